@@ -1,2 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Coupling engine (interface sketch while it is being written).
+//! Coupling engine of the CCC service.
+//!
+//! The engine makes the TCP flows of all VMs behind one bottleneck (a *group*)
+//! behave like one TCP, and splits that TCP's window by VM weight, and inside
+//! a VM by flow priority.  It is a library without I/O: the caller passes the
+//! time in, hands over what guests report ([`Report`]) and reads back what to
+//! grant ([`Grant`]).  Every call is O(1) in the number of flows, in fixed
+//! point, and allocates only when something is added.
+//!
+//! `docs/algorithm.md` derives each rule from the ctrlTCP papers and says
+//! where and why it departs from them.
+//!
+//! ```
+//! use ccc_core::{Engine, GroupConfig, Report};
+//!
+//! let mut engine = Engine::new();
+//! let uplink = engine.add_group(GroupConfig::default());
+//! let vm = engine.add_vm();
+//! let report = Report { cwnd: 14480, mss: 1448, active: true, limited: true, ..Report::default() };
+//! let flow = engine.register(0, vm, uplink, &report)?;
+//!
+//! // 10 segments acknowledged in slow start: the aggregate grows by them.
+//! engine.update(100_000, flow, &Report { acked: 14480, delivered: 14480, ..report })?;
+//! assert_eq!(engine.grant(vm, uplink).window(report.units()), 28960);
+//! # Ok::<(), ccc_core::Refusal>(())
+//! ```
+mod engine;
+mod fixed;
+mod flow;
+mod grant;
+mod group;
+mod members;
+mod policy;
+mod quiet;
+mod report;
+
+pub use engine::{Engine, FlowId, GroupId, VmId};
+pub use fixed::{Aggression, Micros, Weight};
+pub use flow::QUIET_AFTER;
+pub use grant::Grant;
+pub use group::{GroupConfig, Share};
+pub use policy::PolicyKind;
+pub use report::{PRIORITY_ONE, Refusal, Report, State};

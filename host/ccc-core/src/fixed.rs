@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Fixed-point quantities.  Nothing in the engine is floating point: the same
+//! reports give the same grants on every machine.
+
+/// Time in microseconds, from any fixed origin, never going backwards.
+pub type Micros = u64;
+
+/// The operator's share of a VM in a group, with 8 fraction bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u32);
+
+impl Weight {
+    /// Weight 1.
+    pub const ONE: Weight = Weight(256);
+    /// Smallest weight, 1/256.
+    pub const MIN: f64 = 1.0 / 256.0;
+    /// Largest weight.
+    pub const MAX: f64 = 10_000.0;
+
+    /// Rounds to the nearest 1/256; `None` outside [`Weight::MIN`] to
+    /// [`Weight::MAX`] or if not a number.
+    pub fn from_f64(value: f64) -> Option<Weight> {
+        let in_range = (Weight::MIN..=Weight::MAX).contains(&value);
+        in_range.then(|| Weight((value * 256.0).round() as u32))
+    }
+
+    /// The weight in units of 1/256.
+    pub(crate) fn raw(self) -> u64 {
+        u64::from(self.0)
+    }
+}
+
+impl From<Weight> for f64 {
+    fn from(weight: Weight) -> f64 {
+        f64::from(weight.0) / 256.0
+    }
+}
+
+/// How many TCPs an aggregate is worth in congestion avoidance, with 8
+/// fraction bits (MulTCP's N, dissertation section 9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aggression(u32);
+
+impl Aggression {
+    /// One TCP.
+    pub const ONE: Aggression = Aggression(256);
+
+    /// Rounds to the nearest 1/256; `None` outside 0.1 to 64.
+    pub fn from_f64(value: f64) -> Option<Aggression> {
+        let in_range = (0.1..=64.0).contains(&value);
+        in_range.then(|| Aggression((value * 256.0).round() as u32))
+    }
+
+    /// `amount` times the aggression.
+    pub(crate) fn scale(self, amount: u64) -> u64 {
+        mul_div(amount, u64::from(self.0), 256)
+    }
+
+    /// The window factor of one reduction: n TCPs of which one reduces lose
+    /// (1 - beta) / n of their sum.  Below one TCP the factor stays beta.
+    pub(crate) fn soften(self, beta: Beta) -> Beta {
+        let loss = (Beta::ONE - u64::from(beta.0)) * 256 / u64::from(self.0.max(256));
+        Beta((Beta::ONE - loss) as u32)
+    }
+}
+
+/// Window factor of a reduction, of 65536.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beta(u32);
+
+impl Beta {
+    const ONE: u64 = 1 << 16;
+    /// No window-based controller reduces below 0.3 (Scalable, CUBIC, Reno,
+    /// HTCP all lie above) or by less than 1/8 on a loss; a report outside is
+    /// taken for the nearest of the two.  DCTCP's small ECN cuts come as ECN.
+    const LOWEST: u32 = 19_661;
+    const HIGHEST: u32 = 65_000;
+
+    pub(crate) fn clamped(raw: u16) -> Beta {
+        Beta(u32::from(raw).clamp(Beta::LOWEST, Beta::HIGHEST))
+    }
+}
+
+/// Bytes of window with 16 fraction bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Window(u64);
+
+impl Window {
+    /// 2^40 bytes: above any path's bandwidth-delay product, and low enough
+    /// that no product below overflows 128 bits.
+    const MAX: Window = Window(1 << 56);
+
+    pub(crate) fn from_bytes(bytes: u64) -> Window {
+        Window(bytes.min(1 << 40) << 16).min(Window::MAX)
+    }
+
+    pub(crate) fn bytes(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// The value with its 16 fraction bits.
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn plus(self, other: Window) -> Window {
+        Window(self.0.saturating_add(other.0)).min(Window::MAX)
+    }
+
+    pub(crate) fn times(self, beta: Beta) -> Window {
+        Window(mul_div(self.0, u64::from(beta.0), Beta::ONE))
+    }
+
+    /// `self * part / whole`, rounded down.
+    pub(crate) fn part(self, part: u64, whole: u64) -> Window {
+        Window(mul_div(self.0, part, whole)).min(Window::MAX)
+    }
+
+    /// `self` halved `times` times.
+    pub(crate) fn halved(self, times: u32) -> Window {
+        Window(self.0.checked_shr(times).unwrap_or(0))
+    }
+}
+
+/// `a * b / c` without overflow in between, saturating; `c` = 0 gives `a`.
+pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
+    if c == 0 {
+        return a;
+    }
+    let wide = u128::from(a) * u128::from(b) / u128::from(c);
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_outside_the_range_are_refused() {
+        assert_eq!(Weight::from_f64(1.0), Some(Weight::ONE));
+        for bad in [0.0, -1.0, 1e9, f64::NAN, f64::INFINITY] {
+            assert_eq!(Weight::from_f64(bad), None, "weight {bad}");
+        }
+    }
+
+    #[test]
+    fn n_tcps_lose_an_nth_of_what_one_loses() {
+        let half = Beta::clamped(32768);
+        let two = Aggression::from_f64(2.0).expect("in range");
+        assert_eq!(two.soften(half), Beta(49152));
+        assert_eq!(Aggression::ONE.soften(half), half);
+    }
+
+    #[test]
+    fn beta_outside_what_controllers_use_is_clamped() {
+        assert_eq!(Beta::clamped(0), Beta(Beta::LOWEST));
+        assert_eq!(Beta::clamped(u16::MAX), Beta(Beta::HIGHEST));
+    }
+
+    #[test]
+    fn windows_saturate() {
+        let most = Window::from_bytes(u64::MAX);
+        assert_eq!(most.plus(most), Window::MAX);
+        assert_eq!(most.part(u64::MAX, 1), Window::MAX);
+        assert_eq!(mul_div(7, 9, 0), 7);
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! One flow as the engine remembers it, and what a new report adds to it.
+use crate::{
+    fixed::{Beta, Micros},
+    group::Share,
+    members::Standing,
+    quiet::Link,
+    report::{Report, State},
+};
+
+/// A flow that reports nothing for this long while it claims to have data
+/// outstanding is taken for idle until its next report, so that a guest that
+/// hangs or dies takes no share with it (B11).
+pub const QUIET_AFTER: Micros = 1_000_000;
+
+/// A registered flow.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) vm: usize,
+    pub(crate) group: usize,
+    pub(crate) tenant: usize,
+    pub(crate) last: Report,
+    pub(crate) standing: Standing,
+    pub(crate) link: Link,
+}
+
+/// What happened to a flow between two reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delta {
+    /// Bytes acknowledged while window-limited.
+    pub(crate) acked: u64,
+    /// Bytes the flow's own controller grew by.
+    pub(crate) grown: u64,
+    /// New congestion events, whatever their number: one charge at most.
+    pub(crate) event: bool,
+    /// A new timeout episode.
+    pub(crate) timeout: bool,
+    /// The latest event was found spurious.
+    pub(crate) undo: bool,
+}
+
+impl Delta {
+    /// Differences of the counters, modulo their width.  No controller grows
+    /// by more than was acknowledged (that is slow start), so more is cut.
+    pub(crate) fn between(old: &Report, new: &Report) -> Delta {
+        let delivered = forward(old.delivered, new.delivered);
+        let acked = forward(old.acked, new.acked).min(delivered);
+        let grown = new.grown.wrapping_sub(old.grown);
+        Delta {
+            acked,
+            grown: forward32(grown).min(acked),
+            event: forward16(new.events.wrapping_sub(old.events)),
+            timeout: forward16(new.timeouts.wrapping_sub(old.timeouts)),
+            undo: forward16(new.undos.wrapping_sub(old.undos)),
+        }
+    }
+}
+
+/// A counter's advance; 0 if it went back, as an old report read late does.
+fn forward(old: u64, new: u64) -> u64 {
+    let step = new.wrapping_sub(old);
+    if step > u64::MAX / 2 { 0 } else { step }
+}
+
+fn forward32(step: u32) -> u64 {
+    if step > u32::MAX / 2 { 0 } else { u64::from(step) }
+}
+
+fn forward16(step: u16) -> bool {
+    (1..=u16::MAX / 2).contains(&step)
+}
+
+/// How `report` makes its flow count in the group's sums.
+pub(crate) fn standing(report: &Report, share: Share) -> Standing {
+    if !report.active {
+        return Standing::default();
+    }
+    let priority = u64::from(report.priority);
+    let growing_state = matches!(report.state, State::SlowStart | State::Avoidance);
+    Standing {
+        priority,
+        units: priority * share.factor(report.srtt_us),
+        growing: report.limited && growing_state,
+        lost: report.state == State::Loss,
+        mss: u64::from(report.mss),
+    }
+}
+
+/// The window factor the flow's own controller applied.
+pub(crate) fn beta(report: &Report) -> Beta {
+    Beta::clamped(report.beta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_may_wrap() {
+        let old = Report { grown: u32::MAX - 9, events: u16::MAX, ..Report::default() };
+        let new = Report { grown: 90, events: 0, acked: 500, delivered: 500, ..old };
+        let delta = Delta::between(&old, &new);
+        assert_eq!((delta.grown, delta.event), (100, true));
+    }
+
+    #[test]
+    fn a_report_older_than_the_last_changes_nothing() {
+        let old = Report { acked: 100, delivered: 100, events: 1, ..Report::default() };
+        let new = Report { acked: 90, delivered: 90, events: 0, ..old };
+        let nothing = Delta { acked: 0, grown: 0, event: false, timeout: false, undo: false };
+        assert_eq!(Delta::between(&old, &new), nothing);
+    }
+
+    #[test]
+    fn growth_is_at_most_what_was_acknowledged() {
+        let new = Report { acked: 10, delivered: 10, grown: 5000, ..Report::default() };
+        assert_eq!(Delta::between(&Report::default(), &new).grown, 10);
+    }
+}

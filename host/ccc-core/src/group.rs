@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A bottleneck group: its members, its policy, and what reports do to both.
+use crate::{
+    fixed::{Aggression, Micros, Weight, Window},
+    flow::{self, Delta},
+    grant::{self, Grant},
+    members::{Members, Standing},
+    policy::{Ack, Event, Policy, PolicyKind},
+    report::Report,
+};
+
+/// Largest window an empty group starts with, in segments (RFC 6928).
+const INITIAL_SEGMENTS: u64 = 10;
+
+/// What a share is a share of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// The window: equal weights give equal windows, as in the papers.
+    #[default]
+    Window,
+    /// The rate: equal weights give equal rates, whatever the round-trip
+    /// times (B20).
+    Rate,
+}
+
+impl Share {
+    /// Longest srtt that counts, so that units stay within 32 bits.
+    const LONGEST_US: u32 = 1 << 20;
+    /// A flow without a measured srtt counts as if it had this one.
+    const ASSUMED_US: u32 = 100_000;
+
+    pub(crate) fn factor(self, srtt_us: u32) -> u64 {
+        match (self, srtt_us) {
+            (Share::Window, _) => 1,
+            (Share::Rate, 0) => u64::from(Share::ASSUMED_US),
+            (Share::Rate, us) => u64::from(us.min(Share::LONGEST_US)),
+        }
+    }
+}
+
+/// How a group is coupled.  `Default` is ctrlTCP, shares of the window, worth
+/// one TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Coupling algorithm.
+    pub policy: PolicyKind,
+    /// What shares are shares of.
+    pub share: Share,
+    /// How many TCPs the aggregate is worth.
+    pub aggression: Aggression,
+}
+
+impl Default for GroupConfig {
+    fn default() -> GroupConfig {
+        GroupConfig {
+            policy: PolicyKind::default(),
+            share: Share::default(),
+            aggression: Aggression::ONE,
+        }
+    }
+}
+
+/// A bottleneck group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    members: Members,
+    policy: Box<dyn Policy>,
+    share: Share,
+    version: u64,
+}
+
+/// A report and what it is compared with.
+pub(crate) struct Change<'a> {
+    pub(crate) now: Micros,
+    pub(crate) flow: usize,
+    pub(crate) tenant: usize,
+    pub(crate) old: &'a Report,
+    pub(crate) counted: &'a Standing,
+    pub(crate) new: &'a Report,
+}
+
+impl Group {
+    pub(crate) fn new(config: GroupConfig) -> Group {
+        Group {
+            members: Members::default(),
+            policy: config.policy.build(config.aggression),
+            share: config.share,
+            version: 0,
+        }
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn add_tenant(&mut self, weight: Weight) -> usize {
+        self.members.add_tenant(weight)
+    }
+
+    pub(crate) fn remove_tenant(&mut self, tenant: usize) {
+        self.members.remove_tenant(tenant);
+        self.version += 1;
+    }
+
+    pub(crate) fn set_weight(&mut self, tenant: usize, weight: Weight) {
+        self.members.set_weight(tenant, weight);
+        self.version += 1;
+    }
+
+    /// Applies a report; returns how the flow counts from now on.
+    pub(crate) fn apply(&mut self, change: &Change) -> Standing {
+        let delta = Delta::between(change.old, change.new);
+        let standing = flow::standing(change.new, self.share);
+        if change.counted.active() {
+            // Against the sums in which the data was sent.
+            self.grow(change, &delta);
+        }
+        if delta.undo {
+            self.policy.undo(change.flow);
+        }
+        let first_timeout = delta.timeout && self.members.none_lost();
+        if first_timeout {
+            self.policy.first_timeout();
+        }
+        if delta.event {
+            self.policy.congestion(self.event(change));
+        }
+        self.recount(change.now, change.tenant, change.counted, &standing, change.new);
+        if delta.timeout && self.members.all_lost() {
+            self.policy.all_timed_out(self.event(change));
+        }
+        self.version += 1;
+        standing
+    }
+
+    /// Takes a flow out of the sums; the aggregate stays as it is (B6, B7).
+    pub(crate) fn silence(&mut self, now: Micros, tenant: usize, counted: &Standing) {
+        self.members.recount(tenant, counted, &Standing::default());
+        if counted.active() && self.members.active() == 0 {
+            self.policy.end(now);
+        }
+        self.version += 1;
+    }
+
+    /// Counts a flow anew; joining and leaving leave the aggregate as it is.
+    fn recount(
+        &mut self,
+        now: Micros,
+        tenant: usize,
+        old: &Standing,
+        new: &Standing,
+        report: &Report,
+    ) {
+        if !new.active() {
+            self.silence(now, tenant, old);
+            return;
+        }
+        if self.members.active() == 0 {
+            let initial = u64::from(report.cwnd).min(INITIAL_SEGMENTS * new.mss).max(new.mss);
+            self.policy.begin(now, Window::from_bytes(initial));
+        }
+        self.members.recount(tenant, old, new);
+    }
+
+    fn grow(&mut self, change: &Change, delta: &Delta) {
+        if delta.acked == 0 {
+            return;
+        }
+        let part = self.members.growth_part(change.tenant, change.counted);
+        self.policy.ack(Ack { acked: delta.acked, grown: delta.grown, part });
+    }
+
+    fn event(&self, change: &Change) -> Event {
+        Event {
+            flow: change.flow,
+            beta: flow::beta(change.new),
+            epoch: change.new.event_epoch,
+            floor: self.members.floor(),
+        }
+    }
+
+    pub(crate) fn grant(&self, tenant: usize) -> Grant {
+        let aggregate = self.policy.aggregate();
+        let phase = grant::phase(tenant, aggregate.epoch);
+        let rate = self.share == Share::Rate;
+        let Some(split) = self.members.split(tenant) else {
+            return Grant { epoch: aggregate.epoch, phase, rate, ..Grant::default() };
+        };
+        Grant {
+            epoch: aggregate.epoch,
+            coupled: true,
+            slow_start: aggregate.in_slow_start(),
+            rate,
+            phase,
+            level: grant::level(aggregate.window, split),
+            ssthresh_level: aggregate.threshold.map(|t| grant::level(t, split)),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> u64 {
+        self.policy.aggregate().window.bytes()
+    }
+}

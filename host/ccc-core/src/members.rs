@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Who is in a group, and the sums over them that make every share O(1).
+//!
+//! The share of flow i of VM v is w_v · p_i / Σ_v p, times its srtt where
+//! shares are rates (B20, B21).  With units u_i = p_i · (srtt or 1) and
+//! the VM's effective weight e_v = w_v · Σ_v u / Σ_v p it is e_v · u_i / Σ_v u,
+//! so a VM needs three sums and the group two, whatever the number of flows.
+use slab::Slab;
+
+use crate::fixed::{Weight, mul_div};
+
+/// How one flow counts in the sums.  `Default` is a flow that does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Priority, 8 fraction bits; 0 for a flow that is idle.
+    pub(crate) priority: u64,
+    /// Priority, times srtt where shares are rates.
+    pub(crate) units: u64,
+    /// Its growth counts: window-limited and not in recovery.
+    pub(crate) growing: bool,
+    /// In a timeout episode.
+    pub(crate) lost: bool,
+    /// Segment size.
+    pub(crate) mss: u64,
+}
+
+impl Standing {
+    pub(crate) fn active(&self) -> bool {
+        self.priority > 0
+    }
+}
+
+/// A VM in a group.
+#[derive(Debug)]
+struct Tenant {
+    weight: Weight,
+    priorities: u64,
+    units: u64,
+    growing_units: u64,
+    /// e_v, in 1/256 of weight (times microseconds).
+    effective: u64,
+    /// Part of e_v that belongs to growing flows, with 16 fraction bits.
+    growing: u64,
+}
+
+impl Tenant {
+    fn refresh(&mut self) {
+        self.effective = match self.priorities {
+            0 => 0,
+            sum => mul_div(self.weight.raw(), self.units, sum).max(1),
+        };
+        self.growing = self.part(self.growing_units);
+    }
+
+    /// e_v · units / Σ units, with 16 fraction bits.
+    fn part(&self, units: u64) -> u64 {
+        match self.units {
+            0 => 0,
+            sum => mul_div(self.effective << 16, units, sum),
+        }
+    }
+}
+
+/// The VMs of a group and the sums over their flows.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    tenants: Slab<Tenant>,
+    effective: u64,
+    growing: u64,
+    active: u64,
+    lost: u64,
+    mss_sum: u64,
+}
+
+impl Members {
+    pub(crate) fn add_tenant(&mut self, weight: Weight) -> usize {
+        self.tenants.insert(Tenant {
+            weight,
+            priorities: 0,
+            units: 0,
+            growing_units: 0,
+            effective: 0,
+            growing: 0,
+        })
+    }
+
+    /// The tenant's flows must have left before.
+    pub(crate) fn remove_tenant(&mut self, tenant: usize) {
+        self.tenants.remove(tenant);
+    }
+
+    pub(crate) fn set_weight(&mut self, tenant: usize, weight: Weight) {
+        self.change(tenant, |t| t.weight = weight);
+    }
+
+    /// Counts a flow as `new` instead of `old`.
+    pub(crate) fn recount(&mut self, tenant: usize, old: &Standing, new: &Standing) {
+        if old == new {
+            return;
+        }
+        self.active = self.active + u64::from(new.active()) - u64::from(old.active());
+        self.lost = self.lost + u64::from(new.lost) - u64::from(old.lost);
+        self.mss_sum = self.mss_sum + new.mss - old.mss;
+        self.change(tenant, |t| {
+            t.priorities = t.priorities + new.priority - old.priority;
+            t.units = t.units + new.units - old.units;
+            t.growing_units = t.growing_units + new.growing_units() - old.growing_units();
+        });
+    }
+
+    fn change(&mut self, tenant: usize, edit: impl FnOnce(&mut Tenant)) {
+        let t = &mut self.tenants[tenant];
+        self.effective -= t.effective;
+        self.growing -= t.growing;
+        edit(t);
+        t.refresh();
+        self.effective += t.effective;
+        self.growing += t.growing;
+    }
+
+    /// Flows with data outstanding.
+    pub(crate) fn active(&self) -> u64 {
+        self.active
+    }
+
+    /// All active flows, and at least one, are in a timeout episode (B3).
+    pub(crate) fn all_lost(&self) -> bool {
+        self.active > 0 && self.lost == self.active
+    }
+
+    /// No flow is in a timeout episode.
+    pub(crate) fn none_lost(&self) -> bool {
+        self.lost == 0
+    }
+
+    /// One segment for each active flow, bytes.
+    pub(crate) fn floor(&self) -> u64 {
+        self.mss_sum
+    }
+
+    /// This flow's part of the growing shares, as numerator and denominator.
+    /// The flow counts as growing, whatever its standing says.
+    pub(crate) fn growth_part(&self, tenant: usize, standing: &Standing) -> (u64, u64) {
+        let own = self.tenants[tenant].part(standing.units);
+        let whole = if standing.growing { self.growing } else { self.growing + own };
+        (own, whole.max(own))
+    }
+
+    /// This VM's effective weight, the group's, and the VM's units.  `None`
+    /// while the VM has no active flow.
+    pub(crate) fn split(&self, tenant: usize) -> Option<Split> {
+        let t = &self.tenants[tenant];
+        (t.units > 0).then_some(Split {
+            effective: t.effective,
+            effective_sum: self.effective,
+            units: t.units,
+        })
+    }
+}
+
+impl Standing {
+    fn growing_units(&self) -> u64 {
+        if self.growing { self.units } else { 0 }
+    }
+}
+
+/// How a VM's part is cut from the aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) effective: u64,
+    pub(crate) effective_sum: u64,
+    pub(crate) units: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(priority: u64) -> Standing {
+        Standing { priority, units: priority, growing: true, lost: false, mss: 1000 }
+    }
+
+    #[test]
+    fn a_vm_of_many_flows_weighs_what_its_operator_set() {
+        let mut members = Members::default();
+        let one = members.add_tenant(Weight::ONE);
+        let many = members.add_tenant(Weight::ONE);
+        members.recount(one, &Standing::default(), &flow(256));
+        for _ in 0..16 {
+            members.recount(many, &Standing::default(), &flow(256));
+        }
+        let split = members.split(many).expect("active");
+        assert_eq!(split.effective * 2, split.effective_sum);
+        assert_eq!(split.units, 16 * 256);
+    }
+
+    #[test]
+    fn sums_return_to_zero() {
+        let mut members = Members::default();
+        let vm = members.add_tenant(Weight::ONE);
+        members.recount(vm, &Standing::default(), &flow(77));
+        members.recount(vm, &flow(77), &Standing::default());
+        assert_eq!((members.effective, members.growing, members.floor()), (0, 0, 0));
+        assert_eq!(members.split(vm), None);
+    }
+
+    #[test]
+    fn growth_parts_sum_to_the_whole() {
+        let mut members = Members::default();
+        let a = members.add_tenant(Weight::from_f64(3.0).expect("in range"));
+        let b = members.add_tenant(Weight::ONE);
+        members.recount(a, &Standing::default(), &flow(256));
+        members.recount(b, &Standing::default(), &flow(256));
+        members.recount(b, &Standing::default(), &flow(768));
+        let parts = [(a, flow(256)), (b, flow(256)), (b, flow(768))]
+            .map(|(tenant, standing)| members.growth_part(tenant, &standing));
+        let sum: u64 = parts.iter().map(|(own, _)| own).sum();
+        assert!(parts.iter().all(|(_, whole)| *whole == sum), "{parts:?}");
+    }
+}

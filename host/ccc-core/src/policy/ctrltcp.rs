@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! ctrlTCP: all flows of a group together behave like one TCP.
+//!
+//! Source: Islam, Welzl, Hiorth, Hayes, Armitage, Gjessing, "ctrlTCP: Reducing
+//! Latency through Coupled, Heterogeneous Multi-Flow TCP Congestion Control",
+//! and chapter 9 of Islam's dissertation (Algorithms 5 to 7).  The published
+//! pseudo-code does not work as printed; the rules here are those of
+//! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
+use super::{Ack, Aggregate, Event, Policy};
+use crate::fixed::{Aggression, Micros, Window};
+
+/// An empty group remembers its window this long (RFC 2140, RFC 9040).
+const REMEMBER_FOR: Micros = 10_000_000;
+/// A remembered window is halved once for each such time (RFC 7661, with the
+/// smallest retransmission timeout of common stacks doubled).
+const HALVE_EVERY: Micros = 400_000;
+
+/// The aggregate before its latest reduction.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    flow: usize,
+    window: Window,
+    threshold: Option<Window>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CtrlTcp {
+    now: Aggregate,
+    aggression: Aggression,
+    /// For undo, until the next reduction.
+    before: Option<Before>,
+    /// Window when the first flow of a set of timeout episodes timed out.
+    before_timeouts: Option<Window>,
+    empty_since: Option<Micros>,
+}
+
+impl CtrlTcp {
+    pub(crate) fn new(aggression: Aggression) -> CtrlTcp {
+        let now = Aggregate { window: Window::default(), threshold: None, epoch: 1 };
+        CtrlTcp { now, aggression, before: None, before_timeouts: None, empty_since: None }
+    }
+
+    fn reduce_to(&mut self, window: Window, threshold: Window) {
+        self.now.window = window;
+        self.now.threshold = Some(threshold);
+        self.now.epoch = self.now.epoch.wrapping_add(1);
+    }
+}
+
+impl Policy for CtrlTcp {
+    /// A group that was empty for a short while goes on with what it knew of
+    /// the path, aged; otherwise it starts like any TCP (B1).
+    fn begin(&mut self, now: Micros, initial: Window) {
+        let idle = self.empty_since.take().map(|since| now.saturating_sub(since));
+        match idle {
+            Some(idle) if idle < REMEMBER_FOR => {
+                let halvings = u32::try_from(idle / HALVE_EVERY).unwrap_or(u32::MAX);
+                self.now.window = self.now.window.halved(halvings).max(initial);
+            }
+            _ => {
+                self.now.window = initial;
+                self.now.threshold = None;
+            }
+        }
+        self.before = None;
+        self.before_timeouts = None;
+    }
+
+    fn end(&mut self, now: Micros) {
+        self.empty_since = Some(now);
+    }
+
+    /// Slow start: by what any flow had acknowledged, up to the threshold (B1).
+    /// Congestion avoidance: by the share-weighted mean of the flows' own
+    /// growth, one segment in a share-weighted round-trip time.  With equal
+    /// times that is the papers' coordinating connection, but no single flow's
+    /// idleness, loss or departure stops it (B2, B11, B19).
+    fn ack(&mut self, ack: Ack) {
+        if self.now.in_slow_start() {
+            // At most doubled at once, whatever a guest claims.
+            let acked = Window::from_bytes(ack.acked).min(self.now.window);
+            let grown = self.now.window.plus(acked);
+            self.now.window = self.now.threshold.map_or(grown, |t| grown.min(t));
+        } else {
+            let (own, whole) = ack.part;
+            let grown = Window::from_bytes(self.aggression.scale(ack.grown));
+            self.now.window = self.now.window.plus(grown.part(own, whole));
+        }
+    }
+
+    /// Once for each event on the path, when recovery is *entered* (B8, B17):
+    /// a segment sent before the latest reduction took effect says nothing
+    /// about the window it left behind (B9, B10).
+    fn congestion(&mut self, event: Event) {
+        if event.epoch != self.now.epoch {
+            return;
+        }
+        let Aggregate { window, threshold, .. } = self.now;
+        self.before = Some(Before { flow: event.flow, window, threshold });
+        let beta = self.aggression.soften(event.beta);
+        let reduced = window.times(beta).max(Window::from_bytes(event.floor)).min(window);
+        self.reduce_to(reduced, reduced);
+    }
+
+    fn first_timeout(&mut self) {
+        self.before_timeouts = Some(self.now.window);
+    }
+
+    /// Nothing at all got through: slow start from one segment a flow, towards
+    /// a threshold taken from the window *before* the episode (B3, B4, B14).
+    fn all_timed_out(&mut self, event: Event) {
+        let before = self.before_timeouts.take().unwrap_or(self.now.window);
+        let floor = Window::from_bytes(event.floor);
+        let threshold = before.times(event.beta).max(floor.plus(floor));
+        self.before = None;
+        self.reduce_to(floor.min(before), threshold);
+    }
+
+    /// Restores the latest reduction, and only for the flow that caused it.
+    fn undo(&mut self, flow: usize) {
+        if let Some(before) = self.before.take_if(|before| before.flow == flow) {
+            self.now.window = self.now.window.max(before.window);
+            self.now.threshold = before.threshold;
+        }
+    }
+
+    fn aggregate(&self) -> Aggregate {
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixed::Beta;
+
+    const MSS: u64 = 1000;
+
+    fn begun(segments: u64) -> CtrlTcp {
+        let mut policy = CtrlTcp::new(Aggression::ONE);
+        policy.begin(0, Window::from_bytes(segments * MSS));
+        policy
+    }
+
+    fn event(policy: &CtrlTcp, flow: usize) -> Event {
+        Event { flow, beta: Beta::clamped(1 << 15), epoch: policy.now.epoch, floor: 2 * MSS }
+    }
+
+    fn segments(policy: &CtrlTcp) -> u64 {
+        policy.now.window.bytes() / MSS
+    }
+
+    #[test]
+    fn an_empty_group_remembers_for_a_while() {
+        let mut policy = begun(80);
+        policy.congestion(event(&policy, 0));
+        policy.end(1_000_000);
+        policy.begin(1_500_000, Window::from_bytes(10 * MSS));
+        assert_eq!(segments(&policy), 20, "40 segments, halved once after 0.5 s");
+        policy.end(2_000_000);
+        policy.begin(20_000_000, Window::from_bytes(10 * MSS));
+        assert_eq!((segments(&policy), policy.now.threshold), (10, None));
+    }
+
+    #[test]
+    fn undo_restores_only_the_latest_reduction_of_its_flow() {
+        let mut policy = begun(80);
+        policy.congestion(event(&policy, 1));
+        policy.undo(2);
+        assert_eq!(segments(&policy), 40, "undone by a flow that did not reduce");
+        policy.undo(1);
+        assert_eq!((segments(&policy), policy.now.threshold), (80, None));
+    }
+
+    #[test]
+    fn slow_start_stops_at_the_threshold() {
+        let mut policy = begun(80);
+        policy.first_timeout();
+        policy.all_timed_out(event(&policy, 0));
+        for _ in 0..100 {
+            let ack = Ack { acked: MSS, grown: MSS, part: (1, 1) };
+            if policy.now.in_slow_start() {
+                policy.ack(ack);
+            }
+        }
+        assert_eq!(segments(&policy), 40);
+    }
+
+    #[test]
+    fn aggression_grows_n_times_and_loses_an_nth() {
+        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"));
+        policy.begin(0, Window::from_bytes(80 * MSS));
+        policy.congestion(event(&policy, 0));
+        assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
+        policy.ack(Ack { acked: MSS, grown: MSS, part: (1, 1) });
+        assert_eq!(segments(&policy), 74);
+    }
+}

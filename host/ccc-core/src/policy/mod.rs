@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Coupling algorithms behind one interface.
+//!
+//! A policy owns the aggregate of one group: its window, its slow start
+//! threshold and the epoch.  Who the members are and how the window is split
+//! among them is not its business; it is told what happened, in shares.
+mod ctrltcp;
+
+use std::fmt::Debug;
+
+use crate::fixed::{Aggression, Beta, Micros, Window};
+
+/// Coupling algorithm of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// ctrlTCP (Islam, Welzl et al.), with the repairs of `docs/algorithm.md`.
+    #[default]
+    CtrlTcp,
+}
+
+impl PolicyKind {
+    pub(crate) fn build(self, aggression: Aggression) -> Box<dyn Policy> {
+        match self {
+            PolicyKind::CtrlTcp => Box::new(ctrltcp::CtrlTcp::new(aggression)),
+        }
+    }
+}
+
+/// Acknowledged data of one flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    /// Bytes acknowledged while window-limited.
+    pub(crate) acked: u64,
+    /// Bytes by which the flow's own controller grew.
+    pub(crate) grown: u64,
+    /// The flow's part of the shares of all flows that can grow.
+    pub(crate) part: (u64, u64),
+}
+
+/// A congestion event of one flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) flow: usize,
+    /// The flow's own window factor.
+    pub(crate) beta: Beta,
+    /// Epoch under which the lost segment was sent.
+    pub(crate) epoch: u32,
+    /// One segment for each active flow, bytes.
+    pub(crate) floor: u64,
+}
+
+/// What a policy makes of the aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aggregate {
+    pub(crate) window: Window,
+    pub(crate) threshold: Option<Window>,
+    pub(crate) epoch: u32,
+}
+
+impl Aggregate {
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.threshold.is_none_or(|threshold| self.window < threshold)
+    }
+}
+
+/// A coupling algorithm.
+pub(crate) trait Policy: Debug + Send {
+    /// The group has its first active flow, whose own window is `initial`.
+    fn begin(&mut self, now: Micros, initial: Window);
+    /// The group's last active flow has left or fallen idle.
+    fn end(&mut self, now: Micros);
+    /// Data of a flow was acknowledged.
+    fn ack(&mut self, ack: Ack);
+    /// A flow entered recovery or a timeout episode.
+    fn congestion(&mut self, event: Event);
+    /// A timeout episode begins while no other flow is in one.
+    fn first_timeout(&mut self);
+    /// Every active flow is in a timeout episode.
+    fn all_timed_out(&mut self, event: Event);
+    /// `flow` found its latest event spurious.
+    fn undo(&mut self, flow: usize);
+    /// The aggregate as it is now.
+    fn aggregate(&self) -> Aggregate;
+}

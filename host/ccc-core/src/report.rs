@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a guest says of one flow.
+use thiserror::Error;
+
+/// Priority 1, with 8 fraction bits.
+pub const PRIORITY_ONE: u16 = 256;
+
+/// Congestion state of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Slow start.
+    #[default]
+    SlowStart,
+    /// Congestion avoidance.
+    Avoidance,
+    /// Fast recovery, or reducing after ECN.
+    Recovery,
+    /// After a retransmission timeout.
+    Loss,
+}
+
+/// State of a flow and its cumulative counters since registration.  Counters
+/// wrap; the engine takes differences against what it saw last, so reports may
+/// be merged, lost or repeated.  `Default` is a silent Reno flow of priority 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Congestion state.
+    pub state: State,
+    /// Has data outstanding or to send.
+    pub active: bool,
+    /// Limited by its window rather than by its application.
+    pub limited: bool,
+    /// Share within the VM, 8 fraction bits, at least 1.
+    pub priority: u16,
+    /// Bytes acknowledged while window-limited.
+    pub acked: u64,
+    /// Bytes acknowledged.
+    pub delivered: u64,
+    /// Bytes by which the flow's own controller raised its window.
+    pub grown: u32,
+    /// Congestion events.
+    pub events: u16,
+    /// Timeout episodes.
+    pub timeouts: u16,
+    /// Latest events found spurious.
+    pub undos: u16,
+    /// Window factor of the latest event, of 65536.
+    pub beta: u16,
+    /// Epoch under which the segment lost in the latest event was sent.
+    pub event_epoch: u32,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Slow start threshold, bytes; `None` before the first event.
+    pub ssthresh: Option<u32>,
+    /// Smoothed round-trip time, microseconds; 0 if not known.
+    pub srtt_us: u32,
+    /// Smallest round-trip time seen, microseconds; 0 if not known.
+    pub min_rtt_us: u32,
+    /// Bytes outstanding.
+    pub inflight: u32,
+    /// Payload bytes of a full segment, at least 1.
+    pub mss: u16,
+}
+
+impl Default for Report {
+    fn default() -> Report {
+        Report {
+            state: State::SlowStart,
+            active: false,
+            limited: false,
+            priority: PRIORITY_ONE,
+            acked: 0,
+            delivered: 0,
+            grown: 0,
+            events: 0,
+            timeouts: 0,
+            undos: 0,
+            beta: 1 << 15,
+            event_epoch: 0,
+            cwnd: 0,
+            ssthresh: None,
+            srtt_us: 0,
+            min_rtt_us: 0,
+            inflight: 0,
+            mss: 1448,
+        }
+    }
+}
+
+impl Report {
+    /// Units of window this flow holds where shares are windows: its priority.
+    pub fn units(&self) -> u64 {
+        u64::from(self.priority)
+    }
+}
+
+/// Why the engine refuses a report.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// The flow is not registered.
+    #[error("flow {0} is not registered")]
+    UnknownFlow(u32),
+    /// The VM is not there.
+    #[error("VM {0} is not known")]
+    UnknownVm(u32),
+    /// The group is not there.
+    #[error("group {0} is not known")]
+    UnknownGroup(u32),
+    /// Priority 0 would be a share of nothing.
+    #[error("priority 0 is no share; the smallest is 1 (of 256)")]
+    ZeroPriority,
+    /// A window cannot be counted in segments of no size.
+    #[error("segment size 0; report the payload bytes of a full segment")]
+    ZeroMss,
+}
