@@ -6,7 +6,7 @@ use crate::{
     fixed::{Micros, Weight},
     flow::{Flow, QUIET_AFTER},
     grant::Grant,
-    group::{Change, Group, GroupConfig},
+    group::{Change, Group, GroupConfig, GroupStatus},
     members::Standing,
     quiet::{Link, Quiet},
     report::{Refusal, Report},
@@ -157,6 +157,11 @@ impl Engine {
         self.groups.get(group.0 as usize).map_or(0, Group::version)
     }
 
+    /// The aggregate of a group as it is now.
+    pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
+        self.groups.get(group.0 as usize).map(Group::status)
+    }
+
     /// Flows registered by all VMs.
     pub fn flows(&self) -> usize {
         self.flows.len()
@@ -199,11 +204,6 @@ impl Engine {
         let flow = &mut self.flows[key];
         self.groups[flow.group].silence(now, flow.tenant, &flow.standing);
         flow.standing = Standing::default();
-    }
-
-    #[cfg(test)]
-    pub(crate) fn window(&self, group: GroupId) -> u64 {
-        self.groups[group.0 as usize].window()
     }
 }
 

@@ -60,6 +60,19 @@ impl Default for GroupConfig {
     }
 }
 
+/// The aggregate of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Aggregate window, bytes.
+    pub window: u64,
+    /// Aggregate slow start threshold, bytes; `None` before the first event.
+    pub ssthresh: Option<u64>,
+    /// Changes with every reduction.
+    pub epoch: u32,
+    /// Flows that count.
+    pub active_flows: u64,
+}
+
 /// A bottleneck group.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -197,8 +210,13 @@ impl Group {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn window(&self) -> u64 {
-        self.policy.aggregate().window.bytes()
+    pub(crate) fn status(&self) -> GroupStatus {
+        let aggregate = self.policy.aggregate();
+        GroupStatus {
+            window: aggregate.window.bytes(),
+            ssthresh: aggregate.threshold.map(Window::bytes),
+            epoch: aggregate.epoch,
+            active_flows: self.members.active(),
+        }
     }
 }

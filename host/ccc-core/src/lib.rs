@@ -39,6 +39,6 @@ pub use engine::{Engine, FlowId, GroupId, VmId};
 pub use fixed::{Aggression, Micros, Weight};
 pub use flow::QUIET_AFTER;
 pub use grant::Grant;
-pub use group::{GroupConfig, Share};
+pub use group::{GroupConfig, GroupStatus, Share};
 pub use policy::PolicyKind;
 pub use report::{PRIORITY_ONE, Refusal, Report, State};

@@ -76,14 +76,14 @@ impl Policy for CtrlTcp {
     /// times that is the papers' coordinating connection, but no single flow's
     /// idleness, loss or departure stops it (B2, B11, B19).
     fn ack(&mut self, ack: Ack) {
+        // Either way at most doubled at once, whatever a guest claims.
         if self.now.in_slow_start() {
-            // At most doubled at once, whatever a guest claims.
             let acked = Window::from_bytes(ack.acked).min(self.now.window);
             let grown = self.now.window.plus(acked);
             self.now.window = self.now.threshold.map_or(grown, |t| grown.min(t));
         } else {
             let (own, whole) = ack.part;
-            let grown = Window::from_bytes(self.aggression.scale(ack.grown));
+            let grown = Window::from_bytes(self.aggression.scale(ack.grown)).min(self.now.window);
             self.now.window = self.now.window.plus(grown.part(own, whole));
         }
     }
