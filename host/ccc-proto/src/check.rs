@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! From what a guest wrote to what the engine takes.
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ccc_core::State;
+use thiserror::Error;
+
+use crate::wire::{self, Report};
+
+/// Smallest segment: 88 is what Linux accepts as the least MSS (TCP_MIN_MSS).
+pub const MSS_MIN: u16 = 88;
+/// Windows and thresholds are cut here: TCP's own largest window.
+pub const WINDOW_MAX: u32 = 1 << 30;
+/// Longest round-trip time believed, 100 s; longer ones are taken for it.
+pub const RTT_MAX_US: u32 = 100_000_000;
+
+/// Why a report is refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ReportError {
+    /// The slot says it is not in use.
+    #[error("slot is free")]
+    Free,
+    /// No such congestion state.
+    #[error("state {0} is none of 1 to 4")]
+    State(u8),
+    /// Outside 1 to 2560.
+    #[error("priority {0} is outside 1 to 2560 (of 256)")]
+    Priority(u16),
+    /// Smaller than any TCP segment.
+    #[error("segment size {0} is below 88")]
+    Mss(u16),
+    /// The generation may not be 0.
+    #[error("generation 0")]
+    Generation,
+    /// Neither IPv4 nor IPv6.
+    #[error("address family {0} is neither 4 nor 6")]
+    Family(u8),
+}
+
+/// A report that may be handed to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Use of the slot the report belongs to.
+    pub generation: u32,
+    /// Where the flow sends to.
+    pub destination: IpAddr,
+    /// What the engine takes.
+    pub report: ccc_core::Report,
+}
+
+impl Report {
+    /// Checks every field the engine will use, and clamps those for which any
+    /// value has a meaning.
+    pub fn check(&self) -> Result<Checked, ReportError> {
+        let state = state(self.state)?;
+        let priority = self.priority.get();
+        if !(1..=wire::PRIORITY_MAX).contains(&priority) {
+            return Err(ReportError::Priority(priority));
+        }
+        let mss = self.mss.get();
+        if mss < MSS_MIN {
+            return Err(ReportError::Mss(mss));
+        }
+        let generation = self.generation.get();
+        if generation == 0 {
+            return Err(ReportError::Generation);
+        }
+        let report = ccc_core::Report {
+            state,
+            active: self.flags & wire::R_ACTIVE != 0,
+            limited: self.flags & wire::R_LIMITED != 0,
+            priority,
+            acked: self.acked.get(),
+            delivered: self.delivered.get(),
+            grown: self.grown.get(),
+            events: self.events.get(),
+            timeouts: self.timeouts.get(),
+            undos: self.undos.get(),
+            beta: self.beta.get(),
+            event_epoch: self.event_epoch.get(),
+            cwnd: self.cwnd.get().clamp(u32::from(mss), WINDOW_MAX),
+            ssthresh: ssthresh(self.ssthresh.get()),
+            srtt_us: self.srtt_us.get().min(RTT_MAX_US),
+            min_rtt_us: min_rtt(self.min_rtt_us.get()),
+            inflight: self.inflight.get().min(WINDOW_MAX),
+            mss,
+        };
+        Ok(Checked { generation, destination: self.destination()?, report })
+    }
+
+    /// The slot has no flow.
+    pub fn is_free(&self) -> bool {
+        self.state == wire::STATE_FREE
+    }
+
+    fn destination(&self) -> Result<IpAddr, ReportError> {
+        let [a, b, c, d, ..] = self.daddr;
+        match self.family {
+            4 => Ok(Ipv4Addr::new(a, b, c, d).into()),
+            6 => Ok(Ipv6Addr::from(self.daddr).into()),
+            other => Err(ReportError::Family(other)),
+        }
+    }
+}
+
+fn state(raw: u8) -> Result<State, ReportError> {
+    match raw {
+        wire::STATE_FREE => Err(ReportError::Free),
+        wire::STATE_SS => Ok(State::SlowStart),
+        wire::STATE_CA => Ok(State::Avoidance),
+        wire::STATE_FR => Ok(State::Recovery),
+        wire::STATE_LOSS => Ok(State::Loss),
+        other => Err(ReportError::State(other)),
+    }
+}
+
+fn ssthresh(raw: u32) -> Option<u32> {
+    (raw != wire::SSTHRESH_UNSET).then_some(raw.min(WINDOW_MAX))
+}
+
+/// TCP stacks begin with the largest value, meaning none measured.
+fn min_rtt(raw: u32) -> u32 {
+    if raw == u32::MAX { 0 } else { raw.min(RTT_MAX_US) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> Report {
+        Report {
+            state: wire::STATE_CA,
+            flags: wire::R_ACTIVE,
+            priority: wire::PRIORITY_ONE.into(),
+            cwnd: 14480.into(),
+            ssthresh: wire::SSTHRESH_UNSET.into(),
+            srtt_us: 100_000.into(),
+            min_rtt_us: u32::MAX.into(),
+            mss: 1448.into(),
+            generation: 7.into(),
+            family: 4,
+            daddr: *b"\x0a\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0",
+            ..Report::FREE
+        }
+    }
+
+    #[test]
+    fn a_sound_report_is_taken_as_it_is() {
+        let checked = sound().check().expect("sound");
+        assert_eq!(checked.generation, 7);
+        assert_eq!(checked.destination, IpAddr::from([10, 0, 0, 1]));
+        let report = checked.report;
+        assert_eq!((report.state, report.active, report.limited), (State::Avoidance, true, false));
+        assert_eq!((report.cwnd, report.ssthresh, report.min_rtt_us), (14480, None, 0));
+    }
+
+    #[test]
+    fn every_wrong_field_is_refused_with_its_value() {
+        let cases = [
+            (Report { state: 0, ..sound() }, ReportError::Free),
+            (Report { state: 5, ..sound() }, ReportError::State(5)),
+            (Report { priority: 0.into(), ..sound() }, ReportError::Priority(0)),
+            (Report { priority: 2561.into(), ..sound() }, ReportError::Priority(2561)),
+            (Report { mss: 0.into(), ..sound() }, ReportError::Mss(0)),
+            (Report { mss: 87.into(), ..sound() }, ReportError::Mss(87)),
+            (Report { generation: 0.into(), ..sound() }, ReportError::Generation),
+            (Report { family: 5, ..sound() }, ReportError::Family(5)),
+        ];
+        for (report, error) in cases {
+            assert_eq!(report.check(), Err(error));
+        }
+    }
+
+    #[test]
+    fn extreme_numbers_are_clamped() {
+        let extreme = Report {
+            cwnd: 0.into(),
+            ssthresh: (u32::MAX - 1).into(),
+            srtt_us: u32::MAX.into(),
+            inflight: u32::MAX.into(),
+            ..sound()
+        };
+        let report = extreme.check().expect("clamped").report;
+        assert_eq!(report.cwnd, 1448);
+        assert_eq!(report.ssthresh, Some(WINDOW_MAX));
+        assert_eq!(report.srtt_us, RTT_MAX_US);
+        assert_eq!(report.inflight, WINDOW_MAX);
+    }
+}
