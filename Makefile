@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+#
+# make demo       the papers' VM fairness test, coupled beside uncoupled
+# make weights    VM weights, and three VMs
+# make outside    the coupled aggregate beside an uncoupled outside flow
+# make test       every test, one line of counts at the end
+# make build      everything that is built, nothing run
+#
+# All set-up is done on the way: packages, the guests' kernel, our builds.
+# What takes long is kept in $(shell scripts/cache) and found again.
+
+CACHE := $(shell scripts/cache)
+export CARGO_TARGET_DIR := $(CACHE)/target
+CARGO := cargo --quiet
+HOST := --manifest-path host/Cargo.toml
+LAB := --manifest-path experiments/lab/Cargo.toml
+
+# The case of `make demo`; empty: all flow counts of the papers.
+FLOWS ?=
+WEIGHTS ?=
+SEED ?=
+export FLOWS WEIGHTS SEED
+
+.PHONY: build packages kernel host lab module demo weights outside test unit system clean
+
+build: host lab module
+
+packages:
+	@scripts/packages
+
+kernel: packages
+	@experiments/kernel/build >/dev/null
+
+host: packages
+	@echo "host: building" >&2
+	@$(CARGO) build --release $(HOST)
+
+lab: packages
+	@echo "lab: building" >&2
+	@$(CARGO) build --release $(LAB)
+
+module: kernel
+	@scripts/module >/dev/null
+
+demo weights outside: build
+	@PYTHONPATH=experiments $$(scripts/venv) -m ccc_experiments $@ --out out/$@
+
+test: build
+	@scripts/test
+
+clean:
+	rm -rf out

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Command line: python -m ccc_experiments EXPERIMENT --out DIR."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from . import fairness, outside
+from .lab import LabError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
+    parser.add_argument("experiment", choices=("demo", "weights", "outside"))
+    parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        holds = run(args.experiment, args.out)
+    except (LabError, fairness.BadCase) as error:
+        print(f"{args.experiment}: {error}", file=sys.stderr)
+        return 2
+    return 0 if holds else 1
+
+
+def run(experiment: str, out: Path) -> bool:
+    if experiment == "demo":
+        return fairness.demo(out, *(os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED")))
+    return {"weights": fairness.weights, "outside": outside.run}[experiment](out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The papers' VM fairness test (dissertation Figures 3.1 and 9.13).
+
+VM1 has one flow, VM2 has 1, 2, 3, 4, 8 and 16; uncoupled Reno beside coupled.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import lab, plots, table
+from .lab import Flows, Scenario, Vm
+from .measure import Measured, measure
+from .scores import Score, print_scores, write_result
+
+COUNTS = (1, 2, 3, 4, 8, 16)
+SEEDS = (1, 2, 3)
+DURATION_S = 60.0
+
+
+class BadCase(ValueError):
+    """FLOWS, WEIGHTS or SEED do not describe a case."""
+
+
+def parse_list(name: str, text: str, least: float, kind=float) -> tuple:
+    """Numbers separated by colons, each at least `least`."""
+    try:
+        values = tuple(kind(part) for part in text.split(":"))
+    except ValueError:
+        raise BadCase(f"{name}={text}: expected numbers separated by ':', as in 1:4") from None
+    if any(not value >= least for value in values):
+        raise BadCase(f"{name}={text}: each must be at least {least:g}")
+    return values
+
+
+def parse_case(flows: str, weights: str, seed: str) -> tuple[tuple, tuple, tuple]:
+    """Flow counts, weights and seeds of the cases asked for."""
+    counts = parse_list("FLOWS", flows, 1, int) if flows else None
+    shares = parse_list("WEIGHTS", weights, 0.01) if weights else None
+    if counts is None and shares is not None:
+        counts = tuple(1 for _ in shares)
+    if counts is not None and shares is None:
+        shares = tuple(1 for _ in counts)
+    if counts is not None and len(counts) != len(shares):
+        raise BadCase(f"FLOWS={flows} has {len(counts)} VMs, WEIGHTS={weights} has {len(shares)}")
+    seeds = parse_list("SEED", seed, 0, int) if seed else None
+    if seeds is not None and len(seeds) != 1:
+        raise BadCase(f"SEED={seed}: expected one number")
+    if counts is None:
+        return tuple((1, count) for count in COUNTS), ((1, 1),) * len(COUNTS), seeds or SEEDS
+    return (counts,), (shares,), seeds or (1,)
+
+
+def pair(counts: Sequence[int], weights: Sequence[float], seed: int, duration_s=DURATION_S):
+    """A case uncoupled and coupled, with the same seed."""
+    for coupled in (False, True):
+        algorithm = "ccc" if coupled else "reno"
+        vms = tuple(
+            Vm((Flows(count),), weight, algorithm) for count, weight in zip(counts, weights)
+        )
+        label = "-".join(map(str, counts)) + "-w" + "-".join(f"{w:g}" for w in weights)
+        kind = "coupled" if coupled else "uncoupled"
+        yield Scenario(f"flows-{label}-seed{seed}-{kind}", vms, coupled, seed, duration_s)
+
+
+def scores(measured: Sequence[Measured]) -> list[Score]:
+    """The bounds each case has to keep."""
+    result = []
+    for uncoupled, coupled in pairs(measured):
+        case = plots.case_of(coupled).replace("\n", " ") + f", seed {coupled.scenario.seed}"
+        result += case_scores(case, uncoupled, coupled)
+    return result
+
+
+def pairs(measured: Sequence[Measured]):
+    """Each case's uncoupled and coupled run."""
+    found = {(plots.case_of(m), m.scenario.seed, m.scenario.coupled): m for m in measured}
+    for (case, seed, coupled), run in found.items():
+        if coupled:
+            yield found[case, seed, False], run
+
+
+def case_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Score]:
+    weights = {vm.weight for vm in coupled.scenario.vms}
+    ratio = coupled.sum_mbit / uncoupled.sum_mbit
+    result = [Score(f"coupled over uncoupled goodput, {case}", ratio, "ratio", ">=", 0.99)]
+    if len(weights) == 1:
+        result.append(Score(f"Jain's index coupled, {case}", coupled.jain, "1", ">=", 0.995))
+    else:
+        result.append(Score(f"worst error of weighted share, {case}", share_error(coupled), "%", "<=", 5))
+    if sum(vm.count for vm in coupled.scenario.vms) >= 4:
+        drops = coupled.dropped_packets / max(1, uncoupled.dropped_packets)
+        queue = coupled.queue_ms_mean / uncoupled.queue_ms_mean
+        result.append(Score(f"coupled over uncoupled drops, {case}", drops, "ratio", "<=", 0.2))
+        result.append(Score(f"coupled over uncoupled queue, {case}", queue, "ratio", "<", 1))
+    return result
+
+
+def share_error(measured: Measured) -> float:
+    """Largest deviation of goodput ratio from weight ratio, percent, over all pairs of VMs."""
+    per_weight = [
+        goodput / vm.weight for goodput, vm in zip(measured.vm_goodput_mbit, measured.scenario.vms)
+    ]
+    return 100 * max(abs(a / b - 1) for a in per_weight for b in per_weight)
+
+
+def run_cases(scenarios: list[Scenario], out: Path) -> list[Measured]:
+    """Runs and measures scenarios; raw data lands in `out`/raw."""
+    raw = lab.run_all(scenarios, lab.Parts.built(), out / "raw")
+    return [measure(scenario, directory) for scenario, directory in zip(scenarios, raw)]
+
+
+def report(measured: list[Measured], out: Path, about: dict) -> bool:
+    """Table, result and figure; whether every score holds."""
+    table.print_table(measured)
+    judged = scores(measured)
+    write_result(out / "result.json", [m.document() for m in measured], judged, about)
+    plots.fairness(measured, out / "fairness")
+    print()
+    holds = print_scores(judged)
+    print(f"\n{out}/result.json, {out}/fairness.svg, {out}/fairness.png; raw data in {out}/raw")
+    return holds
+
+
+def demo(out: Path, flows: str, weights: str, seed: str) -> bool:
+    """`make demo`."""
+    counts, shares, seeds = parse_case(flows, weights, seed)
+    scenarios = [
+        scenario
+        for case, weight in zip(counts, shares)
+        for one_seed in seeds
+        for scenario in pair(case, weight, one_seed)
+    ]
+    print(f"{len(scenarios)} runs of {DURATION_S:g} simulated seconds", file=sys.stderr)
+    about = {"experiment": "vm-fairness", "duration_s": DURATION_S, "seeds": list(seeds)}
+    return report(run_cases(scenarios, out), out, about)
+
+
+def weights(out: Path) -> bool:
+    """`make weights`: 3 : 1 whatever the flow counts, and three VMs."""
+    cases = [
+        ((1, 1), (3, 1)),
+        ((1, 4), (3, 1)),
+        ((4, 1), (3, 1)),
+        ((8, 8), (3, 1)),
+        ((1, 16), (3, 1)),
+        ((1, 8, 3), (1, 1, 1)),
+        ((1, 8, 3), (1, 2, 3)),
+        ((16, 2, 1), (1, 2, 4)),
+    ]
+    scenarios = [run for counts, shares in cases for run in pair(counts, shares, 1)]
+    about = {"experiment": "vm-weights", "duration_s": DURATION_S, "seeds": [1]}
+    return report(run_cases(scenarios, out), out, about)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Runs scenarios in the laboratory, one on each processor."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class LabError(Exception):
+    """A run failed; the text says which, why, and where its logs are."""
+
+
+def _printed(*command: str) -> Path:
+    """The path a build script prints."""
+    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise LabError(f"{command[0]} failed with status {done.returncode}")
+    return Path(done.stdout.strip())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a laboratory is put together from."""
+
+    kernel: Path
+    module: Path
+    daemon: Path
+    lab: Path
+
+    @classmethod
+    def built(cls) -> "Parts":
+        """The parts as `make build` left them."""
+        target = Path(os.environ.get("CARGO_TARGET_DIR") or _printed("scripts/cache") / "target")
+        parts = cls(
+            kernel=_printed("experiments/kernel/build") / "linux",
+            module=_printed("scripts/module") / "ccc.ko",
+            daemon=target / "release" / "ccc-vhost",
+            lab=target / "release" / "ccc-lab",
+        )
+        for path in (parts.kernel, parts.module, parts.daemon, parts.lab):
+            if not path.exists():
+                raise LabError(f"{path} is not there: run 'make build' first")
+        return parts
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Like connections of a VM."""
+
+    count: int
+    start_s: float = 0.0
+    stop_s: float | None = None
+    bytes: int | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Vm:
+    """A tenant."""
+
+    flows: tuple[Flows, ...]
+    weight: float = 1
+    congestion_control: str = "ccc"
+    device: bool = True
+
+    @property
+    def count(self) -> int:
+        return sum(flows.count for flows in self.flows)
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The papers' bottleneck."""
+
+    rate_mbit: float = 10
+    limit_packets: int = 83
+    delay_ms: float = 100
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run."""
+
+    name: str
+    vms: tuple[Vm, ...]
+    coupled: bool
+    seed: int
+    duration_s: float
+    topology: str = "vms"
+    bottleneck: Bottleneck = Bottleneck()
+    sample_ms: int = 100
+    queue_sample_ms: int = 10
+
+    def document(self, parts: Parts) -> dict:
+        """The scenario as the laboratory reads it."""
+        return {
+            "name": self.name,
+            "seed": self.seed,
+            "duration_s": self.duration_s,
+            "topology": self.topology,
+            "coupled": self.coupled,
+            "bottleneck": vars(self.bottleneck),
+            "sample_ms": self.sample_ms,
+            "queue_sample_ms": self.queue_sample_ms,
+            "kernel": str(parts.kernel),
+            "module": str(parts.module),
+            "daemon": str(parts.daemon),
+            "vms": [
+                {
+                    "name": f"vm{i}",
+                    "weight": vm.weight,
+                    "device": vm.device,
+                    "congestion_control": vm.congestion_control,
+                    "flows": [vars(flows) for flows in vm.flows],
+                }
+                for i, vm in enumerate(self.vms, 1)
+            ],
+        }
+
+
+def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None) -> Path:
+    """Runs one scenario; its raw data is in `out` afterwards."""
+    out.mkdir(parents=True, exist_ok=True)
+    document = out / "request.json"
+    document.write_text(json.dumps(scenario.document(parts), indent=1) + "\n")
+    command = [str(parts.lab), "run", str(document), "--out", str(out)]
+    if cpu is not None:
+        command += ["--cpu", str(cpu)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise LabError(f"{scenario.name}: {done.stdout.strip() or 'no message'} (logs: {out})")
+    return out
+
+
+def run_all(scenarios: list[Scenario], parts: Parts, out: Path) -> list[Path]:
+    """Runs scenarios side by side, one on each processor, showing progress.
+
+    Every run has a processor to itself: a laboratory's processes take turns,
+    and take them fastest on one.
+    """
+    cpus: SimpleQueue[int] = SimpleQueue()
+    available = sorted(os.sched_getaffinity(0))
+    for cpu in available:
+        cpus.put(cpu)
+    progress = _Progress(len(scenarios))
+
+    def one(scenario: Scenario) -> Path:
+        cpu = cpus.get()
+        try:
+            result = run(scenario, parts, out / scenario.name, cpu)
+        finally:
+            cpus.put(cpu)
+        progress.done(scenario.name)
+        return result
+
+    with ThreadPoolExecutor(len(available)) as pool:
+        futures = [pool.submit(one, scenario) for scenario in scenarios]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+class _Progress:
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._finished = 0
+        self._lock = threading.Lock()
+
+    def done(self, name: str) -> None:
+        with self._lock:
+            self._finished += 1
+            print(f"[{self._finished:3}/{self._total}] {name}", file=sys.stderr, flush=True)

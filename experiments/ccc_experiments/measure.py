@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Measures of one run, from its raw data."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .lab import Scenario
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run of the fairness experiments is judged by."""
+
+    scenario: Scenario
+    vm_goodput_mbit: tuple[float, ...]
+    queue_ms_mean: float
+    queue_ms_p95: float
+    sent_packets: int
+    dropped_packets: int
+
+    @property
+    def sum_mbit(self) -> float:
+        return sum(self.vm_goodput_mbit)
+
+    @property
+    def jain(self) -> float:
+        return jain(self.vm_goodput_mbit)
+
+    @property
+    def weighted_jain(self) -> float:
+        """Jain's index of goodput for each unit of weight."""
+        return jain(
+            [goodput / vm.weight for goodput, vm in zip(self.vm_goodput_mbit, self.scenario.vms)]
+        )
+
+    def document(self) -> dict:
+        """The run as `result.json` has it."""
+        return {
+            "coupled": self.scenario.coupled,
+            "seed": self.scenario.seed,
+            "vms": [
+                {"flows": vm.count, "weight": vm.weight, "goodput_mbit": round(goodput, 4)}
+                for vm, goodput in zip(self.scenario.vms, self.vm_goodput_mbit)
+            ],
+            "jain": round(self.jain, 5),
+            "sum_mbit": round(self.sum_mbit, 4),
+            "queue_ms_mean": round(self.queue_ms_mean, 3),
+            "queue_ms_p95": round(self.queue_ms_p95, 3),
+            "sent_packets": self.sent_packets,
+            "dropped_packets": self.dropped_packets,
+            "raw": self.scenario.name,
+        }
+
+
+def jain(values) -> float:
+    """Jain's fairness index: 1 for equal values, 1/n if one has all."""
+    values = list(values)
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
+
+
+def percentile(values: list[float], fraction: float) -> float:
+    """The smallest value that at least `fraction` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * fraction // 1).__int__() - 1)]
+
+
+def measure(scenario: Scenario, raw: Path) -> Measured:
+    """Measures a run over its whole length, its start included."""
+    delays = queue_delays_ms(scenario, raw)
+    counters = json.loads((raw / "bottleneck.json").read_text())
+    return Measured(
+        scenario=scenario,
+        vm_goodput_mbit=goodputs(scenario, raw),
+        queue_ms_mean=sum(delays) / len(delays),
+        queue_ms_p95=percentile(delays, 0.95),
+        sent_packets=counters["sent_packets"],
+        dropped_packets=counters["dropped_packets"],
+    )
+
+
+def goodputs(scenario: Scenario, raw: Path) -> tuple[float, ...]:
+    """Mbit/s of payload that each VM's receivers had by the end of the run."""
+    received = {f"vm{i}": 0 for i in range(1, len(scenario.vms) + 1)}
+    for flow in json.loads((raw / "flows.json").read_text()):
+        received[flow["vm"]] += flow["bytes_received"]
+    return tuple(total * 8 / 1e6 / scenario.duration_s for total in received.values())
+
+
+def queue_delays_ms(scenario: Scenario, raw: Path) -> list[float]:
+    """Time the bottleneck needs for what stands in its queue, each sample."""
+    with (raw / "queue.csv").open(newline="") as file:
+        backlog = [int(row["backlog_bytes"]) for row in csv.DictReader(file)]
+    if not backlog:
+        raise ValueError(f"{raw / 'queue.csv'} has no samples")
+    return [size * 8 / (scenario.bottleneck.rate_mbit * 1000) for size in backlog]

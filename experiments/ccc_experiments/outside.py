@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The coupled aggregate beside one uncoupled Reno flow of another VM.
+
+Against outside traffic the aggregate is worth one TCP, whatever its number of
+flows: its goodput over the outside flow's is 1.
+"""
+
+from pathlib import Path
+from statistics import mean
+
+from . import lab, plots, table
+from .lab import Flows, Scenario, Vm
+from .measure import Measured, measure
+from .scores import Score, print_scores, write_result
+
+COUNTS = (1, 2, 4, 8)
+SEEDS = (1, 2, 3)
+DURATION_S = 200.0
+
+
+def scenario(count: int, seed: int, coupled: bool, duration_s: float = DURATION_S) -> Scenario:
+    """`count` flows of VM1 beside one Reno flow of VM2, which has no device."""
+    ours = Vm((Flows(count),), 1, "ccc" if coupled else "reno")
+    theirs = Vm((Flows(1),), 1, "reno", device=False)
+    kind = "coupled" if coupled else "uncoupled"
+    return Scenario(f"outside-{count}-seed{seed}-{kind}", (ours, theirs), coupled, seed, duration_s)
+
+
+def part(measured: Measured) -> float:
+    """The aggregate's goodput over the outside flow's."""
+    ours, theirs = measured.vm_goodput_mbit
+    return ours / theirs
+
+
+def run(out: Path) -> bool:
+    """`make outside`."""
+    scenarios = [
+        scenario(count, seed, coupled)
+        for count in COUNTS
+        for coupled in (False, True)
+        for seed in SEEDS
+    ]
+    raw = lab.run_all(scenarios, lab.Parts.built(), out / "raw")
+    measured = [measure(s, directory) for s, directory in zip(scenarios, raw)]
+    table.print_table(measured)
+    judged = []
+    for count in COUNTS:
+        parts = [part(m) for m in measured if m.scenario.coupled and m.scenario.vms[0].count == count]
+        name = f"{count} coupled flows over one outside flow, mean of {len(parts)} seeds"
+        judged += [Score(name, mean(parts), "ratio", ">=", 0.88), Score(name, mean(parts), "ratio", "<=", 1.12)]
+    about = {"experiment": "outside-flow", "duration_s": DURATION_S, "seeds": list(SEEDS)}
+    write_result(out / "result.json", [m.document() for m in measured], judged, about)
+    plots.outside(measured, part, out / "outside")
+    print()
+    holds = print_scores(judged)
+    print(f"\n{out}/result.json, {out}/outside.svg, {out}/outside.png; raw data in {out}/raw")
+    return holds

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Figures, as SVG for documents and PNG for looking at."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+from .measure import Measured  # noqa: E402
+
+# Colour-blind safe (Okabe and Ito); one colour for each kind of run, always.
+UNCOUPLED = "#D55E00"
+COUPLED = "#0072B2"
+
+plt.rcParams.update(
+    {
+        "font.size": 9,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.hashsalt": "ccc",
+        "figure.constrained_layout.use": True,
+    }
+)
+
+
+def save(figure, stem: Path) -> None:
+    """Writes STEM.svg and STEM.png, without a date: same data, same file."""
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
+def fairness(measured: Sequence[Measured], stem: Path) -> None:
+    """Fairness, goodput, queue and loss against the case, coupled or not."""
+    panels: list[tuple[str, Callable[[Measured], float], dict]] = [
+        ("Jain's index of the VMs", lambda m: m.weighted_jain, {"bottom": 0, "top": 1.03}),
+        ("sum of goodput, Mbit/s", lambda m: m.sum_mbit, {"bottom": 0, "top": 10}),
+        ("mean queue delay, ms", lambda m: m.queue_ms_mean, {"bottom": 0}),
+        ("packets dropped", lambda m: m.dropped_packets + 0.5, {}),
+    ]
+    figure, axes = plt.subplots(1, 4, figsize=(11.5, 2.9))
+    for axis, (title, value, limits) in zip(axes, panels):
+        _against_case(axis, measured, value)
+        axis.set_title(title)
+        if limits:
+            axis.set_ylim(**limits)
+    axes[3].set_yscale("log")
+    for axis in axes:
+        axis.set_xlabel("flows of the VMs")
+    axes[0].legend(frameon=False, loc="lower left")
+    save(figure, stem)
+
+
+def _against_case(axis, measured: Sequence[Measured], value: Callable[[Measured], float]) -> None:
+    cases = list(dict.fromkeys(case_of(m) for m in measured))
+    kinds = ((False, "uncoupled Reno", UNCOUPLED, "s--"), (True, "coupled (ccc)", COUPLED, "o-"))
+    for coupled, label, colour, style in kinds:
+        by_case = [
+            [value(m) for m in measured if case_of(m) == case and m.scenario.coupled == coupled]
+            for case in cases
+        ]
+        middles = [mean(values) for values in by_case]
+        spread = [
+            [middle - min(values) for middle, values in zip(middles, by_case)],
+            [max(values) - middle for middle, values in zip(middles, by_case)],
+        ]
+        axis.errorbar(
+            range(len(cases)), middles, spread, fmt=style, color=colour, label=label, capsize=2, ms=4
+        )
+    axis.set_xticks(range(len(cases)), cases)
+
+
+def case_of(measured: Measured) -> str:
+    """The case as its flow counts: `1:4`, with weights if they differ: `1:4 (3:1)`."""
+    vms = measured.scenario.vms
+    flows = ":".join(str(vm.count) for vm in vms)
+    weights = ":".join(f"{vm.weight:g}" for vm in vms)
+    return flows if len({vm.weight for vm in vms}) == 1 else f"{flows}\n({weights})"
+
+
+def outside(measured: Sequence[Measured], part: Callable[[Measured], float], stem: Path) -> None:
+    """What the aggregate takes of an outside flow's goodput, against its flows."""
+    figure, axis = plt.subplots(figsize=(4.5, 3))
+    _against_case(axis, measured, part)
+    axis.axhline(1, color="black", lw=0.8)
+    axis.set_xlabel("flows of the VM : outside flows")
+    axis.set_ylabel("goodput of the VM / of the outside flow")
+    axis.legend(frameon=False)
+    save(figure, stem)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Scores: measured values with the bound they have to keep."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+_HOLDS = {
+    ">=": lambda value, limit: value >= limit,
+    "<=": lambda value, limit: value <= limit,
+    "<": lambda value, limit: value < limit,
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """`value` `relation` `limit`, or not."""
+
+    name: str
+    value: float
+    unit: str
+    relation: str
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        return _HOLDS[self.relation](self.value, self.limit)
+
+    def document(self) -> dict:
+        return {
+            "name": self.name,
+            "value": round(self.value, 5),
+            "unit": self.unit,
+            "bound": f"{self.relation} {self.limit:g}",
+            "holds": self.holds,
+        }
+
+
+def write_result(path: Path, runs: list[dict], scores: list[Score], about: dict) -> None:
+    """Writes `result.json`, the form every experiment of the project has."""
+    document = {**about, "runs": runs, "scores": [score.document() for score in scores]}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def print_scores(scores: list[Score]) -> bool:
+    """Prints scores, the failed ones marked; returns whether all hold."""
+    for score in scores:
+        mark = "ok    " if score.holds else "FAILED"
+        bound = f"{score.relation} {score.limit:g}"
+        print(f"  {mark} {score.name}: {score.value:.4g} {score.unit} (bound {bound})")
+    return all(score.holds for score in scores)
