@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""VMs share the bottleneck as their weights say, on real kernels and the real daemon."""
+
+import pytest
+from ccc_experiments import fairness, outside
+from ccc_experiments.lab import Flows, Scenario, Vm
+
+
+@pytest.mark.parametrize("count", [1, 4, 16])
+def test_flow_counts_do_not_matter(count, measured):
+    uncoupled, coupled = map(measured, fairness.pair((1, count), (1, 1), seed=1))
+    for score in fairness.case_scores(f"1:{count}", uncoupled, coupled):
+        assert score.holds, score
+
+
+@pytest.mark.parametrize("counts", [(1, 4), (4, 1), (8, 8)])
+def test_weights_decide(counts, measured):
+    _, scenario = fairness.pair(counts, (3, 1), seed=1)
+    assert fairness.share_error(measured(scenario)) <= 5
+
+
+def test_three_vms(measured):
+    _, scenario = fairness.pair((1, 8, 3), (1, 2, 3), seed=1)
+    assert fairness.share_error(measured(scenario)) <= 5
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_aggregate_is_worth_one_tcp(count, measured):
+    parts = [outside.part(measured(outside.scenario(count, seed, True))) for seed in outside.SEEDS]
+    assert 0.88 <= sum(parts) / len(parts) <= 1.12, parts
+
+
+def test_priorities_split_a_vm(simulate):
+    flows = (Flows(1, priority=3), Flows(1, priority=1))
+    scenario = Scenario("priorities-3-1", (Vm(flows),), True, 1, 60, topology="single")
+    import json
+
+    raw = simulate(scenario)
+    high, low = (flow["bytes_received"] for flow in json.loads((raw / "flows.json").read_text()))
+    assert high / low == pytest.approx(3, rel=0.05)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Measures, scores and the cases a user can ask for."""
+
+import pytest
+from ccc_experiments.fairness import COUNTS, SEEDS, BadCase, parse_case
+from ccc_experiments.measure import jain, percentile
+from ccc_experiments.scores import Score
+
+
+def test_jain():
+    assert jain([5, 5]) == 1
+    assert jain([1, 0, 0, 0]) == 0.25
+    assert jain([0, 0]) == 0
+
+
+def test_percentile():
+    assert percentile([3, 1, 2, 4], 0.5) == 2
+    assert percentile(list(range(1, 101)), 0.95) == 95
+    assert percentile([7], 0.95) == 7
+
+
+def test_a_score_says_whether_it_holds():
+    assert Score("x", 0.99, "1", ">=", 0.99).holds
+    assert not Score("x", 1.0, "1", "<", 1).holds
+
+
+def test_the_papers_cases_by_default():
+    counts, weights, seeds = parse_case("", "", "")
+    assert counts == tuple((1, n) for n in COUNTS)
+    assert (set(weights), seeds) == ({(1, 1)}, SEEDS)
+
+
+def test_a_case_of_ones_own():
+    assert parse_case("1:8:3", "1:2:3", "7") == (((1, 8, 3),), ((1.0, 2.0, 3.0),), (7,))
+    assert parse_case("", "3:1", "") == (((1, 1),), ((3.0, 1.0),), (1,))
+
+
+@pytest.mark.parametrize(
+    ("flows", "weights", "seed"),
+    [("1:x", "", ""), ("0:1", "", ""), ("1:4", "3:1:1", ""), ("1:4", "0:1", ""), ("", "", "1:2"), ("1:4", "nan:1", "")],
+)
+def test_bad_cases_are_refused(flows, weights, seed):
+    with pytest.raises(BadCase):
+        parse_case(flows, weights, seed)
