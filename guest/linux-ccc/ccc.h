@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Congestion control coupling: what the parts of the module share.
+ */
+#ifndef CCC_H
+#define CCC_H
+
+#include <linux/kref.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/seq_file.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/virtio.h>
+#include <linux/workqueue.h>
+#include <net/tcp.h>
+
+#include "ccc_compat.h"
+#include "ccc_share.h"
+#include "virtio_ccc.h"
+
+#define CCC_MAX_CHUNKS	64
+#define CCC_MAX_EVENTS	8
+/* Lines lent to the device: groups that the flows of one guest can be in. */
+#define CCC_LINES	16
+
+struct ccc_dev;
+
+/* The last grant that was read in one piece. */
+struct ccc_grant_view {
+	u64 level;
+	u64 ssthresh_level;
+	u64 cap;
+	u32 flags;
+	u32 epoch;
+	u32 phase;
+	u16 line;
+};
+
+/* What the doorbell last announced. */
+struct ccc_rung {
+	u64 delivered;
+	u32 grown;
+	u16 events;
+	u16 timeouts;
+	u16 undos;
+	u16 priority;
+	u8 state;
+	u8 active;
+};
+
+/*
+ * One slot of the tables.  While a flow holds it, all but the first block is
+ * the flow's and under its socket's lock; debugfs and inet_diag look at it
+ * without, and may see numbers of two moments.
+ */
+struct ccc_slot {
+	struct ccc_dev *dev;
+	struct ccc_chunk *chunk;
+	struct virtio_ccc_report *report;
+	const struct virtio_ccc_grant *grant;
+	u32 index;
+	u32 generation;
+	u32 offset;		/* where rounding begins */
+
+	struct ccc_grant_view view;
+	bool coupled;		/* the view is in force */
+	bool ece;		/* the ACK being processed carries ECE */
+	bool undoable;		/* the latest event has not been undone */
+	bool limited;		/* the window was the limit at the last ACK */
+	bool reduced;		/* by ssthresh(), for set_state() to report */
+	u32 reduced_epoch;	/* the event's, if it is one */
+	u32 share;		/* packets, as last read */
+
+	u32 seq;
+	u64 acked;
+	u64 delivered;
+	u32 grown;
+	u16 events;
+	u16 timeouts;
+	u16 undos;
+	u16 beta;
+	u32 event_epoch;
+	u32 tcp_delivered;	/* tp->delivered that `delivered` includes */
+	u32 srtt_us;		/* as reported: shares by rate count it */
+	u16 priority;		/* as reported */
+	u8 state;
+	bool active;
+	struct ccc_rung rung;
+};
+
+/* A part of the tables, lent in one descriptor chain. */
+struct ccc_chunk {
+	struct virtio_ccc_lend *lend;
+	struct virtio_ccc_report *report;
+	struct virtio_ccc_grant_head *head;
+	size_t report_size;
+	size_t grant_size;
+	u32 slots;
+	u32 used;
+	bool lent;		/* the device has the chain */
+	bool live;		/* the device has adopted it; false: leave its slots */
+	unsigned long *map;	/* slots in use */
+	struct ccc_slot slot[];
+};
+
+/* Since when, by this machine's clock, a line has been in its epoch. */
+struct ccc_watch {
+	bool seen;
+	u32 instance;
+	u32 epoch;
+	u64 since_us;
+};
+
+struct ccc_stats {
+	u64 doorbells;
+	u64 kicks;
+	u64 full;
+	u64 rescans;
+	u64 stale;
+	u64 resyncs;
+	u64 policies;
+	u64 releases;
+	u64 bad_events;
+};
+
+/*
+ * One device.  Every flow that holds a slot holds a reference, so tables
+ * outlive the device itself and a flow can find out at its next ACK.
+ */
+struct ccc_dev {
+	struct kref ref;
+	struct rcu_head rcu;
+	struct virtio_device *vdev;
+	struct virtqueue *tableq;
+	struct virtqueue *doorbellq;
+	struct virtqueue *eventq;
+	bool rate_share;
+	bool slot_cap;
+	u32 max_slots;
+	u32 chunk_slots;
+	u32 lines;
+	u32 stale_us;
+
+	/* Protects the chunks' use (map, used, live), free and starved. */
+	spinlock_t slot_lock;
+	struct ccc_chunk *chunk[CCC_MAX_CHUNKS];
+	u32 chunks;
+	u32 free;
+	bool starved;		/* a flow looked for a slot in vain */
+
+	/* Protects doorbellq, the messages, up, lost, stale's inputs, stats. */
+	spinlock_t bell_lock;
+	struct virtio_ccc_doorbell *bell;
+	u16 *bell_free;
+	u32 bells;
+	u32 bell_nfree;
+	u64 progress_us;	/* when the device last used a message */
+	bool up;
+	bool lost;		/* a message found no room */
+	bool stale;		/* the device does not answer */
+	struct ccc_stats stats;
+
+	/* Protects watch. */
+	spinlock_t watch_lock;
+	struct ccc_watch watch[CCC_LINES];
+
+	/* tableq, eventq and lending belong to this work once probed. */
+	struct delayed_work work;
+	unsigned int poll_ms;
+	bool refused;		/* the device wants no more chunks */
+	struct virtio_ccc_event *event;
+};
+
+/* The inner algorithm, and what it says about itself. */
+extern const struct tcp_congestion_ops *ccc_inner;
+
+int ccc_inner_load(const char *name);
+void ccc_inner_unload(void);
+
+/*
+ * Counts the occasions at which a flow without a slot may find one.  Flows
+ * compare it with what it was when they last tried.
+ */
+extern u32 ccc_room;
+
+struct ccc_slot *ccc_slot_take(void);
+void ccc_slot_drop(struct ccc_slot *slot);
+void ccc_ring(struct ccc_slot *slot, u16 op);
+void ccc_grant_refresh(struct ccc_slot *slot);
+u32 ccc_epoch_at(struct ccc_slot *slot, u64 sent_us);
+
+/* Whether the slot's chunk is still the device's. */
+static inline bool ccc_slot_live(const struct ccc_slot *slot)
+{
+	return READ_ONCE(slot->chunk->live);
+}
+
+int ccc_virtio_register(void);
+void ccc_virtio_unregister(void);
+struct ccc_dev *ccc_dev_rcu(void);
+
+void ccc_debugfs_create(void);
+void ccc_debugfs_remove(void);
+
+#endif /* CCC_H */

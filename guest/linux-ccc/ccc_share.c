@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The arithmetic of coupling.
+ *
+ * Every input that comes from the device is unbounded here: whatever a grant
+ * says, the results are in range and nothing divides by zero.
+ */
+#include <linux/bitops.h>
+#include <linux/limits.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+
+#include "ccc_share.h"
+#include "virtio_ccc.h"
+
+/*
+ * Where the rounding of a slot's window begins, of 2^32: the slot's number
+ * with its bits reversed (the van der Corput sequence).  Any run of slots has
+ * its offsets spread evenly, so as many windows are rounded up as are rounded
+ * down and the sum over the flows stays the VM's window.
+ */
+u32 ccc_slot_offset(u32 index)
+{
+	index = (index >> 16) | (index << 16);
+	index = ((index & 0xff00ff00u) >> 8) | ((index & 0x00ff00ffu) << 8);
+	index = ((index & 0xf0f0f0f0u) >> 4) | ((index & 0x0f0f0f0fu) << 4);
+	index = ((index & 0xccccccccu) >> 2) | ((index & 0x33333333u) << 2);
+	return ((index & 0xaaaaaaaau) >> 1) | ((index & 0x55555555u) << 1);
+}
+
+/* What the level of a line is multiplied with for one flow. */
+u64 ccc_units(u16 priority, u32 srtt_us, bool rate)
+{
+	return rate ? (u64)priority * srtt_us : priority;
+}
+
+/* Window in packets that @level grants to @units, rounded from @offset. */
+u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset)
+{
+	u64 bytes_q16, packets_q16;
+
+	if (mul_u64_u64_shr(level, units, 64) >> (VIRTIO_CCC_LEVEL_SHIFT - 16))
+		return U32_MAX;
+	bytes_q16 = mul_u64_u64_shr(level, units, VIRTIO_CCC_LEVEL_SHIFT - 16);
+	packets_q16 = div_u64(bytes_q16, max(mss, 1u));
+	if (packets_q16 >> 48)
+		return U32_MAX;
+	return (packets_q16 + (offset >> 16)) >> 16;
+}
+
+/* A slot's own limit, in bytes, put on its share. */
+u32 ccc_cap_packets(u32 share, u64 cap, u32 mss)
+{
+	if (cap == VIRTIO_CCC_CAP_NONE)
+		return share;
+	return min_t(u64, share, div_u64(cap, max(mss, 1u)));
+}
+
+/*
+ * A smaller share is in force at once.  A larger one is approached by what
+ * the flow's own ACKs release, at the pace of slow start: a window opened in
+ * one step would leave as one burst.
+ */
+u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked)
+{
+	u64 limit = (u64)in_flight + 2 * (u64)acked;
+
+	share = max(share, 1u);
+	if (share <= cwnd)
+		return share;
+	return max_t(u64, cwnd, min_t(u64, share, limit));
+}
+
+/* A share after a reduction by @beta, of 65536. */
+u32 ccc_apply_beta(u32 share, u16 beta)
+{
+	return ((u64)share * beta) >> 16;
+}
+
+/*
+ * The factor of a reduction to @ssthresh.  Small windows say more about
+ * rounding than about the algorithm: there the last known factor stays.
+ */
+u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last)
+{
+	if (cwnd < 8)
+		return last;
+	return min_t(u64, div_u64((u64)ssthresh * CCC_BETA_ONE, cwnd), U16_MAX);
+}
+
+/* SO_PRIORITY to the priority of a report: 0 is the default, as 1. */
+u16 ccc_priority(u32 sk_priority)
+{
+	sk_priority = clamp(sk_priority, 1u,
+			    (u32)VIRTIO_CCC_PRIORITY_MAX / VIRTIO_CCC_PRIORITY_ONE);
+	return sk_priority * VIRTIO_CCC_PRIORITY_ONE;
+}
+
+/*
+ * The epoch under which a lost segment was sent, as far as the device needs
+ * it: the present one, which began at @since_us, or an older one.
+ */
+u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us)
+{
+	return sent_us >= since_us ? epoch : epoch - 1;
+}
+
+/* Packets in the bytes of the wire, which saturate below "unset". */
+u32 ccc_bytes(u32 packets, u32 mss)
+{
+	return min_t(u64, (u64)packets * mss, VIRTIO_CCC_SSTHRESH_UNSET - 1);
+}
+
+/*
+ * A doorbell is due when a certain part of a window is unreported, so that
+ * the number of messages in an RTT does not depend on the window.
+ */
+bool ccc_report_due(u64 delivered, u32 grown, u32 cwnd, u32 mss, u32 shift)
+{
+	u32 threshold = max(ccc_bytes(cwnd, mss) >> min(shift, 31u), 1u);
+
+	return delivered >= threshold || grown >= threshold;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The arithmetic of coupling, without any kernel state: what a grant is worth
+ * in packets, how fast a window may rise, when a report is due.
+ */
+#ifndef CCC_SHARE_H
+#define CCC_SHARE_H
+
+#include <linux/types.h>
+
+#define CCC_BETA_ONE	65536u
+#define CCC_BETA_HALF	32768u
+
+u32 ccc_slot_offset(u32 index);
+u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
+u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset);
+u32 ccc_cap_packets(u32 share, u64 cap, u32 mss);
+u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked);
+u32 ccc_apply_beta(u32 share, u16 beta);
+u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last);
+u16 ccc_priority(u32 sk_priority);
+u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
+u32 ccc_bytes(u32 packets, u32 mss);
+bool ccc_report_due(u64 delivered, u32 grown, u32 cwnd, u32 mss, u32 shift);
+
+#endif /* CCC_SHARE_H */

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests of the arithmetic of coupling.
+ */
+#include <kunit/test.h>
+#include <linux/module.h>
+
+#include "ccc_share.c"
+
+#define MSS	1448u
+#define ONE	VIRTIO_CCC_PRIORITY_ONE
+
+/* The level at which a flow of priority 1 has @bytes. */
+static u64 level_of(u64 bytes)
+{
+	return (bytes << VIRTIO_CCC_LEVEL_SHIFT) / ONE;
+}
+
+static void offset_is_van_der_corput(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_slot_offset(0), 0u);
+	KUNIT_EXPECT_EQ(test, ccc_slot_offset(1), 0x80000000u);
+	KUNIT_EXPECT_EQ(test, ccc_slot_offset(2), 0x40000000u);
+	KUNIT_EXPECT_EQ(test, ccc_slot_offset(3), 0xc0000000u);
+	KUNIT_EXPECT_EQ(test, ccc_slot_offset(0x80000000u), 1u);
+}
+
+static void share_of_one_flow(struct kunit *test)
+{
+	u64 level = level_of(40 * MSS) + 1;
+
+	KUNIT_EXPECT_EQ(test, ccc_share_packets(level, ONE, MSS, 0), 40u);
+	KUNIT_EXPECT_EQ(test, ccc_share_packets(level, 2 * ONE, MSS, 0), 80u);
+	KUNIT_EXPECT_EQ(test, ccc_share_packets(level, ONE / 2, MSS, 0), 20u);
+	KUNIT_EXPECT_EQ(test, ccc_share_packets(0, ONE, MSS, 0), 0u);
+}
+
+static void share_by_rate(struct kunit *test)
+{
+	u64 level = (((u64)40 * MSS) << VIRTIO_CCC_LEVEL_SHIFT) /
+		    ((u64)ONE * 100000) + 1;
+
+	KUNIT_EXPECT_EQ(test, ccc_units(ONE, 100000, false), (u64)ONE);
+	KUNIT_EXPECT_EQ(test,
+			ccc_share_packets(level, ccc_units(ONE, 100000, true),
+					  MSS, 0), 40u);
+	KUNIT_EXPECT_EQ(test,
+			ccc_share_packets(level, ccc_units(ONE, 200000, true),
+					  MSS, 0), 80u);
+}
+
+static void any_level_is_harmless(struct kunit *test)
+{
+	static const u64 level[] = { 0, 1, U32_MAX, 1ull << 62, U64_MAX };
+	static const u64 units[] = { 0, 1, ONE, 2560ull * U32_MAX };
+	int i, j;
+
+	for (i = 0; i < ARRAY_SIZE(level); i++)
+		for (j = 1; j < ARRAY_SIZE(units); j++)
+			KUNIT_EXPECT_GE(test,
+					ccc_share_packets(level[i], units[j],
+							  MSS, U32_MAX),
+					ccc_share_packets(level[i],
+							  units[j - 1], MSS,
+							  U32_MAX));
+	KUNIT_EXPECT_EQ(test, ccc_share_packets(U64_MAX, U64_MAX, 0, U32_MAX),
+			U32_MAX);
+	KUNIT_EXPECT_EQ(test, ccc_share_packets(U64_MAX, ONE, 0, U32_MAX),
+			U32_MAX);
+}
+
+/* The sum over n equal flows stays within one packet of the VM's window. */
+static void rounding_keeps_the_sum(struct kunit *test)
+{
+	u32 n, window, i, sum, phase;
+	s64 error;
+
+	for (n = 1; n <= 64; n++) {
+		for (window = n; window < n + 150; window += 7) {
+			phase = window * 0x9e3779b9u;
+			for (i = 0, sum = 0; i < n; i++)
+				sum += ccc_share_packets(level_of(window * MSS) / n,
+							 ONE, MSS,
+							 ccc_slot_offset(i) +
+							 phase);
+			error = (s64)sum - window;
+			KUNIT_EXPECT_LE_MSG(test, abs(error), 2 + n / 32,
+					    "n %u window %u sum %u", n, window,
+					    sum);
+		}
+	}
+}
+
+static void cap_limits_a_share(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_cap_packets(9, VIRTIO_CCC_CAP_NONE, MSS), 9u);
+	KUNIT_EXPECT_EQ(test, ccc_cap_packets(9, 4 * MSS, MSS), 4u);
+	KUNIT_EXPECT_EQ(test, ccc_cap_packets(9, 400 * MSS, MSS), 9u);
+	KUNIT_EXPECT_EQ(test, ccc_cap_packets(9, 0, 0), 0u);
+}
+
+static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(40, 20, 39, 1), 20u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(40, 0, 39, 1), 1u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1), 11u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 11, 9, 2), 11u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 2, 1), 10u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, U32_MAX, U32_MAX, U32_MAX),
+			U32_MAX);
+}
+
+static void reductions(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_apply_beta(40, CCC_BETA_HALF), 20u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_beta(U32_MAX, U16_MAX), 0xfffeffffu);
+	KUNIT_EXPECT_EQ(test, ccc_beta(20, 40, 7), (u16)CCC_BETA_HALF);
+	KUNIT_EXPECT_EQ(test, ccc_beta(3, 7, 45875), (u16)45875);
+	KUNIT_EXPECT_EQ(test, ccc_beta(40, 40, 7), (u16)U16_MAX);
+}
+
+static void priorities(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_priority(0), (u16)ONE);
+	KUNIT_EXPECT_EQ(test, ccc_priority(1), (u16)ONE);
+	KUNIT_EXPECT_EQ(test, ccc_priority(4), (u16)(4 * ONE));
+	KUNIT_EXPECT_EQ(test, ccc_priority(10), (u16)VIRTIO_CCC_PRIORITY_MAX);
+	KUNIT_EXPECT_EQ(test, ccc_priority(U32_MAX),
+			(u16)VIRTIO_CCC_PRIORITY_MAX);
+}
+
+static void epochs(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_event_epoch(7, 1000, 1000), 7u);
+	KUNIT_EXPECT_EQ(test, ccc_event_epoch(7, 1000, 999), 6u);
+	KUNIT_EXPECT_EQ(test, ccc_event_epoch(0, 1000, 999), U32_MAX);
+	KUNIT_EXPECT_EQ(test, ccc_event_epoch(7, 0, 0), 7u);
+}
+
+static void bytes_saturate(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_bytes(10, MSS), 10 * MSS);
+	KUNIT_EXPECT_EQ(test, ccc_bytes(U32_MAX, 9000),
+			VIRTIO_CCC_SSTHRESH_UNSET - 1);
+}
+
+static void doorbells_per_window(struct kunit *test)
+{
+	KUNIT_EXPECT_FALSE(test, ccc_report_due(0, 0, 40, MSS, 3));
+	KUNIT_EXPECT_FALSE(test, ccc_report_due(4 * MSS, 0, 40, MSS, 3));
+	KUNIT_EXPECT_TRUE(test, ccc_report_due(5 * MSS, 0, 40, MSS, 3));
+	KUNIT_EXPECT_TRUE(test, ccc_report_due(0, 5 * MSS, 40, MSS, 3));
+	KUNIT_EXPECT_TRUE(test, ccc_report_due(MSS, 0, 4, MSS, 3));
+	KUNIT_EXPECT_TRUE(test, ccc_report_due(1, 0, 40, MSS, 64));
+}
+
+static struct kunit_case ccc_cases[] = {
+	KUNIT_CASE(offset_is_van_der_corput),
+	KUNIT_CASE(share_of_one_flow),
+	KUNIT_CASE(share_by_rate),
+	KUNIT_CASE(any_level_is_harmless),
+	KUNIT_CASE(rounding_keeps_the_sum),
+	KUNIT_CASE(cap_limits_a_share),
+	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),
+	KUNIT_CASE(reductions),
+	KUNIT_CASE(priorities),
+	KUNIT_CASE(epochs),
+	KUNIT_CASE(bytes_saturate),
+	KUNIT_CASE(doorbells_per_window),
+	{}
+};
+
+static struct kunit_suite ccc_suite = {
+	.name = "ccc",
+	.test_cases = ccc_cases,
+};
+kunit_test_suite(ccc_suite);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("KUnit tests of congestion control coupling");
