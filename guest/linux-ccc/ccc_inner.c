@@ -19,7 +19,7 @@ static int ccc_inner_check(const struct tcp_congestion_ops *ops,
 {
 	if (strcmp(ops->name, name)) {
 		pr_err("ccc: inner algorithm %s is not available\n", name);
-		return -ENOENT;
+		return -EINVAL;
 	}
 	if (!ops->cong_avoid || ops->cong_control) {
 		pr_err("ccc: inner algorithm %s is not window-based\n", name);
@@ -42,6 +42,7 @@ int ccc_inner_load(const char *name)
 						strlen(name));
 	if (err) {
 		pr_err("ccc: inner algorithm %s is not available\n", name);
+		err = -EINVAL;
 		goto release;
 	}
 	ccc_inner = inet_csk(ccc_inner_socket->sk)->icsk_ca_ops;
