@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The one clock of a run: lets clients run one at a time, in the order of
+//! simulated time, and carries frames between their NICs meanwhile.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::calendar::Calendar;
+use crate::error::{Context, LabError, Result};
+use crate::fdmsg::{self, Inbox};
+use crate::vhost_user::{Kick, Nic, Source};
+use crate::wire::{Frame, RX, TX};
+
+/// A client may run this long before it has to look in again, so that
+/// progress is seen even when it has nobody to wait for.
+const SLICE_NS: u64 = 1_000_000_000;
+/// Less progress than this within the patience is a standstill.
+const PROGRESS_NS: u64 = 1_000_000;
+/// How often the programs are looked at while nothing is heard.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Messages of the kernel's `um_timetravel.h`.
+mod op {
+    pub const ACK: u32 = 0;
+    pub const START: u32 = 1;
+    pub const REQUEST: u32 = 2;
+    pub const WAIT: u32 = 3;
+    pub const GET: u32 = 4;
+    pub const UPDATE: u32 = 5;
+    pub const RUN: u32 = 6;
+    pub const GET_TOD: u32 = 8;
+}
+const MESSAGE: usize = 16;
+/// START numbers of the guests begin here.
+const GUESTS: u64 = 0x10000;
+
+/// Looks after the programs while the controller waits for them.
+pub trait Supervisor {
+    /// An error if a program has ended that should not have, or if the user
+    /// wants the end.
+    fn check(&mut self) -> Result<()>;
+    /// `client` has closed its connection; an error unless it was to end now.
+    fn left(&mut self, client: &str) -> Result<()>;
+}
+
+/// What the controller needs to know of a run.
+pub struct Settings {
+    /// Wall clock of the guests at simulated time 0.
+    pub clock_start_ns: u64,
+    /// Simulated time by which all guests must have ended.
+    pub end_ns: u64,
+    /// Wall time without progress that counts as a standstill.
+    pub patience: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Expected, not heard of.
+    Absent,
+    /// Asked to start; the answer is still to be given.
+    Starting { seq: u32 },
+    Running,
+    Waiting,
+    Gone,
+}
+
+struct Client {
+    name: String,
+    state: State,
+    conn: Option<UnixStream>,
+    inbox: Inbox,
+}
+
+/// A NIC and the cable at it.
+struct Port {
+    nic: Nic,
+    peer: usize,
+    frames: VecDeque<Frame>,
+    call_due: bool,
+    calls_open: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Origin {
+    Listener,
+    Newcomer(usize),
+    Client(usize),
+    Nic(usize, Source),
+}
+
+/// Controller of one run.
+pub struct Controller {
+    settings: Settings,
+    calendar: Calendar,
+    listener: UnixListener,
+    /// Connected, but not yet said who they are.
+    newcomers: Vec<(UnixStream, Inbox)>,
+    /// Client n has id n + 1.
+    clients: Vec<Client>,
+    ports: Vec<Port>,
+    running: Option<usize>,
+    log: std::fs::File,
+}
+
+struct Message {
+    op: u32,
+    seq: u32,
+    time: u64,
+}
+
+impl Controller {
+    /// Listens on `path` for the clients of these names. In START guest n of
+    /// the list says [`guest_number`]`(n)`; any other number is the first
+    /// client's, the daemon's, which knows nothing of the others. The order is
+    /// also that of the starts and of equal run times.
+    pub fn new(path: &Path, names: Vec<String>, settings: Settings) -> Result<Self> {
+        let client = |name| Client { name, state: State::Absent, conn: None, inbox: Inbox::default() };
+        let null = Path::new("/dev/null");
+        Ok(Self {
+            settings,
+            calendar: Calendar::new(names.len() as u16)?,
+            listener: UnixListener::bind(path).on("listening on", path)?,
+            newcomers: Vec::new(),
+            clients: names.into_iter().map(client).collect(),
+            ports: Vec::new(),
+            running: None,
+            log: std::fs::File::options().write(true).open(null).on("opening", null)?,
+        })
+    }
+
+    /// Joins two NICs by a cable without delay or loss.
+    pub fn connect(&mut self, a: Nic, b: Nic) {
+        let first = self.ports.len();
+        let port = |nic, peer| Port { nic, peer, frames: VecDeque::new(), call_due: false, calls_open: 0 };
+        self.ports.push(port(a, first + 1));
+        self.ports.push(port(b, first));
+    }
+
+    /// Simulated time.
+    pub fn now(&self) -> u64 {
+        self.calendar.now()
+    }
+
+    /// Runs until every client but those named `servants` has left.
+    pub fn run(&mut self, servants: &[&str], supervisor: &mut dyn Supervisor) -> Result<()> {
+        let mut progress = (Instant::now(), 0);
+        while self.anyone_left(servants) {
+            if self.calendar.now() >= progress.1 + PROGRESS_NS {
+                progress = (Instant::now(), self.calendar.now());
+            }
+            let heard = self.listen(supervisor)?;
+            if !heard {
+                supervisor.check()?;
+                if progress.0.elapsed() > self.settings.patience {
+                    return Err(self.stalled(&self.whom_we_wait_for()));
+                }
+            }
+            self.advance()?;
+        }
+        Ok(())
+    }
+
+    fn anyone_left(&self, servants: &[&str]) -> bool {
+        self.clients.iter().any(|c| c.state != State::Gone && !servants.contains(&c.name.as_str()))
+    }
+
+    /// Waits for messages and handles them; false if there were none.
+    fn listen(&mut self, supervisor: &mut dyn Supervisor) -> Result<bool> {
+        let ready = self.wait()?;
+        // Newcomers are handled last: removing one renumbers the others.
+        for &origin in &ready {
+            match origin {
+                Origin::Listener => self.accept()?,
+                Origin::Client(index) => self.client_readable(index, supervisor)?,
+                Origin::Nic(index, source) => self.nic_readable(index, source)?,
+                Origin::Newcomer(_) => (),
+            }
+        }
+        for &origin in ready.iter().rev() {
+            if let Origin::Newcomer(index) = origin {
+                self.newcomer_readable(index)?;
+            }
+        }
+        Ok(!ready.is_empty())
+    }
+
+    fn wait(&self) -> Result<Vec<Origin>> {
+        let sources = self.sources();
+        let mut polled: Vec<_> =
+            sources.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let timeout = PollTimeout::from(LOOK.as_millis() as u16);
+        match poll(&mut polled, timeout) {
+            // A signal: the supervisor finds out which.
+            Err(nix::Error::EINTR) => return Ok(Vec::new()),
+            other => other.context(|| "poll".into())?,
+        };
+        let ready = sources.iter().zip(&polled).filter(|(_, p)| p.any().unwrap_or(false));
+        Ok(ready.map(|((origin, _), _)| *origin).collect())
+    }
+
+    fn sources(&self) -> Vec<(Origin, BorrowedFd<'_>)> {
+        let mut sources = Vec::with_capacity(32);
+        if self.clients.iter().any(|c| c.state == State::Absent) {
+            sources.push((Origin::Listener, self.listener.as_fd()));
+        }
+        for (i, (conn, _)) in self.newcomers.iter().enumerate() {
+            sources.push((Origin::Newcomer(i), conn.as_fd()));
+        }
+        for (i, client) in self.clients.iter().enumerate() {
+            sources.extend(client.conn.iter().map(|c| (Origin::Client(i), c.as_fd())));
+        }
+        for (i, port) in self.ports.iter().enumerate() {
+            sources.extend(port.nic.sources().map(|(s, fd)| (Origin::Nic(i, s), fd)));
+        }
+        sources
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        let (conn, _) = self.listener.accept().context(|| "accepting a client".into())?;
+        self.newcomers.push((conn, Inbox::default()));
+        Ok(())
+    }
+
+    /// A newcomer's first message says which client it is.
+    fn newcomer_readable(&mut self, index: usize) -> Result<()> {
+        let (conn, inbox) = &mut self.newcomers[index];
+        if !inbox.fill(conn).context(|| "reading from a new client".into())? {
+            self.newcomers.remove(index);
+            return Ok(());
+        }
+        let Some(message) = next_message(inbox) else { return Ok(()) };
+        if message.op != op::START {
+            return Err(LabError::protocol("a new client", "its first message is not START"));
+        }
+        let (conn, inbox) = self.newcomers.remove(index);
+        let known = (0..self.clients.len()).find(|&n| guest_number(n) == message.time);
+        let index = known.unwrap_or(0);
+        let client = &mut self.clients[index];
+        if client.state != State::Absent {
+            return Err(LabError::protocol(&client.name, "connected twice"));
+        }
+        self.calendar.set_name(id(index), message.time);
+        *client = Client {
+            name: std::mem::take(&mut client.name),
+            state: State::Starting { seq: message.seq },
+            conn: Some(conn),
+            inbox,
+        };
+        Ok(())
+    }
+
+    fn client_readable(&mut self, index: usize, supervisor: &mut dyn Supervisor) -> Result<()> {
+        let client = &mut self.clients[index];
+        let Some(conn) = &client.conn else { return Ok(()) };
+        if !client.inbox.fill(conn).context(|| format!("reading from {}", client.name))? {
+            client.conn = None;
+            client.state = State::Gone;
+            self.calendar.withdraw(id(index));
+            if self.running == Some(index) {
+                self.running = None;
+            }
+            return supervisor.left(&self.clients[index].name);
+        }
+        while let Some(message) = next_message(&mut self.clients[index].inbox) {
+            self.handle(index, &message)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, index: usize, message: &Message) -> Result<()> {
+        let answer = match message.op {
+            // In answer to a BROADCAST none of our clients sends.
+            op::ACK => return Ok(()),
+            op::WAIT => return self.client_waits(index),
+            op::REQUEST => {
+                self.calendar.request(id(index), message.time);
+                message.time
+            }
+            op::UPDATE => message.time,
+            op::GET => self.calendar.now(),
+            op::GET_TOD => self.settings.clock_start_ns + self.calendar.now(),
+            other => {
+                let reason = format!("time-travel message {other} is not known");
+                return Err(LabError::protocol(&self.clients[index].name, reason));
+            }
+        };
+        self.send(index, op::ACK, message.seq, answer)
+    }
+
+    fn client_waits(&mut self, index: usize) -> Result<()> {
+        if self.running != Some(index) {
+            let reason = "waits without having run";
+            return Err(LabError::protocol(&self.clients[index].name, reason));
+        }
+        self.clients[index].state = State::Waiting;
+        self.running = None;
+        Ok(())
+    }
+
+    fn nic_readable(&mut self, index: usize, source: Source) -> Result<()> {
+        let heard = self.ports[index].nic.readable(source)?;
+        let port = &mut self.ports[index];
+        port.calls_open = port.calls_open.saturating_sub(heard.calls_done);
+        if heard.closed {
+            port.calls_open = 0;
+            port.call_due = false;
+        }
+        for kick in heard.kicks {
+            self.kicked(index, &kick)?;
+        }
+        Ok(())
+    }
+
+    /// A guest stands in a kick: move frames, then let it go on, but not
+    /// beyond now, so that the peer can run at this very time.
+    fn kicked(&mut self, index: usize, kick: &Kick) -> Result<()> {
+        if kick.ring == TX {
+            let port = &mut self.ports[index];
+            let peer = port.peer;
+            let frames = port.nic.rings.transmitted().map_err(|e| ring_error(&port.nic, e))?;
+            self.ports[peer].frames.extend(frames);
+            self.deliver(peer)?;
+        } else {
+            self.deliver(index)?;
+        }
+        self.ports[index].nic.answer(kick)
+    }
+
+    fn deliver(&mut self, index: usize) -> Result<()> {
+        let port = &mut self.ports[index];
+        if port.nic.rings.receive(&mut port.frames).map_err(|e| ring_error(&port.nic, e))? {
+            port.call_due = true;
+            self.calendar.hold();
+        }
+        Ok(())
+    }
+
+    /// When nobody runs: interrupts first, then whoever is next.
+    fn advance(&mut self) -> Result<()> {
+        if self.running.is_some() || self.clients.iter().any(|c| c.state == State::Absent) {
+            return Ok(());
+        }
+        for port in self.ports.iter_mut().filter(|p| p.call_due) {
+            port.call_due = false;
+            port.nic.call(RX)?;
+            port.calls_open += 1;
+        }
+        if self.ports.iter().any(|p| p.calls_open > 0) {
+            return Ok(());
+        }
+        match self.clients.iter().position(|c| matches!(c.state, State::Starting { .. })) {
+            Some(index) => self.start(index),
+            None => self.run_next(),
+        }
+    }
+
+    /// A START answered late is a run at time 0.
+    fn start(&mut self, index: usize) -> Result<()> {
+        let State::Starting { seq } = self.clients[index].state else { return Ok(()) };
+        self.calendar.grant(id(index), 0, 0);
+        self.clients[index].state = State::Running;
+        self.running = Some(index);
+        let ack = message(op::ACK, seq, id(index).into());
+        let fds = [self.calendar.file().as_raw_fd(), self.log.as_raw_fd()];
+        let client = &self.clients[index];
+        let Some(conn) = &client.conn else { return Ok(()) };
+        fdmsg::send(conn, &ack, &fds).context(|| format!("starting {}", client.name))
+    }
+
+    fn run_next(&mut self) -> Result<()> {
+        let Some((time, next)) = self.calendar.next() else {
+            if self.clients.iter().all(|c| c.state == State::Gone) {
+                return Ok(());
+            }
+            return Err(self.stalled("nobody has anything left to do"));
+        };
+        if time > self.settings.end_ns {
+            return Err(self.stalled(&format!(
+                "the run should have ended, but {} is still there",
+                self.present().join(", ")
+            )));
+        }
+        let index = usize::from(next) - 1;
+        let limit = (time + SLICE_NS).min(self.settings.end_ns + 1);
+        self.calendar.grant(next, time, limit);
+        self.clients[index].state = State::Running;
+        self.running = Some(index);
+        self.send(index, op::RUN, 0, time)
+    }
+
+    fn send(&self, index: usize, op: u32, seq: u32, time: u64) -> Result<()> {
+        let client = &self.clients[index];
+        let Some(conn) = &client.conn else { return Ok(()) };
+        match fdmsg::send(conn, &message(op, seq, time), &[]) {
+            // It has just ended; the next read tells.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.context(|| format!("sending to {}", client.name)),
+        }
+    }
+
+    fn present(&self) -> Vec<&str> {
+        let present = self.clients.iter().filter(|c| c.state != State::Gone);
+        present.map(|c| c.name.as_str()).collect()
+    }
+
+    fn whom_we_wait_for(&self) -> String {
+        let absent: Vec<_> = self.clients.iter().filter(|c| c.state == State::Absent).collect();
+        if let Some(client) = absent.first() {
+            return format!("{} has not connected", client.name);
+        }
+        match self.running {
+            Some(index) => format!("{} runs and does not wait", self.clients[index].name),
+            None => {
+                let deaf = self.ports.iter().find(|p| p.calls_open > 0);
+                format!("{} does not take an interrupt", deaf.map_or("nobody", |p| &p.nic.guest))
+            }
+        }
+    }
+
+    fn stalled(&self, reason: &str) -> LabError {
+        LabError::Stalled { at_s: self.calendar.now() as f64 / 1e9, reason: reason.to_owned() }
+    }
+}
+
+/// What the guest at place `index` says in START.
+pub fn guest_number(index: usize) -> u64 {
+    GUESTS + index as u64
+}
+
+fn id(index: usize) -> u16 {
+    index as u16 + 1
+}
+
+fn ring_error(nic: &Nic, error: crate::wire::RingError) -> LabError {
+    LabError::protocol(&nic.guest, format!("NIC: {error}"))
+}
+
+fn message(op: u32, seq: u32, time: u64) -> [u8; MESSAGE] {
+    let mut bytes = [0; MESSAGE];
+    bytes[..4].copy_from_slice(&op.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&seq.to_ne_bytes());
+    bytes[8..].copy_from_slice(&time.to_ne_bytes());
+    bytes
+}
+
+fn next_message(inbox: &mut Inbox) -> Option<Message> {
+    let bytes = inbox.take(MESSAGE)?;
+    let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_ne_bytes);
+    Some(Message {
+        op: word(0).ok()?,
+        seq: word(4).ok()?,
+        time: bytes[8..].try_into().map(u64::from_ne_bytes).ok()?,
+    })
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Interfaces, addresses, namespaces and queues of a guest.
+//!
+//! ```text
+//! tenant eth0 ── (cable or veth) ── up0 router bott ── veth ── rcv receiver
+//! 10.1.n.2                     10.1.n.1      10.2.0.1      10.2.0.2
+//! ```
+//! The bottleneck is the queue of `bott`, the delay that of `rcv`, on the way
+//! back. Neighbours are fixed, so that no ARP crosses the bottleneck.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::path::Path;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use super::{Sysctls, offload, system};
+use crate::error::{Context, LabError, Result};
+use crate::plan::{Plan, Router, Sender};
+
+/// Namespace of the receivers.
+pub const RECEIVER: &str = "receiver";
+/// Interface whose queue is the bottleneck.
+pub const BOTTLENECK: &str = "bott";
+/// The receivers' address.
+pub const RECEIVER_ADDRESS: &str = "10.2.0.2";
+/// The name of the guest's first namespace in the results.
+const ROOT: &str = "root";
+
+/// Set in every namespace: buffers never limit a window, and no connection
+/// profits from an earlier one.
+const SYSCTLS: [(&str, &str); 9] = [
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    ("net.ipv6.conf.default.disable_ipv6", "1"),
+    ("net.ipv4.ip_forward", "1"),
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.tcp_rmem", "4096 4194304 33554432"),
+    ("net.ipv4.tcp_wmem", "4096 1048576 33554432"),
+    ("net.ipv4.tcp_sack", "1"),
+    ("net.ipv4.tcp_timestamps", "1"),
+    ("net.ipv4.tcp_ecn", "0"),
+];
+const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
+const DEFAULT_CONGESTION_CONTROL: &str = "reno";
+
+/// What has been set up.
+pub struct Network {
+    /// Sysctls of each namespace as read back.
+    pub sysctls: BTreeMap<String, Sysctls>,
+    /// The queues as `tc` shows them.
+    pub qdiscs: Vec<String>,
+    namespaces: BTreeMap<String, File>,
+}
+
+impl Network {
+    /// Moves the calling thread into a namespace.
+    pub fn enter(&self, name: &str) -> Result<()> {
+        let unknown = || LabError::protocol("guest", format!("there is no namespace {name}"));
+        let file = self.namespaces.get(name).ok_or_else(unknown)?;
+        setns(file, CloneFlags::CLONE_NEWNET).context(|| format!("entering {name}"))
+    }
+}
+
+/// Sets everything up as the plan says.
+pub fn set_up(plan: &Plan) -> Result<Network> {
+    let mut network =
+        Network { sysctls: BTreeMap::new(), qdiscs: Vec::new(), namespaces: BTreeMap::new() };
+    let spaced = plan.senders.iter().filter(|s| s.namespace);
+    let receiver = plan.router.iter().map(|_| RECEIVER);
+    for name in spaced.clone().map(|s| s.vm.as_str()).chain(receiver) {
+        network.namespaces.insert(name.to_owned(), new_namespace(name)?);
+    }
+    let mut root_control = DEFAULT_CONGESTION_CONTROL;
+    if let Some(sender) = plan.senders.iter().find(|s| !s.namespace) {
+        root_control = &sender.congestion_control;
+    }
+    network.sysctls.insert(ROOT.into(), settle(root_control)?);
+    network.sysctls_in_namespaces(plan)?;
+    if let Some(router) = &plan.router {
+        ip(None, &router_links(router, &plan.senders))?;
+        ip(Some(RECEIVER), &receiver_links())?;
+    }
+    for sender in &plan.senders {
+        ip(sender.namespace.then_some(&sender.vm), &sender_links(sender.number))?;
+    }
+    offload::turn_off()?;
+    for name in network.namespaces.keys() {
+        network.within(name, offload::turn_off)?;
+    }
+    if let Some(router) = &plan.router {
+        network.qdiscs.push(tc(None, &bottleneck(router))?);
+        network.qdiscs.push(tc(Some(RECEIVER), &delay(router))?);
+    }
+    Ok(network)
+}
+
+impl Network {
+    fn sysctls_in_namespaces(&mut self, plan: &Plan) -> Result<()> {
+        for name in self.namespaces.keys() {
+            let sender = plan.senders.iter().find(|s| &s.vm == name);
+            let control = sender.map_or(DEFAULT_CONGESTION_CONTROL, |s| &s.congestion_control);
+            let settled = self.within(name, || settle(control))?;
+            self.sysctls.insert(name.clone(), settled);
+        }
+        Ok(())
+    }
+
+    /// Does `job` in a namespace, on a thread of its own.
+    fn within<T: Send>(&self, name: &str, job: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        thread::scope(|scope| {
+            super::joined(scope.spawn(|| {
+                self.enter(name)?;
+                job()
+            }))
+        })
+    }
+}
+
+fn settle(congestion_control: &str) -> Result<Sysctls> {
+    let all = SYSCTLS.into_iter().chain([(CONGESTION_CONTROL, congestion_control)]);
+    let mut settled = Sysctls::new();
+    for (name, value) in all {
+        system::set_sysctl(name, value)?;
+        settled.insert(name.into(), system::sysctl(name)?);
+    }
+    Ok(settled)
+}
+
+/// Makes a namespace known to `ip -n`.
+fn new_namespace(name: &str) -> Result<File> {
+    let directory = Path::new("/run/netns");
+    fs::create_dir_all(directory).on("making", directory)?;
+    let path = directory.join(name);
+    File::create(&path).on("creating", &path)?;
+    let make = || -> Result<()> {
+        unshare(CloneFlags::CLONE_NEWNET).context(|| "unshare".into())?;
+        let own = Some("/proc/thread-self/ns/net");
+        mount(own, &path, None::<&str>, MsFlags::MS_BIND, None::<&str>).on("mounting", &path)
+    };
+    thread::scope(|scope| super::joined(scope.spawn(make)))?;
+    File::open(&path).on("opening", &path)
+}
+
+fn ip(namespace: Option<&str>, batch: &str) -> Result<String> {
+    batched("ip", namespace, batch)
+}
+
+fn tc(namespace: Option<&str>, batch: &str) -> Result<String> {
+    batched("tc", namespace, batch)
+}
+
+fn batched(name: &str, namespace: Option<&str>, batch: &str) -> Result<String> {
+    let place: &[&str] = &namespace.map_or(vec![], |n| vec!["-n", n]);
+    Ok(system::program(name, &[place, &["-batch", "-"]].concat(), batch)?.trim().to_owned())
+}
+
+fn mac(network: u32, number: u32, host: u32) -> String {
+    format!("02:00:00:{network:02x}:{number:02x}:{host:02x}")
+}
+
+/// MAC address of a tenant's interface, or of the router's towards it.
+pub fn uplink_mac(number: u32, router: bool) -> [u8; 6] {
+    [2, 0, 0, 1, number as u8, if router { 1 } else { 2 }]
+}
+
+fn router_links(router: &Router, senders: &[Sender]) -> String {
+    let mut batch = format!(
+        "link add {BOTTLENECK} address {} type veth peer name rcv address {} netns {RECEIVER}\n\
+         addr add 10.2.0.1/24 dev {BOTTLENECK}\n\
+         link set {BOTTLENECK} up\n\
+         neigh replace {RECEIVER_ADDRESS} lladdr {} nud permanent dev {BOTTLENECK}\n",
+        mac(2, 0, 1), mac(2, 0, 2), mac(2, 0, 2),
+    );
+    for sender in senders {
+        let number = sender.number;
+        let _ = writeln!(
+            batch,
+            "link add up{number} address {} type veth peer name eth0 address {} netns {}",
+            mac(1, number, 1), mac(1, number, 2), sender.vm,
+        );
+        batch += &uplink(&format!("up{number}"), number);
+    }
+    for (index, &number) in router.uplinks.iter().enumerate() {
+        batch += &uplink(&format!("eth{index}"), number);
+    }
+    batch
+}
+
+fn uplink(device: &str, number: u32) -> String {
+    format!(
+        "addr add 10.1.{number}.1/24 dev {device}\n\
+         link set {device} up\n\
+         neigh replace 10.1.{number}.2 lladdr {} nud permanent dev {device}\n",
+        mac(1, number, 2),
+    )
+}
+
+fn receiver_links() -> String {
+    format!(
+        "addr add {RECEIVER_ADDRESS}/24 dev rcv\n\
+         link set rcv up\n\
+         neigh replace 10.2.0.1 lladdr {} nud permanent dev rcv\n\
+         route add default via 10.2.0.1\n",
+        mac(2, 0, 1),
+    )
+}
+
+fn sender_links(number: u32) -> String {
+    format!(
+        "addr add 10.1.{number}.2/24 dev eth0\n\
+         link set eth0 up\n\
+         neigh replace 10.1.{number}.1 lladdr {} nud permanent dev eth0\n\
+         route add default via 10.1.{number}.1\n",
+        mac(1, number, 1),
+    )
+}
+
+fn bottleneck(router: &Router) -> String {
+    let Router { rate_bit, limit_packets, .. } = router;
+    format!(
+        "qdisc add dev {BOTTLENECK} root netem rate {rate_bit}bit limit {limit_packets}\n\
+         qdisc show dev {BOTTLENECK}\n"
+    )
+}
+
+fn delay(router: &Router) -> String {
+    let delay = router.delay_us;
+    format!("qdisc add dev rcv root netem delay {delay}us limit 1000000\nqdisc show dev rcv\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router(uplinks: Vec<u32>) -> Router {
+        Router { rate_bit: 10_000_000, limit_packets: 83, delay_us: 100_000, uplinks, flows: vec![] }
+    }
+
+    #[test]
+    fn the_router_has_an_interface_for_each_uplink() {
+        let batch = router_links(&router(vec![1, 2]), &[]);
+        assert!(batch.contains("addr add 10.1.1.1/24 dev eth0\n"));
+        assert!(batch.contains("addr add 10.1.2.1/24 dev eth1\n"));
+        assert!(!batch.contains("up1"));
+    }
+
+    #[test]
+    fn the_bottleneck_has_rate_and_limit() {
+        assert!(bottleneck(&router(vec![])).contains("netem rate 10000000bit limit 83\n"));
+        assert!(delay(&router(vec![])).contains("netem delay 100000us "));
+    }
+
+    #[test]
+    fn mac_addresses_agree_with_the_nics() {
+        let bytes = uplink_mac(10, false).map(|b| format!("{b:02x}")).join(":");
+        assert_eq!(bytes, mac(1, 10, 2));
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! File systems, names, modules, sysctls and programs of a guest.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::mount::{MsFlags, mount};
+
+use super::LAB;
+use crate::error::{Context, LabError, Result};
+use crate::workdir;
+
+/// Where programs are.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Mounts what the guest needs. The root is the machine's own, read-only.
+pub fn mount_all() -> Result<()> {
+    mount_one("proc", "/proc", "proc", None)?;
+    mount_one("tmpfs", "/run", "tmpfs", None)?;
+    fs::create_dir(LAB).on("making", Path::new(LAB))?;
+    // The kernel's own current directory is the run's working directory.
+    mount_one("lab", LAB, "hostfs", Some("/proc/self/cwd"))
+}
+
+fn mount_one(source: &str, target: &str, kind: &str, data: Option<&str>) -> Result<()> {
+    mount(Some(source), target, Some(kind), MsFlags::empty(), data)
+        .context(|| format!("mounting {kind} on {target}"))
+}
+
+/// Sets the host name.
+pub fn set_host_name(name: &str) -> Result<()> {
+    nix::unistd::sethostname(name).context(|| format!("setting the host name {name}"))
+}
+
+/// The kernel's release.
+pub fn release() -> Result<String> {
+    let names = nix::sys::utsname::uname().context(|| "uname".into())?;
+    Ok(names.release().to_string_lossy().into_owned())
+}
+
+/// Loads the run's kernel module.
+pub fn load_module() -> Result<()> {
+    let path = Path::new(LAB).join(workdir::MODULE);
+    let file = File::open(&path).on("opening", &path)?;
+    finit_module(&file, c"", ModuleInitFlags::empty()).on("loading", &path)
+}
+
+/// Sets a sysctl of the calling thread's network namespace.
+pub fn set_sysctl(name: &str, value: &str) -> Result<()> {
+    let path = sysctl_path(name);
+    fs::write(&path, value).context(|| format!("setting {name} to '{value}'"))
+}
+
+/// Reads a sysctl of the calling thread's network namespace.
+pub fn sysctl(name: &str) -> Result<String> {
+    let path = sysctl_path(name);
+    Ok(fs::read_to_string(&path).on("reading", Path::new(&path))?.trim().replace('\t', " "))
+}
+
+fn sysctl_path(name: &str) -> String {
+    format!("/proc/sys/{}", name.replace('.', "/"))
+}
+
+/// Runs a program with `input`; returns its output.
+pub fn program(name: &str, arguments: &[&str], input: &str) -> Result<String> {
+    let mut child = Command::new(name)
+        .args(arguments)
+        .env("PATH", PATH)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context(|| format!("starting {name}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).context(|| format!("writing to {name}"))?;
+    }
+    let output = child.wait_with_output().context(|| format!("waiting for {name}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LabError::protocol(name, format!("{} ({reason})", output.status)))
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The programs of a run: starting them, noticing their end, ending them.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, sigprocmask};
+use nix::unistd::Pid;
+
+use crate::controller::Supervisor;
+use crate::error::{Context, LabError, Result};
+use crate::workdir::{self, Workdir};
+
+/// The daemon's name as a client.
+pub const DAEMON: &str = "daemon";
+/// A program that has closed its connection ends within this.
+const GOODBYE: Duration = Duration::from_secs(10);
+/// The daemon is listening within this.
+const DAEMON_START: Duration = Duration::from_secs(10);
+/// Lines of a log shown with an error.
+const TAIL: usize = 15;
+/// Memory of a guest; only what is touched is used.
+const MEMORY: &str = "mem=256M";
+
+static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/seed.so"));
+
+/// Writes what the programs need beside their own files.
+pub fn equip(work: &Workdir, init: &Path) -> Result<()> {
+    work.write(workdir::SHIM, SHIM)?;
+    let link = work.join(workdir::INIT);
+    std::os::unix::fs::symlink(init, &link).on("linking", &link)
+}
+
+/// A guest to be started.
+pub struct Guest<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its number for the controller.
+    pub number: u64,
+    /// Sockets of its NICs.
+    pub nics: Vec<String>,
+    /// Socket of its CCC device.
+    pub device: Option<String>,
+}
+
+impl Guest<'_> {
+    /// The kernel's command line. It must not depend on where or when the run
+    /// is: the kernel's random numbers do depend on it.
+    pub fn arguments(&self) -> Vec<String> {
+        let fixed = [
+            MEMORY,
+            // Faster than ptrace; falls back to it where it is not possible.
+            "seccomp=auto",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "con=null",
+            "con0=null,fd:1",
+            "uml_dir=uml",
+            "norandmaps",
+            // Frames leave at once, so sockets need not wait for the ring.
+            "virtio_net.napi_tx=0",
+        ];
+        let init = format!("init=/proc/self/cwd/{}", workdir::INIT);
+        let time = format!("time-travel=ext:{}:{}", self.number, workdir::TIME);
+        let start = format!("time-travel-start={}", crate::plan::CLOCK_START_NS);
+        let nics = self.nics.iter().map(|socket| format!("virtio_uml.device={socket}:1"));
+        let device = self.device.iter().map(|socket| format!("virtio_uml.device={socket}:63"));
+        let mut arguments: Vec<String> = fixed.map(String::from).into();
+        arguments.extend([init, format!("umid={}", self.name), time, start]);
+        arguments.extend(nics.chain(device));
+        arguments.extend(["--".into(), self.name.into()]);
+        arguments
+    }
+}
+
+struct Program {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    ended: bool,
+}
+
+/// All programs of a run; dropping it ends them.
+pub struct Fleet<'a> {
+    work: &'a Workdir,
+    logs: PathBuf,
+    seed: u64,
+    programs: Vec<Program>,
+    stop: Arc<AtomicBool>,
+}
+
+impl<'a> Fleet<'a> {
+    /// No programs yet. Their logs go to `logs`; `stop` ends the run.
+    pub fn new(work: &'a Workdir, logs: &Path, seed: u64, stop: Arc<AtomicBool>) -> Self {
+        Self { work, logs: logs.to_owned(), seed, programs: Vec::new(), stop }
+    }
+
+    /// Starts the daemon and waits until it listens on `sockets`.
+    pub fn start_daemon(&mut self, program: &Path, sockets: &[String]) -> Result<()> {
+        let mut command = Command::new(program);
+        command.args(["--config", workdir::DAEMON_CONFIG, "--time-travel", workdir::TIME]);
+        self.spawn(DAEMON, "daemon.log", command)?;
+        let started = Instant::now();
+        while let Some(missing) = sockets.iter().find(|s| !self.work.join(s).exists()) {
+            self.check()?;
+            if started.elapsed() > DAEMON_START {
+                return Err(self.failure(DAEMON, format!("does not listen on {missing}")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Starts a guest.
+    pub fn start_guest(&mut self, kernel: &Path, guest: &Guest<'_>) -> Result<()> {
+        let mut command = Command::new(kernel);
+        command.args(guest.arguments());
+        self.spawn(guest.name, &format!("console-{}.log", guest.name), command)
+    }
+
+    /// Ends the daemon and waits for it.
+    pub fn stop_daemon(&mut self) -> Result<()> {
+        let Some(daemon) = self.programs.iter_mut().find(|p| p.name == DAEMON) else {
+            return Ok(());
+        };
+        daemon.signal(Signal::SIGTERM);
+        let status = daemon.wait(GOODBYE)?;
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(self.failure(DAEMON, format!("ended with {status} on SIGTERM"))),
+            None => Err(self.failure(DAEMON, "does not end on SIGTERM".into())),
+        }
+    }
+
+    fn spawn(&mut self, name: &str, log: &str, mut command: Command) -> Result<()> {
+        let log = self.logs.join(log);
+        let file = File::create(&log).on("creating", &log)?;
+        let errors = file.try_clone().on("opening", &log)?;
+        command
+            .current_dir(self.work.path())
+            .env_clear()
+            .env("LD_PRELOAD", format!("./{}", workdir::SHIM))
+            .env("CCC_LAB_SEED", format!("{}:{name}", self.seed))
+            // Guest memory is a file there.
+            .env("TMPDIR", "/dev/shm")
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(errors)
+            .process_group(0);
+        // SAFETY: only async-signal-safe calls happen between fork and exec.
+        unsafe { command.pre_exec(prepare_child) };
+        let child = command.spawn();
+        let child = child.on("starting", Path::new(command.get_program()))?;
+        self.programs.push(Program { name: name.to_owned(), child, log, ended: false });
+        Ok(())
+    }
+
+    /// Judges a program that has ended.
+    fn verdict(&self, name: &str, status: Option<ExitStatus>) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        if self.work.join(&format!("{name}.done")).exists() {
+            return Ok(());
+        }
+        let told = std::fs::read_to_string(self.work.join(&format!("{name}.error")));
+        let reason = match (told, status) {
+            (Ok(told), _) => told,
+            (_, Some(status)) => format!("ended early with {status}"),
+            (_, None) => "has closed its connection to the controller".into(),
+        };
+        Err(self.failure(name, reason))
+    }
+
+    fn failure(&self, name: &str, reason: String) -> LabError {
+        let log = self.programs.iter().find(|p| p.name == name).map(|p| &p.log);
+        let tail = log.map_or(String::new(), |log| tail(log));
+        LabError::Process { name: name.to_owned(), reason, tail }
+    }
+}
+
+impl Supervisor for Fleet<'_> {
+    fn check(&mut self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        let mut ended = Vec::new();
+        for program in self.programs.iter_mut().filter(|p| !p.ended) {
+            if let Some(status) = program.wait(Duration::ZERO)? {
+                ended.push((program.name.clone(), status));
+            }
+        }
+        ended.into_iter().try_for_each(|(name, status)| self.verdict(&name, Some(status)))
+    }
+
+    fn left(&mut self, client: &str) -> Result<()> {
+        let Some(program) = self.programs.iter_mut().find(|p| p.name == client) else {
+            return Ok(());
+        };
+        let status = program.wait(GOODBYE)?;
+        self.verdict(client, status)
+    }
+}
+
+impl Program {
+    /// Waits for the end, at most `patience`.
+    fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+        let started = Instant::now();
+        loop {
+            let status = self.child.try_wait().context(|| format!("waiting for {}", self.name))?;
+            if status.is_some() {
+                self.ended = true;
+                return Ok(status);
+            }
+            if started.elapsed() >= patience {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Signals the program and all its children.
+    fn signal(&self, signal: Signal) {
+        // It may have ended just now: then there is nothing to do.
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), signal);
+    }
+}
+
+impl Drop for Fleet<'_> {
+    fn drop(&mut self) {
+        for program in &mut self.programs {
+            // Also after its end: children of its own may be left.
+            program.signal(Signal::SIGKILL);
+            let _ = program.child.wait();
+        }
+    }
+}
+
+/// Runs in the child: it dies with us, and takes signals.
+fn prepare_child() -> std::io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    Ok(())
+}
+
+fn tail(log: &Path) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<_> = text.lines().collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let last = &lines[lines.len().saturating_sub(TAIL)..];
+    format!("\nend of {}:\n  {}", log.display(), last.join("\n  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_names_no_place() {
+        let guest = Guest {
+            name: "vm1",
+            number: 7,
+            nics: vec!["vm1.nic0".into()],
+            device: Some("vm1.ccc".into()),
+        };
+        let line = guest.arguments().join(" ");
+        assert!(line.contains("time-travel=ext:7:time "));
+        assert!(line.contains("virtio_uml.device=vm1.nic0:1 virtio_uml.device=vm1.ccc:63 -- vm1"));
+    }
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The virtual-time laboratory: several real kernels (User Mode Linux) with
+//! real TCP and real queues, joined by simulated cables, on one simulated
+//! clock.
+
+pub mod calendar;
+pub mod controller;
+pub mod error;
+pub mod fdmsg;
+pub mod guest;
+pub mod launch;
+pub mod plan;
+pub mod results;
+pub mod run;
+pub mod scenario;
+pub mod vhost_user;
+pub mod wire;
+pub mod workdir;

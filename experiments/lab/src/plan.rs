@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What each guest is told to do, worked out from the scenario.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::scenario::{Scenario, Topology};
+
+/// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
+pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
+/// Traffic starts this long after the guests do; all have booted by then.
+pub const LEAD_NS: u64 = 5_000_000_000;
+/// Name of the guest that holds the bottleneck and the receivers.
+pub const NETWORK_GUEST: &str = "net";
+/// Name of the only guest of the single topology.
+pub const SINGLE_GUEST: &str = "lab";
+/// Starts of flows are spread over this.
+const JITTER_NS: u64 = 100_000_000;
+/// First TCP port of the receivers; each flow has its own.
+const FIRST_PORT: u16 = 10_000;
+
+/// Work of one guest.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// Host name.
+    pub name: String,
+    /// Wall clock of the guest at which the traffic's time is 0.
+    pub epoch_ns: u64,
+    /// End of the traffic.
+    pub duration_ns: u64,
+    /// Interval of TCP and goodput samples.
+    pub sample_ns: u64,
+    /// Interval of queue samples.
+    pub queue_sample_ns: u64,
+    /// Kernel module to load.
+    pub module: Option<PathBuf>,
+    /// The bottleneck, if it is here.
+    pub router: Option<Router>,
+    /// The senders that are here.
+    pub senders: Vec<Sender>,
+}
+
+/// The bottleneck and the receivers behind it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Router {
+    /// Rate in bit/s.
+    pub rate_bit: u64,
+    /// Queue length in packets.
+    pub limit_packets: u32,
+    /// Delay of the way back in microseconds.
+    pub delay_us: u64,
+    /// Numbers of the VMs behind NICs `eth0`, `eth1`, … in this order.
+    pub uplinks: Vec<u32>,
+    /// Every flow of the run.
+    pub flows: Vec<Flow>,
+}
+
+/// One tenant's sending side.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sender {
+    /// Number of the VM, from 1: gives it its addresses.
+    pub number: u32,
+    /// Name of the VM, and of its network namespace if it needs one.
+    pub vm: String,
+    /// Whether it shares its kernel with the router.
+    pub namespace: bool,
+    /// Default congestion control.
+    pub congestion_control: String,
+    /// Its connections.
+    pub flows: Vec<Flow>,
+}
+
+/// One connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Name of the VM.
+    pub vm: String,
+    /// Number within the VM, from 0.
+    pub flow: u32,
+    /// The receiver's port.
+    pub port: u16,
+    /// Start, from the traffic's time 0.
+    pub start_ns: u64,
+    /// When it is aborted.
+    pub stop_ns: Option<u64>,
+    /// How much it sends.
+    pub bytes: Option<u64>,
+    /// SO_PRIORITY.
+    pub priority: u32,
+}
+
+/// Seconds to nanoseconds.
+pub fn seconds(s: f64) -> u64 {
+    (s * 1e9).round() as u64
+}
+
+/// Works out the guests of a run; the network guest, if any, is the last.
+pub fn plans(scenario: &Scenario) -> Vec<Plan> {
+    let senders = senders(scenario);
+    let flows = senders.iter().flat_map(|s| s.flows.clone()).collect();
+    let blank = Plan {
+        epoch_ns: CLOCK_START_NS + LEAD_NS,
+        duration_ns: seconds(scenario.duration_s),
+        sample_ns: scenario.sample_ms * 1_000_000,
+        queue_sample_ns: scenario.queue_sample_ms * 1_000_000,
+        ..Plan::default()
+    };
+    let router = |uplinks| {
+        Some(Router {
+            rate_bit: (scenario.bottleneck.rate_mbit * 1e6).round() as u64,
+            limit_packets: scenario.bottleneck.limit_packets,
+            delay_us: (scenario.bottleneck.delay_ms * 1e3).round() as u64,
+            uplinks,
+            flows,
+        })
+    };
+    if scenario.topology == Topology::Single {
+        return vec![Plan {
+            name: SINGLE_GUEST.into(),
+            module: scenario.module.clone(),
+            router: router(Vec::new()),
+            senders,
+            ..blank
+        }];
+    }
+    let uplinks = senders.iter().map(|s| s.number).collect();
+    let net = Plan { name: NETWORK_GUEST.into(), router: router(uplinks), ..blank.clone() };
+    let tenant = |sender: Sender| Plan {
+        name: sender.vm.clone(),
+        module: scenario.module.clone(),
+        senders: vec![sender],
+        ..blank.clone()
+    };
+    senders.into_iter().map(tenant).chain([net]).collect()
+}
+
+fn senders(scenario: &Scenario) -> Vec<Sender> {
+    let mut rng = Rng(scenario.seed);
+    let mut ports = FIRST_PORT..;
+    let sender = |(index, vm): (usize, &crate::scenario::Vm)| Sender {
+        number: index as u32 + 1,
+        vm: vm.name.clone(),
+        namespace: scenario.topology == Topology::Single,
+        congestion_control: vm.congestion_control.clone(),
+        flows: flows(vm, &mut rng, &mut ports),
+    };
+    scenario.vms.iter().enumerate().map(sender).collect()
+}
+
+fn flows(vm: &crate::scenario::Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<Flow> {
+    let each = vm.flows.iter().flat_map(|group| (0..group.count).map(move |_| group));
+    each.zip(ports)
+        .enumerate()
+        .map(|(number, (group, port))| Flow {
+            vm: vm.name.clone(),
+            flow: number as u32,
+            port,
+            start_ns: seconds(group.start_s) + rng.next() % JITTER_NS,
+            stop_ns: group.stop_s.map(seconds),
+            bytes: group.bytes,
+            priority: group.priority,
+        })
+        .collect()
+}
+
+/// splitmix64: jitter needs no more, and must never change under our feet.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(seed: u64, topology: &str) -> Scenario {
+        let json = serde_json::json!({
+            "name": "test", "seed": seed, "duration_s": 60, "topology": topology,
+            "bottleneck": {"rate_mbit": 10, "limit_packets": 83, "delay_ms": 100},
+            "kernel": "linux",
+            "vms": [
+                {"name": "vm1", "congestion_control": "reno", "flows": [{"count": 1}]},
+                {"name": "vm2", "congestion_control": "reno", "flows": [{"count": 2}, {"start_s": 3}]}
+            ]
+        });
+        Scenario::parse(&json.to_string()).expect("valid")
+    }
+
+    #[test]
+    fn the_network_guest_is_last_and_knows_every_flow() {
+        let plans = plans(&scenario(1, "vms"));
+        let names: Vec<_> = plans.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["vm1", "vm2", "net"]);
+        let router = plans[2].router.as_ref().expect("router");
+        assert_eq!(router.uplinks, [1, 2]);
+        let ports: Vec<_> = router.flows.iter().map(|f| f.port).collect();
+        assert_eq!(ports, [10_000, 10_001, 10_002, 10_003]);
+    }
+
+    #[test]
+    fn jitter_is_the_seeds_and_within_its_bound() {
+        let starts = |seed| -> Vec<u64> {
+            let plans = plans(&scenario(seed, "single"));
+            plans[0].router.as_ref().expect("router").flows.iter().map(|f| f.start_ns).collect()
+        };
+        assert_eq!(starts(1), starts(1));
+        assert_ne!(starts(1), starts(2));
+        assert!(starts(1)[..3].iter().all(|&s| s < JITTER_NS));
+        assert!((3_000_000_000..3_000_000_000 + JITTER_NS).contains(&starts(1)[3]));
+    }
+}

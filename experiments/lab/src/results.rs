@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Gathers what the guests wrote into the result files of the run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Context, LabError, Result};
+use crate::plan::Plan;
+use crate::scenario::Scenario;
+use crate::workdir::Workdir;
+
+const FLOWS: &str =
+    "time_s,vm,flow,cwnd_packets,ssthresh_packets,srtt_us,bytes_acked,retrans,state\n";
+const GOODPUT: &str = "time_s,vm,flow,bytes\n";
+const QUEUE: &str = "time_s,backlog_packets,backlog_bytes\n";
+
+/// Gathers all files of a run that has ended well.
+pub fn gather(scenario: &Scenario, plans: &[Plan], work: &Workdir, out: &Path) -> Result<()> {
+    let mut tables = Vec::new();
+    for plan in plans.iter().filter(|p| !p.senders.is_empty()) {
+        tables.push(text(work, &plan.name, "flows.csv")?);
+    }
+    write(out, "flows.csv", &(FLOWS.to_owned() + &merge(&tables)))?;
+    for plan in plans.iter().filter(|p| p.router.is_some()) {
+        write(out, "goodput.csv", &(GOODPUT.to_owned() + &text(work, &plan.name, "goodput.csv")?))?;
+        write(out, "queue.csv", &(QUEUE.to_owned() + &text(work, &plan.name, "queue.csv")?))?;
+        write(out, "flows.json", &text(work, &plan.name, "flows.json")?)?;
+        write(out, "bottleneck.json", &text(work, &plan.name, "bottleneck.json")?)?;
+    }
+    write(out, "meta.json", &pretty(&meta(scenario, plans, work)?))
+}
+
+/// Writes how fast the run was; alone not the same in every run.
+pub fn write_speed(out: &Path, simulated_s: f64, wall_s: f64) -> Result<()> {
+    let speed = json!({
+        "simulated_s": simulated_s,
+        "wall_s": wall_s,
+        "ratio": simulated_s / wall_s,
+    });
+    write(out, "speed.json", &pretty(&speed))
+}
+
+fn meta(scenario: &Scenario, plans: &[Plan], work: &Workdir) -> Result<Value> {
+    let mut guests = BTreeMap::new();
+    for plan in plans {
+        let guest: Value = serde_json::from_str(&text(work, &plan.name, "meta.json")?)
+            .map_err(|e| LabError::protocol(&plan.name, format!("meta.json: {e}")))?;
+        guests.insert(plan.name.clone(), guest);
+    }
+    let digest_of = |path: Option<&Path>| path.map(digest).transpose();
+    Ok(json!({
+        "seed": scenario.seed,
+        "module_sha256": digest_of(scenario.module.as_deref())?,
+        "daemon_sha256": digest_of(scenario.daemon.as_deref().filter(|_| scenario.coupled))?,
+        "guests": guests,
+    }))
+}
+
+fn digest(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).on("reading", path)?;
+    Ok(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Orders rows by time; at equal times the tables keep their order.
+fn merge(tables: &[String]) -> String {
+    let time = |row: &&str| -> u64 {
+        let text = row.split(',').next().unwrap_or_default();
+        text.replace('.', "").parse().unwrap_or(u64::MAX)
+    };
+    let mut rows: Vec<&str> = tables.iter().flat_map(|t| t.lines()).collect();
+    rows.sort_by_key(time);
+    rows.into_iter().flat_map(|row| [row, "\n"]).collect()
+}
+
+fn text(work: &Workdir, guest: &str, kind: &str) -> Result<String> {
+    let path = work.join(&format!("{guest}.{kind}"));
+    fs::read_to_string(&path).on("reading", &path)
+}
+
+fn write(out: &Path, name: &str, text: &str) -> Result<()> {
+    let path = out.join(name);
+    fs::write(&path, text).on("writing", &path)
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_ordered_by_time_then_table() {
+        let tables = ["0.000,a\n10.000,b\n".to_owned(), "0.000,c\n2.500,d\n".to_owned()];
+        assert_eq!(merge(&tables), "0.000,a\n0.000,c\n2.500,d\n10.000,b\n");
+    }
+}

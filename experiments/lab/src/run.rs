@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! One run from its scenario to its results.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::controller::{Controller, Settings, guest_number};
+use crate::error::{Context, LabError, Result};
+use crate::guest;
+use crate::launch::{self, DAEMON, Fleet, Guest};
+use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, plans};
+use crate::results;
+use crate::scenario::Scenario;
+use crate::vhost_user::Nic;
+use crate::workdir::{self, Workdir};
+
+/// Simulated time the guests have after the traffic to write their results.
+const END_NS: u64 = 30_000_000_000;
+
+/// How a run is to be done; nothing here changes its results.
+pub struct Options {
+    /// Where the results go.
+    pub out: PathBuf,
+    /// Processor for all programs of the run.
+    pub cpu: Option<usize>,
+    /// The guests' init, `ccc-lab-guest`.
+    pub init: PathBuf,
+    /// Wall time without progress that counts as a standstill.
+    pub patience: Duration,
+    /// Set to end the run.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// How fast a run was.
+pub struct Speed {
+    /// Simulated seconds of traffic.
+    pub simulated_s: f64,
+    /// Wall seconds from the first program's start to the last one's end.
+    pub wall_s: f64,
+}
+
+/// Does a run; its results are in `options.out` afterwards.
+pub fn run(scenario: &Scenario, options: &Options) -> Result<Speed> {
+    pin(options.cpu)?;
+    let work = Workdir::create(&options.out)?;
+    let plans = plans(scenario);
+    prepare(scenario, &plans, &work, options)?;
+    let started = Instant::now();
+    simulate(scenario, &plans, &work, options)?;
+    let speed = Speed { simulated_s: scenario.duration_s, wall_s: started.elapsed().as_secs_f64() };
+    results::gather(scenario, &plans, &work, &options.out)?;
+    results::write_speed(&options.out, speed.simulated_s, speed.wall_s)?;
+    work.remove()?;
+    Ok(speed)
+}
+
+/// Only one program of a run works at a time; on one processor the hand-over
+/// is several times faster.
+fn pin(cpu: Option<usize>) -> Result<()> {
+    let own = Pid::from_raw(0);
+    let allowed = sched_getaffinity(own).context(|| "sched_getaffinity".into())?;
+    let usable = |&n: &usize| allowed.is_set(n).unwrap_or(false);
+    let chosen = cpu.or_else(|| (0..CpuSet::count()).find(usable)).unwrap_or(0);
+    let mut set = CpuSet::new();
+    set.set(chosen)
+        .and_then(|()| sched_setaffinity(own, &set))
+        .context(|| format!("binding the run to processor {chosen}"))
+}
+
+fn prepare(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Options) -> Result<()> {
+    let init = options.init.canonicalize().on("finding", &options.init)?;
+    launch::equip(work, &init)?;
+    for plan in plans {
+        work.write(&format!("{}.plan.json", plan.name), json(plan))?;
+    }
+    if let Some(module) = &scenario.module {
+        fs::copy(module, work.join(workdir::MODULE)).on("copying", module)?;
+    }
+    let copy = options.out.join("scenario.json");
+    fs::write(&copy, json(scenario)).on("writing", &copy)
+}
+
+fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Options) -> Result<()> {
+    // The daemon is the first client: it serves the others' start.
+    let servants: &[&str] = if scenario.coupled { &[DAEMON] } else { &[] };
+    let guests = plans.iter().map(|p| p.name.as_str());
+    let clients: Vec<String> = servants.iter().copied().chain(guests).map(String::from).collect();
+    let settings = Settings {
+        clock_start_ns: CLOCK_START_NS,
+        end_ns: LEAD_NS + plans[0].duration_ns + END_NS,
+        patience: options.patience,
+    };
+    let mut controller = Controller::new(&work.socket(workdir::TIME), clients, settings)?;
+    plug(&mut controller, plans, work)?;
+    let mut fleet = Fleet::new(work, &options.out, scenario.seed, options.stop.clone());
+    if scenario.coupled {
+        start_daemon(scenario, work, &mut fleet)?;
+    }
+    for (place, plan) in plans.iter().enumerate() {
+        let guest = Guest {
+            name: &plan.name,
+            number: guest_number(place + servants.len()),
+            nics: (0..nics(plan)).map(|n| workdir::nic_socket(&plan.name, n)).collect(),
+            device: device(scenario, plan).map(workdir::device_socket),
+        };
+        fleet.start_guest(&scenario.kernel, &guest)?;
+    }
+    controller.run(servants, &mut fleet)?;
+    drop(controller);
+    fleet.stop_daemon()
+}
+
+/// Joins each tenant's NIC with the network guest's NIC for it.
+fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<()> {
+    let Some((net, tenants)) = plans.split_last().filter(|(net, _)| net.name == NETWORK_GUEST) else {
+        return Ok(());
+    };
+    let nic = |guest: &str, index: usize, mac: [u8; 6]| {
+        Nic::new(guest, mac, &work.socket(&workdir::nic_socket(guest, index)))
+    };
+    for (index, tenant) in tenants.iter().enumerate() {
+        let number = tenant.senders[0].number;
+        let end = nic(&tenant.name, 0, guest::uplink_mac(number, false))?;
+        controller.connect(end, nic(&net.name, index, guest::uplink_mac(number, true))?);
+    }
+    Ok(())
+}
+
+fn nics(plan: &Plan) -> usize {
+    let uplinks = plan.router.as_ref().map_or(0, |r| r.uplinks.len());
+    uplinks + plan.senders.iter().filter(|s| !s.namespace).count()
+}
+
+/// The VM whose device a guest gets: in the single topology the one kernel
+/// stands for the first VM that has one.
+fn device<'a>(scenario: &'a Scenario, plan: &Plan) -> Option<&'a str> {
+    let here = |vm: &&crate::scenario::Vm| plan.senders.iter().any(|s| s.vm == vm.name);
+    let vm = scenario.vms.iter().filter(here).find(|vm| scenario.has_device(vm))?;
+    Some(&vm.name)
+}
+
+fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> Result<()> {
+    let plans = plans(scenario);
+    let vms: Vec<_> = plans.iter().filter_map(|plan| device(scenario, plan)).collect();
+    let mut config = String::from("[group.uplink]\npolicy = \"ctrltcp\"\n");
+    for vm in scenario.vms.iter().filter(|vm| vms.contains(&vm.name.as_str())) {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            config,
+            "\n[vm.{}]\nsocket = \"{}\"\ngroup = \"uplink\"\nweight = {}\n",
+            vm.name,
+            workdir::device_socket(&vm.name),
+            vm.weight,
+        );
+    }
+    work.write(workdir::DAEMON_CONFIG, config)?;
+    let Some(program) = &scenario.daemon else {
+        return Err(LabError::Scenario { field: "daemon".into(), reason: "is missing".into() });
+    };
+    let program = program.canonicalize().on("finding", program)?;
+    let sockets: Vec<_> = vms.iter().map(|vm| workdir::device_socket(vm)).collect();
+    fleet.start_daemon(&program, &sockets)
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    let text = serde_json::to_string_pretty(value).expect("plain data has a JSON form");
+    text + "\n"
+}
+
+/// The guests' init beside the running program.
+pub fn init_beside_us() -> Result<PathBuf> {
+    let own = std::env::current_exe().context(|| "finding this program".into())?;
+    Ok(own.parent().unwrap_or(Path::new(".")).join("ccc-lab-guest"))
+}

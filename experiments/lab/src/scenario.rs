@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The scenario file: what a run is to simulate.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, LabError, Result};
+
+/// Most VMs of one run; bounded by the address plan (one /24 each).
+pub const MAX_VMS: usize = 200;
+
+/// One run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Name of the run, for people.
+    pub name: String,
+    /// Seed of everything random: the same seed gives the same run.
+    pub seed: u64,
+    /// Simulated seconds of traffic.
+    pub duration_s: f64,
+    /// Where the senders live.
+    pub topology: Topology,
+    /// Whether `ccc-vhost` runs and devices are attached.
+    #[serde(default)]
+    pub coupled: bool,
+    /// The shared queue and the way back.
+    pub bottleneck: Bottleneck,
+    /// Interval of the TCP and goodput samples.
+    #[serde(default = "default_sample_ms")]
+    pub sample_ms: u64,
+    /// Interval of the queue samples.
+    #[serde(default = "default_queue_sample_ms")]
+    pub queue_sample_ms: u64,
+    /// The User Mode Linux kernel.
+    pub kernel: PathBuf,
+    /// Kernel module loaded in every guest that sends.
+    #[serde(default)]
+    pub module: Option<PathBuf>,
+    /// The `ccc-vhost` program.
+    #[serde(default)]
+    pub daemon: Option<PathBuf>,
+    /// The tenants.
+    pub vms: Vec<Vm>,
+}
+
+/// Where the senders live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// A kernel for each VM and one for the network.
+    Vms,
+    /// One kernel holds everything in network namespaces.
+    Single,
+}
+
+/// The shared queue and the way back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bottleneck {
+    /// Rate in Mbit/s, of Ethernet frames.
+    pub rate_mbit: f64,
+    /// Length of the FIFO in packets.
+    pub limit_packets: u32,
+    /// Delay of the way back.
+    pub delay_ms: f64,
+}
+
+/// One tenant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vm {
+    /// Its name in the results, and its host name.
+    pub name: String,
+    /// The operator's weight, for the daemon's configuration.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// Whether a coupled run gives it a device.
+    #[serde(default = "yes")]
+    pub device: bool,
+    /// Default congestion control of its sockets.
+    pub congestion_control: String,
+    /// Its connections.
+    pub flows: Vec<Flows>,
+}
+
+/// Some like connections of a VM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flows {
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// When they start; a seeded 0..100 ms is added to each.
+    #[serde(default)]
+    pub start_s: f64,
+    /// When they are aborted; none: they last to the end.
+    #[serde(default)]
+    pub stop_s: Option<f64>,
+    /// How much each sends; none: without end.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// SO_PRIORITY of the sockets.
+    #[serde(default)]
+    pub priority: u32,
+}
+
+fn default_sample_ms() -> u64 {
+    100
+}
+
+fn default_queue_sample_ms() -> u64 {
+    10
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Scenario {
+    /// Reads and checks a scenario file.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).on("reading", path)?;
+        let scenario = Self::parse(&text)?;
+        scenario.check_files()?;
+        Ok(scenario)
+    }
+
+    /// Parses and checks a scenario, without looking at the files it names.
+    pub fn parse(text: &str) -> Result<Self> {
+        let scenario: Self = serde_json::from_str(text)
+            .map_err(|e| bad("the file", e.to_string()))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// VMs that have a device in this run.
+    pub fn has_device(&self, vm: &Vm) -> bool {
+        self.coupled && vm.device
+    }
+
+    fn check(&self) -> Result<()> {
+        positive("duration_s", self.duration_s, 100_000.0)?;
+        positive("bottleneck.rate_mbit", self.bottleneck.rate_mbit, 100_000.0)?;
+        not_negative("bottleneck.delay_ms", self.bottleneck.delay_ms, 10_000.0)?;
+        at_least_one("bottleneck.limit_packets", self.bottleneck.limit_packets.into())?;
+        at_least_one("sample_ms", self.sample_ms)?;
+        at_least_one("queue_sample_ms", self.queue_sample_ms)?;
+        if self.coupled && self.daemon.is_none() {
+            return Err(bad("daemon", "a coupled run needs the path of ccc-vhost"));
+        }
+        if self.vms.is_empty() || self.vms.len() > MAX_VMS {
+            return Err(bad("vms", format!("needs 1 to {MAX_VMS} entries")));
+        }
+        let mut names = HashSet::new();
+        for (i, vm) in self.vms.iter().enumerate() {
+            vm.check(&format!("vms[{i}]"), self.duration_s)?;
+            if !names.insert(&vm.name) {
+                return Err(bad(format!("vms[{i}].name"), format!("'{}' is there twice", vm.name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_files(&self) -> Result<()> {
+        let files = [
+            ("kernel", Some(&self.kernel)),
+            ("module", self.module.as_ref()),
+            ("daemon", self.daemon.as_ref()),
+        ];
+        for (field, path) in files {
+            if let Some(path) = path.filter(|p| !p.is_file()) {
+                return Err(bad(field, format!("'{}' is not a file", path.display())));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Vm {
+    fn check(&self, at: &str, duration_s: f64) -> Result<()> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 12 || !self.name.chars().all(plain) {
+            return Err(bad(format!("{at}.name"), "needs 1 to 12 of a-z, 0-9 and '-'"));
+        }
+        if ["net", "lab", "receiver", "daemon"].contains(&self.name.as_str()) {
+            return Err(bad(format!("{at}.name"), format!("'{}' is the laboratory's own", self.name)));
+        }
+        if self.congestion_control.is_empty() {
+            return Err(bad(format!("{at}.congestion_control"), "is empty"));
+        }
+        at_least_one(&format!("{at}.weight"), self.weight.into())?;
+        for (i, flows) in self.flows.iter().enumerate() {
+            flows.check(&format!("{at}.flows[{i}]"), duration_s)?;
+        }
+        Ok(())
+    }
+}
+
+impl Flows {
+    fn check(&self, at: &str, duration_s: f64) -> Result<()> {
+        if self.count == 0 || self.count > 1000 {
+            return Err(bad(format!("{at}.count"), "needs 1 to 1000"));
+        }
+        not_negative(&format!("{at}.start_s"), self.start_s, duration_s)?;
+        if let Some(stop) = self.stop_s {
+            if !(stop > self.start_s && stop <= duration_s) {
+                let reason = format!("{stop} is not after start_s and within duration_s");
+                return Err(bad(format!("{at}.stop_s"), reason));
+            }
+        }
+        if self.bytes == Some(0) {
+            return Err(bad(format!("{at}.bytes"), "must not be 0"));
+        }
+        Ok(())
+    }
+}
+
+fn bad(field: impl Into<String>, reason: impl Into<String>) -> LabError {
+    LabError::Scenario { field: field.into(), reason: reason.into() }
+}
+
+fn positive(field: &str, value: f64, most: f64) -> Result<()> {
+    if value > 0.0 && value <= most {
+        return Ok(());
+    }
+    Err(bad(field, format!("{value} is not above 0 and at most {most}")))
+}
+
+fn not_negative(field: &str, value: f64, most: f64) -> Result<()> {
+    if (0.0..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(bad(field, format!("{value} is not in 0 to {most}")))
+}
+
+fn at_least_one(field: &str, value: u64) -> Result<()> {
+    if value > 0 { Ok(()) } else { Err(bad(field, "must be at least 1")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(edit: impl FnOnce(&mut serde_json::Value)) -> Result<Scenario> {
+        let mut json = serde_json::json!({
+            "name": "test", "seed": 7, "duration_s": 60, "topology": "vms",
+            "bottleneck": {"rate_mbit": 10, "limit_packets": 83, "delay_ms": 100},
+            "kernel": "linux",
+            "vms": [{"name": "vm1", "congestion_control": "reno", "flows": [{"count": 4}]}]
+        });
+        edit(&mut json);
+        Scenario::parse(&json.to_string())
+    }
+
+    fn message(edit: impl FnOnce(&mut serde_json::Value)) -> String {
+        with(edit).expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn defaults_fill_what_is_left_out() {
+        let s = with(|_| ()).expect("valid");
+        assert_eq!((s.sample_ms, s.queue_sample_ms, s.coupled), (100, 10, false));
+        assert_eq!((s.vms[0].weight, s.vms[0].device), (1, true));
+        assert!(!s.has_device(&s.vms[0]));
+    }
+
+    #[test]
+    fn an_unknown_field_is_named() {
+        assert!(message(|j| j["vms"][0]["wieght"] = 3.into()).contains("wieght"));
+    }
+
+    #[test]
+    fn bad_values_are_named_with_their_place() {
+        assert!(message(|j| j["duration_s"] = 0.into()).contains("duration_s: 0 is not above 0"));
+        assert!(message(|j| j["vms"][0]["weight"] = 0.into()).contains("vms[0].weight"));
+        assert!(message(|j| j["vms"][0]["flows"][0]["count"] = 0.into()).contains("vms[0].flows[0].count"));
+        assert!(message(|j| j["vms"][0]["flows"][0]["stop_s"] = 99.into()).contains("stop_s: 99"));
+        assert!(message(|j| j["vms"][0]["name"] = "net".into()).contains("the laboratory's own"));
+    }
+
+    #[test]
+    fn a_coupled_run_needs_the_daemon() {
+        assert!(message(|j| j["coupled"] = true.into()).contains("daemon:"));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let twice = |j: &mut serde_json::Value| {
+            let vm = j["vms"][0].clone();
+            j["vms"].as_array_mut().expect("array").push(vm);
+        };
+        assert!(message(twice).contains("'vm1' is there twice"));
+    }
+}

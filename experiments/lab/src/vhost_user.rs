@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The vhost-user back end of one NIC, as User Mode Linux speaks it.
+//!
+//! Notifications are in-band: the guest stands still in a kick until the
+//! reply, so whatever a kick causes happens at the simulated time of the kick.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use crate::error::{Context, LabError, Result};
+use crate::fdmsg::{self, Inbox};
+use crate::wire::{Region, Rings};
+
+const HEADER: usize = 12;
+const VERSION: u32 = 1;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+
+const F_MAC: u64 = 1 << 5;
+const F_PROTOCOL_FEATURES: u64 = 1 << 30;
+const F_VERSION_1: u64 = 1 << 32;
+const FEATURES: u64 = F_MAC | F_PROTOCOL_FEATURES | F_VERSION_1;
+
+const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
+const PROTOCOL_BACKEND_REQ: u64 = 1 << 5;
+const PROTOCOL_CONFIG: u64 = 1 << 9;
+const PROTOCOL_INBAND: u64 = 1 << 14;
+const PROTOCOL_FEATURES: u64 =
+    PROTOCOL_REPLY_ACK | PROTOCOL_BACKEND_REQ | PROTOCOL_CONFIG | PROTOCOL_INBAND;
+
+const GET_FEATURES: u32 = 1;
+const SET_FEATURES: u32 = 2;
+const SET_OWNER: u32 = 3;
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_NUM: u32 = 8;
+const SET_VRING_ADDR: u32 = 9;
+const SET_VRING_BASE: u32 = 10;
+const GET_PROTOCOL_FEATURES: u32 = 15;
+const SET_PROTOCOL_FEATURES: u32 = 16;
+const SET_VRING_ENABLE: u32 = 18;
+const SET_BACKEND_REQ_FD: u32 = 21;
+const GET_CONFIG: u32 = 24;
+const VRING_KICK: u32 = 35;
+
+const BACKEND_VRING_CALL: u32 = 4;
+
+/// Config request header: offset, size, flags.
+const CONFIG_HEADER: usize = 12;
+
+/// The back end of one NIC.
+pub struct Nic {
+    /// Guest it belongs to.
+    pub guest: String,
+    /// Its rings.
+    pub rings: Rings,
+    mac: [u8; 6],
+    listener: UnixListener,
+    conn: Option<UnixStream>,
+    inbox: Inbox,
+    backend: Option<UnixStream>,
+    backend_inbox: Inbox,
+}
+
+/// Which of a NIC's descriptors is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The listening socket.
+    Listener,
+    /// The guest's requests.
+    Front,
+    /// The guest's answers to ours.
+    Back,
+}
+
+/// What a readable descriptor brought.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Rings that were kicked; each kick is to be answered.
+    pub kicks: Vec<Kick>,
+    /// Interrupts the guest has taken.
+    pub calls_done: usize,
+    /// The guest has closed its end.
+    pub closed: bool,
+}
+
+/// A kick the guest waits in.
+#[derive(Debug)]
+pub struct Kick {
+    /// Index of the ring.
+    pub ring: usize,
+    need_reply: bool,
+}
+
+struct Request {
+    code: u32,
+    need_reply: bool,
+    payload: Vec<u8>,
+}
+
+impl Nic {
+    /// Listens for the NIC's guest on `path`.
+    pub fn new(guest: &str, mac: [u8; 6], path: &Path) -> Result<Self> {
+        let listener = UnixListener::bind(path).on("listening on", path)?;
+        let rings = Rings::new().map_err(|e| LabError::protocol(guest, e.to_string()))?;
+        Ok(Self {
+            guest: guest.to_owned(),
+            rings,
+            mac,
+            listener,
+            conn: None,
+            inbox: Inbox::default(),
+            backend: None,
+            backend_inbox: Inbox::default(),
+        })
+    }
+
+    /// Descriptors to wait on.
+    pub fn sources(&self) -> impl Iterator<Item = (Source, std::os::fd::BorrowedFd<'_>)> {
+        use std::os::fd::AsFd;
+        let listener = self.conn.is_none().then(|| (Source::Listener, self.listener.as_fd()));
+        let front = self.conn.as_ref().map(|c| (Source::Front, c.as_fd()));
+        let back = self.backend.as_ref().map(|c| (Source::Back, c.as_fd()));
+        [listener, front, back].into_iter().flatten()
+    }
+
+    /// Handles a readable descriptor.
+    pub fn readable(&mut self, source: Source) -> Result<Heard> {
+        let mut heard = Heard::default();
+        match source {
+            Source::Listener => {
+                let (conn, _) = self.listener.accept().context(|| "accepting a NIC".into())?;
+                self.conn = Some(conn);
+            }
+            Source::Front => self.front(&mut heard)?,
+            Source::Back => self.back(&mut heard)?,
+        }
+        Ok(heard)
+    }
+
+    /// Lets the guest go on after a kick.
+    pub fn answer(&mut self, kick: &Kick) -> Result<()> {
+        if kick.need_reply { self.reply(VRING_KICK, &0u64.to_le_bytes()) } else { Ok(()) }
+    }
+
+    /// Interrupts the guest for ring `ring`; it answers once it has noted it.
+    pub fn call(&mut self, ring: usize) -> Result<()> {
+        let Some(backend) = &self.backend else {
+            return Err(self.broken("no channel for interrupts"));
+        };
+        let mut message = header(BACKEND_VRING_CALL, VERSION | NEED_REPLY, 8);
+        message.extend((ring as u32).to_le_bytes());
+        message.extend(0u32.to_le_bytes());
+        fdmsg::send(backend, &message, &[]).context(|| format!("interrupting {}", self.guest))
+    }
+
+    fn front(&mut self, heard: &mut Heard) -> Result<()> {
+        let Some(conn) = &self.conn else { return Ok(()) };
+        if !self.inbox.fill(conn).context(|| format!("reading from {}", self.guest))? {
+            heard.closed = true;
+            return self.close();
+        }
+        while let Some(request) = next_request(&mut self.inbox) {
+            self.handle(request, heard)?;
+        }
+        Ok(())
+    }
+
+    fn back(&mut self, heard: &mut Heard) -> Result<()> {
+        let Some(backend) = &self.backend else { return Ok(()) };
+        if !self.backend_inbox.fill(backend).context(|| format!("reading from {}", self.guest))? {
+            heard.closed = true;
+            return self.close();
+        }
+        while let Some(reply) = next_request(&mut self.backend_inbox) {
+            if reply.payload.iter().any(|&b| b != 0) {
+                return Err(self.broken("refused an interrupt"));
+            }
+            heard.calls_done += 1;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.conn = None;
+        self.backend = None;
+        self.rings = Rings::new().map_err(|e| self.broken(&e.to_string()))?;
+        Ok(())
+    }
+
+    fn handle(&mut self, request: Request, heard: &mut Heard) -> Result<()> {
+        match request.code {
+            GET_FEATURES => return self.reply(request.code, &FEATURES.to_le_bytes()),
+            GET_PROTOCOL_FEATURES => return self.reply(request.code, &PROTOCOL_FEATURES.to_le_bytes()),
+            GET_CONFIG => return self.config(&request.payload),
+            VRING_KICK => {
+                let ring = self.ring(&request.payload)?;
+                heard.kicks.push(Kick { ring, need_reply: request.need_reply });
+                return Ok(());
+            }
+            SET_OWNER | SET_FEATURES | SET_PROTOCOL_FEATURES => (),
+            SET_MEM_TABLE => self.memory(&request.payload)?,
+            SET_VRING_NUM => self.rings.set_size(self.ring(&request.payload)?, u32_at(&request.payload, 4)? as u16),
+            SET_VRING_BASE => self.rings.set_base(self.ring(&request.payload)?, u32_at(&request.payload, 4)? as u16),
+            SET_VRING_ADDR => self.addresses(&request.payload)?,
+            SET_VRING_ENABLE => {
+                let ring = self.ring(&request.payload)?;
+                let on = u32_at(&request.payload, 4)? != 0;
+                self.rings.enable(ring, on).map_err(|e| self.broken(&e.to_string()))?;
+            }
+            SET_BACKEND_REQ_FD => {
+                let fd = self.fds().pop().ok_or_else(|| self.broken("no descriptor for interrupts"))?;
+                self.backend = Some(UnixStream::from(fd));
+            }
+            other => return Err(self.broken(&format!("request {other} is not known"))),
+        }
+        if request.need_reply { self.reply(request.code, &0u64.to_le_bytes()) } else { Ok(()) }
+    }
+
+    fn ring(&self, payload: &[u8]) -> Result<usize> {
+        match u32_at(payload, 0)? as usize {
+            ring @ 0..2 => Ok(ring),
+            other => Err(self.broken(&format!("there is no ring {other}"))),
+        }
+    }
+
+    fn memory(&mut self, payload: &[u8]) -> Result<()> {
+        let region = |i: usize| -> Result<Region> {
+            let at = 8 + 32 * i;
+            Ok(Region {
+                guest: u64_at(payload, at)?,
+                size: u64_at(payload, at + 8)?,
+                user: u64_at(payload, at + 16)?,
+                offset: u64_at(payload, at + 24)?,
+            })
+        };
+        let files: Vec<File> = self.fds().into_iter().map(File::from).collect();
+        let regions = (0..u32_at(payload, 0)? as usize).map(region).collect::<Result<Vec<_>>>()?;
+        if files.len() != regions.len() {
+            return Err(self.broken("memory regions and descriptors differ in number"));
+        }
+        self.rings.set_memory(regions, files).map_err(|e| self.broken(&e.to_string()))
+    }
+
+    fn addresses(&mut self, payload: &[u8]) -> Result<()> {
+        let ring = self.ring(payload)?;
+        let [desc, used, avail] = [u64_at(payload, 8)?, u64_at(payload, 16)?, u64_at(payload, 24)?];
+        self.rings.set_addresses(ring, desc, used, avail);
+        Ok(())
+    }
+
+    /// Answers a read of the config space, which begins with the MAC address.
+    fn config(&mut self, payload: &[u8]) -> Result<()> {
+        let mut answer = payload.to_vec();
+        let offset = u32_at(payload, 0)? as usize;
+        for (i, byte) in answer.iter_mut().skip(CONFIG_HEADER).enumerate() {
+            *byte = self.mac.get(offset + i).copied().unwrap_or(0);
+        }
+        self.reply(GET_CONFIG, &answer)
+    }
+
+    fn reply(&self, code: u32, payload: &[u8]) -> Result<()> {
+        let Some(conn) = &self.conn else { return Ok(()) };
+        let mut message = header(code, VERSION | REPLY, payload.len());
+        message.extend(payload);
+        fdmsg::send(conn, &message, &[]).context(|| format!("answering {}", self.guest))
+    }
+
+    fn fds(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.inbox.fds)
+    }
+
+    fn broken(&self, reason: &str) -> LabError {
+        LabError::protocol(&self.guest, format!("NIC: {reason}"))
+    }
+}
+
+fn header(code: u32, flags: u32, size: usize) -> Vec<u8> {
+    [code, flags, size as u32].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn next_request(inbox: &mut Inbox) -> Option<Request> {
+    let size = u32_at(inbox.peek(), 8).ok()? as usize;
+    let message = inbox.take(HEADER + size)?;
+    Some(Request {
+        code: u32_at(&message, 0).ok()?,
+        need_reply: u32_at(&message, 4).ok()? & NEED_REPLY != 0,
+        payload: message[HEADER..].to_vec(),
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
+    let part = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
+    part.map(u32::from_le_bytes).ok_or_else(short)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
+    let part = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+    part.map(u64::from_le_bytes).ok_or_else(short)
+}
+
+fn short() -> LabError {
+    LabError::Io { what: "vhost-user message".into(), source: io::ErrorKind::UnexpectedEof.into() }
+}
