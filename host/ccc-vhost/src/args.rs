@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Command line.
+use std::{os::fd::RawFd, path::PathBuf};
+
+use clap::{ArgGroup, Parser};
+
+/// vhost-user back end of the virtio congestion control coupling device.
+#[derive(Debug, Parser)]
+#[command(version, group(ArgGroup::new("source").required(true)
+    .args(["config", "socket_path", "fd", "print_capabilities"])))]
+pub struct Args {
+    /// Groups and VMs to serve
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Serve one VM, with weight 1 in a group of its own, on this socket
+    #[arg(long, value_name = "PATH")]
+    pub socket_path: Option<PathBuf>,
+
+    /// Serve one VM on an inherited socket, listening or connected
+    #[arg(long, value_name = "N")]
+    pub fd: Option<RawFd>,
+
+    /// Print what this back end can do, as JSON, and exit
+    #[arg(long)]
+    pub print_capabilities: bool,
+
+    /// Check the configuration and exit
+    #[arg(long, requires = "config")]
+    pub check: bool,
+
+    /// Live in the virtual time of the controller at this socket
+    #[arg(long, value_name = "[ID:]SOCKET")]
+    pub time_travel: Option<String>,
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The time the engine lives in.
+use std::{
+    io::{self, Read},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use ccc_core::Micros;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use thiserror::Error;
+
+use crate::timetravel::{Client, TimeTravelError};
+
+/// Why time stands still.
+#[derive(Debug, Error)]
+pub enum ClockError {
+    /// The kernel's timer failed.
+    #[error("timer failed")]
+    Timer(#[from] io::Error),
+    /// The controller of virtual time failed.
+    #[error("virtual time failed")]
+    TimeTravel(#[from] TimeTravelError),
+}
+
+/// Real or virtual time.
+#[derive(Debug)]
+pub enum Clock {
+    /// The machine's.
+    Monotonic(Timer),
+    /// That of a controller.
+    TimeTravel(Client),
+}
+
+/// A timer of the kernel.
+#[derive(Debug)]
+pub struct Timer {
+    file: std::fs::File,
+    armed: Option<Micros>,
+}
+
+impl Clock {
+    /// Real time.
+    pub fn monotonic() -> io::Result<Clock> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Clock::Monotonic(Timer { file: fd.into(), armed: None }))
+    }
+
+    /// What to wait for.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Clock::Monotonic(timer) => timer.file.as_fd(),
+            Clock::TimeTravel(client) => client.fd(),
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Micros {
+        match self {
+            Clock::Monotonic(_) => monotonic(),
+            Clock::TimeTravel(client) => client.now(),
+        }
+    }
+
+    /// Number that tells a beginning of the device from one in another life of
+    /// the daemon.  In virtual time there is no other life.
+    pub fn instance(&self, count: u32) -> u32 {
+        let life = match self {
+            Clock::Monotonic(_) => (monotonic() >> 10) as u32,
+            Clock::TimeTravel(_) => 0,
+        };
+        life.wrapping_add(count).max(1)
+    }
+
+    /// Takes what the clock has to say; `true` if the engine is to run.
+    pub fn take(&mut self) -> Result<bool, ClockError> {
+        match self {
+            Clock::Monotonic(timer) => {
+                timer.armed = None;
+                let fired = timer.file.read(&mut [0; 8]);
+                Ok(fired.is_ok())
+            }
+            Clock::TimeTravel(client) => Ok(client.take()?),
+        }
+    }
+
+    /// Wakes the engine at `deadline`, and not at an earlier one asked for
+    /// before.
+    pub fn wake_at(&mut self, deadline: Option<Micros>) -> Result<(), ClockError> {
+        match self {
+            Clock::Monotonic(timer) => Ok(timer.arm(deadline)?),
+            Clock::TimeTravel(client) => Ok(client.request(deadline)?),
+        }
+    }
+
+    /// The engine has run, and its wishes are known.
+    pub fn rest(&mut self) -> Result<(), ClockError> {
+        match self {
+            Clock::Monotonic(_) => Ok(()),
+            Clock::TimeTravel(client) => Ok(client.wait()?),
+        }
+    }
+}
+
+impl Timer {
+    fn arm(&mut self, deadline: Option<Micros>) -> io::Result<()> {
+        if self.armed == deadline {
+            return Ok(());
+        }
+        // 0 would disarm the timer.
+        let value = deadline.map_or(0, |deadline| deadline.max(1));
+        let setting = Itimerspec { it_interval: timespec(0), it_value: timespec(value) };
+        timerfd_settime(self.file.as_fd(), TimerfdTimerFlags::ABSTIME, &setting)?;
+        self.armed = deadline;
+        Ok(())
+    }
+}
+
+fn timespec(micros: Micros) -> Timespec {
+    // Deadlines beyond what the kernel can count are as good as never.
+    let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: (micros % 1_000_000 * 1000) as _ }
+}
+
+fn monotonic() -> Micros {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a VM's device did and refused.
+use std::fmt;
+
+use ccc_core::Micros;
+
+/// Time between two warnings about one VM.
+const WARN_EVERY: Micros = 1_000_000;
+
+/// What kind of thing was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A chunk on the table queue.
+    Chunk,
+    /// A message of the wrong form.
+    Message,
+    /// A message about an earlier use of its slot.
+    Stale,
+    /// A slot that was being written all the time.
+    Torn,
+    /// A report out of range.
+    Report,
+    /// A flow that cannot be coupled.
+    Flow,
+    /// Guest memory that is not there.
+    Memory,
+    /// A queue in disorder.
+    Queue,
+    /// An event for which the driver left no buffer.
+    Event,
+}
+
+const KINDS: [(Kind, &str); 9] = [
+    (Kind::Chunk, "chunks"),
+    (Kind::Message, "messages"),
+    (Kind::Stale, "stale"),
+    (Kind::Torn, "torn"),
+    (Kind::Report, "reports"),
+    (Kind::Flow, "flows"),
+    (Kind::Memory, "memory"),
+    (Kind::Queue, "queue"),
+    (Kind::Event, "events"),
+];
+
+/// Counts of one VM, from the daemon's start on.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages taken from the doorbell queue.
+    pub messages: u64,
+    /// Flows registered.
+    pub registered: u64,
+    /// Reports handed to the engine for registered flows.
+    pub updated: u64,
+    /// Flows that left.
+    pub left: u64,
+    /// Times all slots were looked at.
+    pub rescans: u64,
+    /// Lines written.
+    pub published: u64,
+    refused: [u64; KINDS.len()],
+    warned: Option<Micros>,
+    silenced: u64,
+}
+
+impl Counters {
+    /// How often this was refused.
+    pub fn refused(&self, kind: Kind) -> u64 {
+        self.refused[kind as usize]
+    }
+
+    /// Counts a refusal and says why, but not more than once a second.
+    pub fn refuse(&mut self, vm: &str, now: Micros, kind: Kind, why: &dyn fmt::Display) {
+        self.refused[kind as usize] += 1;
+        if self.warned.is_some_and(|last| now < last.saturating_add(WARN_EVERY)) {
+            self.silenced += 1;
+            return;
+        }
+        let more = match std::mem::take(&mut self.silenced) {
+            0 => String::new(),
+            count => format!(" ({count} more refused since the last warning)"),
+        };
+        log::warn!("VM {vm}: {why}{more}");
+        self.warned = Some(now);
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters { messages, registered, updated, left, rescans, published, .. } = self;
+        write!(
+            f,
+            "messages {messages}, registered {registered}, updated {updated}, left {left}, \
+             rescans {rescans}, lines written {published}, refused:"
+        )?;
+        for (kind, name) in KINDS {
+            write!(f, " {name} {}", self.refused(kind))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_kind() {
+        let mut counters = Counters::default();
+        for now in 0..5 {
+            counters.refuse("a", now, Kind::Torn, &"torn");
+        }
+        assert_eq!(counters.refused(Kind::Torn), 5);
+        assert_eq!(counters.silenced, 4);
+        counters.refuse("a", WARN_EVERY, Kind::Message, &"bad");
+        assert_eq!(counters.silenced, 0);
+        assert!(counters.to_string().contains("messages 1 stale 0 torn 5"));
+    }
+}

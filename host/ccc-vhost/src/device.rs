@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The virtio device of one VM: its queues, tables, flows and lines.
+use std::{mem::size_of, sync::Arc};
+
+use ccc_core::{FlowId, Share, VmId};
+use ccc_proto::{
+    Checked, ReportError, Torn, read_report,
+    shared::{write_grant, write_status},
+    wire::{self, Config, Event, Grant, VQ_COUNT, VQ_DOORBELL, VQ_EVENT, VQ_TABLE},
+};
+use thiserror::Error;
+use virtio_queue::QueueT;
+use vm_memory::Bytes;
+use zerocopy::IntoBytes;
+
+use crate::{
+    chain::Chain,
+    counters::{Counters, Kind},
+    coupling::{Coupling, Turn},
+    doorbell::{self, Message},
+    lines::Lines,
+    memory::{Mapping, Memory, MemoryError, words},
+    poll::Poller,
+    table::{Chunk, Held, MAX_LINES, MAX_SLOTS, Refused, Tables},
+    vring::{Vring, VringError},
+};
+
+/// Age at which an unanswered driver goes on alone.
+const STALE_US: u32 = 1_000_000;
+/// Messages taken in one turn, in queue lengths; a driver that writes faster
+/// than they are read waits for its next turn like every other VM.
+const TURN_QUEUES: u32 = 4;
+
+/// Why a slot is not coupled.
+#[derive(Debug, Error)]
+pub enum SlotError {
+    /// No chunk has it.
+    #[error("slot {0} was not lent")]
+    Unknown(u32),
+    /// The message is about another use of the slot.
+    #[error("message about use {message} of slot {slot}, which is in use {now}")]
+    Stale {
+        /// The slot.
+        slot: u32,
+        /// Generation in the message.
+        message: u32,
+        /// Generation in the slot.
+        now: u32,
+    },
+    /// The flow to leave is not there.
+    #[error("leave of use {generation} of slot {slot}, which is not registered")]
+    NotHeld {
+        /// The slot.
+        slot: u32,
+        /// Generation in the message.
+        generation: u32,
+    },
+    /// The slot was being written all the time.
+    #[error("slot {0}: {1}")]
+    Torn(u32, Torn),
+    /// The report is out of range.
+    #[error("slot {0}: {1}")]
+    Report(u32, ReportError),
+    /// There is no line left for its group.
+    #[error("slot {slot}: no line left for group {group}")]
+    NoLine {
+        /// The slot.
+        slot: u32,
+        /// Name of the group.
+        group: String,
+    },
+    /// The driver cannot share by rate.
+    #[error("slot {slot}: group {group} shares by rate, which the driver does not know")]
+    NoRate {
+        /// The slot.
+        slot: u32,
+        /// Name of the group.
+        group: String,
+    },
+    /// The engine refuses it.
+    #[error("slot {0}: {1}")]
+    Engine(u32, ccc_core::Refusal),
+    /// Its memory is gone.
+    #[error("slot {0}: {1}")]
+    Memory(u32, MemoryError),
+}
+
+impl SlotError {
+    fn kind(&self) -> Kind {
+        match self {
+            SlotError::Unknown(_) => Kind::Message,
+            SlotError::Stale { .. } | SlotError::NotHeld { .. } => Kind::Stale,
+            SlotError::Torn(..) => Kind::Torn,
+            SlotError::Report(..) => Kind::Report,
+            SlotError::NoLine { .. } | SlotError::NoRate { .. } | SlotError::Engine(..) => {
+                Kind::Flow
+            }
+            SlotError::Memory(..) => Kind::Memory,
+        }
+    }
+}
+
+/// The device of one VM, for the life of one connection.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    vm: VmId,
+    group: usize,
+    /// Where its kicks are waited for, and its number there.
+    pub(crate) poller: Poller,
+    pub(crate) index: usize,
+    pub(crate) features: u64,
+    pub(crate) protocol: u64,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) vrings: [Vring; VQ_COUNT],
+    /// Queues begun since the last look.
+    pub(crate) begun: Vec<usize>,
+    tables: Tables,
+    lines: Lines,
+    instance: u32,
+    /// Flows whose tables are gone, for the engine to forget.
+    orphans: Vec<FlowId>,
+    counters: Counters,
+}
+
+/// What a device is made for.
+#[derive(Debug)]
+pub struct Identity {
+    /// Name of the VM.
+    pub name: String,
+    /// The engine's number for it.
+    pub vm: VmId,
+    /// Index of its group.
+    pub group: usize,
+    /// Its number in the event loop.
+    pub index: usize,
+    /// Number of this beginning of the device.
+    pub instance: u32,
+}
+
+impl Device {
+    /// A device no driver has spoken to.
+    pub fn new(
+        identity: Identity,
+        poller: Poller,
+        counters: Counters,
+    ) -> Result<Device, virtio_queue::Error> {
+        Ok(Device {
+            name: identity.name,
+            vm: identity.vm,
+            group: identity.group,
+            poller,
+            index: identity.index,
+            features: 0,
+            protocol: 0,
+            memory: Arc::default(),
+            vrings: [Vring::new()?, Vring::new()?, Vring::new()?],
+            begun: Vec::new(),
+            tables: Tables::default(),
+            lines: Lines::default(),
+            instance: identity.instance,
+            orphans: Vec::new(),
+            counters,
+        })
+    }
+
+    /// The device configuration space.
+    pub fn config() -> Config {
+        Config {
+            revision: wire::REVISION.into(),
+            max_slots: MAX_SLOTS.into(),
+            max_lines: MAX_LINES.into(),
+            stale_us: STALE_US.into(),
+        }
+    }
+
+    /// Name of the VM.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Counts, for the next device of this VM.
+    pub fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
+    }
+
+    /// Counts.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Flows registered.
+    pub fn flows(&self) -> usize {
+        self.tables.flows()
+    }
+
+    /// A queue has begun, or goes on: whatever is in it is to be looked at.
+    pub(crate) fn begin_if_ready(&mut self, index: usize) -> Result<(), VringError> {
+        let vring = &mut self.vrings[index];
+        if vring.queue.ready() || !(vring.enabled && vring.placed && vring.kickable) {
+            return Ok(());
+        }
+        vring.start(index, self.memory.mapping())?;
+        log::debug!(
+            "VM {}: queue {index} of {} begins at {}",
+            self.name,
+            vring.queue.size(),
+            vring.queue.next_avail()
+        );
+        self.begun.push(index);
+        Ok(())
+    }
+
+    /// A queue ends: its memory may be the driver's for something else next.
+    /// Where the queue would go on.
+    pub(crate) fn end_queue(&mut self, index: usize) -> u16 {
+        if index == VQ_TABLE {
+            self.orphans.extend(self.tables.clear());
+            self.lines.clear();
+            self.instance = self.instance.wrapping_add(1).max(1);
+        }
+        self.begun.retain(|begun| *begun != index);
+        self.vrings[index].stop()
+    }
+
+    /// All queues end.
+    pub(crate) fn end(&mut self) {
+        for index in 0..VQ_COUNT {
+            self.end_queue(index);
+            self.vrings[index].reset();
+        }
+    }
+
+    /// Does what ended and began queues leave to do; queues with work left.
+    pub fn settle(&mut self, turn: &mut Turn<'_>) -> Vec<usize> {
+        for flow in std::mem::take(&mut self.orphans) {
+            turn.coupling.engine.leave(turn.now, flow);
+            self.counters.left += 1;
+        }
+        let begun = std::mem::take(&mut self.begun);
+        begun.into_iter().filter(|index| self.process(*index, turn)).collect()
+    }
+
+    /// Serves a queue; `true` if there is more in it than one turn takes.
+    pub fn process(&mut self, index: usize, turn: &mut Turn<'_>) -> bool {
+        if self.vrings.get(index).is_none_or(|vring| !vring.queue.ready()) {
+            return false;
+        }
+        let memory = Arc::clone(&self.memory);
+        let done = match index {
+            VQ_TABLE => self.take_chunks(memory.mapping(), turn).map(|()| false),
+            VQ_DOORBELL => self.take_messages(memory.mapping(), turn),
+            _ => Ok(false),
+        };
+        done.unwrap_or_else(|error| {
+            self.counters.refuse(&self.name, turn.now, Kind::Queue, &error);
+            // Nothing in it can be trusted before the driver begins it anew.
+            self.end_queue(index);
+            false
+        })
+    }
+
+    /// Writes the lines that have changed.
+    pub fn publish(&mut self, coupling: &Coupling) {
+        let Some(array) = self.tables.lines() else { return };
+        match self.lines.publish(self.memory.mapping(), array, coupling, self.vm) {
+            Ok(count) => self.counters.published += count,
+            Err(error) => log::warn!("VM {}: cannot write its lines: {error}", self.name),
+        }
+    }
+
+    /// Calls the driver where that is due; the queues for in-band calls.
+    pub fn call(&mut self) -> Vec<usize> {
+        let vrings = self.vrings.iter_mut().enumerate();
+        vrings.filter_map(|(index, vring)| vring.call().then_some(index)).collect()
+    }
+
+    /// Sends the driver an event, if it has left a buffer for it.
+    pub fn send_event(&mut self, kind: u16, value: u32, turn: &Turn<'_>) -> bool {
+        let memory = Arc::clone(&self.memory);
+        match self.try_event(memory.mapping(), kind, value) {
+            Ok(true) => true,
+            Ok(false) => {
+                let why = format!("no buffer for event {kind}");
+                self.counters.refuse(&self.name, turn.now, Kind::Event, &why);
+                false
+            }
+            Err(error) => {
+                self.counters.refuse(&self.name, turn.now, Kind::Queue, &error);
+                false
+            }
+        }
+    }
+
+    fn try_event(&mut self, mapping: &Mapping, kind: u16, value: u32) -> Result<bool, VringError> {
+        let vring = &mut self.vrings[VQ_EVENT];
+        if !vring.queue.ready() {
+            return Ok(false);
+        }
+        let Some(mut chain) = vring.pop(mapping)? else { return Ok(false) };
+        let head = chain.head_index();
+        let event = Event { kind: kind.into(), reserved: 0.into(), value: value.into() };
+        let size = size_of::<Event>() as u32;
+        let fits = chain.next().filter(|buffer| buffer.is_write_only() && buffer.len() >= size);
+        let written =
+            fits.is_some_and(|buffer| mapping.write_slice(event.as_bytes(), buffer.addr()).is_ok());
+        vring.give_back(mapping, head, if written { size } else { 0 })?;
+        vring.call_if_wanted(mapping)?;
+        Ok(written)
+    }
+
+    fn take_chunks(&mut self, mapping: &Mapping, turn: &mut Turn<'_>) -> Result<(), VringError> {
+        if self.tables.ranges().is_empty() {
+            for position in self.vrings[VQ_TABLE].passed_over(mapping)? {
+                if let Some(chain) = self.vrings[VQ_TABLE].pop_at(mapping, position)? {
+                    self.take_chunk(mapping, chain, turn)?;
+                }
+            }
+        }
+        loop {
+            self.vrings[VQ_TABLE].queue.disable_notification(mapping)?;
+            while let Some(chain) = self.vrings[VQ_TABLE].pop(mapping)? {
+                self.take_chunk(mapping, chain, turn)?;
+            }
+            if !self.vrings[VQ_TABLE].queue.enable_notification(mapping)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_chunk(
+        &mut self,
+        mapping: &Mapping,
+        chain: Chain<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), VringError> {
+        let head = chain.head_index();
+        match Chunk::parse(mapping, chain).and_then(|chunk| self.adopt(mapping, chunk, turn)) {
+            Ok(()) => Ok(()),
+            Err(refused) => self.refuse_chunk(mapping, head, &refused, turn),
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        mapping: &Mapping,
+        chunk: Chunk,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Refused> {
+        let (status, first, end) = (chunk.status, chunk.first(), chunk.end());
+        self.tables.adopt(chunk)?;
+        self.rescan(mapping, first, end, turn);
+        log::debug!("VM {}: slots {first} to {end} lent", self.name);
+        self.tell(mapping, status, wire::LENT_YES, turn);
+        Ok(())
+    }
+
+    fn refuse_chunk(
+        &mut self,
+        mapping: &Mapping,
+        head: u16,
+        refused: &Refused,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), VringError> {
+        self.counters.refuse(&self.name, turn.now, Kind::Chunk, &refused.error);
+        if let Some(status) = refused.status {
+            self.tell(mapping, status, wire::LENT_BAD, turn);
+        }
+        let vring = &mut self.vrings[VQ_TABLE];
+        vring.give_back(mapping, head, if refused.status.is_some() { 8 } else { 0 })?;
+        vring.call_if_wanted(mapping)
+    }
+
+    fn tell(
+        &mut self,
+        mapping: &Mapping,
+        at: vm_memory::GuestAddress,
+        status: u32,
+        turn: &Turn<'_>,
+    ) {
+        match words::<1>(mapping, at) {
+            Ok([word]) => write_status(word, status, self.instance),
+            Err(error) => self.counters.refuse(&self.name, turn.now, Kind::Memory, &error),
+        }
+    }
+
+    fn take_messages(
+        &mut self,
+        mapping: &Mapping,
+        turn: &mut Turn<'_>,
+    ) -> Result<bool, VringError> {
+        let mut budget = u32::from(self.vrings[VQ_DOORBELL].queue.size()) * TURN_QUEUES;
+        let mut rescan = false;
+        while budget > 0 {
+            let queue = &mut self.vrings[VQ_DOORBELL];
+            queue.queue.disable_notification(mapping)?;
+            while budget > 0 {
+                let Some(chain) = self.vrings[VQ_DOORBELL].pop(mapping)? else { break };
+                budget -= 1;
+                let head = chain.head_index();
+                rescan |= self.take_message(mapping, chain, turn)?;
+                self.vrings[VQ_DOORBELL].give_back(mapping, head, 0)?;
+            }
+            if !self.vrings[VQ_DOORBELL].queue.enable_notification(mapping)? {
+                break;
+            }
+        }
+        if rescan {
+            self.counters.rescans += 1;
+            for (first, end) in self.tables.ranges() {
+                self.rescan(mapping, first, end, turn);
+            }
+        }
+        self.vrings[VQ_DOORBELL].call_if_wanted(mapping)?;
+        Ok(budget == 0)
+    }
+
+    /// Does what a message asks; `true` if it asks for all slots, which is
+    /// done once however often it was asked for.
+    fn take_message(
+        &mut self,
+        mapping: &Mapping,
+        chain: Chain<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<bool, VringError> {
+        self.counters.messages += 1;
+        let done = match doorbell::read(mapping, chain) {
+            Ok(Message::Look { slot, generation }) => {
+                self.look(mapping, slot, Some(generation), turn)
+            }
+            Ok(Message::Leave { slot, generation }) => self.leave(mapping, slot, generation, turn),
+            Ok(Message::Rescan) => return Ok(true),
+            Ok(Message::Release { slot }) => {
+                self.release(mapping, slot, turn)?;
+                Ok(())
+            }
+            Err(error) => {
+                self.counters.refuse(&self.name, turn.now, Kind::Message, &error);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            self.counters.refuse(&self.name, turn.now, error.kind(), &error);
+        }
+        Ok(false)
+    }
+
+    fn release(
+        &mut self,
+        mapping: &Mapping,
+        slot: u32,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), VringError> {
+        let (head, flows) = match self.tables.release(slot) {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                self.counters.refuse(&self.name, turn.now, Kind::Message, &error);
+                return Ok(());
+            }
+        };
+        for flow in flows {
+            turn.coupling.engine.leave(turn.now, flow);
+            self.counters.left += 1;
+        }
+        if self.tables.lines().is_none() {
+            self.lines.clear();
+        }
+        let vring = &mut self.vrings[VQ_TABLE];
+        vring.give_back(mapping, head, 0)?;
+        vring.call_if_wanted(mapping)
+    }
+
+    fn rescan(&mut self, mapping: &Mapping, first: u32, end: u32, turn: &mut Turn<'_>) {
+        for slot in first..end {
+            if let Err(error) = self.look(mapping, slot, None, turn) {
+                self.counters.refuse(&self.name, turn.now, error.kind(), &error);
+            }
+        }
+    }
+
+    /// Reads a slot and tells the engine.  A message says which use of the slot
+    /// it is about; without one, whatever is there counts.
+    fn look(
+        &mut self,
+        mapping: &Mapping,
+        slot: u32,
+        message: Option<u32>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), SlotError> {
+        let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
+        let held = *places.held;
+        let words = words(mapping, places.report).map_err(|e| SlotError::Memory(slot, e))?;
+        let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
+        let now = raw.generation.get();
+        if let Some(message) = message.filter(|message| *message != now) {
+            return Err(SlotError::Stale { slot, message, now });
+        }
+        if raw.is_free() && message.is_none() {
+            if let Some(held) = held {
+                self.drop_flow(slot, held, turn);
+            }
+            return Ok(());
+        }
+        let checked = match raw.check() {
+            Ok(checked) => checked,
+            Err(error) => {
+                if held.is_none_or(|held| held.generation != now) {
+                    self.answer(mapping, slot, refusal(now))?;
+                }
+                return Err(SlotError::Report(slot, error));
+            }
+        };
+        match held {
+            Some(held) if held.generation == now => {
+                self.counters.updated += 1;
+                let engine = &mut turn.coupling.engine;
+                engine
+                    .update(turn.now, held.flow, &checked.report)
+                    .map_err(|refusal| SlotError::Engine(slot, refusal))
+            }
+            earlier => {
+                if let Some(earlier) = earlier {
+                    self.drop_flow(slot, earlier, turn);
+                }
+                self.register(mapping, slot, &checked, turn)
+            }
+        }
+    }
+
+    fn register(
+        &mut self,
+        mapping: &Mapping,
+        slot: u32,
+        checked: &Checked,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), SlotError> {
+        match self.couple(slot, checked, turn) {
+            Ok((flow, line)) => {
+                let generation = checked.generation;
+                if let Some(places) = self.tables.slot(slot) {
+                    *places.held = Some(Held { generation, flow });
+                }
+                self.counters.registered += 1;
+                let (line, flags) = (line.into(), wire::G_ACCEPTED.into());
+                self.answer(mapping, slot, Grant { line, flags, ..refusal(generation) })
+            }
+            Err(error) => {
+                self.answer(mapping, slot, refusal(checked.generation))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Hands a new flow to the engine.
+    fn couple(
+        &mut self,
+        slot: u32,
+        checked: &Checked,
+        turn: &mut Turn<'_>,
+    ) -> Result<(FlowId, u16), SlotError> {
+        let group = turn.coupling.group(self.group);
+        let (id, share) = (group.id, group.share);
+        if share == Share::Rate && self.features & 1 << wire::F_RATE_SHARE == 0 {
+            return Err(SlotError::NoRate { slot, group: group.name.clone() });
+        }
+        let lent = self.tables.lines().map_or(0, |lines| lines.len());
+        let line = self.lines.assign(self.group, lent);
+        let line = line.ok_or_else(|| SlotError::NoLine { slot, group: group.name.clone() })?;
+        let engine = &mut turn.coupling.engine;
+        let flow = engine
+            .register(turn.now, self.vm, id, &checked.report)
+            .map_err(|refusal| SlotError::Engine(slot, refusal))?;
+        Ok((flow, line))
+    }
+
+    fn leave(
+        &mut self,
+        mapping: &Mapping,
+        slot: u32,
+        generation: u32,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), SlotError> {
+        let held = *self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?.held;
+        let held = held
+            .filter(|held| held.generation == generation)
+            .ok_or(SlotError::NotHeld { slot, generation })?;
+        self.drop_flow(slot, held, turn);
+        self.answer(mapping, slot, refusal(generation))
+    }
+
+    fn drop_flow(&mut self, slot: u32, held: Held, turn: &mut Turn<'_>) {
+        turn.coupling.engine.leave(turn.now, held.flow);
+        self.counters.left += 1;
+        if let Some(places) = self.tables.slot(slot) {
+            *places.held = None;
+        }
+    }
+
+    fn answer(&mut self, mapping: &Mapping, slot: u32, grant: Grant) -> Result<(), SlotError> {
+        let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
+        let words = words(mapping, places.grant).map_err(|e| SlotError::Memory(slot, e))?;
+        write_grant(&words, &grant);
+        Ok(())
+    }
+}
+
+/// The answer to a flow that is not coupled.
+fn refusal(generation: u32) -> Grant {
+    Grant {
+        generation: generation.into(),
+        line: 0.into(),
+        flags: 0.into(),
+        cap: wire::CAP_NONE.into(),
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! vhost-user back end of the virtio congestion control coupling device.
+//!
+//! One daemon serves all VMs of a host, because coupling is about what they
+//! share.  [`server`] is its event loop; a [`connection`] speaks vhost-user
+//! with one front end; a [`device`] is the virtio device behind it: [`table`]s
+//! the driver lent, [`doorbell`] messages, group [`lines`] the device writes.
+//! [`coupling`] joins them to the engine, which knows nothing of virtio.
+//!
+//! # Threat model
+//! A guest controls its memory, its queues and all messages; a front end also
+//! what arrives on its socket.  Neither can make the daemon read or write
+//! outside the memory it was given, wait for long, spend more than a bounded
+//! time on one VM's turn, fill its log, or see another VM's memory.  A front
+//! end that shrinks the file behind its guest's memory can end the daemon, as
+//! it can with every vhost-user back end; front ends are trusted that far.
+pub mod args;
+pub mod capabilities;
+pub mod chain;
+pub mod clock;
+pub mod config;
+pub mod connection;
+pub mod counters;
+pub mod coupling;
+pub mod device;
+pub mod doorbell;
+pub mod handler;
+pub mod lines;
+pub mod listener;
+pub mod memory;
+pub mod message;
+pub mod poll;
+pub mod server;
+pub mod setup;
+pub mod signals;
+pub mod table;
+pub mod timetravel;
+pub mod vring;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Group lines: what the engine grants a VM, written into its memory.
+use ccc_core::{Grant, VmId};
+use ccc_proto::{
+    wire::{self, Line},
+    write_line,
+};
+
+use crate::{
+    chain::Array,
+    coupling::Coupling,
+    memory::{Mapping, MemoryError, words},
+};
+
+/// The lines of one VM: the first group it uses has line 0, and so on.
+#[derive(Debug, Default)]
+pub struct Lines {
+    used: Vec<Used>,
+}
+
+#[derive(Debug)]
+struct Used {
+    group: usize,
+    /// What was last written.
+    written: Option<Line>,
+}
+
+impl Lines {
+    /// The line of a group; a new one if there is one of `lent` left.
+    pub fn assign(&mut self, group: usize, lent: usize) -> Option<u16> {
+        let known = self.used.iter().position(|line| line.group == group);
+        let index = known.or_else(|| {
+            (self.used.len() < lent).then(|| {
+                self.used.push(Used { group, written: None });
+                self.used.len() - 1
+            })
+        })?;
+        u16::try_from(index).ok()
+    }
+
+    /// Forgets all lines.
+    pub fn clear(&mut self) {
+        self.used.clear();
+    }
+
+    /// Writes the lines that differ from what the guest has; their number.
+    pub fn publish(
+        &mut self,
+        mapping: &Mapping,
+        array: &Array,
+        coupling: &Coupling,
+        vm: VmId,
+    ) -> Result<u64, MemoryError> {
+        let mut count = 0;
+        for (index, used) in self.used.iter_mut().enumerate() {
+            let Some(address) = array.address(index) else { continue };
+            let grant = coupling.engine.grant(vm, coupling.group(used.group).id);
+            let line = line(used.group, &grant);
+            if used.written != Some(line) {
+                write_line(&words(mapping, address)?, &line);
+                used.written = Some(line);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}
+
+fn line(group: usize, grant: &Grant) -> Line {
+    let mut flags = 0;
+    for (set, flag) in [
+        (grant.coupled, wire::L_COUPLED),
+        (grant.slow_start, wire::L_SLOW_START),
+        (grant.rate, wire::L_RATE),
+    ] {
+        flags |= if set { flag } else { 0 };
+    }
+    Line {
+        seq: 0.into(),
+        epoch: grant.epoch.into(),
+        flags: flags.into(),
+        phase: grant.phase.into(),
+        level: grant.level.into(),
+        ssthresh_level: grant.ssthresh_level.unwrap_or(wire::LEVEL_UNSET).into(),
+        group: (group as u32).into(),
+        reserved: [0; 28],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_get_lines_in_the_order_of_their_first_use() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.assign(7, 2), Some(0));
+        assert_eq!(lines.assign(3, 2), Some(1));
+        assert_eq!(lines.assign(7, 2), Some(0));
+        assert_eq!(lines.assign(4, 2), None);
+    }
+
+    #[test]
+    fn a_grant_becomes_a_line() {
+        let grant =
+            Grant { epoch: 3, slow_start: true, coupled: true, level: 9, ..Grant::default() };
+        let line = line(5, &grant);
+        assert_eq!(line.flags.get(), wire::L_COUPLED | wire::L_SLOW_START);
+        assert_eq!(line.ssthresh_level.get(), wire::LEVEL_UNSET);
+        assert_eq!((line.epoch.get(), line.level.get(), line.group.get()), (3, 9, 5));
+    }
+}

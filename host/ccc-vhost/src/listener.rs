@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Where front ends connect.
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{fs::Mode, net::sockopt};
+use thiserror::Error;
+
+/// Why a VM cannot be served.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Something else is where the socket should be.
+    #[error("{0} exists and is no socket; remove it or choose another path")]
+    NoSocket(PathBuf),
+    /// Another process listens there.
+    #[error("{0} is in use by a running process; stop it or choose another path")]
+    InUse(PathBuf),
+    /// The socket could not be made.
+    #[error("cannot listen on {path}")]
+    Bind {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file descriptor is no socket that can be used.
+    #[error("file descriptor {0} is no Unix socket; pass a listening or connected one")]
+    Descriptor(RawFd, #[source] io::Error),
+}
+
+/// Where the front end of one VM connects.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// Front ends connect, one at a time, again and again.
+    Listening(UnixListener, Option<Bound>),
+    /// There is one front end, and no other after it.
+    Connected(Option<UnixStream>),
+}
+
+/// A socket's file, removed in the end unless it is somebody else's by then.
+#[derive(Debug)]
+pub struct Bound {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Endpoint {
+    /// Listens on `path`, in place of a socket nobody listens on any more.
+    pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
+        clear(path)?;
+        let failed = |source| ListenError::Bind { path: path.to_owned(), source };
+        // Read and write for owner and group; the mask is the process's, and
+        // so is its only thread.
+        let old = rustix::process::umask(Mode::from_raw_mode(0o117));
+        let listener = UnixListener::bind(path);
+        rustix::process::umask(old);
+        let listener = listener.map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let identity = identity(path).map_err(failed)?;
+        Ok(Endpoint::Listening(listener, Some(Bound { path: path.to_owned(), identity })))
+    }
+
+    /// Takes over a socket the parent process opened.
+    pub fn inherited(fd: RawFd) -> Result<Endpoint, ListenError> {
+        // SAFETY: the number is only looked at here, and a file descriptor that
+        // is not open is refused with an error by the system call.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd.max(0)) };
+        let wrong = |error: rustix::io::Errno| ListenError::Descriptor(fd, error.into());
+        let listens = sockopt::socket_acceptconn(borrowed).map_err(wrong)?;
+        if sockopt::socket_domain(borrowed).map_err(wrong)? != rustix::net::AddressFamily::UNIX {
+            return Err(wrong(rustix::io::Errno::AFNOSUPPORT));
+        }
+        // SAFETY: the caller passed the descriptor on to this process for this
+        // use, it is open, and nothing else here uses it.
+        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+        if !listens {
+            return Ok(Endpoint::Connected(Some(UnixStream::from(owned))));
+        }
+        let listener = UnixListener::from(owned);
+        listener.set_nonblocking(true).map_err(|error| ListenError::Descriptor(fd, error))?;
+        Ok(Endpoint::Listening(listener, None))
+    }
+
+    /// What to wait for, if front ends are still to come.
+    pub fn listening(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Endpoint::Listening(listener, _) => Some(listener.as_fd()),
+            Endpoint::Connected(_) => None,
+        }
+    }
+
+    /// The next front end, if there is one.
+    pub fn accept(&mut self) -> io::Result<Option<UnixStream>> {
+        match self {
+            Endpoint::Listening(listener, _) => match listener.accept() {
+                Ok((stream, _)) => Ok(Some(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                Err(error) => Err(error),
+            },
+            Endpoint::Connected(stream) => Ok(stream.take()),
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if !identity(&self.path).is_ok_and(|now| now == self.identity) {
+            return;
+        }
+        if let Err(error) = fs::remove_file(&self.path) {
+            log::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let there = fs::symlink_metadata(path)?;
+    Ok((there.dev(), there.ino()))
+}
+
+/// Removes a socket nobody listens on.
+fn clear(path: &Path) -> Result<(), ListenError> {
+    let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        return Err(ListenError::NoSocket(path.to_owned()));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => return Err(ListenError::InUse(path.to_owned())),
+    }
+    log::info!("replacing {}, on which nobody listens", path.display());
+    fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_the_own_one_removed() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("s");
+        drop(UnixListener::bind(&path).expect("bound"));
+        let endpoint = Endpoint::bind(&path).expect("replaced");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        drop(endpoint);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_socket_and_a_file_are_left_alone() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("s");
+        let _live = UnixListener::bind(&path).expect("bound");
+        assert!(matches!(Endpoint::bind(&path), Err(ListenError::InUse(_))));
+        let file = dir.path().join("f");
+        fs::write(&file, "").expect("written");
+        assert!(matches!(Endpoint::bind(&file), Err(ListenError::NoSocket(_))));
+        assert!(file.exists() && path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_is_somebody_elses_by_now_stays() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("s");
+        let endpoint = Endpoint::bind(&path).expect("bound");
+        fs::rename(&path, dir.path().join("old")).expect("moved");
+        fs::write(&path, "").expect("written");
+        drop(endpoint);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn descriptors_that_are_no_sockets_are_refused() {
+        for fd in [-1, 9999] {
+            assert!(matches!(Endpoint::inherited(fd), Err(ListenError::Descriptor(..))));
+        }
+    }
+}

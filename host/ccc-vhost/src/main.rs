@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! `ccc-vhost`: serves the virtio congestion control coupling device.
+use std::process::ExitCode;
+
+use ccc_vhost::{args::Args, capabilities, server::Server, setup};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ccc-vhost: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    if args.print_capabilities {
+        println!("{}", capabilities::json());
+        return Ok(());
+    }
+    let config = setup::config(args)?;
+    if args.check {
+        return Ok(());
+    }
+    Server::new(&config, setup::endpoints(args, &config)?, setup::clock(args)?)?.run()?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the event loop waits for.
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
+};
+
+use rustix::event::epoll;
+
+/// Events taken at once.
+const BATCH: usize = 64;
+
+/// Whom an event is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A signal has come.
+    Signal,
+    /// The clock has something to say.
+    Clock,
+    /// A front end connects to this VM's socket.
+    Listener(usize),
+    /// A front end of this VM has sent something, or is gone.
+    Connection(usize),
+    /// The driver of this VM kicked this queue.
+    Kick(usize, usize),
+}
+
+impl Token {
+    fn encode(self) -> u64 {
+        let (kind, vm, queue) = match self {
+            Token::Signal => (0, 0, 0),
+            Token::Clock => (1, 0, 0),
+            Token::Listener(vm) => (2, vm, 0),
+            Token::Connection(vm) => (3, vm, 0),
+            Token::Kick(vm, queue) => (4, vm, queue),
+        };
+        kind << 56 | (vm as u64) << 8 | queue as u64
+    }
+
+    fn decode(data: u64) -> Token {
+        let vm = (data >> 8 & 0xffff_ffff_ffff) as usize;
+        match data >> 56 {
+            0 => Token::Signal,
+            1 => Token::Clock,
+            2 => Token::Listener(vm),
+            3 => Token::Connection(vm),
+            _ => Token::Kick(vm, (data & 0xff) as usize),
+        }
+    }
+}
+
+/// The set of file descriptors the loop waits for.
+#[derive(Clone, Debug)]
+pub struct Poller(Rc<OwnedFd>);
+
+impl Poller {
+    /// An empty set.
+    pub fn new() -> io::Result<Poller> {
+        Ok(Poller(Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
+    }
+
+    /// Waits for `fd` for as long as the answer lives.
+    pub fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<Watch> {
+        let fd = fd.try_clone_to_owned()?;
+        let data = epoll::EventData::new_u64(token.encode());
+        epoll::add(self.0.as_fd(), &fd, data, epoll::EventFlags::IN)?;
+        Ok(Watch { poller: self.clone(), fd })
+    }
+
+    /// Waits for events; not at all if there is `work` left to do.
+    pub fn wait(&self, work: bool) -> io::Result<Vec<Token>> {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = work.then_some(&now);
+        let mut events = Vec::with_capacity(BATCH);
+        match epoll::wait(self.0.as_fd(), rustix::buffer::spare_capacity(&mut events), timeout) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(events.iter().map(|event| Token::decode(event.data.u64())).collect())
+    }
+}
+
+/// A file descriptor in the set.  It is taken out explicitly, because the
+/// front end holds the same open file, so closing ours would not do it.
+#[derive(Debug)]
+pub struct Watch {
+    poller: Poller,
+    fd: OwnedFd,
+}
+
+impl Watch {
+    /// What is waited for.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Err(error) = epoll::delete(self.poller.0.as_fd(), &self.fd) {
+            log::debug!("file descriptor was not being waited for: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_kernel() {
+        for token in [
+            Token::Signal,
+            Token::Clock,
+            Token::Listener(7),
+            Token::Connection(70_000),
+            Token::Kick(3, 2),
+        ] {
+            assert_eq!(Token::decode(token.encode()), token);
+        }
+    }
+}

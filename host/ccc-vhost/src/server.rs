@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The event loop.
+//!
+//! One thread serves all VMs.  Coupling is one state that every message of
+//! every VM changes, so threads would only wait for each other's lock; a
+//! message is tens of nanoseconds of work; and with one thread the same
+//! messages in the same order give the same result, which is what makes runs in
+//! virtual time repeatable.
+use std::{io, os::fd::AsFd};
+
+use ccc_core::VmId;
+use thiserror::Error;
+
+use crate::{
+    clock::{Clock, ClockError},
+    config::Config,
+    connection::{Connection, ConnectionError, Request},
+    counters::Counters,
+    coupling::{Coupling, Turn},
+    device::{Device, Identity},
+    listener::Endpoint,
+    message::{Header, MessageError},
+    poll::{Poller, Token, Watch},
+    signals::Signals,
+};
+
+/// Why the daemon cannot go on.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// Waiting for events failed.
+    #[error("event loop failed")]
+    Poll(#[from] io::Error),
+    /// Time stands still.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
+    /// The configuration does not fit the engine.
+    #[error("engine refuses the configuration: {0}")]
+    Engine(#[from] ccc_core::Refusal),
+    /// A device could not be made.
+    #[error("cannot make a device: {0}")]
+    Device(#[from] virtio_queue::Error),
+}
+
+/// One VM.
+struct Vm {
+    name: String,
+    id: VmId,
+    group: usize,
+    endpoint: Endpoint,
+    connection: Option<Connection>,
+    counters: Counters,
+    _watch: Option<Watch>,
+}
+
+/// The daemon.
+pub struct Server {
+    poller: Poller,
+    clock: Clock,
+    coupling: Coupling,
+    vms: Vec<Vm>,
+    /// Queues with more in them than one turn takes.
+    backlog: Vec<(usize, usize)>,
+    /// Devices begun.
+    beginnings: u32,
+    signals: Signals,
+    _watches: Vec<Watch>,
+}
+
+impl Server {
+    /// A daemon that serves the VMs of `config` at their endpoints.
+    pub fn new(
+        config: &Config,
+        endpoints: Vec<Endpoint>,
+        clock: Clock,
+    ) -> Result<Server, ServerError> {
+        let poller = Poller::new()?;
+        let signals = Signals::catch()?;
+        let watches = vec![
+            poller.watch(signals.as_fd(), Token::Signal)?,
+            poller.watch(clock.fd(), Token::Clock)?,
+        ];
+        let mut coupling = Coupling::new(config);
+        let mut vms = Vec::with_capacity(endpoints.len());
+        for (index, (vm, endpoint)) in config.vms.iter().zip(endpoints).enumerate() {
+            let watch = match endpoint.listening() {
+                Some(fd) => Some(poller.watch(fd, Token::Listener(index))?),
+                None => None,
+            };
+            vms.push(Vm {
+                name: vm.name.clone(),
+                id: coupling.add_vm(vm)?,
+                group: vm.group,
+                endpoint,
+                connection: None,
+                counters: Counters::default(),
+                _watch: watch,
+            });
+        }
+        let server = Server {
+            poller,
+            clock,
+            coupling,
+            vms,
+            backlog: Vec::new(),
+            beginnings: 0,
+            signals,
+            _watches: watches,
+        };
+        Ok(server)
+    }
+
+    /// Serves until a signal says to stop, or until nobody can come any more.
+    pub fn run(mut self) -> Result<(), ServerError> {
+        for index in 0..self.vms.len() {
+            if self.vms[index].endpoint.listening().is_none() {
+                self.accept(index)?;
+            }
+        }
+        log::info!("serving {} VMs", self.vms.len());
+        while self.reachable() {
+            for token in self.poller.wait(!self.backlog.is_empty())? {
+                if token == Token::Signal {
+                    log::debug!("asked to stop on {:?}", self.signals.as_fd());
+                    self.report();
+                    return Ok(());
+                }
+                self.dispatch(token)?;
+            }
+            self.work_off()?;
+        }
+        self.report();
+        Ok(())
+    }
+
+    fn reachable(&self) -> bool {
+        self.vms.iter().any(|vm| vm.connection.is_some() || vm.endpoint.listening().is_some())
+    }
+
+    fn dispatch(&mut self, token: Token) -> Result<(), ServerError> {
+        match token {
+            Token::Signal => Ok(()),
+            Token::Clock => self.tick(),
+            Token::Listener(index) => self.accept(index),
+            Token::Connection(index) => self.serve(index),
+            Token::Kick(index, queue) => self.kick(index, queue),
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), ServerError> {
+        if self.clock.take()? {
+            self.coupling.engine.tick(self.clock.now());
+            self.after()?;
+            self.clock.rest()?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, index: usize) -> Result<(), ServerError> {
+        let vm = &mut self.vms[index];
+        let stream = match vm.endpoint.accept() {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                log::warn!("VM {}: cannot accept: {error}", vm.name);
+                return Ok(());
+            }
+        };
+        if vm.connection.is_some() {
+            log::warn!("VM {}: refused a second front end", vm.name);
+            return Ok(());
+        }
+        self.beginnings = self.beginnings.wrapping_add(1);
+        let identity = Identity {
+            name: vm.name.clone(),
+            vm: vm.id,
+            group: vm.group,
+            index,
+            instance: self.clock.instance(self.beginnings),
+        };
+        let counters = std::mem::take(&mut vm.counters);
+        let device = Device::new(identity, self.poller.clone(), counters)?;
+        match Connection::new(stream, device, &self.poller, index) {
+            Ok(connection) => {
+                log::info!("VM {}: connected", vm.name);
+                vm.connection = Some(connection);
+            }
+            Err(error) => log::warn!("VM {}: cannot take its front end: {error}", vm.name),
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, index: usize) -> Result<(), ServerError> {
+        let Some(connection) = &mut self.vms[index].connection else { return Ok(()) };
+        match connection.serve() {
+            Ok(Request::None) => Ok(()),
+            Ok(Request::Answered) => {
+                self.settle(index);
+                self.after()?;
+                self.call(index, false);
+                Ok(())
+            }
+            Ok(Request::Kick(queue, header)) => self.kick_in_band(index, queue, &header),
+            Err(error) => self.disconnect(index, &error),
+        }
+    }
+
+    /// The whole of a kick is done before it is answered.
+    fn kick_in_band(
+        &mut self,
+        index: usize,
+        queue: usize,
+        header: &Header,
+    ) -> Result<(), ServerError> {
+        self.process(index, queue);
+        self.after()?;
+        let Some(connection) = &self.vms[index].connection else { return Ok(()) };
+        let answered = connection.call(true).and_then(|()| connection.reply(header, true));
+        match answered {
+            Ok(()) => Ok(()),
+            Err(error) => self.disconnect(index, &error.into()),
+        }
+    }
+
+    fn kick(&mut self, index: usize, queue: usize) -> Result<(), ServerError> {
+        let Some(connection) = &self.vms[index].connection else { return Ok(()) };
+        let kicked =
+            connection.device().vrings.get_mut(queue).is_some_and(crate::vring::Vring::take_kick);
+        if kicked {
+            self.process(index, queue);
+            self.after()?;
+            self.call(index, false);
+        }
+        Ok(())
+    }
+
+    /// Gives each queue in the backlog one more turn.
+    fn work_off(&mut self) -> Result<(), ServerError> {
+        for (index, queue) in std::mem::take(&mut self.backlog) {
+            self.process(index, queue);
+            self.after()?;
+            self.call(index, false);
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, index: usize, queue: usize) {
+        let Some(connection) = &self.vms[index].connection else { return };
+        let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
+        let more = connection.device().process(queue, &mut turn);
+        if more && !self.backlog.contains(&(index, queue)) {
+            self.backlog.push((index, queue));
+        }
+        self.settle(index);
+    }
+
+    fn settle(&mut self, index: usize) {
+        let Some(connection) = &self.vms[index].connection else { return };
+        let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
+        let more = connection.device().settle(&mut turn);
+        self.backlog.extend(more.into_iter().map(|queue| (index, queue)));
+    }
+
+    /// After the engine was used: every VM sees its grants, and the clock knows
+    /// when the engine wants to be woken.
+    fn after(&mut self) -> Result<(), ServerError> {
+        if self.coupling.take_changed() {
+            for connection in self.vms.iter().filter_map(|vm| vm.connection.as_ref()) {
+                connection.device().publish(&self.coupling);
+            }
+        }
+        self.clock.wake_at(self.coupling.engine.next_deadline())?;
+        Ok(())
+    }
+
+    fn call(&mut self, index: usize, within_kick: bool) {
+        let Some(connection) = &self.vms[index].connection else { return };
+        if let Err(error) = connection.call(within_kick) {
+            log::warn!("VM {}: cannot call its driver: {error}", self.vms[index].name);
+        }
+    }
+
+    fn disconnect(&mut self, index: usize, why: &ConnectionError) -> Result<(), ServerError> {
+        let vm = &mut self.vms[index];
+        let Some(connection) = vm.connection.take() else { return Ok(()) };
+        let mut device = connection.device();
+        if matches!(why, ConnectionError::Message(MessageError::Closed)) {
+            log::info!("VM {}: disconnected with {} flows", vm.name, device.flows());
+        } else {
+            log::warn!("VM {}: disconnected: {why}", vm.name);
+        }
+        device.end();
+        device.settle(&mut Turn { coupling: &mut self.coupling, now: self.clock.now() });
+        vm.counters = device.take_counters();
+        log::info!("VM {}: {}", vm.name, vm.counters);
+        drop(device);
+        self.backlog.retain(|(other, _)| *other != index);
+        self.after()
+    }
+
+    fn report(&self) {
+        for vm in &self.vms {
+            if let Some(connection) = &vm.connection {
+                log::info!("VM {}: {}", vm.name, connection.device().counters());
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! One virtqueue and how its two sides wake each other.
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read, Write},
+    num::Wrapping,
+    os::fd::AsFd,
+    sync::atomic::Ordering,
+};
+
+use rustix::fs::OFlags;
+use thiserror::Error;
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+use crate::{chain::Chain, memory::Mapping, poll::Watch};
+
+/// Largest queue the device takes.
+pub const MAX_SIZE: u16 = 1024;
+/// The driver wants no notification (without event index).
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
+
+/// Why a queue cannot be used.
+#[derive(Debug, Error)]
+pub enum VringError {
+    /// The rings are not in memory.
+    #[error("rings of queue {0} are not in guest memory")]
+    Rings(usize),
+    /// The rings contradict themselves.
+    #[error("ring in disorder: {0}")]
+    Disorder(#[from] virtio_queue::Error),
+    /// The used entry would be for no descriptor.
+    #[error("chain begins at descriptor {head} of {size}")]
+    Head {
+        /// Descriptor.
+        head: u16,
+        /// Size of the queue.
+        size: u16,
+    },
+}
+
+/// One virtqueue.
+#[derive(Debug)]
+pub struct Vring {
+    /// The rings.
+    pub queue: Queue,
+    /// The front end wants the queue served.
+    pub enabled: bool,
+    /// The front end has said where the rings are.
+    pub placed: bool,
+    /// The front end has said how kicks come: not at all, or by a descriptor.
+    pub kickable: bool,
+    kick: Option<(File, Watch)>,
+    call: Option<File>,
+    call_due: bool,
+}
+
+impl Vring {
+    /// A queue the front end has not spoken of.
+    pub fn new() -> Result<Vring, virtio_queue::Error> {
+        Ok(Vring {
+            queue: Queue::new(MAX_SIZE)?,
+            enabled: false,
+            placed: false,
+            kickable: false,
+            kick: None,
+            call: None,
+            call_due: false,
+        })
+    }
+
+    /// Kicks come through `kick`, or in-band.
+    pub fn set_kick(&mut self, kick: Option<(File, Watch)>) -> io::Result<()> {
+        if let Some((file, _)) = &kick {
+            never_block(file)?;
+        }
+        self.kick = kick;
+        self.kickable = true;
+        Ok(())
+    }
+
+    /// Calls go through `call`, or in-band.
+    pub fn set_call(&mut self, call: Option<File>) -> io::Result<()> {
+        if let Some(file) = &call {
+            never_block(file)?;
+        }
+        self.call = call;
+        Ok(())
+    }
+
+    /// Takes a kick from its descriptor; `false` if there was none.
+    pub fn take_kick(&mut self) -> bool {
+        let Some((file, _)) = &mut self.kick else { return false };
+        let mut count = [0; 8];
+        match file.read(&mut count) {
+            Ok(0) => {
+                // The other end is gone; waiting on would never end.
+                self.kick = None;
+                false
+            }
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        }
+    }
+
+    /// Serves the queue from now on.  What the used ring says counts: chains
+    /// taken but not used before are offered anew.
+    pub fn start(&mut self, index: usize, mapping: &Mapping) -> Result<(), VringError> {
+        self.queue.set_ready(true);
+        if !self.queue.is_valid(mapping) {
+            self.queue.set_ready(false);
+            return Err(VringError::Rings(index));
+        }
+        let used = self.queue.used_idx(mapping, Ordering::Acquire)?;
+        self.queue.set_next_used(used.0);
+        Ok(())
+    }
+
+    /// Serves the queue no longer.  Where it would go on, held chains included.
+    pub fn stop(&mut self) -> u16 {
+        if self.queue.ready() {
+            self.queue.set_ready(false);
+            self.queue.set_next_avail(self.queue.next_used());
+        }
+        self.call_due = false;
+        self.queue.next_avail()
+    }
+
+    /// Forgets what the front end said.
+    pub fn reset(&mut self) {
+        self.queue.reset();
+        (self.enabled, self.placed, self.kickable) = (false, false, false);
+        (self.kick, self.call, self.call_due) = (None, None, false);
+    }
+
+    /// The next chain the driver made available.
+    pub fn pop<'m>(&mut self, mapping: &'m Mapping) -> Result<Option<Chain<'m>>, VringError> {
+        let Some(chain) = self.queue.iter(mapping)?.next() else { return Ok(None) };
+        let (head, size) = (chain.head_index(), self.queue.size());
+        if head >= size { Err(VringError::Head { head, size }) } else { Ok(Some(chain)) }
+    }
+
+    /// Gives a chain back.
+    pub fn give_back(
+        &mut self,
+        mapping: &Mapping,
+        head: u16,
+        written: u32,
+    ) -> Result<(), VringError> {
+        self.queue.add_used(mapping, head, written)?;
+        Ok(())
+    }
+
+    /// Notes that the driver is to be told, if it wants to know.
+    pub fn call_if_wanted(&mut self, mapping: &Mapping) -> Result<(), VringError> {
+        self.call_due |= self.queue.needs_notification(mapping)? && !self.mute(mapping)?;
+        Ok(())
+    }
+
+    fn mute(&self, mapping: &Mapping) -> Result<bool, VringError> {
+        if self.queue.event_idx_enabled() {
+            return Ok(false);
+        }
+        let flags: u16 = mapping
+            .load(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed)
+            .map_err(virtio_queue::Error::GuestMemory)?;
+        Ok(u16::from_le(flags) & AVAIL_F_NO_INTERRUPT != 0)
+    }
+
+    /// Calls the driver if that is due; `true` if it has to be done in-band.
+    pub fn call(&mut self) -> bool {
+        if !std::mem::take(&mut self.call_due) {
+            return false;
+        }
+        let Some(file) = &mut self.call else { return true };
+        if let Err(error) = file.write(&1u64.to_ne_bytes()) {
+            log::debug!("call descriptor: {error}");
+        }
+        false
+    }
+
+    /// Positions before the next one at which the available ring has chains
+    /// that were never used.  A front end that offers held chains again goes
+    /// back to the used index, which passes over those of them that are older
+    /// than a chain used since; as long as the ring has not gone round, they
+    /// are found here.
+    pub fn passed_over(&self, mapping: &Mapping) -> Result<Vec<u16>, VringError> {
+        let next = self.queue.next_avail();
+        let available = self.queue.avail_idx(mapping, Ordering::Acquire)?.0;
+        if available > self.queue.size() || next > available {
+            return Ok(Vec::new());
+        }
+        let mut open: HashMap<u16, Vec<u16>> = HashMap::new();
+        for position in 0..next {
+            let head = self.ring(mapping, self.queue.avail_ring() + 4 + u64::from(position) * 2)?;
+            open.entry(head).or_default().push(position);
+        }
+        for position in 0..self.queue.next_used().min(self.queue.size()) {
+            let head = self.ring(mapping, self.queue.used_ring() + 4 + u64::from(position) * 8)?;
+            if let Some(positions) = open.get_mut(&head).filter(|positions| !positions.is_empty()) {
+                positions.remove(0);
+            }
+        }
+        let mut passed: Vec<u16> = open.into_values().flatten().collect();
+        passed.sort_unstable();
+        Ok(passed)
+    }
+
+    /// The chain at an earlier position of the available ring.
+    pub fn pop_at<'m>(
+        &mut self,
+        mapping: &'m Mapping,
+        position: u16,
+    ) -> Result<Option<Chain<'m>>, VringError> {
+        let next = self.queue.next_avail();
+        self.queue.set_next_avail(position);
+        let chain = self.pop(mapping);
+        self.queue.set_next_avail(next);
+        chain
+    }
+
+    fn ring(&self, mapping: &Mapping, address: u64) -> Result<u16, VringError> {
+        let entry: u16 = mapping
+            .load(GuestAddress(address), Ordering::Relaxed)
+            .map_err(virtio_queue::Error::GuestMemory)?;
+        Ok(u16::from_le(entry))
+    }
+
+    /// Chains held: taken and not given back.
+    pub fn held(&self) -> u16 {
+        (Wrapping(self.queue.next_avail()) - Wrapping(self.queue.next_used())).0
+    }
+}
+
+/// The front end shares this descriptor, and may have passed anything.
+fn never_block(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file.as_fd())?;
+    Ok(rustix::fs::fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK)?)
+}
