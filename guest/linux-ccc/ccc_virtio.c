@@ -30,6 +30,8 @@ MODULE_PARM_DESC(slots, "slots of one chunk of the tables (default 256)");
 static DEFINE_MUTEX(ccc_current_lock);
 static struct ccc_dev __rcu *ccc_current;
 
+static struct workqueue_struct *ccc_wq;
+
 u32 ccc_room;
 
 static u64 ccc_now_us(void)
@@ -250,7 +252,7 @@ static struct ccc_slot *ccc_dev_take(struct ccc_dev *dev)
 	lend = dev->free < dev->chunk_slots / 4;
 	spin_unlock_bh(&dev->slot_lock);
 	if (lend && !READ_ONCE(dev->refused) && READ_ONCE(dev->up))
-		queue_delayed_work(system_wq, &dev->work, 0);
+		queue_delayed_work(ccc_wq, &dev->work, 0);
 	return slot;
 }
 
@@ -626,7 +628,7 @@ static void ccc_work(struct work_struct *work)
 	if (!dev->poll_ms)
 		return;
 	/* Adoption raises no interrupt: it is rare, and seen by looking. */
-	queue_delayed_work(system_wq, &dev->work,
+	queue_delayed_work(ccc_wq, &dev->work,
 			   msecs_to_jiffies(dev->poll_ms));
 	dev->poll_ms = min_t(unsigned int, dev->poll_ms * 2, CCC_POLL_MAX_MS);
 }
@@ -636,7 +638,7 @@ static void ccc_queue_callback(struct virtqueue *vq)
 	struct ccc_dev *dev = vq->vdev->priv;
 
 	if (READ_ONCE(dev->up))
-		mod_delayed_work(system_wq, &dev->work, 0);
+		mod_delayed_work(ccc_wq, &dev->work, 0);
 }
 
 /* ---- Device life ------------------------------------------------------- */
@@ -801,7 +803,7 @@ static int ccc_dev_start(struct virtio_device *vdev)
 	virtio_device_ready(vdev);
 	WRITE_ONCE(dev->up, true);
 	ccc_events_offer(dev);
-	queue_delayed_work(system_wq, &dev->work, 0);
+	queue_delayed_work(ccc_wq, &dev->work, 0);
 	flush_delayed_work(&dev->work);
 	return 0;
 
@@ -914,12 +916,21 @@ static struct virtio_driver ccc_driver = {
 
 int ccc_virtio_register(void)
 {
-	return register_virtio_driver(&ccc_driver);
+	int err;
+
+	ccc_wq = alloc_workqueue("ccc", WQ_UNBOUND, 0);
+	if (!ccc_wq)
+		return -ENOMEM;
+	err = register_virtio_driver(&ccc_driver);
+	if (err)
+		destroy_workqueue(ccc_wq);
+	return err;
 }
 
 void ccc_virtio_unregister(void)
 {
 	unregister_virtio_driver(&ccc_driver);
+	destroy_workqueue(ccc_wq);
 	/* Tables are freed by ccc_dev_free_rcu(), which is this module's. */
 	rcu_barrier();
 }
