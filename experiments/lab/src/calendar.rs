@@ -54,7 +54,8 @@ impl Calendar {
     /// Makes a calendar for clients 1 to `clients`; time is 0.
     pub fn new(clients: u16) -> Result<Self> {
         let len = HEADER + SLOT * (usize::from(clients) + 1);
-        let file = memfd_create(c"calendar", MFdFlags::MFD_CLOEXEC).context(|| "memfd_create".into())?;
+        let file =
+            memfd_create(c"calendar", MFdFlags::MFD_CLOEXEC).context(|| "memfd_create".into())?;
         nix::unistd::ftruncate(&file, len as i64).context(|| "sizing the calendar".into())?;
         let size = NonZeroUsize::new(len).expect("the header is not empty");
         let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -62,7 +63,12 @@ impl Calendar {
         let map = unsafe { mmap(None, size, prot, MapFlags::MAP_SHARED, &file, 0) }
             .context(|| "mapping the calendar".into())?
             .cast();
-        let calendar = Self { map, len, file, clients };
+        let calendar = Self {
+            map,
+            len,
+            file,
+            clients,
+        };
         let header = calendar.header();
         header.version.store(VERSION, Relaxed);
         header.len.store(len as u32, Relaxed);
@@ -106,17 +112,23 @@ impl Calendar {
 
     /// The earliest request; of equal ones the lowest id's.
     pub fn next(&self) -> Option<(u64, u16)> {
-        (1..=self.clients).filter_map(|id| Some((self.requested(id)?, id))).min()
+        (1..=self.clients)
+            .filter_map(|id| Some((self.requested(id)?, id)))
+            .min()
     }
 
     /// Grants `id` the time from `time` to the others' next request, at most
     /// to `limit`.
     pub fn grant(&self, id: u16, time: u64, limit: u64) {
         self.withdraw(id);
-        let others = (1..=self.clients).filter_map(|other| self.requested(other)).min();
+        let others = (1..=self.clients)
+            .filter_map(|other| self.requested(other))
+            .min();
         let header = self.header();
         header.current_time.store(time, Relaxed);
-        header.free_until.store(others.map_or(limit, |t| t.min(limit)), Relaxed);
+        header
+            .free_until
+            .store(others.map_or(limit, |t| t.min(limit)), Relaxed);
         header.running_id.store(id, Relaxed);
     }
 
@@ -136,7 +148,12 @@ impl Calendar {
         assert!(id <= self.clients);
         // SAFETY: slot `id` is inside the mapping (checked above) and aligned;
         // for the rest see header().
-        unsafe { self.map.add(HEADER + SLOT * usize::from(id)).cast().as_ref() }
+        unsafe {
+            self.map
+                .add(HEADER + SLOT * usize::from(id))
+                .cast()
+                .as_ref()
+        }
     }
 }
 

@@ -40,7 +40,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Command::Run { scenario, out, cpu, patience } = Arguments::parse().command;
+    let Command::Run {
+        scenario,
+        out,
+        cpu,
+        patience,
+    } = Arguments::parse().command;
     match run_scenario(&scenario, out, cpu, patience) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -50,7 +55,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_scenario(path: &std::path::Path, out: PathBuf, cpu: Option<usize>, patience: u64) -> Result<()> {
+fn run_scenario(
+    path: &std::path::Path,
+    out: PathBuf,
+    cpu: Option<usize>,
+    patience: u64,
+) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone()).context(|| "watching signals".into())?;

@@ -56,7 +56,10 @@ fn work(name: &str) -> Result<()> {
     let network = network::set_up(&plan)?;
     let clock = Clock::new(plan.epoch_ns);
     if clock.is_past(0) {
-        return Err(LabError::protocol(name, "was not ready when the traffic was to start"));
+        return Err(LabError::protocol(
+            name,
+            "was not ready when the traffic was to start",
+        ));
     }
     let flows = traffic(&plan, clock, &network)?;
     fs::write(output(name, "flows.csv"), flows).on("writing", &output(name, "flows.csv"))?;
@@ -85,14 +88,18 @@ fn traffic(plan: &Plan, clock: Clock, network: &network::Network) -> Result<Stri
                 receiver::run(plan, router, clock)
             }));
         }
-        let senders: Vec<_> = plan.senders.iter().map(|sender| {
-            scope.spawn(move || {
-                if sender.namespace {
-                    network.enter(&sender.vm)?;
-                }
-                sender::run(plan, sender, clock)
+        let senders: Vec<_> = plan
+            .senders
+            .iter()
+            .map(|sender| {
+                scope.spawn(move || {
+                    if sender.namespace {
+                        network.enter(&sender.vm)?;
+                    }
+                    sender::run(plan, sender, clock)
+                })
             })
-        }).collect();
+            .collect();
         let rows = senders.into_iter().map(joined).collect::<Result<Vec<_>>>();
         jobs.into_iter().try_for_each(joined)?;
         Ok(rows?.concat())
@@ -100,7 +107,12 @@ fn traffic(plan: &Plan, clock: Clock, network: &network::Network) -> Result<Stri
 }
 
 fn joined<T>(job: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    job.join().unwrap_or_else(|_| Err(LabError::protocol("guest", "a thread panicked; see the console")))
+    job.join().unwrap_or_else(|_| {
+        Err(LabError::protocol(
+            "guest",
+            "a thread panicked; see the console",
+        ))
+    })
 }
 
 fn output(name: &str, kind: &str) -> std::path::PathBuf {

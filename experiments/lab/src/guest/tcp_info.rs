@@ -34,12 +34,18 @@ impl TcpInfo {
                 &raw mut len,
             )
         };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(info)) }
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Self(info))
+        }
     }
 
     /// Congestion state.
     pub fn state(&self) -> &'static str {
-        ["open", "disorder", "cwr", "recovery", "loss"].get(usize::from(self.0[CA_STATE])).unwrap_or(&"unknown")
+        ["open", "disorder", "cwr", "recovery", "loss"]
+            .get(usize::from(self.0[CA_STATE]))
+            .unwrap_or(&"unknown")
     }
 
     /// Smoothed round-trip time in microseconds.
@@ -73,7 +79,10 @@ impl TcpInfo {
     }
 
     fn u32(&self, at: usize) -> u32 {
-        self.0[at..at + 4].iter().rev().fold(0, |sum, &b| sum << 8 | u32::from(b))
+        self.0[at..at + 4]
+            .iter()
+            .rev()
+            .fold(0, |sum, &b| sum << 8 | u32::from(b))
     }
 
     fn u64(&self, at: usize) -> u64 {

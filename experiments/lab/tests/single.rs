@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A short run of the whole laboratory: one kernel, two Reno tenants.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILES: [&str; 7] = [
+    "flows.csv",
+    "queue.csv",
+    "goodput.csv",
+    "flows.json",
+    "bottleneck.json",
+    "meta.json",
+    "scenario.json",
+];
+
+/// The kernel, if it has been built; this test does not build it.
+fn kernel() -> Option<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = from("CCC_CACHE")
+        .or_else(|| from("XDG_CACHE_HOME").map(|d| d.join("ccc")))
+        .or_else(|| from("HOME").map(|d| d.join(".cache/ccc")))?;
+    let built = fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path());
+    built.filter(|dir| dir.join("done").exists()).map(|dir| dir.join("linux")).find(|k| k.exists())
+}
+
+fn run(kernel: &Path, seed: u64, out: &Path) -> std::process::Output {
+    let scenario = serde_json::json!({
+        "name": "test", "seed": seed, "duration_s": 5, "topology": "single",
+        "bottleneck": {"rate_mbit": 10, "limit_packets": 83, "delay_ms": 100},
+        "kernel": kernel,
+        "vms": [
+            {"name": "vm1", "congestion_control": "reno", "flows": [{}]},
+            {"name": "vm2", "congestion_control": "reno",
+             "flows": [{"start_s": 1, "bytes": 100_000}, {"stop_s": 2}]}
+        ]
+    });
+    fs::create_dir_all(out).expect("directory");
+    let file = out.join("input.json");
+    fs::write(&file, scenario.to_string()).expect("scenario");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccc-lab"));
+    command.arg("run").arg(file).arg("--out").arg(out).output().expect("ccc-lab runs")
+}
+
+fn json(out: &Path, name: &str) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(out.join(name)).expect(name)).expect(name)
+}
+
+fn check_flows(out: &Path) {
+    let flows = json(out, "flows.json");
+    let bytes = |n: usize| flows[n]["bytes_received"].as_u64().expect("bytes");
+    let end = |n: usize| flows[n]["end_s"].as_f64().expect("end");
+    assert!(bytes(0) > 1_000_000, "the endless flow: {}", flows[0]);
+    assert_eq!((bytes(1), flows[1]["completed"].as_bool()), (100_000, Some(true)));
+    assert!((1.0..5.0).contains(&end(1)), "the finite flow: {}", flows[1]);
+    assert!((2.0..2.4).contains(&end(2)), "the aborted flow: {}", flows[2]);
+    let bottleneck = json(out, "bottleneck.json");
+    assert!(bottleneck["sent_bytes"].as_u64() > Some(bytes(0)));
+}
+
+#[test]
+fn a_run_measures_and_the_same_seed_gives_the_same_bytes() {
+    let Some(kernel) = kernel() else {
+        eprintln!("skipped: the laboratory's kernel is not built (experiments/kernel/build)");
+        return;
+    };
+    let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("single");
+    let [first, again, other] = ["first", "elsewhere/again", "other"].map(|d| base.join(d));
+    for (out, seed) in [(&first, 7), (&again, 7), (&other, 8)] {
+        let output = run(&kernel, seed, out);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    check_flows(&first);
+    let read = |out: &Path, name: &str| fs::read(out.join(name)).expect(name);
+    for name in FILES {
+        assert!(read(&first, name) == read(&again, name), "{name} differs between equal runs");
+    }
+    assert!(read(&first, "flows.csv") != read(&other, "flows.csv"), "the seed has no effect");
+}
+
+#[test]
+fn a_guest_that_cannot_start_ends_the_run_with_its_reason() {
+    let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("broken");
+    let output = run(Path::new("/bin/false"), 1, &base);
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("lab: ended early with exit status: 1"), "{message}");
+}
