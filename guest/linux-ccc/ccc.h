@@ -69,6 +69,7 @@ struct ccc_slot {
 	bool undoable;		/* the latest event has not been undone */
 	bool limited;		/* the window was the limit at the last ACK */
 	bool reduced;		/* by ssthresh(), for set_state() to report */
+	bool local;		/* and not for the network, so far */
 	u32 reduced_epoch;	/* the event's, if it is one */
 	u32 share;		/* packets, as last read */
 

@@ -235,6 +235,7 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->undoable = false;
 	slot->limited = false;
 	slot->reduced = false;
+	slot->local = false;
 	slot->share = 0;
 	slot->acked = 0;
 	slot->delivered = 0;
@@ -418,14 +419,18 @@ static u32 ccc_ssthresh(struct sock *sk)
 
 /*
  * A change of state is an event if TCP has reduced for it, other than for a
- * local queue.  Recovery that ends in a timeout is reported already, and only
+ * local queue; where that queue has lost segments, recovery follows, and is
+ * the event although TCP does not reduce again.  Recovery that ends in a timeout is reported already, and only
  * counts as a timeout; one that repeats before anything was acknowledged does
  * not count at all.
  */
 static bool ccc_count_event(struct ccc_slot *slot, u8 old, u8 new)
 {
-	bool event = slot->reduced && (new != TCP_CA_CWR || slot->ece);
+	bool network = new != TCP_CA_CWR || slot->ece;
+	bool event = (slot->reduced && network) ||
+		     (slot->local && new == TCP_CA_Recovery);
 
+	slot->local = slot->reduced && !network;
 	slot->reduced = false;
 	if (event) {
 		slot->events++;
@@ -450,6 +455,9 @@ static void ccc_set_state(struct sock *sk, u8 new)
 	slot = ccc_slot(sk);
 	if (!slot)
 		return;
+	if (slot->local && new == TCP_CA_Recovery)
+		slot->reduced_epoch =
+			ccc_epoch_at(slot, ccc_event_sent_us(sk, slot));
 	event = ccc_count_event(slot, old, new);
 	ccc_report_as(sk, slot, ccc_wire_state(sk, new), ccc_has_data(sk));
 	/* The share after the reduction, if the device has answered by now. */
