@@ -2,9 +2,9 @@
 //! The calendar all clients share: who wants to run when, and who runs.
 //!
 //! Layout and rules are those of the kernel's `um_timetravel.h`. The
-//! controller owns slot 0 and never asks for run time; clients have slots from
-//! 1. Each side writes only while the other is known to wait, so relaxed
-//! order suffices: the messages on the sockets are the fences.
+//! controller owns slot 0 and never asks for run time; the clients' slots
+//! begin at 1. Each side writes only while the other is known to wait, so
+//! relaxed order suffices: the messages on the sockets are the fences.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -63,12 +63,7 @@ impl Calendar {
         let map = unsafe { mmap(None, size, prot, MapFlags::MAP_SHARED, &file, 0) }
             .context(|| "mapping the calendar".into())?
             .cast();
-        let calendar = Self {
-            map,
-            len,
-            file,
-            clients,
-        };
+        let calendar = Self { map, len, file, clients };
         let header = calendar.header();
         header.version.store(VERSION, Relaxed);
         header.len.store(len as u32, Relaxed);
@@ -112,23 +107,17 @@ impl Calendar {
 
     /// The earliest request; of equal ones the lowest id's.
     pub fn next(&self) -> Option<(u64, u16)> {
-        (1..=self.clients)
-            .filter_map(|id| Some((self.requested(id)?, id)))
-            .min()
+        (1..=self.clients).filter_map(|id| Some((self.requested(id)?, id))).min()
     }
 
     /// Grants `id` the time from `time` to the others' next request, at most
     /// to `limit`.
     pub fn grant(&self, id: u16, time: u64, limit: u64) {
         self.withdraw(id);
-        let others = (1..=self.clients)
-            .filter_map(|other| self.requested(other))
-            .min();
+        let others = (1..=self.clients).filter_map(|other| self.requested(other)).min();
         let header = self.header();
         header.current_time.store(time, Relaxed);
-        header
-            .free_until
-            .store(others.map_or(limit, |t| t.min(limit)), Relaxed);
+        header.free_until.store(others.map_or(limit, |t| t.min(limit)), Relaxed);
         header.running_id.store(id, Relaxed);
     }
 
@@ -148,12 +137,7 @@ impl Calendar {
         assert!(id <= self.clients);
         // SAFETY: slot `id` is inside the mapping (checked above) and aligned;
         // for the rest see header().
-        unsafe {
-            self.map
-                .add(HEADER + SLOT * usize::from(id))
-                .cast()
-                .as_ref()
-        }
+        unsafe { self.map.add(HEADER + SLOT * usize::from(id)).cast().as_ref() }
     }
 }
 

@@ -121,12 +121,8 @@ impl Controller {
     /// client's, the daemon's, which knows nothing of the others. The order is
     /// also that of the starts and of equal run times.
     pub fn new(path: &Path, names: Vec<String>, settings: Settings) -> Result<Self> {
-        let client = |name| Client {
-            name,
-            state: State::Absent,
-            conn: None,
-            inbox: Inbox::default(),
-        };
+        let client =
+            |name| Client { name, state: State::Absent, conn: None, inbox: Inbox::default() };
         let null = Path::new("/dev/null");
         Ok(Self {
             settings,
@@ -136,23 +132,15 @@ impl Controller {
             clients: names.into_iter().map(client).collect(),
             ports: Vec::new(),
             running: None,
-            log: std::fs::File::options()
-                .write(true)
-                .open(null)
-                .on("opening", null)?,
+            log: std::fs::File::options().write(true).open(null).on("opening", null)?,
         })
     }
 
     /// Joins two NICs by a cable without delay or loss.
     pub fn connect(&mut self, a: Nic, b: Nic) {
         let first = self.ports.len();
-        let port = |nic, peer| Port {
-            nic,
-            peer,
-            frames: VecDeque::new(),
-            call_due: false,
-            calls_open: 0,
-        };
+        let port =
+            |nic, peer| Port { nic, peer, frames: VecDeque::new(), call_due: false, calls_open: 0 };
         self.ports.push(port(a, first + 1));
         self.ports.push(port(b, first));
     }
@@ -165,26 +153,26 @@ impl Controller {
     /// Runs until every client but those named `servants` has left.
     pub fn run(&mut self, servants: &[&str], supervisor: &mut dyn Supervisor) -> Result<()> {
         let mut progress = (Instant::now(), 0);
-        while self.anyone_left(servants) {
+        loop {
+            let heard = self.listen(supervisor)?;
+            if !self.anyone_left(servants) {
+                return Ok(());
+            }
+            self.advance()?;
             if self.calendar.now() >= progress.1 + PROGRESS_NS {
                 progress = (Instant::now(), self.calendar.now());
             }
-            let heard = self.listen(supervisor)?;
             if !heard {
                 supervisor.check()?;
-                if progress.0.elapsed() > self.settings.patience {
-                    return Err(self.stalled(&self.whom_we_wait_for()));
-                }
             }
-            self.advance()?;
+            if progress.0.elapsed() > self.settings.patience {
+                return Err(self.stalled(&self.whom_we_wait_for()));
+            }
         }
-        Ok(())
     }
 
     fn anyone_left(&self, servants: &[&str]) -> bool {
-        self.clients
-            .iter()
-            .any(|c| c.state != State::Gone && !servants.contains(&c.name.as_str()))
+        self.clients.iter().any(|c| c.state != State::Gone && !servants.contains(&c.name.as_str()))
     }
 
     /// Waits for messages and handles them; false if there were none.
@@ -209,20 +197,15 @@ impl Controller {
 
     fn wait(&self) -> Result<Vec<Origin>> {
         let sources = self.sources();
-        let mut polled: Vec<_> = sources
-            .iter()
-            .map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN))
-            .collect();
+        let mut polled: Vec<_> =
+            sources.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         let timeout = PollTimeout::from(LOOK.as_millis() as u16);
         match poll(&mut polled, timeout) {
             // A signal: the supervisor finds out which.
             Err(nix::Error::EINTR) => return Ok(Vec::new()),
             other => other.context(|| "poll".into())?,
         };
-        let ready = sources
-            .iter()
-            .zip(&polled)
-            .filter(|(_, p)| p.any().unwrap_or(false));
+        let ready = sources.iter().zip(&polled).filter(|(_, p)| p.any().unwrap_or(false));
         Ok(ready.map(|((origin, _), _)| *origin).collect())
     }
 
@@ -244,10 +227,7 @@ impl Controller {
     }
 
     fn accept(&mut self) -> Result<()> {
-        let (conn, _) = self
-            .listener
-            .accept()
-            .context(|| "accepting a client".into())?;
+        let (conn, _) = self.listener.accept().context(|| "accepting a client".into())?;
         self.newcomers.push((conn, Inbox::default()));
         Ok(())
     }
@@ -255,10 +235,7 @@ impl Controller {
     /// A newcomer's first message says which client it is.
     fn newcomer_readable(&mut self, index: usize) -> Result<()> {
         let (conn, inbox) = &mut self.newcomers[index];
-        if !inbox
-            .fill(conn)
-            .context(|| "reading from a new client".into())?
-        {
+        if !inbox.fill(conn).context(|| "reading from a new client".into())? {
             self.newcomers.remove(index);
             return Ok(());
         }
@@ -266,10 +243,7 @@ impl Controller {
             return Ok(());
         };
         if message.op != op::START {
-            return Err(LabError::protocol(
-                "a new client",
-                "its first message is not START",
-            ));
+            return Err(LabError::protocol("a new client", "its first message is not START"));
         }
         let (conn, inbox) = self.newcomers.remove(index);
         let known = (0..self.clients.len()).find(|&n| guest_number(n) == message.time);
@@ -293,11 +267,7 @@ impl Controller {
         let Some(conn) = &client.conn else {
             return Ok(());
         };
-        if !client
-            .inbox
-            .fill(conn)
-            .context(|| format!("reading from {}", client.name))?
-        {
+        if !client.inbox.fill(conn).context(|| format!("reading from {}", client.name))? {
             client.conn = None;
             client.state = State::Gone;
             self.calendar.withdraw(id(index));
@@ -362,11 +332,7 @@ impl Controller {
         if kick.ring == TX {
             let port = &mut self.ports[index];
             let peer = port.peer;
-            let frames = port
-                .nic
-                .rings
-                .transmitted()
-                .map_err(|e| ring_error(&port.nic, e))?;
+            let frames = port.nic.rings.transmitted().map_err(|e| ring_error(&port.nic, e))?;
             self.ports[peer].frames.extend(frames);
             self.deliver(peer)?;
         } else {
@@ -377,12 +343,7 @@ impl Controller {
 
     fn deliver(&mut self, index: usize) -> Result<()> {
         let port = &mut self.ports[index];
-        if port
-            .nic
-            .rings
-            .receive(&mut port.frames)
-            .map_err(|e| ring_error(&port.nic, e))?
-        {
+        if port.nic.rings.receive(&mut port.frames).map_err(|e| ring_error(&port.nic, e))? {
             port.call_due = true;
             self.calendar.hold();
         }
@@ -402,11 +363,7 @@ impl Controller {
         if self.ports.iter().any(|p| p.calls_open > 0) {
             return Ok(());
         }
-        match self
-            .clients
-            .iter()
-            .position(|c| matches!(c.state, State::Starting { .. }))
-        {
+        match self.clients.iter().position(|c| matches!(c.state, State::Starting { .. })) {
             Some(index) => self.start(index),
             None => self.run_next(),
         }
@@ -431,9 +388,6 @@ impl Controller {
 
     fn run_next(&mut self) -> Result<()> {
         let Some((time, next)) = self.calendar.next() else {
-            if self.clients.iter().all(|c| c.state == State::Gone) {
-                return Ok(());
-            }
             return Err(self.stalled("nobody has anything left to do"));
         };
         if time > self.settings.end_ns {
@@ -468,11 +422,7 @@ impl Controller {
     }
 
     fn whom_we_wait_for(&self) -> String {
-        let absent: Vec<_> = self
-            .clients
-            .iter()
-            .filter(|c| c.state == State::Absent)
-            .collect();
+        let absent: Vec<_> = self.clients.iter().filter(|c| c.state == State::Absent).collect();
         if let Some(client) = absent.first() {
             return format!("{} has not connected", client.name);
         }
@@ -480,19 +430,13 @@ impl Controller {
             Some(index) => format!("{} runs and does not wait", self.clients[index].name),
             None => {
                 let deaf = self.ports.iter().find(|p| p.calls_open > 0);
-                format!(
-                    "{} does not take an interrupt",
-                    deaf.map_or("nobody", |p| &p.nic.guest)
-                )
+                format!("{} does not take an interrupt", deaf.map_or("nobody", |p| &p.nic.guest))
             }
         }
     }
 
     fn stalled(&self, reason: &str) -> LabError {
-        LabError::Stalled {
-            at_s: self.calendar.now() as f64 / 1e9,
-            reason: reason.to_owned(),
-        }
+        LabError::Stalled { at_s: self.calendar.now() as f64 / 1e9, reason: reason.to_owned() }
     }
 }
 

@@ -60,10 +60,7 @@ pub enum LabError {
 impl LabError {
     /// A protocol error of `name`.
     pub fn protocol(name: &str, reason: impl Into<String>) -> Self {
-        Self::Protocol {
-            name: name.to_owned(),
-            reason: reason.into(),
-        }
+        Self::Protocol { name: name.to_owned(), reason: reason.into() }
     }
 }
 
@@ -83,9 +80,6 @@ pub trait Context<T> {
 
 impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|e| LabError::Io {
-            what: what(),
-            source: e.into(),
-        })
+        self.map_err(|e| LabError::Io { what: what(), source: e.into() })
     }
 }

@@ -13,11 +13,7 @@ pub const MAX_FDS: usize = 8;
 /// Sends all of `bytes`, with `fds` beside the first.
 pub fn send(stream: &UnixStream, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
     let rights = [ControlMessage::ScmRights(fds)];
-    let control = if fds.is_empty() {
-        &rights[..0]
-    } else {
-        &rights[..]
-    };
+    let control = if fds.is_empty() { &rights[..0] } else { &rights[..] };
     let sent = sendmsg::<()>(
         stream.as_raw_fd(),
         &[IoSlice::new(bytes)],
@@ -25,11 +21,7 @@ pub fn send(stream: &UnixStream, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> 
         MsgFlags::MSG_NOSIGNAL,
         None,
     )?;
-    if sent == bytes.len() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
-    }
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Receives what is there, at most `buf`; 0 is the end.
@@ -41,11 +33,7 @@ pub fn receive(stream: &UnixStream, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> i
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(rights) = control {
             // SAFETY: the kernel just made these descriptors for us alone.
-            fds.extend(
-                rights
-                    .into_iter()
-                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            );
+            fds.extend(rights.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
     Ok(message.bytes)

@@ -70,14 +70,8 @@ impl Guest<'_> {
         let init = format!("init=/proc/self/cwd/{}", workdir::INIT);
         let time = format!("time-travel=ext:{}:{}", self.number, workdir::TIME);
         let start = format!("time-travel-start={}", crate::plan::CLOCK_START_NS);
-        let nics = self
-            .nics
-            .iter()
-            .map(|socket| format!("virtio_uml.device={socket}:1"));
-        let device = self
-            .device
-            .iter()
-            .map(|socket| format!("virtio_uml.device={socket}:63"));
+        let nics = self.nics.iter().map(|socket| format!("virtio_uml.device={socket}:1"));
+        let device = self.device.iter().map(|socket| format!("virtio_uml.device={socket}:63"));
         let mut arguments: Vec<String> = fixed.map(String::from).into();
         arguments.extend([init, format!("umid={}", self.name), time, start]);
         arguments.extend(nics.chain(device));
@@ -105,24 +99,13 @@ pub struct Fleet<'a> {
 impl<'a> Fleet<'a> {
     /// No programs yet. Their logs go to `logs`; `stop` ends the run.
     pub fn new(work: &'a Workdir, logs: &Path, seed: u64, stop: Arc<AtomicBool>) -> Self {
-        Self {
-            work,
-            logs: logs.to_owned(),
-            seed,
-            programs: Vec::new(),
-            stop,
-        }
+        Self { work, logs: logs.to_owned(), seed, programs: Vec::new(), stop }
     }
 
     /// Starts the daemon and waits until it listens on `sockets`.
     pub fn start_daemon(&mut self, program: &Path, sockets: &[String]) -> Result<()> {
         let mut command = Command::new(program);
-        command.args([
-            "--config",
-            workdir::DAEMON_CONFIG,
-            "--time-travel",
-            workdir::TIME,
-        ]);
+        command.args(["--config", workdir::DAEMON_CONFIG, "--time-travel", workdir::TIME]);
         self.spawn(DAEMON, "daemon.log", command)?;
         let started = Instant::now();
         while let Some(missing) = sockets.iter().find(|s| !self.work.join(s).exists()) {
@@ -175,12 +158,7 @@ impl<'a> Fleet<'a> {
         unsafe { command.pre_exec(prepare_child) };
         let child = command.spawn();
         let child = child.on("starting", Path::new(command.get_program()))?;
-        self.programs.push(Program {
-            name: name.to_owned(),
-            child,
-            log,
-            ended: false,
-        });
+        self.programs.push(Program { name: name.to_owned(), child, log, ended: false });
         Ok(())
     }
 
@@ -202,17 +180,9 @@ impl<'a> Fleet<'a> {
     }
 
     fn failure(&self, name: &str, reason: String) -> LabError {
-        let log = self
-            .programs
-            .iter()
-            .find(|p| p.name == name)
-            .map(|p| &p.log);
+        let log = self.programs.iter().find(|p| p.name == name).map(|p| &p.log);
         let tail = log.map_or(String::new(), |log| tail(log));
-        LabError::Process {
-            name: name.to_owned(),
-            reason,
-            tail,
-        }
+        LabError::Process { name: name.to_owned(), reason, tail }
     }
 }
 
@@ -227,9 +197,7 @@ impl Supervisor for Fleet<'_> {
                 ended.push((program.name.clone(), status));
             }
         }
-        ended
-            .into_iter()
-            .try_for_each(|(name, status)| self.verdict(&name, Some(status)))
+        ended.into_iter().try_for_each(|(name, status)| self.verdict(&name, Some(status)))
     }
 
     fn left(&mut self, client: &str) -> Result<()> {
@@ -246,10 +214,7 @@ impl Program {
     fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         let started = Instant::now();
         loop {
-            let status = self
-                .child
-                .try_wait()
-                .context(|| format!("waiting for {}", self.name))?;
+            let status = self.child.try_wait().context(|| format!("waiting for {}", self.name))?;
             if status.is_some() {
                 self.ended = true;
                 return Ok(status);

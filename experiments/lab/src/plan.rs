@@ -125,11 +125,7 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         }];
     }
     let uplinks = senders.iter().map(|s| s.number).collect();
-    let net = Plan {
-        name: NETWORK_GUEST.into(),
-        router: router(uplinks),
-        ..blank.clone()
-    };
+    let net = Plan { name: NETWORK_GUEST.into(), router: router(uplinks), ..blank.clone() };
     let tenant = |sender: Sender| Plan {
         name: sender.vm.clone(),
         module: scenario.module.clone(),
@@ -157,10 +153,7 @@ fn flows(
     rng: &mut Rng,
     ports: &mut impl Iterator<Item = u16>,
 ) -> Vec<Flow> {
-    let each = vm
-        .flows
-        .iter()
-        .flat_map(|group| (0..group.count).map(move |_| group));
+    let each = vm.flows.iter().flat_map(|group| (0..group.count).map(move |_| group));
     each.zip(ports)
         .enumerate()
         .map(|(number, (group, port))| Flow {
@@ -219,14 +212,7 @@ mod tests {
     fn jitter_is_the_seeds_and_within_its_bound() {
         let starts = |seed| -> Vec<u64> {
             let plans = plans(&scenario(seed, "single"));
-            plans[0]
-                .router
-                .as_ref()
-                .expect("router")
-                .flows
-                .iter()
-                .map(|f| f.start_ns)
-                .collect()
+            plans[0].router.as_ref().expect("router").flows.iter().map(|f| f.start_ns).collect()
         };
         assert_eq!(starts(1), starts(1));
         assert_ne!(starts(1), starts(2));

@@ -26,22 +26,10 @@ pub fn gather(scenario: &Scenario, plans: &[Plan], work: &Workdir, out: &Path) -
     }
     write(out, "flows.csv", &(FLOWS.to_owned() + &merge(&tables)))?;
     for plan in plans.iter().filter(|p| p.router.is_some()) {
-        write(
-            out,
-            "goodput.csv",
-            &(GOODPUT.to_owned() + &text(work, &plan.name, "goodput.csv")?),
-        )?;
-        write(
-            out,
-            "queue.csv",
-            &(QUEUE.to_owned() + &text(work, &plan.name, "queue.csv")?),
-        )?;
+        write(out, "goodput.csv", &(GOODPUT.to_owned() + &text(work, &plan.name, "goodput.csv")?))?;
+        write(out, "queue.csv", &(QUEUE.to_owned() + &text(work, &plan.name, "queue.csv")?))?;
         write(out, "flows.json", &text(work, &plan.name, "flows.json")?)?;
-        write(
-            out,
-            "bottleneck.json",
-            &text(work, &plan.name, "bottleneck.json")?,
-        )?;
+        write(out, "bottleneck.json", &text(work, &plan.name, "bottleneck.json")?)?;
     }
     write(out, "meta.json", &pretty(&meta(scenario, plans, work)?))
 }
@@ -74,10 +62,7 @@ fn meta(scenario: &Scenario, plans: &[Plan], work: &Workdir) -> Result<Value> {
 
 fn digest(path: &Path) -> Result<String> {
     let bytes = fs::read(path).on("reading", path)?;
-    Ok(Sha256::digest(bytes)
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect())
+    Ok(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// Orders rows by time; at equal times the tables keep their order.
@@ -111,10 +96,7 @@ mod tests {
 
     #[test]
     fn rows_are_ordered_by_time_then_table() {
-        let tables = [
-            "0.000,a\n10.000,b\n".to_owned(),
-            "0.000,c\n2.500,d\n".to_owned(),
-        ];
+        let tables = ["0.000,a\n10.000,b\n".to_owned(), "0.000,c\n2.500,d\n".to_owned()];
         assert_eq!(merge(&tables), "0.000,a\n0.000,c\n2.500,d\n10.000,b\n");
     }
 }

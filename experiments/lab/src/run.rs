@@ -54,10 +54,7 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Speed> {
     prepare(scenario, &plans, &work, options)?;
     let started = Instant::now();
     simulate(scenario, &plans, &work, options)?;
-    let speed = Speed {
-        simulated_s: scenario.duration_s,
-        wall_s: started.elapsed().as_secs_f64(),
-    };
+    let speed = Speed { simulated_s: scenario.duration_s, wall_s: started.elapsed().as_secs_f64() };
     results::gather(scenario, &plans, &work, &options.out)?;
     results::write_speed(&options.out, speed.simulated_s, speed.wall_s)?;
     work.remove()?;
@@ -70,9 +67,7 @@ fn pin(cpu: Option<usize>) -> Result<()> {
     let own = Pid::from_raw(0);
     let allowed = sched_getaffinity(own).context(|| "sched_getaffinity".into())?;
     let usable = |&n: &usize| allowed.is_set(n).unwrap_or(false);
-    let chosen = cpu
-        .or_else(|| (0..CpuSet::count()).find(usable))
-        .unwrap_or(0);
+    let chosen = cpu.or_else(|| (0..CpuSet::count()).find(usable)).unwrap_or(0);
     let mut set = CpuSet::new();
     set.set(chosen)
         .and_then(|()| sched_setaffinity(own, &set))
@@ -96,12 +91,7 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     // The daemon is the first client: it serves the others' start.
     let servants: &[&str] = if scenario.coupled { &[DAEMON] } else { &[] };
     let guests = plans.iter().map(|p| p.name.as_str());
-    let clients: Vec<String> = servants
-        .iter()
-        .copied()
-        .chain(guests)
-        .map(String::from)
-        .collect();
+    let clients: Vec<String> = servants.iter().copied().chain(guests).map(String::from).collect();
     let settings = Settings {
         clock_start_ns: CLOCK_START_NS,
         end_ns: LEAD_NS + plans[0].duration_ns + END_NS,
@@ -117,23 +107,19 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
         let guest = Guest {
             name: &plan.name,
             number: guest_number(place + servants.len()),
-            nics: (0..nics(plan))
-                .map(|n| workdir::nic_socket(&plan.name, n))
-                .collect(),
+            nics: (0..nics(plan)).map(|n| workdir::nic_socket(&plan.name, n)).collect(),
             device: device(scenario, plan).map(workdir::device_socket),
         };
         fleet.start_guest(&scenario.kernel, &guest)?;
     }
     controller.run(servants, &mut fleet)?;
-    drop(controller);
+    // While it is still connected: a lost controller is an error to it.
     fleet.stop_daemon()
 }
 
 /// Joins each tenant's NIC with the network guest's NIC for it.
 fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<()> {
-    let Some((net, tenants)) = plans
-        .split_last()
-        .filter(|(net, _)| net.name == NETWORK_GUEST)
+    let Some((net, tenants)) = plans.split_last().filter(|(net, _)| net.name == NETWORK_GUEST)
     else {
         return Ok(());
     };
@@ -157,26 +143,15 @@ fn nics(plan: &Plan) -> usize {
 /// stands for the first VM that has one.
 fn device<'a>(scenario: &'a Scenario, plan: &Plan) -> Option<&'a str> {
     let here = |vm: &&crate::scenario::Vm| plan.senders.iter().any(|s| s.vm == vm.name);
-    let vm = scenario
-        .vms
-        .iter()
-        .filter(here)
-        .find(|vm| scenario.has_device(vm))?;
+    let vm = scenario.vms.iter().filter(here).find(|vm| scenario.has_device(vm))?;
     Some(&vm.name)
 }
 
 fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> Result<()> {
     let plans = plans(scenario);
-    let vms: Vec<_> = plans
-        .iter()
-        .filter_map(|plan| device(scenario, plan))
-        .collect();
+    let vms: Vec<_> = plans.iter().filter_map(|plan| device(scenario, plan)).collect();
     let mut config = String::from("[group.uplink]\npolicy = \"ctrltcp\"\n");
-    for vm in scenario
-        .vms
-        .iter()
-        .filter(|vm| vms.contains(&vm.name.as_str()))
-    {
+    for vm in scenario.vms.iter().filter(|vm| vms.contains(&vm.name.as_str())) {
         // Writing to a String cannot fail.
         let _ = write!(
             config,
@@ -188,10 +163,7 @@ fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> R
     }
     work.write(workdir::DAEMON_CONFIG, config)?;
     let Some(program) = &scenario.daemon else {
-        return Err(LabError::Scenario {
-            field: "daemon".into(),
-            reason: "is missing".into(),
-        });
+        return Err(LabError::Scenario { field: "daemon".into(), reason: "is missing".into() });
     };
     let program = program.canonicalize().on("finding", program)?;
     let sockets: Vec<_> = vms.iter().map(|vm| workdir::device_socket(vm)).collect();

@@ -149,10 +149,7 @@ impl Scenario {
         positive("duration_s", self.duration_s, 100_000.0)?;
         positive("bottleneck.rate_mbit", self.bottleneck.rate_mbit, 100_000.0)?;
         not_negative("bottleneck.delay_ms", self.bottleneck.delay_ms, 10_000.0)?;
-        at_least_one(
-            "bottleneck.limit_packets",
-            self.bottleneck.limit_packets.into(),
-        )?;
+        at_least_one("bottleneck.limit_packets", self.bottleneck.limit_packets.into())?;
         at_least_one("sample_ms", self.sample_ms)?;
         at_least_one("queue_sample_ms", self.queue_sample_ms)?;
         if self.coupled && self.daemon.is_none() {
@@ -165,10 +162,7 @@ impl Scenario {
         for (i, vm) in self.vms.iter().enumerate() {
             vm.check(&format!("vms[{i}]"), self.duration_s)?;
             if !names.insert(&vm.name) {
-                return Err(bad(
-                    format!("vms[{i}].name"),
-                    format!("'{}' is there twice", vm.name),
-                ));
+                return Err(bad(format!("vms[{i}].name"), format!("'{}' is there twice", vm.name)));
             }
         }
         Ok(())
@@ -193,10 +187,7 @@ impl Vm {
     fn check(&self, at: &str, duration_s: f64) -> Result<()> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 12 || !self.name.chars().all(plain) {
-            return Err(bad(
-                format!("{at}.name"),
-                "needs 1 to 12 of a-z, 0-9 and '-'",
-            ));
+            return Err(bad(format!("{at}.name"), "needs 1 to 12 of a-z, 0-9 and '-'"));
         }
         if ["net", "lab", "receiver", "daemon"].contains(&self.name.as_str()) {
             return Err(bad(
@@ -235,20 +226,14 @@ impl Flows {
 }
 
 fn bad(field: impl Into<String>, reason: impl Into<String>) -> LabError {
-    LabError::Scenario {
-        field: field.into(),
-        reason: reason.into(),
-    }
+    LabError::Scenario { field: field.into(), reason: reason.into() }
 }
 
 fn positive(field: &str, value: f64, most: f64) -> Result<()> {
     if value > 0.0 && value <= most {
         return Ok(());
     }
-    Err(bad(
-        field,
-        format!("{value} is not above 0 and at most {most}"),
-    ))
+    Err(bad(field, format!("{value} is not above 0 and at most {most}")))
 }
 
 fn not_negative(field: &str, value: f64, most: f64) -> Result<()> {
@@ -259,11 +244,7 @@ fn not_negative(field: &str, value: f64, most: f64) -> Result<()> {
 }
 
 fn at_least_one(field: &str, value: u64) -> Result<()> {
-    if value > 0 {
-        Ok(())
-    } else {
-        Err(bad(field, "must be at least 1"))
-    }
+    if value > 0 { Ok(()) } else { Err(bad(field, "must be at least 1")) }
 }
 
 #[cfg(test)]
@@ -288,10 +269,7 @@ mod tests {
     #[test]
     fn defaults_fill_what_is_left_out() {
         let s = with(|_| ()).expect("valid");
-        assert_eq!(
-            (s.sample_ms, s.queue_sample_ms, s.coupled),
-            (100, 10, false)
-        );
+        assert_eq!((s.sample_ms, s.queue_sample_ms, s.coupled), (100, 10, false));
         assert_eq!((s.vms[0].weight, s.vms[0].device), (1, true));
         assert!(!s.has_device(&s.vms[0]));
     }

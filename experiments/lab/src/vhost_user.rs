@@ -120,10 +120,7 @@ impl Nic {
     /// Descriptors to wait on.
     pub fn sources(&self) -> impl Iterator<Item = (Source, std::os::fd::BorrowedFd<'_>)> {
         use std::os::fd::AsFd;
-        let listener = self
-            .conn
-            .is_none()
-            .then(|| (Source::Listener, self.listener.as_fd()));
+        let listener = self.conn.is_none().then(|| (Source::Listener, self.listener.as_fd()));
         let front = self.conn.as_ref().map(|c| (Source::Front, c.as_fd()));
         let back = self.backend.as_ref().map(|c| (Source::Back, c.as_fd()));
         [listener, front, back].into_iter().flatten()
@@ -134,10 +131,7 @@ impl Nic {
         let mut heard = Heard::default();
         match source {
             Source::Listener => {
-                let (conn, _) = self
-                    .listener
-                    .accept()
-                    .context(|| "accepting a NIC".into())?;
+                let (conn, _) = self.listener.accept().context(|| "accepting a NIC".into())?;
                 self.conn = Some(conn);
             }
             Source::Front => self.front(&mut heard)?,
@@ -148,11 +142,7 @@ impl Nic {
 
     /// Lets the guest go on after a kick.
     pub fn answer(&mut self, kick: &Kick) -> Result<()> {
-        if kick.need_reply {
-            self.reply(VRING_KICK, &0u64.to_le_bytes())
-        } else {
-            Ok(())
-        }
+        if kick.need_reply { self.reply(VRING_KICK, &0u64.to_le_bytes()) } else { Ok(()) }
     }
 
     /// Interrupts the guest for ring `ring`; it answers once it has noted it.
@@ -170,11 +160,7 @@ impl Nic {
         let Some(conn) = &self.conn else {
             return Ok(());
         };
-        if !self
-            .inbox
-            .fill(conn)
-            .context(|| format!("reading from {}", self.guest))?
-        {
+        if !self.inbox.fill(conn).context(|| format!("reading from {}", self.guest))? {
             heard.closed = true;
             return self.close();
         }
@@ -188,11 +174,7 @@ impl Nic {
         let Some(backend) = &self.backend else {
             return Ok(());
         };
-        if !self
-            .backend_inbox
-            .fill(backend)
-            .context(|| format!("reading from {}", self.guest))?
-        {
+        if !self.backend_inbox.fill(backend).context(|| format!("reading from {}", self.guest))? {
             heard.closed = true;
             return self.close();
         }
@@ -221,44 +203,31 @@ impl Nic {
             GET_CONFIG => return self.config(&request.payload),
             VRING_KICK => {
                 let ring = self.ring(&request.payload)?;
-                heard.kicks.push(Kick {
-                    ring,
-                    need_reply: request.need_reply,
-                });
+                heard.kicks.push(Kick { ring, need_reply: request.need_reply });
                 return Ok(());
             }
             SET_OWNER | SET_FEATURES | SET_PROTOCOL_FEATURES => (),
             SET_MEM_TABLE => self.memory(&request.payload)?,
-            SET_VRING_NUM => self.rings.set_size(
-                self.ring(&request.payload)?,
-                u32_at(&request.payload, 4)? as u16,
-            ),
-            SET_VRING_BASE => self.rings.set_base(
-                self.ring(&request.payload)?,
-                u32_at(&request.payload, 4)? as u16,
-            ),
+            SET_VRING_NUM => self
+                .rings
+                .set_size(self.ring(&request.payload)?, u32_at(&request.payload, 4)? as u16),
+            SET_VRING_BASE => self
+                .rings
+                .set_base(self.ring(&request.payload)?, u32_at(&request.payload, 4)? as u16),
             SET_VRING_ADDR => self.addresses(&request.payload)?,
             SET_VRING_ENABLE => {
                 let ring = self.ring(&request.payload)?;
                 let on = u32_at(&request.payload, 4)? != 0;
-                self.rings
-                    .enable(ring, on)
-                    .map_err(|e| self.broken(&e.to_string()))?;
+                self.rings.enable(ring, on).map_err(|e| self.broken(&e.to_string()))?;
             }
             SET_BACKEND_REQ_FD => {
-                let fd = self
-                    .fds()
-                    .pop()
-                    .ok_or_else(|| self.broken("no descriptor for interrupts"))?;
+                let fd =
+                    self.fds().pop().ok_or_else(|| self.broken("no descriptor for interrupts"))?;
                 self.backend = Some(UnixStream::from(fd));
             }
             other => return Err(self.broken(&format!("request {other} is not known"))),
         }
-        if request.need_reply {
-            self.reply(request.code, &0u64.to_le_bytes())
-        } else {
-            Ok(())
-        }
+        if request.need_reply { self.reply(request.code, &0u64.to_le_bytes()) } else { Ok(()) }
     }
 
     fn ring(&self, payload: &[u8]) -> Result<usize> {
@@ -279,24 +248,16 @@ impl Nic {
             })
         };
         let files: Vec<File> = self.fds().into_iter().map(File::from).collect();
-        let regions = (0..u32_at(payload, 0)? as usize)
-            .map(region)
-            .collect::<Result<Vec<_>>>()?;
+        let regions = (0..u32_at(payload, 0)? as usize).map(region).collect::<Result<Vec<_>>>()?;
         if files.len() != regions.len() {
             return Err(self.broken("memory regions and descriptors differ in number"));
         }
-        self.rings
-            .set_memory(regions, files)
-            .map_err(|e| self.broken(&e.to_string()))
+        self.rings.set_memory(regions, files).map_err(|e| self.broken(&e.to_string()))
     }
 
     fn addresses(&mut self, payload: &[u8]) -> Result<()> {
         let ring = self.ring(payload)?;
-        let [desc, used, avail] = [
-            u64_at(payload, 8)?,
-            u64_at(payload, 16)?,
-            u64_at(payload, 24)?,
-        ];
+        let [desc, used, avail] = [u64_at(payload, 8)?, u64_at(payload, 16)?, u64_at(payload, 24)?];
         self.rings.set_addresses(ring, desc, used, avail);
         Ok(())
     }
@@ -330,10 +291,7 @@ impl Nic {
 }
 
 fn header(code: u32, flags: u32, size: usize) -> Vec<u8> {
-    [code, flags, size as u32]
-        .iter()
-        .flat_map(|word| word.to_le_bytes())
-        .collect()
+    [code, flags, size as u32].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 fn next_request(inbox: &mut Inbox) -> Option<Request> {
@@ -357,8 +315,5 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
 }
 
 fn short() -> LabError {
-    LabError::Io {
-        what: "vhost-user message".into(),
-        source: io::ErrorKind::UnexpectedEof.into(),
-    }
+    LabError::Io { what: "vhost-user message".into(), source: io::ErrorKind::UnexpectedEof.into() }
 }

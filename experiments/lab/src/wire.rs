@@ -69,11 +69,7 @@ impl Rings {
     /// Rings not set up yet.
     pub fn new() -> Result<Self, RingError> {
         let queues = [Queue::new(MAX_RING)?, Queue::new(MAX_RING)?];
-        Ok(Self {
-            memory: None,
-            regions: Vec::new(),
-            queues,
-        })
+        Ok(Self { memory: None, regions: Vec::new(), queues })
     }
 
     /// Maps the guest's memory.
@@ -172,10 +168,7 @@ impl Rings {
 
     fn guest_address(&self, user: u64) -> u64 {
         let holds = |r: &&Region| (r.user..r.user.saturating_add(r.size)).contains(&user);
-        self.regions
-            .iter()
-            .find(holds)
-            .map_or(user, |r| r.guest + (user - r.user))
+        self.regions.iter().find(holds).map_or(user, |r| r.guest + (user - r.user))
     }
 }
 
@@ -211,26 +204,16 @@ mod tests {
         let sender = memory();
         let tx = MockSplitQueue::new(&sender, 16);
         let sent: Vec<u8> = (0..100).collect();
-        sender
-            .write_slice(&sent, GuestAddress(0x8_0000))
-            .expect("write");
-        tx.build_desc_chain(&[buffer(0x8_0000, 100, 0)])
-            .expect("chain");
+        sender.write_slice(&sent, GuestAddress(0x8_0000)).expect("write");
+        tx.build_desc_chain(&[buffer(0x8_0000, 100, 0)]).expect("chain");
         let mut frames = rings(&sender, TX, &tx).transmitted().expect("sent").into();
 
         let receiver = memory();
         let rx = MockSplitQueue::new(&receiver, 16);
-        rx.build_desc_chain(&[buffer(0x9_0000, 2000, WRITE)])
-            .expect("chain");
-        assert!(
-            rings(&receiver, RX, &rx)
-                .receive(&mut frames)
-                .expect("received")
-        );
+        rx.build_desc_chain(&[buffer(0x9_0000, 2000, WRITE)]).expect("chain");
+        assert!(rings(&receiver, RX, &rx).receive(&mut frames).expect("received"));
         let mut got = vec![0; 100];
-        receiver
-            .read_slice(&mut got, GuestAddress(0x9_0000))
-            .expect("read");
+        receiver.read_slice(&mut got, GuestAddress(0x9_0000)).expect("read");
         assert_eq!(got[..10], sent[..10]);
         assert_eq!(got[10..12], [1, 0]);
         assert_eq!(got[12..], sent[12..]);
@@ -249,12 +232,7 @@ mod tests {
     #[test]
     fn an_unplugged_nic_loses_frames() {
         let mut frames = VecDeque::from([vec![0; 60]]);
-        assert!(
-            !Rings::new()
-                .expect("rings")
-                .receive(&mut frames)
-                .expect("nothing")
-        );
+        assert!(!Rings::new().expect("rings").receive(&mut frames).expect("nothing"));
         assert!(frames.is_empty());
     }
 }

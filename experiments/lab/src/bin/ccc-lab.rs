@@ -40,12 +40,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Command::Run {
-        scenario,
-        out,
-        cpu,
-        patience,
-    } = Arguments::parse().command;
+    let Command::Run { scenario, out, cpu, patience } = Arguments::parse().command;
     match run_scenario(&scenario, out, cpu, patience) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -56,10 +56,7 @@ fn work(name: &str) -> Result<()> {
     let network = network::set_up(&plan)?;
     let clock = Clock::new(plan.epoch_ns);
     if clock.is_past(0) {
-        return Err(LabError::protocol(
-            name,
-            "was not ready when the traffic was to start",
-        ));
+        return Err(LabError::protocol(name, "was not ready when the traffic was to start"));
     }
     let flows = traffic(&plan, clock, &network)?;
     fs::write(output(name, "flows.csv"), flows).on("writing", &output(name, "flows.csv"))?;
@@ -107,12 +104,8 @@ fn traffic(plan: &Plan, clock: Clock, network: &network::Network) -> Result<Stri
 }
 
 fn joined<T>(job: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    job.join().unwrap_or_else(|_| {
-        Err(LabError::protocol(
-            "guest",
-            "a thread panicked; see the console",
-        ))
-    })
+    job.join()
+        .unwrap_or_else(|_| Err(LabError::protocol("guest", "a thread panicked; see the console")))
 }
 
 fn output(name: &str, kind: &str) -> std::path::PathBuf {

@@ -66,17 +66,12 @@ impl Network {
 
 /// Sets everything up as the plan says.
 pub fn set_up(plan: &Plan) -> Result<Network> {
-    let mut network = Network {
-        sysctls: BTreeMap::new(),
-        qdiscs: Vec::new(),
-        namespaces: BTreeMap::new(),
-    };
+    let mut network =
+        Network { sysctls: BTreeMap::new(), qdiscs: Vec::new(), namespaces: BTreeMap::new() };
     let spaced = plan.senders.iter().filter(|s| s.namespace);
     let receiver = plan.router.iter().map(|_| RECEIVER);
     for name in spaced.clone().map(|s| s.vm.as_str()).chain(receiver) {
-        network
-            .namespaces
-            .insert(name.to_owned(), new_namespace(name)?);
+        network.namespaces.insert(name.to_owned(), new_namespace(name)?);
     }
     let mut root_control = DEFAULT_CONGESTION_CONTROL;
     if let Some(sender) = plan.senders.iter().find(|s| !s.namespace) {
@@ -89,10 +84,7 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
         ip(Some(RECEIVER), &receiver_links())?;
     }
     for sender in &plan.senders {
-        ip(
-            sender.namespace.then_some(&sender.vm),
-            &sender_links(sender.number),
-        )?;
+        ip(sender.namespace.then_some(&sender.vm), &sender_links(sender.number))?;
     }
     offload::turn_off()?;
     for name in network.namespaces.keys() {
@@ -128,9 +120,7 @@ impl Network {
 }
 
 fn settle(congestion_control: &str) -> Result<Sysctls> {
-    let all = SYSCTLS
-        .into_iter()
-        .chain([(CONGESTION_CONTROL, congestion_control)]);
+    let all = SYSCTLS.into_iter().chain([(CONGESTION_CONTROL, congestion_control)]);
     let mut settled = Sysctls::new();
     for (name, value) in all {
         system::set_sysctl(name, value)?;
@@ -164,11 +154,7 @@ fn tc(namespace: Option<&str>, batch: &str) -> Result<String> {
 
 fn batched(name: &str, namespace: Option<&str>, batch: &str) -> Result<String> {
     let place: &[&str] = &namespace.map_or(vec![], |n| vec!["-n", n]);
-    Ok(
-        system::program(name, &[place, &["-batch", "-"]].concat(), batch)?
-            .trim()
-            .to_owned(),
-    )
+    Ok(system::program(name, &[place, &["-batch", "-"]].concat(), batch)?.trim().to_owned())
 }
 
 fn mac(network: u32, number: u32, host: u32) -> String {
@@ -237,11 +223,7 @@ fn sender_links(number: u32) -> String {
 }
 
 fn bottleneck(router: &Router) -> String {
-    let Router {
-        rate_bit,
-        limit_packets,
-        ..
-    } = router;
+    let Router { rate_bit, limit_packets, .. } = router;
     format!(
         "qdisc add dev {BOTTLENECK} root netem rate {rate_bit}bit limit {limit_packets}\n\
          qdisc show dev {BOTTLENECK}\n"

@@ -20,13 +20,8 @@ struct Value {
 
 /// Does so for every interface of the calling thread's namespace.
 pub fn turn_off() -> Result<()> {
-    let any = socket(
-        AddressFamily::Inet,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )
-    .context(|| "socket".into())?;
+    let any = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+        .context(|| "socket".into())?;
     let names = nix::net::if_::if_nameindex().context(|| "listing interfaces".into())?;
     for name in &names {
         let name = name.name().to_bytes();

@@ -45,13 +45,8 @@ pub fn sample(plan: &Plan, clock: Clock) -> Result<()> {
         clock.sleep_until(tick);
         let stats = netlink.stats()?;
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            rows,
-            "{},{},{}",
-            clock::text(tick),
-            stats.queued_packets,
-            stats.queued_bytes
-        );
+        let _ =
+            writeln!(rows, "{},{},{}", clock::text(tick), stats.queued_packets, stats.queued_bytes);
     }
     clock.sleep_until(plan.duration_ns);
     let stats = netlink.stats()?;
@@ -74,13 +69,8 @@ struct Netlink {
 impl Netlink {
     fn open(device: &str) -> Result<Self> {
         let route = SockProtocol::NetlinkRoute;
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            route,
-        )
-        .context(|| "netlink socket".into())?;
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, route)
+            .context(|| "netlink socket".into())?;
         let index =
             nix::net::if_::if_nametoindex(device).context(|| format!("looking up {device}"))?;
         let mut request = Vec::new();
@@ -156,11 +146,7 @@ mod tests {
 
     #[test]
     fn statistics_are_found_among_other_attributes() {
-        let words = |list: &[u32]| {
-            list.iter()
-                .flat_map(|w| w.to_ne_bytes())
-                .collect::<Vec<_>>()
-        };
+        let words = |list: &[u32]| list.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
         let stats = [
             attribute_of(STATS_BASIC, &words(&[5000, 0, 7])),
             attribute_of(STATS_QUEUE, &words(&[3, 4542, 2, 0, 0])),

@@ -55,12 +55,7 @@ pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
     let rows = sample(plan, &router.flows, &slots, clock);
     let goodput = super::output(&plan.name, "goodput.csv");
     fs::write(&goodput, rows).on("writing", &goodput)?;
-    let flows: Vec<_> = router
-        .flows
-        .iter()
-        .zip(&slots)
-        .map(|(f, s)| summary(plan, f, s))
-        .collect();
+    let flows: Vec<_> = router.flows.iter().zip(&slots).map(|(f, s)| summary(plan, f, s)).collect();
     super::write_json(&super::output(&plan.name, "flows.json"), &json!(flows))
 }
 
@@ -71,11 +66,7 @@ fn receive(listener: &TcpListener, slot: &Slot, clock: Clock) -> io::Result<()> 
     let (bytes, outcome) = drain(&stream);
     let end = clock.now();
     let mut arrival = lock(slot);
-    *arrival = Arrival {
-        stream: None,
-        bytes,
-        end_ns: Some(end),
-    };
+    *arrival = Arrival { stream: None, bytes, end_ns: Some(end) };
     match outcome {
         // The sender's way to stop.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(()),
@@ -94,11 +85,7 @@ fn set_low_water(stream: &TcpStream) -> io::Result<()> {
             size_of_val(&LOW_WATER) as libc::socklen_t,
         )
     };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Takes bytes to the end of the stream, without copying them here.
@@ -106,14 +93,8 @@ fn drain(stream: &TcpStream) -> (u64, io::Result<()>) {
     let mut total = 0;
     loop {
         // SAFETY: with MSG_TRUNC the kernel drops the bytes and writes nothing.
-        let count = unsafe {
-            libc::recv(
-                stream.as_raw_fd(),
-                std::ptr::null_mut(),
-                TAKE,
-                libc::MSG_TRUNC,
-            )
-        };
+        let count =
+            unsafe { libc::recv(stream.as_raw_fd(), std::ptr::null_mut(), TAKE, libc::MSG_TRUNC) };
         match count {
             0 => return (total, Ok(())),
             1.. => total += count as u64,
@@ -129,13 +110,7 @@ fn sample(plan: &Plan, flows: &[Flow], slots: &[Slot], clock: Clock) -> String {
         for (flow, slot) in flows.iter().zip(slots) {
             if let Some(bytes) = received(&lock(slot), flow) {
                 // Writing to a String cannot fail.
-                let _ = writeln!(
-                    rows,
-                    "{},{},{},{bytes}",
-                    clock::text(tick),
-                    flow.vm,
-                    flow.flow
-                );
+                let _ = writeln!(rows, "{},{},{},{bytes}", clock::text(tick), flow.vm, flow.flow);
             }
         }
     }

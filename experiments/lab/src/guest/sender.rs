@@ -51,9 +51,7 @@ fn start(flow: Flow, slot: Slot, clock: Clock, report: Report<LabError>) -> Resu
         }
     };
     let thread = thread::Builder::new().stack_size(STACK).spawn(job);
-    thread
-        .map(drop)
-        .context(|| "starting a flow's thread".into())
+    thread.map(drop).context(|| "starting a flow's thread".into())
 }
 
 fn send(flow: &Flow, slot: &Slot, clock: Clock) -> io::Result<()> {
@@ -68,26 +66,14 @@ fn send(flow: &Flow, slot: &Slot, clock: Clock) -> io::Result<()> {
         stream.read_to_end(&mut Vec::new())?;
     } else {
         // Abort: what is still in the buffer is not to be sent.
-        setsockopt(
-            &stream,
-            Linger,
-            &libc::linger {
-                l_onoff: 1,
-                l_linger: 0,
-            },
-        )?;
+        setsockopt(&stream, Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     }
     *lock(slot) = None;
     Ok(())
 }
 
 fn open(flow: &Flow) -> io::Result<TcpStream> {
-    let fd = socket(
-        AddressFamily::Inet,
-        SockType::Stream,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )?;
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, Priority, &(flow.priority as libc::c_int))?;
     let address = format!("{RECEIVER_ADDRESS}:{}", flow.port);
     let address = SockaddrIn::from_str(&address).map_err(io::Error::other)?;

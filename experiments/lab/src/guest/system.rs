@@ -57,10 +57,7 @@ pub fn set_sysctl(name: &str, value: &str) -> Result<()> {
 /// Reads a sysctl of the calling thread's network namespace.
 pub fn sysctl(name: &str) -> Result<String> {
     let path = sysctl_path(name);
-    Ok(fs::read_to_string(&path)
-        .on("reading", Path::new(&path))?
-        .trim()
-        .replace('\t', " "))
+    Ok(fs::read_to_string(&path).on("reading", Path::new(&path))?.trim().replace('\t', " "))
 }
 
 fn sysctl_path(name: &str) -> String {
@@ -78,19 +75,12 @@ pub fn program(name: &str, arguments: &[&str], input: &str) -> Result<String> {
         .spawn()
         .context(|| format!("starting {name}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin
-            .write_all(input.as_bytes())
-            .context(|| format!("writing to {name}"))?;
+        stdin.write_all(input.as_bytes()).context(|| format!("writing to {name}"))?;
     }
-    let output = child
-        .wait_with_output()
-        .context(|| format!("waiting for {name}"))?;
+    let output = child.wait_with_output().context(|| format!("waiting for {name}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LabError::protocol(
-        name,
-        format!("{} ({reason})", output.status),
-    ))
+    Err(LabError::protocol(name, format!("{} ({reason})", output.status)))
 }

@@ -34,11 +34,7 @@ impl TcpInfo {
                 &raw mut len,
             )
         };
-        if result < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(Self(info))
-        }
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(info)) }
     }
 
     /// Congestion state.
@@ -79,10 +75,7 @@ impl TcpInfo {
     }
 
     fn u32(&self, at: usize) -> u32 {
-        self.0[at..at + 4]
-            .iter()
-            .rev()
-            .fold(0, |sum, &b| sum << 8 | u32::from(b))
+        self.0[at..at + 4].iter().rev().fold(0, |sum, &b| sum << 8 | u32::from(b))
     }
 
     fn u64(&self, at: usize) -> u64 {
