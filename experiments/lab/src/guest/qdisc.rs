@@ -44,9 +44,7 @@ pub fn sample(plan: &Plan, clock: Clock) -> Result<()> {
     for tick in clock::ticks(plan.queue_sample_ns, plan.duration_ns) {
         clock.sleep_until(tick);
         let stats = netlink.stats()?;
-        // Writing to a String cannot fail.
-        let _ =
-            writeln!(rows, "{},{},{}", clock::text(tick), stats.queued_packets, stats.queued_bytes);
+        row(&mut rows, tick, &stats);
     }
     clock.sleep_until(plan.duration_ns);
     let stats = netlink.stats()?;
@@ -58,6 +56,19 @@ pub fn sample(plan: &Plan, clock: Clock) -> Result<()> {
         "sent_bytes": stats.sent_bytes,
     });
     super::write_json(&super::output(&plan.name, "bottleneck.json"), &totals)
+}
+
+fn row(rows: &mut String, tick: u64, stats: &Stats) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        rows,
+        "{},{},{},{},{}",
+        clock::text(tick),
+        stats.queued_packets,
+        stats.queued_bytes,
+        stats.sent_packets,
+        stats.dropped,
+    );
 }
 
 /// A socket that asks for the root queue of one interface.
