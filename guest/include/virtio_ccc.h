@@ -46,7 +46,7 @@ struct virtio_ccc_config {
 	ccc_le32 revision;		/* VIRTIO_CCC_REVISION of the device */
 	ccc_le32 max_slots;		/* slots the device takes in all chunks */
 	ccc_le32 max_lines;		/* group lines the device can use */
-	ccc_le32 stale_us;		/* age at which an unanswered driver goes on alone */
+	ccc_le32 stale_us;		/* age at which an unanswered driver goes on alone; 0: never */
 };
 #define VIRTIO_CCC_REVISION		1
 
@@ -79,6 +79,7 @@ struct virtio_ccc_lend {
 #define VIRTIO_CCC_R_LIMITED		(1 << 1) /* window-limited, else application-limited */
 
 #define VIRTIO_CCC_SSTHRESH_UNSET	0xffffffffu
+#define VIRTIO_CCC_RTT_UNIT_US		32
 
 /* Priority is fixed point with 8 fraction bits, from 1/256 to 10. */
 #define VIRTIO_CCC_PRIORITY_ONE		256
@@ -96,20 +97,20 @@ struct virtio_ccc_report {
 	ccc_u8   flags;
 	ccc_le16 priority;
 	ccc_le64 acked;			/* acknowledged while window-limited */
-	ccc_le64 delivered;		/* acknowledged */
+	ccc_le64 delivered;		/* acknowledged, selectively too: never below acked */
 	ccc_le32 grown;			/* window growth of the flow's own controller */
 	ccc_le16 events;		/* congestion events: loss recovery, ECN, timeout episode */
-	ccc_le16 timeouts;		/* of them timeout episodes */
+	ccc_le16 timeouts;		/* timeout episodes; in recovery they are no new event */
 	ccc_le16 undos;			/* latest event found spurious */
 	ccc_le16 beta;			/* window factor at the latest event, of 65536 */
 	ccc_le32 event_epoch;		/* epoch under which the lost segment was sent */
 	ccc_le32 cwnd;
 	ccc_le32 ssthresh;		/* VIRTIO_CCC_SSTHRESH_UNSET before the first event */
 	ccc_le32 srtt_us;
-	ccc_le32 min_rtt_us;
+	ccc_le32 min_rtt_us;		/* 0 before the first sample, as srtt_us */
 	ccc_le32 inflight;
 	ccc_le16 mss;			/* payload bytes of a full segment */
-	ccc_le16 reserved0;
+	ccc_le16 rtt;			/* least since the last message, of VIRTIO_CCC_RTT_UNIT_US; 0: none */
 	/* cold half: written before the flow is registered, then constant */
 	ccc_le32 generation;		/* never 0; changes with each use of the slot */
 	ccc_u8   family;		/* 4 or 6 */
@@ -179,7 +180,7 @@ struct virtio_ccc_line {
 #define VIRTIO_CCC_G_ACCEPTED		(1 << 0) /* flow is coupled through `line` */
 
 struct virtio_ccc_grant {
-	ccc_le32 generation;		/* of the report this answers */
+	ccc_le32 generation;		/* of the report this answers; written last */
 	ccc_le16 line;
 	ccc_le16 flags;
 	ccc_le64 cap;			/* bytes; ~0 for none */

@@ -111,6 +111,12 @@ u32 ccc_bytes(u32 packets, u32 mss)
 	return min_t(u64, (u64)packets * mss, VIRTIO_CCC_SSTHRESH_UNSET - 1);
 }
 
+/* A round-trip sample in the wire's units, saturating. */
+u16 ccc_wire_rtt(u32 rtt_us)
+{
+	return min_t(u32, (rtt_us - 1) / VIRTIO_CCC_RTT_UNIT_US + 1, U16_MAX);
+}
+
 /*
  * A doorbell is due when a certain part of a window is unreported, so that
  * the number of messages in an RTT does not depend on the window.

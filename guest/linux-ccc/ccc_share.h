@@ -21,6 +21,7 @@ u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last);
 u16 ccc_priority(u32 sk_priority);
 u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
 u32 ccc_bytes(u32 packets, u32 mss);
+u16 ccc_wire_rtt(u32 rtt_us);
 bool ccc_report_due(u64 delivered, u32 grown, u32 cwnd, u32 mss, u32 shift);
 
 #endif /* CCC_SHARE_H */

@@ -130,6 +130,7 @@ static void ccc_write_hot(const struct sock *sk, struct ccc_slot *slot)
 	report->inflight =
 		cpu_to_le32(ccc_bytes(tcp_packets_in_flight(tp), mss));
 	report->mss = cpu_to_le16(min_t(u32, mss, U16_MAX));
+	report->rtt = cpu_to_le16(slot->rtt);
 }
 
 /* Bring the slot's own numbers up to date. */
@@ -173,6 +174,7 @@ static void ccc_announce(struct ccc_slot *slot, u16 op)
 	rung->priority = slot->priority;
 	rung->state = slot->state;
 	rung->active = slot->active;
+	slot->rtt = 0;
 	ccc_ring(slot, op);
 }
 
@@ -245,6 +247,7 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->undos = 0;
 	slot->beta = CCC_BETA_HALF;
 	slot->event_epoch = 0;
+	slot->rtt = 0;
 	slot->tcp_delivered = tcp_sk(sk)->delivered;
 	memset(&slot->view, 0, sizeof(slot->view));
 }
@@ -487,12 +490,16 @@ static u32 ccc_undo_cwnd(struct sock *sk)
 
 /* ---- ACKs -------------------------------------------------------------- */
 
+/*
+ * After a timeout, the inner algorithm's slow start is no growth of the
+ * aggregate; what was acknowledged counts, in case all flows have timed out.
+ */
 static void ccc_account(const struct tcp_sock *tp, struct ccc_slot *slot,
 			u32 before, u32 acked)
 {
 	u32 cwnd = tcp_snd_cwnd(tp);
 
-	if (cwnd > before)
+	if (cwnd > before && slot->state != VIRTIO_CCC_STATE_LOSS)
 		slot->grown += (cwnd - before) * tp->mss_cache;
 	if (slot->limited)
 		slot->acked += (u64)acked * tp->mss_cache;
@@ -504,20 +511,33 @@ static void ccc_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 before = tcp_snd_cwnd(tp);
 
-	/* After a timeout the inner algorithm works its way up alone. */
-	if (!slot || inet_csk(sk)->icsk_ca_state == TCP_CA_Loss) {
+	if (!slot) {
 		ccc_inner->cong_avoid(sk, ack, acked);
-		if (slot)
-			ccc_report(sk, slot);
 		return;
 	}
 	slot->limited = tcp_is_cwnd_limited(sk);
 	ccc_inner->cong_avoid(sk, ack, acked);
 	ccc_account(tp, slot, before, acked);
+	/* After a timeout the inner algorithm works its way up alone. */
+	if (inet_csk(sk)->icsk_ca_state == TCP_CA_Loss) {
+		ccc_report(sk, slot);
+		return;
+	}
 	if (slot->coupled)
 		tcp_snd_cwnd_set(tp, before);
 	ccc_report(sk, slot);
 	ccc_apply(tp, slot, acked);
+}
+
+static void ccc_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+{
+	struct ccc_slot *slot = ccc_slot(sk);
+
+	if (ccc_inner->pkts_acked)
+		ccc_inner->pkts_acked(sk, sample);
+	if (slot && sample->rtt_us > 0)
+		slot->rtt = min_not_zero(slot->rtt,
+					 ccc_wire_rtt(sample->rtt_us));
 }
 
 static void ccc_in_ack_event(struct sock *sk, u32 flags)
@@ -636,6 +656,7 @@ static struct tcp_congestion_ops ccc_ops __read_mostly = {
 	.set_state	= ccc_set_state,
 	.undo_cwnd	= ccc_undo_cwnd,
 	.cong_avoid	= ccc_cong_avoid,
+	.pkts_acked	= ccc_pkts_acked,
 	.in_ack_event	= ccc_in_ack_event,
 #ifdef CCC_HAVE_TX_START_OP
 	.cwnd_event_tx_start = ccc_cwnd_event_tx_start,
@@ -649,7 +670,6 @@ static struct tcp_congestion_ops ccc_ops __read_mostly = {
 static void ccc_take_over_inner(void)
 {
 	ccc_ops.flags = ccc_inner->flags | TCP_CONG_NON_RESTRICTED;
-	ccc_ops.pkts_acked = ccc_inner->pkts_acked;
 	ccc_ops.min_tso_segs = ccc_inner->min_tso_segs;
 	ccc_ops.sndbuf_expand = ccc_inner->sndbuf_expand;
 #ifdef CCC_HAVE_TX_START_OP

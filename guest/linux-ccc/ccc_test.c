@@ -139,6 +139,9 @@ static void epochs(struct kunit *test)
 
 static void bytes_saturate(struct kunit *test)
 {
+	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(100000), 3125);
+	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(1), 1);
+	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(U32_MAX), U16_MAX);
 	KUNIT_EXPECT_EQ(test, ccc_bytes(10, MSS), 10 * MSS);
 	KUNIT_EXPECT_EQ(test, ccc_bytes(U32_MAX, 9000),
 			VIRTIO_CCC_SSTHRESH_UNSET - 1);

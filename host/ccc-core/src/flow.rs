@@ -27,6 +27,8 @@ pub(crate) struct Flow {
 /// What happened to a flow between two reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delta {
+    /// Bytes acknowledged.
+    pub(crate) delivered: u64,
     /// Bytes acknowledged while window-limited.
     pub(crate) acked: u64,
     /// Bytes the flow's own controller grew by.
@@ -47,6 +49,7 @@ impl Delta {
         let acked = forward(old.acked, new.acked).min(delivered);
         let grown = new.grown.wrapping_sub(old.grown);
         Delta {
+            delivered,
             acked,
             grown: forward32(grown).min(acked),
             event: forward16(new.events.wrapping_sub(old.events)),
@@ -107,7 +110,8 @@ mod tests {
     fn a_report_older_than_the_last_changes_nothing() {
         let old = Report { acked: 100, delivered: 100, events: 1, ..Report::default() };
         let new = Report { acked: 90, delivered: 90, events: 0, ..old };
-        let nothing = Delta { acked: 0, grown: 0, event: false, timeout: false, undo: false };
+        let nothing =
+            Delta { delivered: 0, acked: 0, grown: 0, event: false, timeout: false, undo: false };
         assert_eq!(Delta::between(&old, &new), nothing);
     }
 

@@ -5,7 +5,7 @@ use crate::{
     flow::{self, Delta},
     grant::{self, Grant},
     members::{Members, Standing},
-    policy::{Ack, Event, Policy, PolicyKind},
+    policy::{Ack, Event, Policy, PolicyKind, Sample},
     report::Report,
 };
 
@@ -180,7 +180,13 @@ impl Group {
             return;
         }
         let part = self.members.growth_part(change.tenant, change.counted);
-        self.policy.ack(Ack { acked: delta.acked, grown: delta.grown, part });
+        let sample = Sample {
+            now: change.now,
+            delivered: delta.delivered,
+            rtt_us: change.new.rtt_us,
+            min_rtt_us: change.new.min_rtt_us,
+        };
+        self.policy.ack(Ack { acked: delta.acked, grown: delta.grown, part, sample });
     }
 
     fn event(&self, change: &Change) -> Event {

@@ -56,6 +56,9 @@ pub struct Report {
     pub srtt_us: u32,
     /// Smallest round-trip time seen, microseconds; 0 if not known.
     pub min_rtt_us: u32,
+    /// Least round-trip sample since the report before, microseconds; 0 if
+    /// there is none.
+    pub rtt_us: u32,
     /// Bytes outstanding.
     pub inflight: u32,
     /// Payload bytes of a full segment, at least 1.
@@ -81,6 +84,7 @@ impl Default for Report {
             ssthresh: None,
             srtt_us: 0,
             min_rtt_us: 0,
+            rtt_us: 0,
             inflight: 0,
             mss: 1448,
         }

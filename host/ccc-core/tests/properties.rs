@@ -29,11 +29,11 @@ fn garbage() -> impl Strategy<Value = Report> {
         Just(State::Recovery),
         Just(State::Loss)
     ];
-    let rest = (any::<[bool; 2]>(), any::<[u32; 6]>(), 1..=u16::MAX, 1..=u16::MAX);
+    let rest = (any::<[bool; 2]>(), any::<[u32; 7]>(), 1..=u16::MAX, 1..=u16::MAX);
     (state, counters, rest).prop_map(|(state, counters, rest)| {
         let (acked, delivered, grown, [events, timeouts, undos, beta]) = counters;
         let ([active, limited], words, priority, mss) = rest;
-        let [event_epoch, cwnd, ssthresh, srtt_us, min_rtt_us, inflight] = words;
+        let [event_epoch, cwnd, ssthresh, srtt_us, min_rtt_us, rtt_us, inflight] = words;
         Report {
             state,
             active,
@@ -51,6 +51,7 @@ fn garbage() -> impl Strategy<Value = Report> {
             ssthresh: Some(ssthresh),
             srtt_us,
             min_rtt_us,
+            rtt_us,
             inflight,
             mss,
         }

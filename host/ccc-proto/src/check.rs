@@ -82,6 +82,7 @@ impl Report {
             ssthresh: ssthresh(self.ssthresh.get()),
             srtt_us: self.srtt_us.get().min(RTT_MAX_US),
             min_rtt_us: min_rtt(self.min_rtt_us.get()),
+            rtt_us: u32::from(self.rtt.get()) * wire::RTT_UNIT_US,
             inflight: self.inflight.get().min(WINDOW_MAX),
             mss,
         };

@@ -48,6 +48,8 @@ pub const R_LIMITED: u8 = 1 << 1;
 
 /// Slow start threshold before the first congestion event.
 pub const SSTHRESH_UNSET: u32 = 0xffff_ffff;
+/// Unit of a report's round-trip sample, microseconds.
+pub const RTT_UNIT_US: u32 = 32;
 
 /// Priority 1.
 pub const PRIORITY_ONE: u16 = 256;
@@ -177,8 +179,9 @@ wire! {
         inflight @ 56: U32,
         /// Payload bytes of a full segment.
         mss @ 60: U16,
-        /// Not used.
-        reserved0 @ 62: U16,
+        /// Least round-trip sample since the last message, in units of
+        /// [`RTT_UNIT_US`]; 0 if none.
+        rtt @ 62: U16,
         /// Changes with each use of the slot, never 0.
         generation @ 64: U32,
         /// 4 or 6.

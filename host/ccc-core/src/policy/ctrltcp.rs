@@ -6,7 +6,10 @@
 //! and chapter 9 of Islam's dissertation (Algorithms 5 to 7).  The published
 //! pseudo-code does not work as printed; the rules here are those of
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
-use super::{Ack, Aggregate, Event, Policy};
+use super::{
+    Ack, Aggregate, Event, Policy,
+    slow_start::{Exit, Pace},
+};
 use crate::fixed::{Aggression, Micros, Window};
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
@@ -32,12 +35,34 @@ pub(crate) struct CtrlTcp {
     /// Window when the first flow of a set of timeout episodes timed out.
     before_timeouts: Option<Window>,
     empty_since: Option<Micros>,
+    /// Watches the first slow start.
+    exit: Exit,
 }
 
 impl CtrlTcp {
     pub(crate) fn new(aggression: Aggression) -> CtrlTcp {
         let now = Aggregate { window: Window::default(), threshold: None, epoch: 1 };
-        CtrlTcp { now, aggression, before: None, before_timeouts: None, empty_since: None }
+        CtrlTcp {
+            now,
+            aggression,
+            before: None,
+            before_timeouts: None,
+            empty_since: None,
+            exit: Exit::default(),
+        }
+    }
+
+    fn slow_start(&mut self, ack: &Ack) {
+        let acked = Window::from_bytes(ack.acked).min(self.now.window);
+        if let Some(threshold) = self.now.threshold {
+            self.now.window = self.now.window.plus(acked).min(threshold);
+            return;
+        }
+        match self.exit.pace(self.now.window.bytes(), ack.sample) {
+            Pace::Full => self.now.window = self.now.window.plus(acked),
+            Pace::Slower(shift) => self.now.window = self.now.window.plus(acked.halved(shift)),
+            Pace::Over => self.now.threshold = Some(self.now.window),
+        }
     }
 
     fn reduce_to(&mut self, window: Window, threshold: Window) {
@@ -60,6 +85,7 @@ impl Policy for CtrlTcp {
             _ => {
                 self.now.window = initial;
                 self.now.threshold = None;
+                self.exit = Exit::default();
             }
         }
         self.before = None;
@@ -78,9 +104,7 @@ impl Policy for CtrlTcp {
     fn ack(&mut self, ack: Ack) {
         // Either way at most doubled at once, whatever a guest claims.
         if self.now.in_slow_start() {
-            let acked = Window::from_bytes(ack.acked).min(self.now.window);
-            let grown = self.now.window.plus(acked);
-            self.now.window = self.now.threshold.map_or(grown, |t| grown.min(t));
+            self.slow_start(&ack);
         } else {
             let (own, whole) = ack.part;
             let grown = Window::from_bytes(self.aggression.scale(ack.grown)).min(self.now.window);
@@ -132,7 +156,7 @@ impl Policy for CtrlTcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixed::Beta;
+    use crate::{fixed::Beta, policy::Sample};
 
     const MSS: u64 = 1000;
 
@@ -144,6 +168,11 @@ mod tests {
 
     fn event(policy: &CtrlTcp, flow: usize) -> Event {
         Event { flow, beta: Beta::clamped(1 << 15), epoch: policy.now.epoch, floor: 2 * MSS }
+    }
+
+    fn ack(bytes: u64) -> Ack {
+        let sample = Sample { now: 0, delivered: bytes, rtt_us: 0, min_rtt_us: 0 };
+        Ack { acked: bytes, grown: bytes, part: (1, 1), sample }
     }
 
     fn segments(policy: &CtrlTcp) -> u64 {
@@ -178,7 +207,7 @@ mod tests {
         policy.first_timeout();
         policy.all_timed_out(event(&policy, 0));
         for _ in 0..100 {
-            let ack = Ack { acked: MSS, grown: MSS, part: (1, 1) };
+            let ack = ack(MSS);
             if policy.now.in_slow_start() {
                 policy.ack(ack);
             }
@@ -192,7 +221,7 @@ mod tests {
         policy.begin(0, Window::from_bytes(80 * MSS));
         policy.congestion(event(&policy, 0));
         assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
-        policy.ack(Ack { acked: MSS, grown: MSS, part: (1, 1) });
+        policy.ack(ack(MSS));
         assert_eq!(segments(&policy), 74);
     }
 }

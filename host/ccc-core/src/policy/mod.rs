@@ -5,10 +5,12 @@
 //! threshold and the epoch.  Who the members are and how the window is split
 //! among them is not its business; it is told what happened, in shares.
 mod ctrltcp;
+mod slow_start;
 
 use std::fmt::Debug;
 
 use crate::fixed::{Aggression, Beta, Micros, Window};
+pub(crate) use slow_start::Sample;
 
 /// Coupling algorithm of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(crate) struct Ack {
     pub(crate) grown: u64,
     /// The flow's part of the shares of all flows that can grow.
     pub(crate) part: (u64, u64),
+    /// What was measured with these data.
+    pub(crate) sample: Sample,
 }
 
 /// A congestion event of one flow.
