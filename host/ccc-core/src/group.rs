@@ -191,6 +191,8 @@ impl Group {
 
     fn event(&self, change: &Change) -> Event {
         Event {
+            now: change.now,
+            srtt: u64::from(change.new.srtt_us),
             flow: change.flow,
             beta: flow::beta(change.new),
             epoch: change.new.event_epoch,

@@ -37,6 +37,8 @@ pub(crate) struct CtrlTcp {
     empty_since: Option<Micros>,
     /// Watches the first slow start.
     exit: Exit,
+    /// One TCP in recovery does not grow; until then, neither does this.
+    grows_from: Micros,
 }
 
 impl CtrlTcp {
@@ -49,6 +51,7 @@ impl CtrlTcp {
             before_timeouts: None,
             empty_since: None,
             exit: Exit::default(),
+            grows_from: 0,
         }
     }
 
@@ -100,12 +103,14 @@ impl Policy for CtrlTcp {
     /// Congestion avoidance: by the share-weighted mean of the flows' own
     /// growth, one segment in a share-weighted round-trip time.  With equal
     /// times that is the papers' coordinating connection, but no single flow's
-    /// idleness, loss or departure stops it (B2, B11, B19).
+    /// idleness, loss or departure stops it (B2, B11, B19).  As one TCP in
+    /// recovery would not, it does not grow for a round-trip time after a
+    /// reduction.
     fn ack(&mut self, ack: Ack) {
         // Either way at most doubled at once, whatever a guest claims.
         if self.now.in_slow_start() {
             self.slow_start(&ack);
-        } else {
+        } else if ack.sample.now >= self.grows_from {
             let (own, whole) = ack.part;
             let grown = Window::from_bytes(self.aggression.scale(ack.grown)).min(self.now.window);
             self.now.window = self.now.window.plus(grown.part(own, whole));
@@ -122,6 +127,7 @@ impl Policy for CtrlTcp {
         let Aggregate { window, threshold, .. } = self.now;
         self.before = Some(Before { flow: event.flow, window, threshold });
         let beta = self.aggression.soften(event.beta);
+        self.grows_from = event.now.saturating_add(event.srtt);
         let reduced = window.times(beta).max(Window::from_bytes(event.floor)).min(window);
         self.reduce_to(reduced, reduced);
     }
@@ -167,7 +173,14 @@ mod tests {
     }
 
     fn event(policy: &CtrlTcp, flow: usize) -> Event {
-        Event { flow, beta: Beta::clamped(1 << 15), epoch: policy.now.epoch, floor: 2 * MSS }
+        Event {
+            now: 0,
+            srtt: 0,
+            flow,
+            beta: Beta::clamped(1 << 15),
+            epoch: policy.now.epoch,
+            floor: 2 * MSS,
+        }
     }
 
     fn ack(bytes: u64) -> Ack {

@@ -44,6 +44,9 @@ pub(crate) struct Ack {
 /// A congestion event of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
+    pub(crate) now: Micros,
+    /// The flow's smoothed round-trip time; 0 if not known.
+    pub(crate) srtt: Micros,
     pub(crate) flow: usize,
     /// The flow's own window factor.
     pub(crate) beta: Beta,

@@ -168,6 +168,7 @@ pub fn steady(segments: u64, flows: &[usize]) -> (Host, Vec<Vec<Flow>>) {
     let epoch = host.epoch();
     host.lose(first, epoch);
     host.recover(first);
+    host.now += 100_000;
     assert_eq!(host.segments(), segments, "steady state could not be set up");
     (host, vms)
 }
