@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What each guest is told to do, worked out from the scenario.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{Scenario, Topology};
+use crate::scenario::{Scenario, Topology, Vm};
 
 /// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
 pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
@@ -50,6 +51,8 @@ pub struct Router {
     pub limit_packets: u32,
     /// Delay of the way back in microseconds.
     pub delay_us: u64,
+    /// VMs whose way back has a delay of its own.
+    pub delays: BTreeMap<u32, u64>,
     /// Numbers of the VMs behind NICs `eth0`, `eth1`, … in this order.
     pub uplinks: Vec<u32>,
     /// Every flow of the run.
@@ -110,7 +113,8 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         Some(Router {
             rate_bit: (scenario.bottleneck.rate_mbit * 1e6).round() as u64,
             limit_packets: scenario.bottleneck.limit_packets,
-            delay_us: (scenario.bottleneck.delay_ms * 1e3).round() as u64,
+            delay_us: microseconds(scenario.bottleneck.delay_ms),
+            delays: delays(scenario),
             uplinks,
             flows,
         })
@@ -135,10 +139,23 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
     senders.into_iter().map(tenant).chain([net]).collect()
 }
 
+fn microseconds(ms: f64) -> u64 {
+    (ms * 1e3).round() as u64
+}
+
+/// Delays of all VMs if one has its own: the common one would add to it.
+fn delays(scenario: &Scenario) -> BTreeMap<u32, u64> {
+    if scenario.vms.iter().all(|vm| vm.delay_ms.is_none()) {
+        return BTreeMap::new();
+    }
+    let delay = |vm: &Vm| microseconds(vm.delay_ms.unwrap_or(scenario.bottleneck.delay_ms));
+    (1..).zip(scenario.vms.iter().map(delay)).collect()
+}
+
 fn senders(scenario: &Scenario) -> Vec<Sender> {
     let mut rng = Rng(scenario.seed);
     let mut ports = FIRST_PORT..;
-    let sender = |(index, vm): (usize, &crate::scenario::Vm)| Sender {
+    let sender = |(index, vm): (usize, &Vm)| Sender {
         number: index as u32 + 1,
         vm: vm.name.clone(),
         namespace: scenario.topology == Topology::Single,
@@ -148,11 +165,7 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
     scenario.vms.iter().enumerate().map(sender).collect()
 }
 
-fn flows(
-    vm: &crate::scenario::Vm,
-    rng: &mut Rng,
-    ports: &mut impl Iterator<Item = u16>,
-) -> Vec<Flow> {
+fn flows(vm: &Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<Flow> {
     let each = vm.flows.iter().flat_map(|group| (0..group.count).map(move |_| group));
     each.zip(ports)
         .enumerate()
@@ -206,6 +219,14 @@ mod tests {
         assert_eq!(router.uplinks, [1, 2]);
         let ports: Vec<_> = router.flows.iter().map(|f| f.port).collect();
         assert_eq!(ports, [10_000, 10_001, 10_002, 10_003]);
+    }
+
+    #[test]
+    fn a_delay_of_ones_own_replaces_the_common_one() {
+        let mut scenario = scenario(1, "vms");
+        assert!(delays(&scenario).is_empty());
+        scenario.vms[1].delay_ms = Some(20.0);
+        assert_eq!(delays(&scenario), BTreeMap::from([(1, 100_000), (2, 20_000)]));
     }
 
     #[test]

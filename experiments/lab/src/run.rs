@@ -17,7 +17,7 @@ use crate::guest;
 use crate::launch::{self, DAEMON, Fleet, Guest};
 use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, plans};
 use crate::results;
-use crate::scenario::Scenario;
+use crate::scenario::{Group, Scenario};
 use crate::vhost_user::Nic;
 use crate::workdir::{self, Workdir};
 
@@ -150,7 +150,7 @@ fn device<'a>(scenario: &'a Scenario, plan: &Plan) -> Option<&'a str> {
 fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> Result<()> {
     let plans = plans(scenario);
     let vms: Vec<_> = plans.iter().filter_map(|plan| device(scenario, plan)).collect();
-    let mut config = String::from("[group.uplink]\npolicy = \"ctrltcp\"\n");
+    let mut config = group_config(&scenario.group);
     for vm in scenario.vms.iter().filter(|vm| vms.contains(&vm.name.as_str())) {
         // Writing to a String cannot fail.
         let _ = write!(
@@ -168,6 +168,19 @@ fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> R
     let program = program.canonicalize().on("finding", program)?;
     let sockets: Vec<_> = vms.iter().map(|vm| workdir::device_socket(vm)).collect();
     fleet.start_daemon(&program, &sockets)
+}
+
+fn group_config(group: &Group) -> String {
+    let policy = group.policy.as_deref().unwrap_or("ctrltcp");
+    let mut config = format!("[group.uplink]\npolicy = \"{policy}\"\n");
+    // Writing to a String cannot fail.
+    if let Some(share) = &group.share {
+        let _ = writeln!(config, "share = \"{share}\"");
+    }
+    if let Some(aggression) = group.aggression {
+        let _ = writeln!(config, "aggression = {aggression}");
+    }
+    config
 }
 
 fn json(value: &impl serde::Serialize) -> String {

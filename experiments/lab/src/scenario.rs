@@ -42,8 +42,26 @@ pub struct Scenario {
     /// The `ccc-vhost` program.
     #[serde(default)]
     pub daemon: Option<PathBuf>,
+    /// Settings of the bottleneck group, for the daemon's configuration.
+    #[serde(default)]
+    pub group: Group,
     /// The tenants.
     pub vms: Vec<Vm>,
+}
+
+/// Settings of the bottleneck group; what is left out is the daemon's default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// Coupling algorithm.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// What is shared by weight: `window` or `rate`.
+    #[serde(default)]
+    pub share: Option<String>,
+    /// How many TCPs the aggregate acts as.
+    #[serde(default)]
+    pub aggression: Option<f64>,
 }
 
 /// Where the senders live.
@@ -75,11 +93,14 @@ pub struct Vm {
     /// Its name in the results, and its host name.
     pub name: String,
     /// The operator's weight, for the daemon's configuration.
-    #[serde(default = "one")]
-    pub weight: u32,
+    #[serde(default = "unit")]
+    pub weight: f64,
     /// Whether a coupled run gives it a device.
     #[serde(default = "yes")]
     pub device: bool,
+    /// Delay of its way back, in place of the bottleneck's.
+    #[serde(default)]
+    pub delay_ms: Option<f64>,
     /// Default congestion control of its sockets.
     pub congestion_control: String,
     /// Its connections.
@@ -117,6 +138,10 @@ fn default_queue_sample_ms() -> u64 {
 
 fn one() -> u32 {
     1
+}
+
+fn unit() -> f64 {
+    1.0
 }
 
 fn yes() -> bool {
@@ -158,6 +183,7 @@ impl Scenario {
         if self.vms.is_empty() || self.vms.len() > MAX_VMS {
             return Err(bad("vms", format!("needs 1 to {MAX_VMS} entries")));
         }
+        self.group.check()?;
         let mut names = HashSet::new();
         for (i, vm) in self.vms.iter().enumerate() {
             vm.check(&format!("vms[{i}]"), self.duration_s)?;
@@ -183,6 +209,20 @@ impl Scenario {
     }
 }
 
+impl Group {
+    fn check(&self) -> Result<()> {
+        let named = [("group.policy", &self.policy), ("group.share", &self.share)];
+        for (field, value) in named {
+            // They are written into the daemon's configuration as they are.
+            let plain = |v: &&String| v.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            if let Some(value) = value.as_ref().filter(|v| !plain(v)) {
+                return Err(bad(field, format!("'{value}' is not a plain word")));
+            }
+        }
+        self.aggression.map_or(Ok(()), |n| positive("group.aggression", n, 1000.0))
+    }
+}
+
 impl Vm {
     fn check(&self, at: &str, duration_s: f64) -> Result<()> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -198,7 +238,10 @@ impl Vm {
         if self.congestion_control.is_empty() {
             return Err(bad(format!("{at}.congestion_control"), "is empty"));
         }
-        at_least_one(&format!("{at}.weight"), self.weight.into())?;
+        positive(&format!("{at}.weight"), self.weight, 1000.0)?;
+        if let Some(delay) = self.delay_ms {
+            not_negative(&format!("{at}.delay_ms"), delay, 10_000.0)?;
+        }
         for (i, flows) in self.flows.iter().enumerate() {
             flows.check(&format!("{at}.flows[{i}]"), duration_s)?;
         }
@@ -270,7 +313,7 @@ mod tests {
     fn defaults_fill_what_is_left_out() {
         let s = with(|_| ()).expect("valid");
         assert_eq!((s.sample_ms, s.queue_sample_ms, s.coupled), (100, 10, false));
-        assert_eq!((s.vms[0].weight, s.vms[0].device), (1, true));
+        assert_eq!((s.vms[0].weight, s.vms[0].device), (1.0, true));
         assert!(!s.has_device(&s.vms[0]));
     }
 
@@ -289,6 +332,14 @@ mod tests {
         );
         assert!(message(|j| j["vms"][0]["flows"][0]["stop_s"] = 99.into()).contains("stop_s: 99"));
         assert!(message(|j| j["vms"][0]["name"] = "net".into()).contains("the laboratory's own"));
+    }
+
+    #[test]
+    fn weights_may_be_fractions_and_words_are_plain() {
+        let s = with(|j| j["vms"][0]["weight"] = 0.5.into()).expect("valid");
+        assert_eq!(s.vms[0].weight, 0.5);
+        assert!(message(|j| j["group"]["share"] = "a\"".into()).contains("group.share"));
+        assert!(message(|j| j["vms"][0]["delay_ms"] = (-1).into()).contains("vms[0].delay_ms"));
     }
 
     #[test]

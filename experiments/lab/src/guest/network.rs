@@ -6,7 +6,8 @@
 //! 10.1.n.2                     10.1.n.1      10.2.0.1      10.2.0.2
 //! ```
 //! The bottleneck is the queue of `bott`, the delay that of `rcv`, on the way
-//! back. Neighbours are fixed, so that no ARP crosses the bottleneck.
+//! back; where VMs differ in delay, that of the router's interfaces to them.
+//! Neighbours are fixed, so that no ARP crosses the bottleneck.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -92,7 +93,12 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
     }
     if let Some(router) = &plan.router {
         network.qdiscs.push(tc(None, &bottleneck(router))?);
-        network.qdiscs.push(tc(Some(RECEIVER), &delay(router))?);
+        if router.delays.is_empty() {
+            network.qdiscs.push(tc(Some(RECEIVER), &delay("rcv", router.delay_us))?);
+        }
+        for (device, delay_us) in uplink_delays(router) {
+            network.qdiscs.push(tc(None, &delay(&device, delay_us))?);
+        }
     }
     Ok(network)
 }
@@ -230,9 +236,20 @@ fn bottleneck(router: &Router) -> String {
     )
 }
 
-fn delay(router: &Router) -> String {
-    let delay = router.delay_us;
-    format!("qdisc add dev rcv root netem delay {delay}us limit 1000000\nqdisc show dev rcv\n")
+fn delay(device: &str, delay_us: u64) -> String {
+    format!(
+        "qdisc add dev {device} root netem delay {delay_us}us limit 1000000\n\
+         qdisc show dev {device}\n"
+    )
+}
+
+/// The router's interface towards each VM that has a delay of its own.
+fn uplink_delays(router: &Router) -> Vec<(String, u64)> {
+    let device = |number: u32| match router.uplinks.iter().position(|&n| n == number) {
+        Some(index) => format!("eth{index}"),
+        None => format!("up{number}"),
+    };
+    router.delays.iter().map(|(&number, &delay)| (device(number), delay)).collect()
 }
 
 #[cfg(test)]
@@ -244,6 +261,7 @@ mod tests {
             rate_bit: 10_000_000,
             limit_packets: 83,
             delay_us: 100_000,
+            delays: [(2, 20_000)].into(),
             uplinks,
             flows: vec![],
         }
@@ -260,7 +278,9 @@ mod tests {
     #[test]
     fn the_bottleneck_has_rate_and_limit() {
         assert!(bottleneck(&router(vec![])).contains("netem rate 10000000bit limit 83\n"));
-        assert!(delay(&router(vec![])).contains("netem delay 100000us "));
+        assert!(delay("rcv", 100_000).contains("dev rcv root netem delay 100000us "));
+        assert_eq!(uplink_delays(&router(vec![1, 2])), [("eth1".to_owned(), 20_000)]);
+        assert_eq!(uplink_delays(&router(vec![])), [("up2".to_owned(), 20_000)]);
     }
 
     #[test]
