@@ -87,8 +87,17 @@ impl Clock {
         }
     }
 
-    /// Wakes the engine at `deadline`, and not at an earlier one asked for
-    /// before.
+    /// A turn was given while something else was waited for.
+    pub fn pending(&self) -> bool {
+        match self {
+            Clock::Monotonic(_) => false,
+            Clock::TimeTravel(client) => client.pending(),
+        }
+    }
+
+    /// Wakes the engine at `deadline`.  In real time that may be too early,
+    /// after which it is asked again: deadlines move with every report, the
+    /// kernel's timer need not.
     pub fn wake_at(&mut self, deadline: Option<Micros>) -> Result<(), ClockError> {
         match self {
             Clock::Monotonic(timer) => Ok(timer.arm(deadline)?),
@@ -107,6 +116,11 @@ impl Clock {
 
 impl Timer {
     fn arm(&mut self, deadline: Option<Micros>) -> io::Result<()> {
+        if let (Some(armed), Some(deadline)) = (self.armed, deadline) {
+            if armed <= deadline {
+                return Ok(());
+            }
+        }
         if self.armed == deadline {
             return Ok(());
         }

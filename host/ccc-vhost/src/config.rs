@@ -4,7 +4,7 @@
 //! ```toml
 //! [group.uplink]
 //! policy = "ctrltcp"     # the only one so far, and the default
-//! share = "window"       # or "rate"
+//! share = "rate"         # or "window"
 //! aggression = 1.0       # 0.1 to 64: how many TCPs the group is worth
 //!
 //! [vm.web]

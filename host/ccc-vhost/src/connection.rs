@@ -4,9 +4,10 @@
 //! Why not `vhost-user-backend`: it runs the queues in threads of its own, has
 //! no in-band notifications, and cannot be made to finish a kick before it is
 //! answered, which is what virtual time stands on.  The message handler of the
-//! `vhost` crate is used for everything else; two messages are taken out in
-//! front of it: kicks, and the channel for requests of the back end, through
-//! which the crate has no way to call.
+//! `vhost` crate is used for everything else; three messages are taken out in
+//! front of it: kicks; the beginning and end of queues, which like kicks are
+//! answered only when all is done; and the channel for requests of the back
+//! end, through which the crate has no way to call.
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
@@ -15,7 +16,9 @@ use std::{
 };
 
 use thiserror::Error;
-use vhost::vhost_user::{BackendReqHandler, message::VhostUserProtocolFeatures};
+use vhost::vhost_user::{
+    BackendReqHandler, VhostUserBackendReqHandlerMut, message::VhostUserProtocolFeatures,
+};
 
 use crate::{
     device::Device,
@@ -46,6 +49,8 @@ pub enum Request {
     Answered,
     /// To serve a queue, and to be answered after that if it says so.
     Kick(usize, Header),
+    /// The same for a queue that has begun or ended; whether that could be.
+    Enable(bool, Header),
 }
 
 /// One front end and the device it drives.
@@ -87,8 +92,13 @@ impl Connection {
         let Some(header) = message::peek(&self.stream)? else { return Ok(Request::None) };
         match header.request.get() {
             message::VRING_KICK => {
-                let queue = message::read_kick(&self.stream, &header)?;
+                let (queue, _) = message::read_vring(&self.stream, &header)?;
                 Ok(Request::Kick(queue as usize, header))
+            }
+            message::SET_VRING_ENABLE => {
+                let (queue, enable) = message::read_vring(&self.stream, &header)?;
+                let done = self.device().set_vring_enable(queue, enable != 0);
+                Ok(Request::Enable(done.is_ok(), header))
             }
             message::SET_BACKEND_REQ_FD => {
                 let channel = message::read_channel(&self.stream, &header)?;

@@ -17,6 +17,8 @@ use zerocopy::{
     little_endian::{U32, U64},
 };
 
+/// Front end: begin or end a queue.
+pub const SET_VRING_ENABLE: u32 = 18;
 /// Front end: socket for requests of the back end.
 pub const SET_BACKEND_REQ_FD: u32 = 21;
 /// Front end: a queue has something in it.
@@ -160,13 +162,13 @@ fn check(bytes: [u8; 12]) -> Result<Header, MessageError> {
     Ok(header)
 }
 
-/// Reads a kick that was peeked at; its queue.
-pub fn read_kick(mut stream: &UnixStream, header: &Header) -> Result<u32, MessageError> {
+/// Reads a message about a queue that was peeked at: the queue, and a number.
+pub fn read_vring(mut stream: &UnixStream, header: &Header) -> Result<(u32, u32), MessageError> {
     header.check_size(8)?;
     let mut bytes = [0; size_of::<Vring>()];
     stream.read_exact(&mut bytes)?;
     let message: Vring = zerocopy::transmute!(bytes);
-    Ok(message.index.get())
+    Ok((message.index.get(), message.num.get()))
 }
 
 /// Reads the socket for the back end's requests, after its message was peeked
@@ -256,7 +258,7 @@ mod tests {
         front.write_all(&[1, 0, 0, 0, 0, 0, 0, 0]).expect("sent");
         let header = peek(&back).expect("sound").expect("there");
         assert!(header.wants_reply());
-        assert_eq!(read_kick(&back, &header).expect("kick"), 1);
+        assert_eq!(read_vring(&back, &header).expect("kick"), (1, 0));
         assert!(matches!(peek(&back), Ok(None)));
     }
 

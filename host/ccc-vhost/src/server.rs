@@ -127,6 +127,9 @@ impl Server {
                 self.dispatch(token)?;
             }
             self.work_off()?;
+            while self.clock.pending() {
+                self.tick()?;
+            }
         }
         self.report();
         Ok(())
@@ -199,22 +202,23 @@ impl Server {
                 self.call(index, false);
                 Ok(())
             }
-            Ok(Request::Kick(queue, header)) => self.kick_in_band(index, queue, &header),
+            Ok(Request::Kick(queue, header)) => {
+                self.process(index, queue);
+                self.answer(index, &header, true)
+            }
+            Ok(Request::Enable(done, header)) => {
+                self.settle(index);
+                self.answer(index, &header, done)
+            }
             Err(error) => self.disconnect(index, &error),
         }
     }
 
-    /// The whole of a kick is done before it is answered.
-    fn kick_in_band(
-        &mut self,
-        index: usize,
-        queue: usize,
-        header: &Header,
-    ) -> Result<(), ServerError> {
-        self.process(index, queue);
+    /// Everything a message brings about is done before it is answered.
+    fn answer(&mut self, index: usize, header: &Header, done: bool) -> Result<(), ServerError> {
         self.after()?;
         let Some(connection) = &self.vms[index].connection else { return Ok(()) };
-        let answered = connection.call(true).and_then(|()| connection.reply(header, true));
+        let answered = connection.call(true).and_then(|()| connection.reply(header, done));
         match answered {
             Ok(()) => Ok(()),
             Err(error) => self.disconnect(index, &error.into()),

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a driver sees of the device.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use ccc_proto::wire::{self, Report};
+use support::{
+    daemon::{Daemon, until},
+    driver::{Driver, Piece, WRITE, report},
+    frontend::{Mode, QUEUE},
+};
+use vhost::{
+    VhostBackend,
+    vhost_user::{VhostUserFrontend, message::VhostUserConfigFlags},
+};
+use zerocopy::FromBytes;
+
+/// What is done to the descriptors of a chunk.
+type Change = fn(&mut Vec<Piece>);
+
+const ONE: [(&str, f64, &str); 1] = [("a", 1.0, "default")];
+
+fn driver(daemon: &Daemon, vm: &str, mode: Mode) -> Driver {
+    Driver::connect(&daemon.socket(vm), mode)
+}
+
+#[test]
+fn the_configuration_space_can_be_read() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::Eventfd);
+    let flags = VhostUserConfigFlags::empty();
+    let (_, bytes) = driver.front.vhost.get_config(0, 16, flags, &[0; 16]).unwrap();
+    let config = wire::Config::read_from_bytes(&bytes[..]).unwrap();
+    assert_eq!(config.revision.get(), wire::REVISION);
+    assert_eq!((config.max_slots.get(), config.max_lines.get()), (65_536, 16));
+    assert_eq!(config.stale_us.get(), 1_000_000);
+    // Beyond its end there is nothing: an answer without payload.
+    let empty = [0u32; 8];
+    driver.front.send(24, 1, &[[0, 32, 0].as_slice(), &empty].concat());
+    let mut answer = [0; 24];
+    std::io::Read::read_exact(&mut driver.front.stream, &mut answer).unwrap();
+    assert_eq!(answer[16..20], [0; 4]);
+    assert_eq!(driver.front.vhost.get_queue_num().unwrap(), 3);
+}
+
+#[test]
+fn a_flow_lives_through_its_slot() {
+    for mode in [Mode::Eventfd, Mode::InBand] {
+        let daemon = Daemon::start(&ONE);
+        let mut driver = driver(&daemon, "a", mode);
+        let chunk = driver.lend(0, 8, 2);
+        assert_eq!(driver.used(wire::VQ_TABLE), 0, "the chain is held");
+        driver.register(&chunk, 3, 77);
+        assert!(driver.accepted(&chunk, 3, 77));
+        assert_eq!(driver.grant(&chunk, 3).cap.get(), wire::CAP_NONE);
+        until("coupled", || driver.coupled(&chunk));
+        let line = driver.line(&chunk, 0);
+        assert_eq!(line.seq.get() % 2, 0);
+        assert_eq!(line.ssthresh_level.get(), wire::LEVEL_UNSET);
+        assert_eq!(driver.window(&chunk), 14480);
+        // Ten segments acknowledged in slow start.
+        let grown = Report { acked: 14480.into(), delivered: 14480.into(), ..report(77) };
+        driver.tell(&chunk, wire::OP_UPDATE, 3, &grown);
+        until("window grown", || driver.window(&chunk) == 28960);
+        driver.ring_bell(wire::OP_LEAVE, 3, 77);
+        assert!(!driver.accepted(&chunk, 3, 77));
+    }
+}
+
+#[test]
+fn a_kick_in_band_is_done_and_called_before_it_is_answered() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.chunk(0, 8, 1);
+    driver.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    driver.front.kick(wire::VQ_TABLE);
+    assert_eq!(driver.status(&chunk).0, wire::LENT_YES);
+    driver.write_slot(&chunk, 0, &report(1));
+    driver.offer_bell(wire::OP_REGISTER, 0, 1);
+    driver.front.kick(wire::VQ_DOORBELL);
+    assert!(driver.accepted(&chunk, 0, 1) && driver.coupled(&chunk));
+    assert_eq!(driver.used(wire::VQ_DOORBELL), 1);
+    assert!(driver.front.called(wire::VQ_DOORBELL), "the call came before the answer");
+}
+
+#[test]
+fn weights_split_the_window_between_vms() {
+    let groups = "[group.g]\n";
+    let daemon = Daemon::start_with(&[("a", 3.0, "g"), ("b", 1.0, "g")], groups, &[]);
+    let mut a = driver(&daemon, "a", Mode::InBand);
+    let mut b = driver(&daemon, "b", Mode::Eventfd);
+    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    a.register(&in_a, 0, 1);
+    b.register(&in_b, 0, 1);
+    b.register(&in_b, 1, 1);
+    until("3 : 1", || {
+        let (of_a, of_b) = (a.window(&in_a), b.window(&in_b) * 2);
+        of_b > 0 && of_a.abs_diff(of_b * 3) < 100
+    });
+    drop(a);
+    until("all for the other", || b.window(&in_b) * 2 > 14_000);
+}
+
+#[test]
+fn groups_are_apart() {
+    let groups = "[group.g]\n[group.h]\n";
+    let daemon = Daemon::start_with(&[("a", 1.0, "g"), ("b", 1.0, "h")], groups, &[]);
+    let mut a = driver(&daemon, "a", Mode::InBand);
+    let mut b = driver(&daemon, "b", Mode::InBand);
+    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    a.register(&in_a, 0, 1);
+    b.register(&in_b, 0, 1);
+    assert_eq!((a.window(&in_a), b.window(&in_b)), (14480, 14480));
+    assert_ne!(a.line(&in_a, 0).group, b.line(&in_b, 0).group);
+}
+
+#[test]
+fn share_by_rate_is_told_in_the_line() {
+    let daemon = Daemon::start_with(&[("a", 1.0, "g")], "[group.g]\nshare = \"rate\"\n", &[]);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    driver.register(&chunk, 0, 1);
+    assert!(driver.line(&chunk, 0).flags.get() & wire::L_RATE != 0);
+}
+
+#[test]
+fn chunks_are_lent_released_and_lent_again() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let first = driver.lend(0, 4, 1);
+    let second = driver.lend(4, 4, 0);
+    driver.register(&second, 6, 9);
+    assert!(driver.accepted(&second, 6, 9) && driver.coupled(&first));
+    driver.ring_bell(wire::OP_RELEASE, 4, 0);
+    assert_eq!(driver.used(wire::VQ_TABLE), 1);
+    let again = driver.lend(4, 4, 0);
+    driver.register(&again, 6, 10);
+    assert!(driver.accepted(&again, 6, 10));
+}
+
+#[test]
+fn what_was_registered_is_found_after_a_reconnect() {
+    for mode in [Mode::Eventfd, Mode::InBand] {
+        let mut daemon = Daemon::start(&ONE);
+        let mut driver = driver(&daemon, "a", mode);
+        let chunk = driver.lend(0, 8, 1);
+        driver.register(&chunk, 2, 5);
+        let before = driver.status(&chunk).1;
+        driver.write(chunk.grants, &[0u8; 128]);
+        let driver = driver.reconnect(&daemon.socket("a"));
+        until("found again", || driver.accepted(&chunk, 2, 5));
+        until("adopted anew", || driver.status(&chunk).1 != before);
+        assert_eq!(driver.status(&chunk).0, wire::LENT_YES);
+        daemon.says("disconnected with 1 flows");
+    }
+}
+
+#[test]
+fn a_killed_daemon_finds_every_chunk_again() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::Eventfd);
+    let first = driver.lend(0, 4, 1);
+    let second = driver.lend(4, 4, 0);
+    let third = driver.lend(8, 4, 0);
+    driver.register(&first, 1, 5);
+    driver.register(&third, 9, 6);
+    // The used index now passes over the first chunk's chain.
+    driver.ring_bell(wire::OP_RELEASE, second.first, 0);
+    until("released", || driver.used(wire::VQ_TABLE) == 1);
+    driver.write(first.grants, &[0u8; 64]);
+    driver.write(third.grants, &[0u8; 64]);
+    let daemon = daemon.replace(&ONE);
+    let driver = driver.reconnect(&daemon.socket("a"));
+    until("first", || driver.accepted(&first, 1, 5));
+    until("third", || driver.accepted(&third, 9, 6));
+}
+
+#[test]
+fn a_disabled_queue_forgets_everything_at_once() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    driver.register(&chunk, 0, 1);
+    driver.front.vhost.set_vring_enable(wire::VQ_TABLE, false).unwrap();
+    driver.write(chunk.head, &[0u8; 192]);
+    driver.register(&chunk, 0, 2);
+    assert_eq!(driver.read::<[u8; 192]>(chunk.head), [0; 192], "the memory is the driver's");
+    driver.front.vhost.set_vring_enable(wire::VQ_TABLE, true).unwrap();
+    assert!(driver.accepted(&chunk, 0, 2), "offered again");
+}
+
+#[test]
+fn a_stopped_queue_tells_where_it_would_go_on() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::Eventfd);
+    let chunk = driver.lend(0, 4, 1);
+    driver.register(&chunk, 0, 1);
+    assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_TABLE).unwrap(), 0);
+    assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_DOORBELL).unwrap(), 1);
+}
+
+#[test]
+fn wrong_chunks_are_refused() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let mut refused = 0;
+    let mut bad = |driver: &mut Driver, first, slots, lines, change: Change| {
+        let real = driver.chunk(0, 8, 2);
+        let lend = [first, slots, lines, 0];
+        driver.write(real.reports - 16, &lend);
+        let mut pieces = Driver::pieces(&real);
+        change(&mut pieces);
+        driver.offer(wire::VQ_TABLE, &pieces);
+        driver.front.kick(wire::VQ_TABLE);
+        refused += 1;
+        assert_eq!(driver.used(wire::VQ_TABLE), refused, "given back");
+        driver.status(&real).0
+    };
+    let same: Change = |_| {};
+    for (first, slots, lines) in
+        [(0, 0, 2), (65_530, 8, 2), (u32::MAX, 8, 2), (0, 8, 17), (0, 8, 0), (0, 9, 2), (0, 7, 2)]
+    {
+        assert_eq!(bad(&mut driver, first, slots, lines, same), wire::LENT_BAD);
+    }
+    let bads: [Change; 7] = [
+        |pieces| pieces[0].1 -= 1,
+        |pieces| pieces[0].0 += 4,
+        |pieces| pieces[0].0 = 0xffff_ffff_ffff_0000,
+        |pieces| pieces[0].1 = 8,
+        |pieces| pieces[1].1 += 16,
+        |pieces| {
+            let (at, length, flags) = pieces[1];
+            pieces[1].1 = 72;
+            pieces.push((at + 72, length - 72, flags));
+        },
+        |pieces| *pieces = pieces.split_off(1),
+    ];
+    for change in bads {
+        assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::LENT_BAD);
+    }
+    // Nothing to write a status to.
+    let silent: [Change; 4] = [
+        |pieces| pieces.truncate(1),
+        |pieces| pieces.swap(0, 1),
+        |pieces| pieces[1].0 = 0x10,
+        |pieces| pieces[1].1 = 63,
+    ];
+    for change in silent {
+        assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::LENT_NO);
+    }
+    let mut ends = driver.chunk(0, 8, 2);
+    ends.chain = driver.offer(wire::VQ_TABLE, &Driver::pieces(&ends));
+    driver.front.kick(wire::VQ_TABLE);
+    driver.await_status(&ends, wire::LENT_YES);
+    assert_eq!(bad(&mut driver, 4, 8, 0, |pieces| pieces[1].1 -= 128), wire::LENT_BAD);
+    assert_eq!(bad(&mut driver, 8, 8, 2, same), wire::LENT_BAD);
+    drop(driver);
+    daemon.says("refused: chunks 20 ");
+}
+
+#[test]
+fn wrong_messages_and_slots_harm_nobody() {
+    let mut daemon = Daemon::start(&[("a", 1.0, "default"), ("b", 1.0, "default")]);
+    let mut other = driver(&daemon, "b", Mode::InBand);
+    let in_other = other.lend(0, 4, 1);
+    other.register(&in_other, 0, 1);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 1);
+    driver.register(&chunk, 0, 1);
+    let window = other.window(&in_other);
+
+    // Wrong operation, slot, generation, chunk: 4 messages, 3 stale.
+    driver.ring_bell(0, 0, 1);
+    driver.ring_bell(9, 0, 1);
+    driver.ring_bell(wire::OP_UPDATE, 8, 1);
+    driver.ring_bell(wire::OP_RELEASE, 1, 0);
+    driver.ring_bell(wire::OP_UPDATE, 0, 2);
+    driver.ring_bell(wire::OP_LEAVE, 0, 2);
+    driver.ring_bell(wire::OP_LEAVE, 1, 1);
+    // Wrong forms: 6 messages.
+    let at = driver.alloc(64);
+    for pieces in [
+        &[(at, 15, 0)][..],
+        &[(at, 17, 0)],
+        &[(at, 16, WRITE)],
+        &[(at, 8, 0), (at + 8, 8, 0)],
+        &[(0x10, 16, 0)],
+        &[(at, 16, 0), (at, 16, 0), (at, 16, 0), (at, 16, WRITE)],
+    ] {
+        driver.offer(wire::VQ_DOORBELL, pieces);
+        driver.front.kick(wire::VQ_DOORBELL);
+        driver.settle();
+    }
+    // Wrong reports: 7, and each is answered with a refusal.
+    let wrong = [
+        Report { state: 9, ..report(3) },
+        Report { state: 0, ..report(3) },
+        Report { priority: 0.into(), ..report(3) },
+        Report { priority: 2561.into(), ..report(3) },
+        Report { mss: 0.into(), ..report(3) },
+        Report { generation: 0.into(), ..report(0) },
+        Report { family: 0, ..report(3) },
+    ];
+    for report in wrong {
+        driver.tell(&chunk, wire::OP_REGISTER, 2, &report);
+        assert!(!driver.accepted(&chunk, 2, report.generation.get()));
+        assert_eq!(driver.grant(&chunk, 2).generation, report.generation);
+    }
+    // Torn: 1.
+    driver.write(chunk.reports + 128 * 3, &Report { seq: 5.into(), ..report(3) });
+    driver.ring_bell(wire::OP_REGISTER, 3, 3);
+    assert!(!driver.accepted(&chunk, 3, 3));
+
+    assert_eq!(other.window(&in_other), window, "the neighbour has what it had");
+    assert!(driver.accepted(&chunk, 0, 1));
+    driver.register(&chunk, 5, 8);
+    assert!(driver.accepted(&chunk, 5, 8), "the VM is still served");
+    drop(driver);
+    daemon.says("refused: chunks 0 messages 10 stale 3 torn 1 reports 7 ");
+    assert!(daemon.running());
+}
+
+#[test]
+fn a_slot_used_anew_leaves_first() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 1);
+    driver.register(&chunk, 0, 1);
+    driver.register(&chunk, 0, 2);
+    assert!(driver.accepted(&chunk, 0, 2));
+    // The leave of the first use comes late.
+    driver.ring_bell(wire::OP_LEAVE, 0, 1);
+    assert!(driver.accepted(&chunk, 0, 2));
+    drop(driver);
+    daemon.says("registered 2, updated 0, left 2");
+    daemon.says("stale 1");
+}
+
+#[test]
+fn lost_messages_are_made_up_for_by_a_rescan() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 1);
+    driver.register(&chunk, 0, 1);
+    driver.register(&chunk, 1, 1);
+    driver.write_slot(&chunk, 0, &Report::FREE);
+    driver.write_slot(&chunk, 1, &report(2));
+    driver.write_slot(&chunk, 2, &report(3));
+    for _ in 0..5 {
+        driver.offer_bell(wire::OP_RESCAN, 0, 0);
+    }
+    driver.front.kick(wire::VQ_DOORBELL);
+    driver.settle();
+    assert!(driver.accepted(&chunk, 1, 2) && driver.accepted(&chunk, 2, 3));
+    drop(driver);
+    daemon.says("disconnected with 2 flows");
+    daemon.says("rescans 1,");
+}
+
+#[test]
+fn more_messages_than_the_queue_is_long_are_all_read() {
+    for mode in [Mode::Eventfd, Mode::InBand] {
+        let daemon = Daemon::start(&ONE);
+        let mut driver = driver(&daemon, "a", mode);
+        let chunk = driver.lend(0, 64, 1);
+        for round in 1..=20 {
+            for slot in 0..u32::from(QUEUE) {
+                driver.write_slot(&chunk, slot, &report(round));
+                driver.offer_bell(wire::OP_REGISTER, slot, round);
+            }
+            driver.front.kick(wire::VQ_DOORBELL);
+            driver.settle();
+            assert!((0..64).all(|slot| driver.accepted(&chunk, slot, round)));
+        }
+    }
+}
+
+#[test]
+fn a_ring_in_disorder_ends_the_queue_and_not_the_vm() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 1);
+    driver.register(&chunk, 0, 1);
+    for _ in 0..=QUEUE {
+        driver.publish(wire::VQ_DOORBELL, 0);
+    }
+    driver.front.kick(wire::VQ_DOORBELL);
+    daemon.says("ring in disorder");
+    driver.front.kick(wire::VQ_DOORBELL);
+    let config = driver.front.vhost.get_config(0, 16, VhostUserConfigFlags::empty(), &[0; 16]);
+    assert!(config.is_ok() && daemon.running());
+}
+
+#[test]
+fn front_ends_that_break_the_protocol_are_dropped() {
+    let mut daemon = Daemon::start(&ONE);
+    let messages: [(u32, u32, &[u32]); 6] = [
+        (35, 1, &[1]),
+        (35, 0, &[1, 0]),
+        (1, 1 | 4, &[]),
+        (999, 1, &[]),
+        (21, 1, &[]),
+        (2, 1, &[0]),
+    ];
+    for (request, flags, payload) in messages {
+        let mut driver = driver(&daemon, "a", Mode::InBand);
+        driver.front.send(request, flags, payload);
+        let end = std::io::Read::read(&mut driver.front.stream, &mut [0; 1]);
+        let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(matches!(&end, Ok(0)) || end.as_ref().is_err_and(reset), "{request}: {end:?}");
+    }
+    // A message that never ends holds nobody up for long.
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    std::io::Write::write_all(&mut driver.front.stream, &[35, 0, 0, 0, 1, 0, 0, 0, 8]).unwrap();
+    daemon.says("stopped after 9");
+    assert!(daemon.running());
+}
+
+#[test]
+fn kicks_of_queues_that_are_not_there_are_answered() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    driver.front.send(35, 1 | 8, &[7, 0]);
+    let mut answer = [0; 20];
+    std::io::Read::read_exact(&mut driver.front.stream, &mut answer).unwrap();
+    assert_eq!(answer[0], 35);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! How the daemon begins and ends.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, net::UnixListener, net::UnixStream},
+    process::Command,
+    time::Duration,
+};
+
+use support::{
+    daemon::{Daemon, PROGRAM, run, text, until},
+    driver::Driver,
+    frontend::{FrontEnd, Mode, inheritable},
+};
+
+#[test]
+fn capabilities_are_printed() {
+    let (done, out, _) = run(&["--print-capabilities"]);
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(done);
+    assert_eq!(said["type"], "ccc");
+    assert!(said["features"].is_array());
+}
+
+#[test]
+fn a_configuration_can_be_checked_without_serving() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ccc.toml");
+    fs::write(&file, "[vm.a]\nsocket = \"a\"\n").unwrap();
+    assert!(run(&["--config", text(&file), "--check"]).0);
+    fs::write(&file, "[vm.a]\nsocket = \"a\"\nweight = 0\n").unwrap();
+    let (done, _, said) = run(&["--config", text(&file), "--check"]);
+    let expected = format!("{}:3: weight 0 is out of range; use 0.01 to 1000", file.display());
+    assert!(!done && said.contains(&expected), "{said}");
+}
+
+#[test]
+fn something_to_serve_has_to_be_named() {
+    assert!(!run(&[]).0);
+    assert!(!run(&["--socket-path", "a", "--fd", "3"]).0);
+    let (done, _, said) = run(&["--config", "/nowhere/ccc.toml"]);
+    assert!(!done && said.contains("/nowhere/ccc.toml"), "{said}");
+}
+
+#[test]
+fn signals_end_it_at_once_and_leave_nothing() {
+    for signal in ["-TERM", "-INT"] {
+        let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
+        let socket = daemon.socket("a");
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
+        let driver = Driver::connect(&socket, Mode::Eventfd);
+        let (status, took) = daemon.terminate(signal);
+        assert!(status.success() && took < Duration::from_millis(100), "{status} in {took:?}");
+        assert!(!socket.exists());
+        drop(driver);
+    }
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    drop(UnixListener::bind(&socket).unwrap());
+    let mut first = Command::new(PROGRAM).arg("--socket-path").arg(&socket).spawn().unwrap();
+    until("listening", || UnixStream::connect(&socket).is_ok());
+    let (done, _, said) = run(&["--socket-path", text(&socket)]);
+    assert!(!done && said.contains("in use by a running process"), "{said}");
+    assert!(socket.exists());
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn inherited_sockets_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    let number = inheritable(&listener).to_string();
+    let mut daemon = Command::new(PROGRAM).args(["--fd", &number]).spawn().unwrap();
+    for _ in 0..2 {
+        let mut driver = Driver::connect(&path, Mode::Eventfd);
+        let chunk = driver.lend(0, 4, 1);
+        driver.register(&chunk, 0, 1);
+        assert!(driver.accepted(&chunk, 0, 1));
+    }
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let number = inheritable(&theirs).to_string();
+    let mut daemon = Command::new(PROGRAM).args(["--fd", &number]).spawn().unwrap();
+    drop(theirs);
+    drop(ours);
+    until("ended with its only front end", || daemon.try_wait().unwrap().is_some());
+
+    let (done, _, said) = run(&["--fd", "77"]);
+    assert!(!done && said.contains("file descriptor 77"), "{said}");
+}
+
+#[test]
+fn a_second_front_end_is_refused_and_the_next_is_not() {
+    let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
+    let socket = daemon.socket("a");
+    let mut first = Driver::connect(&socket, Mode::Eventfd);
+    let chunk = first.lend(0, 4, 1);
+    let mut second = UnixStream::connect(&socket).unwrap();
+    let end = std::io::Read::read(&mut second, &mut [0; 1]).unwrap();
+    assert_eq!(end, 0);
+    daemon.says("refused a second front end");
+    first.register(&chunk, 1, 1);
+    assert!(first.accepted(&chunk, 1, 1));
+    drop(first);
+    for _ in 0..10 {
+        FrontEnd::open(&socket, Mode::InBand).close();
+        daemon.says("disconnected with");
+    }
+    assert!(daemon.running());
+}

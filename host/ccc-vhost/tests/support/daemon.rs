@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The real daemon.
+use std::{
+    fs::File,
+    io::{Read, Seek},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ccc-vhost");
+
+/// A daemon in a directory of its own.
+pub struct Daemon {
+    pub dir: TempDir,
+    child: Child,
+    log: File,
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !so() {
+        assert!(started.elapsed() < Duration::from_secs(5), "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+impl Daemon {
+    /// One for these VMs: name, weight, group.
+    pub fn start(vms: &[(&str, f64, &str)]) -> Daemon {
+        Daemon::start_with(vms, "", &[])
+    }
+
+    /// The same, with groups and arguments.
+    pub fn start_with(vms: &[(&str, f64, &str)], groups: &str, arguments: &[&str]) -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        Daemon::start_in(dir, vms, groups, arguments)
+    }
+
+    pub fn start_in(
+        dir: TempDir,
+        vms: &[(&str, f64, &str)],
+        groups: &str,
+        arguments: &[&str],
+    ) -> Daemon {
+        let mut config = groups.to_owned();
+        for (name, weight, group) in vms {
+            let socket = dir.path().join(name);
+            config += &format!(
+                "[vm.{name}]\nsocket = \"{}\"\nweight = {weight}\ngroup = \"{group}\"\n",
+                socket.display()
+            );
+        }
+        let file = dir.path().join("ccc.toml");
+        std::fs::write(&file, config).unwrap();
+        let log = File::create_new(dir.path().join("log")).unwrap();
+        let child = Command::new(PROGRAM)
+            .arg("--config")
+            .arg(&file)
+            .args(arguments)
+            .env("RUST_LOG", "debug")
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        let log = File::open(dir.path().join("log")).unwrap();
+        let mut daemon = Daemon { dir, child, log };
+        daemon.says("serving");
+        daemon
+    }
+
+    pub fn socket(&self, vm: &str) -> PathBuf {
+        self.dir.path().join(vm)
+    }
+
+    /// Everything it has said.
+    pub fn log(&mut self) -> String {
+        let mut text = String::new();
+        self.log.rewind().unwrap();
+        self.log.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Waits until it has said something.
+    pub fn says(&mut self, words: &str) {
+        let started = Instant::now();
+        while !self.log().contains(words) {
+            assert!(started.elapsed() < Duration::from_secs(5), "{words}: not in\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Ends it; how, and how long that took.
+    pub fn terminate(&mut self, signal: &str) -> (ExitStatus, Duration) {
+        self.signal(signal);
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, started.elapsed());
+            }
+            assert!(started.elapsed() < Duration::from_secs(5), "does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Kills it, and starts it again in the same place.
+    pub fn replace(mut self, vms: &[(&str, f64, &str)]) -> Daemon {
+        self.terminate("-KILL");
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        drop(self);
+        std::fs::remove_file(dir.path().join("log")).unwrap();
+        Daemon::start_in(dir, vms, "", &[])
+    }
+
+    pub fn running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- daemon's log ---\n{}", self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a run of the program ends with and says.
+pub fn run(arguments: &[&str]) -> (bool, String, String) {
+    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A driver of the device, as plain as can be.
+use std::path::Path;
+
+use ccc_proto::wire::{self, Grant, GrantHead, Lend, Line, Report};
+use vm_memory::{Bytes, GuestAddress};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{
+    daemon::until,
+    frontend::{BASE, FrontEnd, Guest, Mode, QUEUE, ring},
+};
+
+/// Address, length and flags of a descriptor.
+pub type Piece = (u64, u32, u16);
+
+pub const WRITE: u16 = 2;
+const NEXT: u16 = 1;
+/// Free guest memory begins here.
+const HEAP: u64 = BASE + 0x2_0000;
+
+/// A lent chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk {
+    pub first: u32,
+    pub slots: u32,
+    pub head: u64,
+    pub reports: u64,
+    pub lines: u64,
+    pub grants: u64,
+    /// First descriptor of its chain.
+    pub chain: u16,
+}
+
+pub struct Driver {
+    pub guest: Guest,
+    pub front: FrontEnd,
+    heap: u64,
+    avail: [u16; 3],
+    next: [u16; 3],
+}
+
+/// A report as a guest writes it that sends.
+pub fn report(generation: u32) -> Report {
+    Report {
+        state: wire::STATE_SS,
+        flags: wire::R_ACTIVE | wire::R_LIMITED,
+        priority: wire::PRIORITY_ONE.into(),
+        cwnd: 14480.into(),
+        ssthresh: wire::SSTHRESH_UNSET.into(),
+        beta: 32768.into(),
+        srtt_us: 100_000.into(),
+        min_rtt_us: 100_000.into(),
+        inflight: 14480.into(),
+        mss: 1448.into(),
+        generation: generation.into(),
+        family: 4,
+        ..Report::FREE
+    }
+}
+
+impl Driver {
+    pub fn connect(socket: &Path, mode: Mode) -> Driver {
+        let guest = super::frontend::guest();
+        let front = FrontEnd::connect(socket, &guest, mode, [0; 3]);
+        Driver { guest, front, heap: HEAP, avail: [0; 3], next: [0; 3] }
+    }
+
+    /// The front end connects again, each queue at its used index, and what
+    /// the guest has in memory stays.
+    pub fn reconnect(self, socket: &Path) -> Driver {
+        let mode = self.front.mode;
+        let Driver { guest, front, heap, avail, next } = self;
+        front.close();
+        let bases = std::array::from_fn(|queue| used_index(&guest, queue));
+        let front = FrontEnd::connect(socket, &guest, mode, bases);
+        Driver { guest, front, heap, avail, next }
+    }
+
+    pub fn alloc(&mut self, bytes: usize) -> u64 {
+        let place = self.heap;
+        self.heap += (bytes as u64).next_multiple_of(64);
+        place
+    }
+
+    pub fn write<T: IntoBytes + Immutable>(&self, address: u64, value: &T) {
+        self.guest.write_slice(value.as_bytes(), GuestAddress(address)).unwrap();
+    }
+
+    pub fn read<T: FromBytes + IntoBytes + KnownLayout>(&self, address: u64) -> T {
+        let mut value = T::new_zeroed();
+        self.guest.read_slice(value.as_mut_bytes(), GuestAddress(address)).unwrap();
+        value
+    }
+
+    /// Makes a chain of descriptors available: address, length, flags.  Its
+    /// first descriptor.
+    pub fn offer(&mut self, queue: usize, pieces: &[Piece]) -> u16 {
+        let head = self.next[queue];
+        for (number, (address, length, flags)) in pieces.iter().enumerate() {
+            let index = self.next[queue];
+            self.next[queue] = (index + 1) % QUEUE;
+            let more = if number + 1 < pieces.len() { NEXT } else { 0 };
+            let at = GuestAddress(ring(queue) + 16 * u64::from(index));
+            let mut bytes = Vec::new();
+            bytes.extend(address.to_le_bytes());
+            bytes.extend(length.to_le_bytes());
+            bytes.extend((flags | more).to_le_bytes());
+            bytes.extend(self.next[queue].to_le_bytes());
+            self.guest.write_slice(&bytes, at).unwrap();
+        }
+        self.publish(queue, head);
+        head
+    }
+
+    /// Puts a head into the available ring.
+    pub fn publish(&mut self, queue: usize, head: u16) {
+        let avail = ring(queue) + 0x1000;
+        let place = avail + 4 + 2 * u64::from(self.avail[queue] % QUEUE);
+        self.guest.write_obj(head, GuestAddress(place)).unwrap();
+        self.avail[queue] = self.avail[queue].wrapping_add(1);
+        self.guest.write_obj(self.avail[queue], GuestAddress(avail + 2)).unwrap();
+    }
+
+    pub fn used(&self, queue: usize) -> u16 {
+        used_index(&self.guest, queue)
+    }
+
+    pub fn offered(&self, queue: usize) -> u16 {
+        self.avail[queue]
+    }
+
+    /// Lays out a chunk in memory.
+    pub fn chunk(&mut self, first: u32, slots: u32, lines: u32) -> Chunk {
+        let reports = self.alloc(16 + 128 * slots as usize + 64) + 48;
+        let head = self.alloc(64 + 64 * lines as usize + 16 * slots as usize);
+        let lend = Lend {
+            first_slot: first.into(),
+            slots: slots.into(),
+            lines: lines.into(),
+            reserved: 0.into(),
+        };
+        self.write(reports, &lend);
+        let lines_at = head + 64;
+        let grants = lines_at + 64 * u64::from(lines);
+        Chunk { first, slots, head, reports: reports + 16, lines: lines_at, grants, chain: 0 }
+    }
+
+    /// The descriptors of a chunk.
+    pub fn pieces(chunk: &Chunk) -> Vec<Piece> {
+        let written = chunk.grants - chunk.head + 16 * u64::from(chunk.slots);
+        vec![(chunk.reports - 16, 16 + 128 * chunk.slots, 0), (chunk.head, written as u32, WRITE)]
+    }
+
+    /// Lends a chunk, and waits until it is adopted.
+    pub fn lend(&mut self, first: u32, slots: u32, lines: u32) -> Chunk {
+        let mut chunk = self.chunk(first, slots, lines);
+        chunk.chain = self.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+        self.front.kick(wire::VQ_TABLE);
+        self.await_status(&chunk, wire::LENT_YES);
+        chunk
+    }
+
+    pub fn status(&self, chunk: &Chunk) -> (u32, u32) {
+        let head: GrantHead = self.read(chunk.head);
+        (head.status.get(), head.instance.get())
+    }
+
+    pub fn await_status(&self, chunk: &Chunk, status: u32) {
+        until("status of the chunk", || self.status(chunk).0 == status);
+    }
+
+    /// Writes a slot as a driver does.
+    pub fn write_slot(&self, chunk: &Chunk, slot: u32, report: &Report) {
+        let at = chunk.reports + 128 * u64::from(slot - chunk.first);
+        let seq = self.read::<Report>(at).seq.get();
+        self.write(at, &Report { seq: (seq.wrapping_add(2) & !1).into(), ..*report });
+    }
+
+    pub fn ring_bell(&mut self, op: u16, slot: u32, generation: u32) {
+        self.offer_bell(op, slot, generation);
+        self.front.kick(wire::VQ_DOORBELL);
+        self.settle();
+    }
+
+    pub fn offer_bell(&mut self, op: u16, slot: u32, generation: u32) {
+        let at = self.alloc(16);
+        self.write(at, &[u32::from(op), slot, generation, 0]);
+        self.offer(wire::VQ_DOORBELL, &[(at, 16, 0)]);
+    }
+
+    /// Waits until all messages were read.
+    pub fn settle(&self) {
+        let queue = wire::VQ_DOORBELL;
+        until("messages read", || self.used(queue) == self.offered(queue));
+    }
+
+    /// Writes a slot and tells the device.
+    pub fn tell(&mut self, chunk: &Chunk, op: u16, slot: u32, report: &Report) {
+        self.write_slot(chunk, slot, report);
+        self.ring_bell(op, slot, report.generation.get());
+    }
+
+    pub fn register(&mut self, chunk: &Chunk, slot: u32, generation: u32) {
+        self.tell(chunk, wire::OP_REGISTER, slot, &report(generation));
+    }
+
+    pub fn grant(&self, chunk: &Chunk, slot: u32) -> Grant {
+        self.read(chunk.grants + 16 * u64::from(slot - chunk.first))
+    }
+
+    pub fn accepted(&self, chunk: &Chunk, slot: u32, generation: u32) -> bool {
+        let grant = self.grant(chunk, slot);
+        grant.generation.get() == generation && grant.flags.get() & wire::G_ACCEPTED != 0
+    }
+
+    pub fn line(&self, chunk: &Chunk, index: u64) -> Line {
+        self.read(chunk.lines + 64 * index)
+    }
+
+    /// Window of a flow of priority 1 through the first line.
+    pub fn window(&self, chunk: &Chunk) -> u64 {
+        ((u128::from(self.line(chunk, 0).level.get()) * 256) >> 32) as u64
+    }
+
+    pub fn coupled(&self, chunk: &Chunk) -> bool {
+        self.line(chunk, 0).flags.get() & wire::L_COUPLED != 0
+    }
+}
+
+fn used_index(guest: &Guest, queue: usize) -> u16 {
+    guest.read_obj(GuestAddress(ring(queue) + 0x2002)).unwrap()
+}

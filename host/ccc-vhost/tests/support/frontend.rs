@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A front end with guest memory in a memfd.
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use vhost::{
+    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    vhost_user::{
+        Frontend, VhostUserFrontend,
+        message::{VhostUserHeaderFlag, VhostUserProtocolFeatures},
+    },
+};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, MmapRegion};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+pub const MEMORY: usize = 1 << 20;
+pub const QUEUE: u16 = 64;
+/// Where guest memory begins.
+pub const BASE: u64 = 0x10_0000;
+/// What is offered is taken, in-band notifications only where wanted.
+const FEATURES: u64 = 1 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 32;
+
+pub type Guest = Arc<GuestMemoryMmap<()>>;
+
+/// How the two sides wake each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Eventfd,
+    InBand,
+}
+
+/// Guest memory that outlives connections.
+pub fn guest() -> Guest {
+    let name = c"guest";
+    let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let file = File::from(fd);
+    file.set_len(MEMORY as u64).unwrap();
+    let ranges = [(GuestAddress(BASE), MEMORY, Some(FileOffset::new(file, 0)))];
+    Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap())
+}
+
+pub struct FrontEnd {
+    pub vhost: Frontend,
+    pub stream: UnixStream,
+    pub channel: Option<UnixStream>,
+    kicks: Vec<EventFd>,
+    calls: Vec<EventFd>,
+    pub mode: Mode,
+}
+
+impl FrontEnd {
+    /// Connects, and sets up memory and rings that go on from these places.
+    pub fn connect(socket: &Path, guest: &Guest, mode: Mode, bases: [u16; 3]) -> FrontEnd {
+        let mut front = FrontEnd::open(socket, mode);
+        front.set_memory(guest);
+        for (queue, base) in bases.into_iter().enumerate() {
+            front.start(guest, queue, base);
+        }
+        front
+    }
+
+    /// Connects, and agrees on features.
+    pub fn open(socket: &Path, mode: Mode) -> FrontEnd {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut vhost = Frontend::from_stream(stream.try_clone().unwrap(), 3);
+        vhost.set_owner().unwrap();
+        assert_eq!(vhost.get_features().unwrap(), FEATURES);
+        let mut protocol = vhost.get_protocol_features().unwrap();
+        assert!(protocol.contains(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS));
+        if mode == Mode::Eventfd {
+            protocol.remove(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS);
+        }
+        vhost.set_protocol_features(protocol).unwrap();
+        vhost.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        vhost.set_features(FEATURES).unwrap();
+        let mut front =
+            FrontEnd { vhost, stream, channel: None, kicks: Vec::new(), calls: Vec::new(), mode };
+        if mode == Mode::InBand {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            front.vhost.set_backend_request_fd(&theirs).unwrap();
+            front.channel = Some(ours);
+        }
+        front
+    }
+
+    pub fn set_memory(&mut self, guest: &Guest) {
+        use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
+        let region = guest.iter().next().unwrap();
+        let mapped: &MmapRegion<()> = region;
+        let info = VhostUserMemoryRegionInfo {
+            guest_phys_addr: region.start_addr().0,
+            memory_size: region.len(),
+            userspace_addr: mapped.as_ptr() as u64,
+            mmap_offset: 0,
+            mmap_handle: mapped.file_offset().unwrap().file().as_raw_fd(),
+        };
+        self.vhost.set_mem_table(&[info]).unwrap();
+    }
+
+    pub fn start(&mut self, guest: &Guest, queue: usize, base: u16) {
+        self.vhost.set_vring_num(queue, QUEUE).unwrap();
+        self.vhost.set_vring_base(queue, base).unwrap();
+        let ring = |offset| user(guest, ring(queue) + offset);
+        let places = VringConfigData {
+            queue_max_size: QUEUE,
+            queue_size: QUEUE,
+            flags: 0,
+            desc_table_addr: ring(0),
+            avail_ring_addr: ring(0x1000),
+            used_ring_addr: ring(0x2000),
+            log_addr: None,
+        };
+        self.vhost.set_vring_addr(queue, &places).unwrap();
+        if self.mode == Mode::Eventfd {
+            let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(EFD_NONBLOCK).unwrap());
+            self.vhost.set_vring_kick(queue, &kick).unwrap();
+            self.vhost.set_vring_call(queue, &call).unwrap();
+            self.kicks.truncate(queue);
+            self.calls.truncate(queue);
+            self.kicks.push(kick);
+            self.calls.push(call);
+        }
+        self.vhost.set_vring_enable(queue, true).unwrap();
+    }
+
+    /// Kicks a queue; in-band, when this returns it was served.
+    pub fn kick(&mut self, queue: usize) {
+        match self.mode {
+            Mode::Eventfd => self.kicks[queue].write(1).unwrap(),
+            Mode::InBand => {
+                self.send(35, 1 | 8, &[queue as u32, 0]);
+                let mut answer = [0; 20];
+                self.stream.read_exact(&mut answer).unwrap();
+                let expected: Vec<u8> =
+                    [35u32, 5, 8, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+                assert_eq!(answer[..], expected[..]);
+            }
+        }
+    }
+
+    /// Sends a message of words as they are.
+    pub fn send(&mut self, request: u32, flags: u32, payload: &[u32]) {
+        let mut bytes = Vec::new();
+        for word in [request, flags, payload.len() as u32 * 4].iter().chain(payload) {
+            bytes.extend(word.to_le_bytes());
+        }
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// Takes a call for a queue, if there is one.
+    pub fn called(&mut self, queue: usize) -> bool {
+        if self.mode == Mode::Eventfd {
+            return self.calls[queue].read().is_ok();
+        }
+        let mut bytes = [0; 20];
+        match self.channel.as_mut().unwrap().read(&mut bytes) {
+            Ok(20) => {
+                let words: Vec<u32> = bytes
+                    .chunks(4)
+                    .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+                    .collect();
+                assert_eq!(words, [4, 1, 8, queue as u32, 0], "a call without NEED_REPLY");
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The front end goes away, its guest stays.
+    pub fn close(self) {}
+}
+
+/// Where a queue's rings are.
+pub fn ring(queue: usize) -> u64 {
+    BASE + 0x4000 * queue as u64
+}
+
+/// Address in this process of a guest address.
+pub fn user(guest: &Guest, address: u64) -> u64 {
+    use vm_memory::GuestMemoryBackend;
+    guest.get_host_address(GuestAddress(address)).unwrap() as u64
+}
+
+/// A socket pair's end as a number that a child may inherit.
+pub fn inheritable(fd: &impl AsRawFd) -> i32 {
+    // SAFETY: the descriptor is open for as long as the borrow of its owner.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::empty()).unwrap();
+    fd.as_raw_fd()
+}
+
+/// Takes over a raw descriptor.
+pub fn adopt(fd: i32) -> File {
+    // SAFETY: only called with descriptors the test has just made for this.
+    unsafe { File::from_raw_fd(fd) }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The daemon as a client of a time travel controller.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs::File,
+    io::{IoSlice, Read, Write},
+    mem::MaybeUninit,
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::FileExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    thread,
+    time::Duration,
+};
+
+use ccc_proto::wire;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use support::{
+    daemon::{Daemon, until},
+    driver::{Driver, report},
+    frontend::Mode,
+};
+
+const OUR_ID: u16 = 3;
+const OTHER_ID: u16 = 1;
+const MS: u64 = 1_000_000;
+
+/// A controller with a calendar for 8 clients.
+struct Controller {
+    stream: UnixStream,
+    calendar: File,
+}
+
+fn client(id: u16) -> u64 {
+    4096 + 128 * u64::from(id)
+}
+
+impl Controller {
+    fn accept(listener: &UnixListener, version: u32) -> Controller {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let fd = rustix::fs::memfd_create(c"calendar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let calendar = File::from(fd);
+        let length = 4096 + 128 * 8;
+        calendar.set_len(length).unwrap();
+        let controller = Controller { stream, calendar };
+        controller.put(0, &version.to_le_bytes());
+        controller.put(4, &(length as u32).to_le_bytes());
+        controller.set_free_until(u64::MAX);
+        controller
+    }
+
+    /// Lets the simulation begin, in which another client runs.
+    fn begin(&mut self) {
+        let (op, seq, time) = self.receive();
+        assert_eq!((op, time), (1, 63), "START with its number");
+        let message = Controller::message(0, seq, u64::from(OUR_ID));
+        let fds = [self.calendar.as_fd(), self.calendar.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let bytes = [IoSlice::new(&message)];
+        rustix::net::sendmsg(&self.stream, &bytes, &mut control, SendFlags::empty()).unwrap();
+        assert_eq!(self.receive().0, 3, "WAIT");
+        assert_eq!(self.get32(client(OUR_ID)), 1, "shares time");
+        self.let_run(OTHER_ID, true);
+    }
+
+    fn message(op: u32, seq: u32, time: u64) -> Vec<u8> {
+        [&op.to_le_bytes()[..], &seq.to_le_bytes(), &time.to_le_bytes()].concat()
+    }
+
+    fn send(&mut self, op: u32, seq: u32, time: u64) {
+        self.stream.write_all(&Controller::message(op, seq, time)).unwrap();
+    }
+
+    fn receive(&mut self) -> (u32, u32, u64) {
+        let mut bytes = [0; 16];
+        self.stream.read_exact(&mut bytes).unwrap();
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        (word(0), word(4), u64::from(word(8)) | u64::from(word(12)) << 32)
+    }
+
+    fn put(&self, offset: u64, bytes: &[u8]) {
+        self.calendar.write_all_at(bytes, offset).unwrap();
+    }
+
+    fn get32(&self, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        self.calendar.read_exact_at(&mut bytes, offset).unwrap();
+        u32::from_le_bytes(bytes)
+    }
+
+    fn get64(&self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.calendar.read_exact_at(&mut bytes, offset).unwrap();
+        u64::from_le_bytes(bytes)
+    }
+
+    fn set_time(&self, time: u64) {
+        self.put(16, &time.to_le_bytes());
+    }
+
+    fn set_free_until(&self, time: u64) {
+        self.put(8, &time.to_le_bytes());
+    }
+
+    fn let_run(&self, id: u16, shares: bool) {
+        self.put(client(id), &u32::from(shares || id == OUR_ID).to_le_bytes());
+        self.put(24, &id.to_le_bytes());
+    }
+
+    /// When the daemon wants to run.
+    fn requested(&self) -> Option<u64> {
+        (self.get32(client(OUR_ID) + 4) == 1).then(|| self.get64(client(OUR_ID) + 8))
+    }
+
+    /// Gives the daemon its turn, and waits until it gives it back.
+    fn run(&mut self, time: u64) {
+        self.set_time(time);
+        self.let_run(OUR_ID, true);
+        self.send(6, 0, time);
+        assert_eq!(self.receive().0, 3, "WAIT and no acknowledgement");
+        self.let_run(OTHER_ID, true);
+    }
+}
+
+fn start() -> (Daemon, Controller) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("time");
+    let listener = UnixListener::bind(&path).unwrap();
+    let controller = thread::spawn(move || {
+        let mut controller = Controller::accept(&listener, 2);
+        controller.begin();
+        controller
+    });
+    let argument = path.to_str().unwrap().to_owned();
+    let vms = [("a", 1.0, "default")];
+    let daemon = Daemon::start_in(dir, &vms, "", &["--time-travel", &argument]);
+    (daemon, controller.join().unwrap())
+}
+
+#[test]
+fn kicks_happen_at_the_calendars_time_and_turns_are_asked_for_there() {
+    let (daemon, mut controller) = start();
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    assert_eq!(driver.status(&chunk), (wire::LENT_YES, 1), "the same in every run");
+    assert_eq!(controller.requested(), None);
+    controller.set_time(50 * MS);
+    driver.register(&chunk, 0, 1);
+    let first = controller.requested().unwrap();
+    assert!(first > 50 * MS && first % 1000 == 0, "{first}");
+    assert_eq!(controller.get64(8), first, "free_until is lowered");
+
+    // A later report: a later turn.
+    controller.set_time(70 * MS);
+    driver.tell(&chunk, wire::OP_UPDATE, 0, &report(1));
+    assert_eq!(controller.requested(), Some(first + 20 * MS));
+
+    // Its turn: the silent flow no longer counts, and nothing is left to do.
+    assert!(driver.coupled(&chunk));
+    let before = driver.line(&chunk, 0).seq.get();
+    controller.run(first + 20 * MS);
+    assert_eq!(controller.requested(), None);
+    assert_ne!(driver.line(&chunk, 0).seq.get(), before, "line written in its own turn");
+}
+
+#[test]
+fn a_client_that_shares_no_time_makes_requests_messages() {
+    let (daemon, mut controller) = start();
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    controller.let_run(OTHER_ID, false);
+    driver.write_slot(&chunk, 0, &report(1));
+    driver.offer_bell(wire::OP_REGISTER, 0, 1);
+    let answering = thread::spawn(move || {
+        let (op, seq, time) = controller.receive();
+        controller.send(0, seq, 0);
+        (op, time)
+    });
+    driver.front.kick(wire::VQ_DOORBELL);
+    let (op, time) = answering.join().unwrap();
+    assert!(op == 2 && time > 0, "REQUEST {op} at {time}");
+    drop(daemon);
+}
+
+#[test]
+fn signals_end_it_before_the_simulation_begins_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("time");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let argument = format!("9:{}", path.display());
+    let vms = [("a", 1.0, "default")];
+    let mut daemon = Daemon::start_in(dir, &vms, "", &["--time-travel", &argument]);
+    let (status, took) = daemon.terminate("-TERM");
+    assert!(status.success() && took < Duration::from_millis(100), "{status} in {took:?}");
+}
+
+#[test]
+fn a_controller_that_goes_away_or_speaks_otherwise_ends_it_with_a_reason() {
+    let (mut daemon, controller) = start();
+    drop(controller);
+    daemon.says("closed");
+    until("ended", || !daemon.running());
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("time");
+    let listener = UnixListener::bind(&path).unwrap();
+    let argument = path.to_str().unwrap().to_owned();
+    let vms = [("a", 1.0, "default")];
+    let mut daemon = Daemon::start_in(dir, &vms, "", &["--time-travel", &argument]);
+    let mut controller = Controller::accept(&listener, 1);
+    let (_, seq, _) = controller.receive();
+    controller.send(0, seq, 0);
+    daemon.says("it needs a calendar");
+    until("ended", || !daemon.running());
+}
