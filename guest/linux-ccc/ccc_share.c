@@ -118,6 +118,17 @@ u16 ccc_wire_rtt(u32 rtt_us)
 }
 
 /*
+ * TCP's own average follows the queue within a round trip.  Shares by rate
+ * that did so too would chase each other, so they count a slower one.
+ */
+u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us)
+{
+	s64 step = ((s64)rtt_us - slow_us) / CCC_SLOW_RTT_GAIN;
+
+	return slow_us ? slow_us + step : rtt_us;
+}
+
+/*
  * A doorbell is due when a certain part of a window is unreported, so that
  * the number of messages in an RTT does not depend on the window.
  */

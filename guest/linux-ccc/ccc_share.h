@@ -10,6 +10,8 @@
 
 #define CCC_BETA_ONE	65536u
 #define CCC_BETA_HALF	32768u
+/* Of one report, in the average that shares by rate count. */
+#define CCC_SLOW_RTT_GAIN	16
 
 u32 ccc_slot_offset(u32 index);
 u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
@@ -22,6 +24,7 @@ u16 ccc_priority(u32 sk_priority);
 u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
 u32 ccc_bytes(u32 packets, u32 mss);
 u16 ccc_wire_rtt(u32 rtt_us);
+u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us);
 bool ccc_report_due(u64 delivered, u32 grown, u32 cwnd, u32 mss, u32 shift);
 
 #endif /* CCC_SHARE_H */

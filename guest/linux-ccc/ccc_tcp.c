@@ -142,7 +142,6 @@ static void ccc_update(const struct sock *sk, struct ccc_slot *slot, u8 state,
 	slot->delivered += (u64)(tp->delivered - slot->tcp_delivered) *
 			   tp->mss_cache;
 	slot->tcp_delivered = tp->delivered;
-	slot->srtt_us = tp->srtt_us >> 3;
 	slot->priority = ccc_priority(READ_ONCE(sk->sk_priority));
 	slot->active = active;
 	slot->state = state;
@@ -181,11 +180,18 @@ static void ccc_announce(struct ccc_slot *slot, u16 op)
 static void ccc_report_as(const struct sock *sk, struct ccc_slot *slot,
 			  u8 state, bool active)
 {
+	const struct tcp_sock *tp = tcp_sk(sk);
+	bool due;
+
 	ccc_update(sk, slot, state, active);
+	due = ccc_is_due(tp, slot);
+	/* Shares by rate count it: device and driver must use the same. */
+	if (due)
+		slot->srtt_us = ccc_slow_rtt(slot->srtt_us, tp->srtt_us >> 3);
 	ccc_report_begin(slot);
 	ccc_write_hot(sk, slot);
 	ccc_report_end(slot);
-	if (ccc_is_due(tcp_sk(sk), slot))
+	if (due)
 		ccc_announce(slot, VIRTIO_CCC_OP_UPDATE);
 }
 
@@ -263,6 +269,7 @@ static struct ccc_slot *ccc_enter(struct sock *sk)
 	if (!slot)
 		return NULL;
 	ccc_slot_reset(sk, slot);
+	slot->srtt_us = tcp_sk(sk)->srtt_us >> 3;
 	ccc_update(sk, slot, ccc_wire_state(sk, ca_state), true);
 	ccc_report_begin(slot);
 	ccc_write_cold(sk, slot);

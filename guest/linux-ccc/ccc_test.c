@@ -141,6 +141,9 @@ static void bytes_saturate(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(100000), 3125);
 	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(1), 1);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(0, 100000), 100000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 116000), 101000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 84000), 99000);
 	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(U32_MAX), U16_MAX);
 	KUNIT_EXPECT_EQ(test, ccc_bytes(10, MSS), 10 * MSS);
 	KUNIT_EXPECT_EQ(test, ccc_bytes(U32_MAX, 9000),

@@ -16,10 +16,10 @@ const INITIAL_SEGMENTS: u64 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
     /// The window: equal weights give equal windows, as in the papers.
-    #[default]
     Window,
     /// The rate: equal weights give equal rates, whatever the round-trip
     /// times (B20).
+    #[default]
     Rate,
 }
 
@@ -38,8 +38,8 @@ impl Share {
     }
 }
 
-/// How a group is coupled.  `Default` is ctrlTCP, shares of the window, worth
-/// one TCP.
+/// How a group is coupled.  `Default` is ctrlTCP, shares of the rate, worth one
+/// TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     /// Coupling algorithm.

@@ -12,10 +12,10 @@
 //! where and why it departs from them.
 //!
 //! ```
-//! use ccc_core::{Engine, GroupConfig, Report};
+//! use ccc_core::{Engine, GroupConfig, Report, Share};
 //!
 //! let mut engine = Engine::new();
-//! let uplink = engine.add_group(GroupConfig::default());
+//! let uplink = engine.add_group(GroupConfig { share: Share::Window, ..GroupConfig::default() });
 //! let vm = engine.add_vm();
 //! let report = Report { cwnd: 14480, mss: 1448, active: true, limited: true, ..Report::default() };
 //! let flow = engine.register(0, vm, uplink, &report)?;

@@ -3,7 +3,8 @@
 //! coupling engine can see.
 #![allow(dead_code, reason = "each test file uses a part")]
 use ccc_core::{
-    Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Micros, Report, State, VmId, Weight,
+    Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Micros, Report, Share, State, VmId,
+    Weight,
 };
 
 pub const MSS: u32 = 1000;
@@ -25,7 +26,7 @@ pub struct Host {
 
 impl Host {
     pub fn new() -> Host {
-        Host::with(GroupConfig::default())
+        Host::with(GroupConfig { share: Share::Window, ..GroupConfig::default() })
     }
 
     pub fn with(config: GroupConfig) -> Host {
