@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{Scenario, Topology, Vm};
+use crate::scenario::{Flows, Phase, Scenario, Topology, Vm};
 
 /// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
 pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
@@ -75,7 +75,7 @@ pub struct Sender {
 }
 
 /// One connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// Name of the VM.
     pub vm: String,
@@ -91,6 +91,31 @@ pub struct Flow {
     pub bytes: Option<u64>,
     /// SO_PRIORITY.
     pub priority: u32,
+    /// What the application does, in order; empty: it writes all it can.
+    pub script: Vec<Step>,
+}
+
+/// What changes in a flow at a time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// When.
+    pub at_ns: u64,
+    /// How fast the application writes from now on.
+    pub pace: Option<Pace>,
+    /// SO_PRIORITY.
+    pub priority: Option<u32>,
+    /// Congestion control.
+    pub congestion_control: Option<String>,
+}
+
+/// How fast an application writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// As much as it can.
+    Greedy,
+    /// Bytes in each second.
+    Rate(u64),
 }
 
 /// Seconds to nanoseconds.
@@ -177,8 +202,28 @@ fn flows(vm: &Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<F
             stop_ns: group.stop_s.map(seconds),
             bytes: group.bytes,
             priority: group.priority,
+            script: script(group),
         })
         .collect()
+}
+
+fn script(group: &Flows) -> Vec<Step> {
+    let pace = |kbit: Option<f64>| match kbit {
+        Some(kbit) => Pace::Rate((kbit * 125.0).round() as u64),
+        None => Pace::Greedy,
+    };
+    let from_start = group.rate_kbit.map(|kbit| Step {
+        at_ns: 0,
+        pace: Some(pace(Some(kbit))),
+        ..Step::default()
+    });
+    let change = |phase: &Phase| Step {
+        at_ns: seconds(phase.at_s),
+        pace: phase.rate_kbit.map(pace),
+        priority: phase.priority,
+        congestion_control: phase.congestion_control.clone(),
+    };
+    from_start.into_iter().chain(group.phases.iter().map(change)).collect()
 }
 
 /// splitmix64: jitter needs no more, and must never change under our feet.

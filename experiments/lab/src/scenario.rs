@@ -11,6 +11,9 @@ use crate::error::{Context, LabError, Result};
 /// Most VMs of one run; bounded by the address plan (one /24 each).
 pub const MAX_VMS: usize = 200;
 
+/// Highest rate of an application that has one.
+const MAX_RATE_KBIT: f64 = 200_000.0;
+
 /// One run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,6 +129,37 @@ pub struct Flows {
     /// SO_PRIORITY of the sockets.
     #[serde(default)]
     pub priority: u32,
+    /// What the application writes, kbit/s; none: as much as it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_kbit: Option<f64>,
+    /// Changes while the flows live, in the order of their times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
+}
+
+/// A change of live flows; what is left out stays as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// When.
+    pub at_s: f64,
+    /// What the application writes from now on; null: as much as it can, 0:
+    /// nothing.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub rate_kbit: Option<Option<f64>>,
+    /// SO_PRIORITY.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// Congestion control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+}
+
+/// Tells a null that was given from a field left out.
+fn given<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 fn default_sample_ms() -> u64 {
@@ -264,7 +298,28 @@ impl Flows {
         if self.bytes == Some(0) {
             return Err(bad(format!("{at}.bytes"), "must not be 0"));
         }
+        if let Some(rate) = self.rate_kbit {
+            not_negative(&format!("{at}.rate_kbit"), rate, MAX_RATE_KBIT)?;
+        }
+        let mut earliest = 0.0;
+        for (i, phase) in self.phases.iter().enumerate() {
+            phase.check(&format!("{at}.phases[{i}]"), earliest, duration_s)?;
+            earliest = phase.at_s;
+        }
         Ok(())
+    }
+}
+
+impl Phase {
+    fn check(&self, at: &str, earliest: f64, duration_s: f64) -> Result<()> {
+        if !(earliest..=duration_s).contains(&self.at_s) {
+            let reason = format!("{} is not in {earliest} to {duration_s}", self.at_s);
+            return Err(bad(format!("{at}.at_s"), reason));
+        }
+        match self.rate_kbit {
+            Some(Some(rate)) => not_negative(&format!("{at}.rate_kbit"), rate, MAX_RATE_KBIT),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -340,6 +395,26 @@ mod tests {
         assert_eq!(s.vms[0].weight, 0.5);
         assert!(message(|j| j["group"]["share"] = "a\"".into()).contains("group.share"));
         assert!(message(|j| j["vms"][0]["delay_ms"] = (-1).into()).contains("vms[0].delay_ms"));
+    }
+
+    #[test]
+    fn a_phase_tells_null_from_nothing() {
+        let phases = serde_json::json!([
+            {"at_s": 2, "rate_kbit": 2000}, {"at_s": 4, "rate_kbit": null}, {"at_s": 5, "priority": 4}
+        ]);
+        let s = with(|j| j["vms"][0]["flows"][0]["phases"] = phases).expect("valid");
+        let phases = &s.vms[0].flows[0].phases;
+        assert_eq!(phases[0].rate_kbit, Some(Some(2000.0)));
+        assert_eq!((phases[1].rate_kbit, phases[2].rate_kbit), (Some(None), None));
+        let again = serde_json::to_string(&s).expect("JSON");
+        assert_eq!(&Scenario::parse(&again).expect("valid").vms[0].flows[0].phases, phases);
+    }
+
+    #[test]
+    fn phases_are_in_order() {
+        let phases = serde_json::json!([{"at_s": 9}, {"at_s": 8}]);
+        let told = message(|j| j["vms"][0]["flows"][0]["phases"] = phases);
+        assert!(told.contains("vms[0].flows[0].phases[1].at_s: 8 is not in 9"), "{told}");
     }
 
     #[test]

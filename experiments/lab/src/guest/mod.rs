@@ -13,6 +13,7 @@ mod receiver;
 mod sender;
 mod system;
 mod tcp_info;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,14 +2,13 @@
 //! A tenant's connections, and the samples of their TCP state.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::mpsc::{Sender as Report, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use nix::sys::socket::sockopt::{Linger, Priority};
 use nix::sys::socket::{
@@ -19,11 +18,10 @@ use nix::sys::socket::{
 use super::clock::{self, Clock};
 use super::network::RECEIVER_ADDRESS;
 use super::tcp_info::TcpInfo;
+use super::writer;
 use crate::error::{Context, LabError, Result};
 use crate::plan::{Flow, Plan, Sender};
 
-/// Offered at once; the socket's buffer decides how much of it is taken.
-const CHUNK: usize = 256 * 1024;
 /// Stack of a flow's thread.
 const STACK: usize = 128 * 1024;
 
@@ -58,7 +56,7 @@ fn send(flow: &Flow, slot: &Slot, clock: Clock) -> io::Result<()> {
     clock.sleep_until(flow.start_ns);
     let mut stream = open(flow)?;
     *lock(slot) = Some(stream.try_clone()?);
-    let finished = fill(&mut stream, flow, clock)?;
+    let finished = writer::write(&mut stream, flow, clock)?;
     if finished {
         // The receiver closes once it has everything.
         stream.shutdown(Shutdown::Write)?;
@@ -79,28 +77,6 @@ fn open(flow: &Flow) -> io::Result<TcpStream> {
     let address = SockaddrIn::from_str(&address).map_err(io::Error::other)?;
     connect(fd.as_raw_fd(), &address)?;
     Ok(TcpStream::from(fd))
-}
-
-/// Writes until all is written (true) or it is time to stop (false).
-fn fill(stream: &mut TcpStream, flow: &Flow, clock: Clock) -> io::Result<bool> {
-    let chunk = vec![0; CHUNK];
-    let mut left = flow.bytes.unwrap_or(u64::MAX);
-    while left > 0 {
-        if let Some(stop) = flow.stop_ns {
-            let now = clock.now();
-            if now >= stop {
-                return Ok(false);
-            }
-            stream.set_write_timeout(Some(Duration::from_nanos(stop - now)))?;
-        }
-        let part = chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        match stream.write(&chunk[..part]) {
-            Ok(written) => left -= written as u64,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => (),
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(true)
 }
 
 fn sample(plan: &Plan, sender: &Sender, slots: &[Slot], clock: Clock) -> Result<String> {
