@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use thiserror::Error;
 use vhost::vhost_user::{
     BackendReqHandler, VhostUserBackendReqHandlerMut, message::VhostUserProtocolFeatures,
@@ -85,6 +86,15 @@ impl Connection {
     /// The device.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The front end has closed, though the event that says so may not have
+    /// been taken yet.
+    pub fn gone(&self) -> bool {
+        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = rustix::event::poll(&mut polled, Some(&now));
+        ready.is_ok_and(|count| count > 0)
     }
 
     /// Takes the next message.

@@ -159,6 +159,9 @@ impl Server {
     }
 
     fn accept(&mut self, index: usize) -> Result<(), ServerError> {
+        if self.vms[index].connection.as_ref().is_some_and(Connection::gone) {
+            self.disconnect(index, &MessageError::Closed.into())?;
+        }
         let vm = &mut self.vms[index];
         let stream = match vm.endpoint.accept() {
             Ok(Some(stream)) => stream,

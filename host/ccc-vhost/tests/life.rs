@@ -6,12 +6,11 @@ mod support;
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixListener, net::UnixStream},
-    process::Command,
     time::Duration,
 };
 
 use support::{
-    daemon::{Daemon, PROGRAM, run, text, until},
+    daemon::{Daemon, Program, run, text, until},
     driver::Driver,
     frontend::{FrontEnd, Mode, inheritable},
 };
@@ -64,13 +63,11 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     drop(UnixListener::bind(&socket).unwrap());
-    let mut first = Command::new(PROGRAM).arg("--socket-path").arg(&socket).spawn().unwrap();
+    let _first = Program::start(&["--socket-path", text(&socket)]);
     until("listening", || UnixStream::connect(&socket).is_ok());
     let (done, _, said) = run(&["--socket-path", text(&socket)]);
     assert!(!done && said.contains("in use by a running process"), "{said}");
     assert!(socket.exists());
-    first.kill().unwrap();
-    first.wait().unwrap();
 }
 
 #[test]
@@ -79,22 +76,21 @@ fn inherited_sockets_are_served() {
     let path = dir.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
     let number = inheritable(&listener).to_string();
-    let mut daemon = Command::new(PROGRAM).args(["--fd", &number]).spawn().unwrap();
-    for _ in 0..2 {
+    let daemon = Program::start(&["--fd", &number]);
+    for _ in 0..10 {
         let mut driver = Driver::connect(&path, Mode::Eventfd);
         let chunk = driver.lend(0, 4, 1);
         driver.register(&chunk, 0, 1);
         assert!(driver.accepted(&chunk, 0, 1));
     }
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
+    drop(daemon);
 
     let (ours, theirs) = UnixStream::pair().unwrap();
     let number = inheritable(&theirs).to_string();
-    let mut daemon = Command::new(PROGRAM).args(["--fd", &number]).spawn().unwrap();
+    let mut daemon = Program::start(&["--fd", &number]);
     drop(theirs);
     drop(ours);
-    until("ended with its only front end", || daemon.try_wait().unwrap().is_some());
+    until("ended with its only front end", || daemon.0.try_wait().unwrap().is_some());
 
     let (done, _, said) = run(&["--fd", "77"]);
     assert!(!done && said.contains("file descriptor 77"), "{said}");

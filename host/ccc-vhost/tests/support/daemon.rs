@@ -134,6 +134,22 @@ impl Drop for Daemon {
     }
 }
 
+/// A program that ends with the test.
+pub struct Program(pub Child);
+
+impl Program {
+    pub fn start(arguments: &[&str]) -> Program {
+        Program(Command::new(PROGRAM).args(arguments).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// What a run of the program ends with and says.
 pub fn run(arguments: &[&str]) -> (bool, String, String) {
     let output = Command::new(PROGRAM).args(arguments).output().unwrap();

@@ -218,9 +218,12 @@ impl Driver {
         self.read(chunk.lines + 64 * index)
     }
 
-    /// Window of a flow of priority 1 through the first line.
+    /// Window of a flow of priority 1 and 100 ms through the first line.
     pub fn window(&self, chunk: &Chunk) -> u64 {
-        ((u128::from(self.line(chunk, 0).level.get()) * 256) >> 32) as u64
+        let line = self.line(chunk, 0);
+        let by_rate = line.flags.get() & wire::L_RATE != 0;
+        let units = if by_rate { 256 * 100_000 } else { 256 };
+        ((u128::from(line.level.get()) * units) >> wire::LEVEL_SHIFT) as u64
     }
 
     pub fn coupled(&self, chunk: &Chunk) -> bool {

@@ -22,6 +22,8 @@ use vhost::{
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, MmapRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+use super::daemon::until;
+
 pub const MEMORY: usize = 1 << 20;
 pub const QUEUE: u16 = 64;
 /// Where guest memory begins.
@@ -70,10 +72,7 @@ impl FrontEnd {
 
     /// Connects, and agrees on features.
     pub fn open(socket: &Path, mode: Mode) -> FrontEnd {
-        let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let mut vhost = Frontend::from_stream(stream.try_clone().unwrap(), 3);
-        vhost.set_owner().unwrap();
+        let (stream, mut vhost) = FrontEnd::owner(socket);
         assert_eq!(vhost.get_features().unwrap(), FEATURES);
         let mut protocol = vhost.get_protocol_features().unwrap();
         assert!(protocol.contains(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS));
@@ -92,6 +91,22 @@ impl FrontEnd {
             front.channel = Some(ours);
         }
         front
+    }
+
+    /// Connects.  A connection closed here is not closed before programs that
+    /// other tests are starting just now have closed their copies of it, so it
+    /// may be the second one for a moment.
+    fn owner(socket: &Path) -> (UnixStream, Frontend) {
+        let mut connected = None;
+        until("connected", || {
+            let stream = UnixStream::connect(socket).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let vhost = Frontend::from_stream(stream.try_clone().unwrap(), 3);
+            let taken = vhost.set_owner().and_then(|()| vhost.get_features()).is_ok();
+            connected = taken.then_some((stream, vhost));
+            taken
+        });
+        connected.unwrap()
     }
 
     pub fn set_memory(&mut self, guest: &Guest) {
