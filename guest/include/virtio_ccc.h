@@ -162,8 +162,11 @@ struct virtio_ccc_grant_head {
  * Grant of one group to this VM.  A flow's window is
  *	(level * units) >> VIRTIO_CCC_LEVEL_SHIFT bytes,
  * units being the reported priority (8 fraction bits), times the reported
- * srtt_us if VIRTIO_CCC_L_RATE is set.  Read under the sequence count.
+ * srtt_us if VIRTIO_CCC_L_RATE is set; there 0 counts as the first value below,
+ * and more than the second as the second.  Read under the sequence count.
  */
+#define VIRTIO_CCC_UNIT_RTT_UNKNOWN_US	100000
+#define VIRTIO_CCC_UNIT_RTT_MAX_US	0x100000
 #define VIRTIO_CCC_LEVEL_SHIFT		32
 struct virtio_ccc_line {
 	ccc_le32 seq;			/* odd while the device writes */

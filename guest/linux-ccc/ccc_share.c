@@ -31,7 +31,11 @@ u32 ccc_slot_offset(u32 index)
 /* What the level of a line is multiplied with for one flow. */
 u64 ccc_units(u16 priority, u32 srtt_us, bool rate)
 {
-	return rate ? (u64)priority * srtt_us : priority;
+	if (!rate)
+		return priority;
+	if (!srtt_us)
+		srtt_us = VIRTIO_CCC_UNIT_RTT_UNKNOWN_US;
+	return (u64)priority * min_t(u32, srtt_us, VIRTIO_CCC_UNIT_RTT_MAX_US);
 }
 
 /* Window in packets that @level grants to @units, rounded from @offset. */
@@ -119,13 +123,28 @@ u16 ccc_wire_rtt(u32 rtt_us)
 
 /*
  * TCP's own average follows the queue within a round trip.  Shares by rate
- * that did so too would chase each other, so they count a slower one.
+ * that did so too would chase each other, so they count an average over
+ * CCC_SLOW_RTTS round trips, in which @delivered bytes of a window of @cwnd
+ * are a part of one.
  */
-u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us)
+u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd)
 {
-	s64 step = ((s64)rtt_us - slow_us) / CCC_SLOW_RTT_GAIN;
+	s64 difference = (s64)rtt_us - slow_us;
+	u32 part = min_t(u64, delivered, cwnd);
 
-	return slow_us ? slow_us + step : rtt_us;
+	if (!slow_us || !cwnd)
+		return rtt_us;
+	return slow_us + div_s64(difference * part, cwnd) / CCC_SLOW_RTTS;
+}
+
+/* The average that is reported: steady while the flow's own moves little. */
+u32 ccc_steady_rtt(u32 reported_us, u32 slow_us)
+{
+	u32 slack = reported_us / CCC_STEADY_RTT;
+
+	if (slow_us > reported_us + slack || slow_us + slack < reported_us)
+		return slow_us;
+	return reported_us;
 }
 
 /*

@@ -10,8 +10,11 @@
 
 #define CCC_BETA_ONE	65536u
 #define CCC_BETA_HALF	32768u
-/* Of one report, in the average that shares by rate count. */
-#define CCC_SLOW_RTT_GAIN	16
+/* Round trips in the average that shares by rate count, and how far it may
+ * go from what is reported, as a part of it.
+ */
+#define CCC_SLOW_RTTS	32
+#define CCC_STEADY_RTT	32
 
 u32 ccc_slot_offset(u32 index);
 u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
@@ -24,7 +27,8 @@ u16 ccc_priority(u32 sk_priority);
 u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
 u32 ccc_bytes(u32 packets, u32 mss);
 u16 ccc_wire_rtt(u32 rtt_us);
-u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us);
+u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd);
+u32 ccc_steady_rtt(u32 reported_us, u32 slow_us);
 bool ccc_report_due(u64 delivered, u32 grown, u32 cwnd, u32 mss, u32 shift);
 
 #endif /* CCC_SHARE_H */

@@ -177,6 +177,15 @@ static void ccc_announce(struct ccc_slot *slot, u16 op)
 	ccc_ring(slot, op);
 }
 
+/* Shares by rate count it: device and driver must use the same. */
+static void ccc_average_rtt(const struct tcp_sock *tp, struct ccc_slot *slot)
+{
+	slot->slow_us = ccc_slow_rtt(slot->slow_us, tp->srtt_us >> 3,
+				     slot->delivered - slot->rung.delivered,
+				     ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache));
+	slot->srtt_us = ccc_steady_rtt(slot->srtt_us, slot->slow_us);
+}
+
 static void ccc_report_as(const struct sock *sk, struct ccc_slot *slot,
 			  u8 state, bool active)
 {
@@ -185,9 +194,8 @@ static void ccc_report_as(const struct sock *sk, struct ccc_slot *slot,
 
 	ccc_update(sk, slot, state, active);
 	due = ccc_is_due(tp, slot);
-	/* Shares by rate count it: device and driver must use the same. */
 	if (due)
-		slot->srtt_us = ccc_slow_rtt(slot->srtt_us, tp->srtt_us >> 3);
+		ccc_average_rtt(tp, slot);
 	ccc_report_begin(slot);
 	ccc_write_hot(sk, slot);
 	ccc_report_end(slot);
@@ -269,7 +277,8 @@ static struct ccc_slot *ccc_enter(struct sock *sk)
 	if (!slot)
 		return NULL;
 	ccc_slot_reset(sk, slot);
-	slot->srtt_us = tcp_sk(sk)->srtt_us >> 3;
+	slot->slow_us = tcp_sk(sk)->srtt_us >> 3;
+	slot->srtt_us = slot->slow_us;
 	ccc_update(sk, slot, ccc_wire_state(sk, ca_state), true);
 	ccc_report_begin(slot);
 	ccc_write_cold(sk, slot);

@@ -48,6 +48,10 @@ pub const R_LIMITED: u8 = 1 << 1;
 
 /// Slow start threshold before the first congestion event.
 pub const SSTHRESH_UNSET: u32 = 0xffff_ffff;
+/// What a round-trip time of 0 counts as in shares by rate.
+pub const UNIT_RTT_UNKNOWN_US: u32 = 100_000;
+/// What a longer round-trip time counts as in shares by rate.
+pub const UNIT_RTT_MAX_US: u32 = 1 << 20;
 /// Unit of a report's round-trip sample, microseconds.
 pub const RTT_UNIT_US: u32 = 32;
 
