@@ -146,7 +146,7 @@ def weights(out: Path) -> bool:
         ((1, 16), (3, 1)),
         ((1, 8, 3), (1, 1, 1)),
         ((1, 8, 3), (1, 2, 3)),
-        ((16, 2, 1), (1, 2, 4)),
+        ((8, 2, 1), (1, 2, 4)),
     ]
     scenarios = [run for counts, shares in cases for run in pair(counts, shares, 1)]
     about = {"experiment": "vm-weights", "duration_s": DURATION_S, "seeds": [1]}
