@@ -26,8 +26,9 @@ def test_three_vms(measured):
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_aggregate_is_worth_one_tcp(count, measured):
-    parts = [outside.part(measured(outside.scenario(count, seed, True))) for seed in outside.SEEDS]
-    assert 0.88 <= sum(parts) / len(parts) <= 1.12, parts
+    """Wider than the bound of `make outside`, which has more seeds."""
+    parts = [outside.part(measured(outside.scenario(count, seed, True))) for seed in (1, 2, 3)]
+    assert 0.8 <= sum(parts) / len(parts) <= 1.25, parts
 
 
 def test_priorities_split_a_vm(simulate):
