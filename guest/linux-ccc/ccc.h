@@ -49,6 +49,16 @@ struct ccc_rung {
 	u8 active;
 };
 
+/* The inner algorithm's own window, in packets; see ccc_twin.c. */
+struct ccc_twin {
+	u32 cwnd;		/* 0: there is no twin */
+	u32 cwnd_cnt;
+	u32 ssthresh;
+	u32 prior_cwnd;
+	u32 peak;		/* largest since the latest reduction */
+	u32 rest;		/* of the acknowledged packets, when scaled */
+};
+
 /*
  * One slot of the tables.  While a flow holds it, all but the first block is
  * the flow's and under its socket's lock; debugfs and inet_diag look at it
@@ -71,7 +81,10 @@ struct ccc_slot {
 	bool reduced;		/* by ssthresh(), for set_state() to report */
 	bool local;		/* and not for the network, so far */
 	u32 reduced_epoch;	/* the event's, if it is one */
+	bool charged;		/* the twin's window is reduced for our own event */
+	u32 followed;		/* epoch to which the twin has been brought */
 	u32 share;		/* packets, as last read */
+	struct ccc_twin twin;
 
 	u32 seq;
 	u64 acked;
@@ -180,6 +193,19 @@ extern const struct tcp_congestion_ops *ccc_inner;
 
 int ccc_inner_load(const char *name);
 void ccc_inner_unload(void);
+
+void ccc_twin_start(struct ccc_twin *twin, u32 cwnd);
+void ccc_twin_stop(struct sock *sk, struct ccc_twin *twin,
+		   const struct tcp_congestion_ops *inner);
+u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
+		  const struct tcp_congestion_ops *inner, u32 ack, u32 acked);
+u32 ccc_twin_ssthresh(struct sock *sk, struct ccc_twin *twin,
+		      const struct tcp_congestion_ops *inner);
+void ccc_twin_set_state(struct sock *sk, struct ccc_twin *twin,
+			const struct tcp_congestion_ops *inner, u8 state);
+void ccc_twin_reduce(struct ccc_twin *twin);
+void ccc_twin_undo(struct sock *sk, struct ccc_twin *twin,
+		   const struct tcp_congestion_ops *inner);
 
 /*
  * Counts the occasions at which a flow without a slot may find one.  Flows

@@ -75,6 +75,19 @@ u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked)
 	return max_t(u64, cwnd, min_t(u64, share, limit));
 }
 
+/*
+ * Packets that would have been acknowledged had the window been @twin and not
+ * @cwnd; what is lost in the division counts next time.
+ */
+u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest)
+{
+	u64 scaled = (u64)acked * twin + *rest;
+
+	cwnd = max(cwnd, 1u);
+	scaled = div_u64_rem(scaled, cwnd, rest);
+	return min_t(u64, scaled, U32_MAX);
+}
+
 /* A share after a reduction by @beta, of 65536. */
 u32 ccc_apply_beta(u32 share, u16 beta)
 {

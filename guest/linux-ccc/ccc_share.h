@@ -21,6 +21,7 @@ u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
 u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset);
 u32 ccc_cap_packets(u32 share, u64 cap, u32 mss);
 u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked);
+u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest);
 u32 ccc_apply_beta(u32 share, u16 beta);
 u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last);
 u16 ccc_priority(u32 sk_priority);

@@ -51,17 +51,21 @@ MODULE_PARM_DESC(report_shift,
 /* What is known of a flow without a slot; behind the inner algorithm's part. */
 struct ccc_flow {
 	struct ccc_slot *slot;
+	const struct tcp_congestion_ops *inner;	/* unless it is ccc_inner */
 	u32 tried;		/* ccc_room at the last attempt to take a slot */
 	bool sender;		/* has sent data */
 };
 
 #define CCC_INNER_PRIV_SIZE	(ICSK_CA_PRIV_SIZE - sizeof(struct ccc_flow))
 
-static bool ccc_inner_is_reno;
-
 static struct ccc_flow *ccc_flow(const struct sock *sk)
 {
 	return inet_csk_ca(sk) + CCC_INNER_PRIV_SIZE;
+}
+
+static const struct tcp_congestion_ops *ccc_inner_of(const struct sock *sk)
+{
+	return ccc_flow(sk)->inner ?: ccc_inner;
 }
 
 /* ---- Reports ----------------------------------------------------------- */
@@ -238,7 +242,7 @@ static void ccc_write_cold(const struct sock *sk, struct ccc_slot *slot)
 
 	report->generation = cpu_to_le32(slot->generation);
 	ccc_write_addresses(sk, report);
-	memcpy(report->algorithm, ccc_inner->name,
+	memcpy(report->algorithm, ccc_inner_of(sk)->name,
 	       min(sizeof(report->algorithm), sizeof(ccc_inner->name)));
 }
 
@@ -252,6 +256,8 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->limited = false;
 	slot->reduced = false;
 	slot->local = false;
+	slot->charged = false;
+	slot->twin.cwnd = 0;
 	slot->share = 0;
 	slot->acked = 0;
 	slot->delivered = 0;
@@ -337,13 +343,40 @@ static u32 ccc_packets(const struct tcp_sock *tp, const struct ccc_slot *slot,
 	return ccc_cap_packets(share, view->cap, tp->mss_cache);
 }
 
-/* Read the grant; true if the flow is coupled, with its share up to date. */
-static bool ccc_read_share(const struct tcp_sock *tp, struct ccc_slot *slot)
+/* A reduction that another flow has caused is one of this flow's twin too. */
+static void ccc_follow(struct sock *sk, struct ccc_slot *slot)
 {
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+
+	slot->followed = slot->view.epoch;
+	if (slot->charged) {
+		slot->charged = false;
+	} else if (slot->twin.cwnd) {
+		ccc_twin_ssthresh(sk, &slot->twin, inner);
+		ccc_twin_reduce(&slot->twin);
+	} else {
+		/* For what the algorithm remembers of it. */
+		inner->ssthresh(sk);
+	}
+}
+
+/* Read the grant; true if the flow is coupled, with its share up to date. */
+static bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
+{
+	bool coupled = slot->coupled;
+
 	ccc_grant_refresh(slot);
-	if (!slot->coupled)
+	if (!slot->coupled) {
+		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
 		return false;
-	WRITE_ONCE(slot->share, ccc_packets(tp, slot, slot->view.level));
+	}
+	if (!coupled) {
+		slot->followed = slot->view.epoch;
+		slot->charged = false;
+	}
+	WRITE_ONCE(slot->share, ccc_packets(tcp_sk(sk), slot, slot->view.level));
+	if (slot->followed != slot->view.epoch)
+		ccc_follow(sk, slot);
 	return true;
 }
 
@@ -375,13 +408,19 @@ static void ccc_set_window(struct tcp_sock *tp, const struct ccc_slot *slot,
 	WRITE_ONCE(tp->snd_ssthresh, ccc_phase_ssthresh(tp, slot));
 }
 
-static void ccc_apply(struct tcp_sock *tp, struct ccc_slot *slot, u32 acked)
+static void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked)
 {
-	if (!ccc_read_share(tp, slot))
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!ccc_read_share(sk, slot))
 		return;
 	ccc_set_window(tp, slot,
 		       ccc_apply_share(tcp_snd_cwnd(tp), slot->share,
 				       tcp_packets_in_flight(tp), acked));
+	if (slot->view.flags & VIRTIO_CCC_L_SLOW_START)
+		slot->twin.cwnd = 0;
+	else if (!slot->twin.cwnd)
+		ccc_twin_start(&slot->twin, slot->share);
 }
 
 /* ---- Congestion events -------------------------------------------------- */
@@ -412,27 +451,46 @@ static bool ccc_looks_congested(const struct sock *sk,
 	return slot->ece || tp->lost_out || tp->sacked_out;
 }
 
+/* What the inner algorithm reduces to, and by which factor. */
+static u32 ccc_inner_ssthresh(struct sock *sk, struct ccc_slot *slot)
+{
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	u32 cwnd = tcp_snd_cwnd(tcp_sk(sk));
+	u32 ssthresh;
+
+	if (!slot->twin.cwnd) {
+		ssthresh = inner->ssthresh(sk);
+		slot->beta = ccc_beta(ssthresh, cwnd, slot->beta);
+		return ssthresh;
+	}
+	ssthresh = ccc_twin_ssthresh(sk, &slot->twin, inner);
+	slot->beta = ccc_beta(ssthresh, slot->twin.cwnd, slot->beta);
+	return max(ccc_apply_beta(cwnd, slot->beta), 2u);
+}
+
 static u32 ccc_ssthresh(struct sock *sk)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 ssthresh = ccc_inner->ssthresh(sk);
-	u32 cwnd = tcp_snd_cwnd(tp);
+	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccc_slot *slot = ccc_slot(sk);
+	u32 cwnd = tcp_snd_cwnd(tp);
 	u32 share;
 
 	if (!slot)
-		return ssthresh;
+		return ccc_inner_of(sk)->ssthresh(sk);
 	slot->reduced = true;
-	if (!ccc_inner_is_reno)
-		slot->beta = ccc_beta(ssthresh, cwnd, slot->beta);
-	ccc_read_share(tp, slot);
+	ccc_read_share(sk, slot);
 	slot->reduced_epoch = ccc_epoch_at(slot, ccc_event_sent_us(sk, slot));
-	if (!slot->coupled || !ccc_looks_congested(sk, slot))
-		return ssthresh;
+	if (!slot->coupled)
+		return ccc_inner_ssthresh(sk, slot);
+	if (!ccc_looks_congested(sk, slot))
+		return max(ccc_apply_beta(cwnd, slot->beta), 2u);
 	/* Only a segment of the present epoch will be charged. */
 	share = slot->share;
-	if (slot->reduced_epoch == slot->view.epoch)
+	if (slot->reduced_epoch == slot->view.epoch) {
+		slot->charged = true;
+		ccc_inner_ssthresh(sk, slot);
 		share = ccc_apply_beta(share, slot->beta);
+	}
 	return clamp(share, 2u, max(cwnd, 2u));
 }
 
@@ -462,6 +520,27 @@ static bool ccc_count_event(struct ccc_slot *slot, u8 old, u8 new)
 	return event;
 }
 
+static void ccc_inner_set_state(struct sock *sk, struct ccc_slot *slot, u8 new)
+{
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+
+	if (!slot || !slot->twin.cwnd) {
+		if (inner->set_state)
+			inner->set_state(sk, new);
+		return;
+	}
+	if (inner->set_state)
+		ccc_twin_set_state(sk, &slot->twin, inner, new);
+	if (slot->charged) {
+		slot->beta = ccc_beta(slot->twin.ssthresh, slot->twin.cwnd,
+				      slot->beta);
+		ccc_twin_reduce(&slot->twin);
+	}
+	/* After a timeout the flow works its way up alone. */
+	if (new == TCP_CA_Loss)
+		slot->twin.cwnd = 0;
+}
+
 static void ccc_set_state(struct sock *sk, u8 new)
 {
 	u8 old = inet_csk(sk)->icsk_ca_state;
@@ -469,9 +548,8 @@ static void ccc_set_state(struct sock *sk, u8 new)
 	struct ccc_slot *slot;
 	bool event;
 
-	if (ccc_inner->set_state)
-		ccc_inner->set_state(sk, new);
 	slot = ccc_slot(sk);
+	ccc_inner_set_state(sk, slot, new);
 	if (!slot)
 		return;
 	if (slot->local && new == TCP_CA_Recovery)
@@ -480,45 +558,57 @@ static void ccc_set_state(struct sock *sk, u8 new)
 	event = ccc_count_event(slot, old, new);
 	ccc_report_as(sk, slot, ccc_wire_state(sk, new), ccc_has_data(sk));
 	/* The share after the reduction, if the device has answered by now. */
-	if (event && ccc_read_share(tp, slot))
+	if (event && ccc_read_share(sk, slot))
 		WRITE_ONCE(tp->snd_ssthresh,
 			   clamp(slot->share, 2u, max(tp->prior_cwnd, 2u)));
 }
 
 static u32 ccc_undo_cwnd(struct sock *sk)
 {
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 cwnd = ccc_inner->undo_cwnd(sk);
 	struct ccc_slot *slot = ccc_slot(sk);
+	u32 cwnd = tcp_snd_cwnd(tp);
 
 	if (!slot)
-		return cwnd;
+		return inner->undo_cwnd(sk);
+	if (slot->twin.cwnd) {
+		ccc_twin_undo(sk, &slot->twin, inner);
+		cwnd = max(cwnd, tp->prior_cwnd);
+	} else {
+		cwnd = max(cwnd, inner->undo_cwnd(sk));
+	}
 	if (slot->undoable) {
 		slot->undoable = false;
 		slot->undos++;
 		ccc_report(sk, slot);
 	}
-	if (!ccc_read_share(tp, slot))
+	if (!ccc_read_share(sk, slot))
 		return cwnd;
-	return clamp(slot->share, tcp_snd_cwnd(tp),
-		     max(cwnd, tcp_snd_cwnd(tp)));
+	return clamp(slot->share, tcp_snd_cwnd(tp), cwnd);
 }
 
 /* ---- ACKs -------------------------------------------------------------- */
 
 /*
- * After a timeout, the inner algorithm's slow start is no growth of the
- * aggregate; what was acknowledged counts, in case all flows have timed out.
+ * Let the inner algorithm have the ACK; the packets by which it grew.  Its slow
+ * start is no growth of the aggregate: that has its own, and after a timeout
+ * the flow only works its way back.
  */
-static void ccc_account(const struct tcp_sock *tp, struct ccc_slot *slot,
-			u32 before, u32 acked)
+static u32 ccc_inner_grow(struct sock *sk, struct ccc_slot *slot, u32 ack,
+			  u32 acked)
 {
-	u32 cwnd = tcp_snd_cwnd(tp);
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	struct tcp_sock *tp = tcp_sk(sk);
+	bool slow_start = tcp_in_slow_start(tp);
+	u32 before = tcp_snd_cwnd(tp);
+	u32 after;
 
-	if (cwnd > before && slot->state != VIRTIO_CCC_STATE_LOSS)
-		slot->grown += (cwnd - before) * tp->mss_cache;
-	if (slot->limited)
-		slot->acked += (u64)acked * tp->mss_cache;
+	if (slot->twin.cwnd)
+		return ccc_twin_grow(sk, &slot->twin, inner, ack, acked);
+	inner->cong_avoid(sk, ack, acked);
+	after = tcp_snd_cwnd(tp);
+	return after > before && !slow_start ? after - before : 0;
 }
 
 static void ccc_cong_avoid(struct sock *sk, u32 ack, u32 acked)
@@ -528,13 +618,14 @@ static void ccc_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	u32 before = tcp_snd_cwnd(tp);
 
 	if (!slot) {
-		ccc_inner->cong_avoid(sk, ack, acked);
+		ccc_inner_of(sk)->cong_avoid(sk, ack, acked);
 		return;
 	}
 	slot->limited = tcp_is_cwnd_limited(sk);
-	ccc_inner->cong_avoid(sk, ack, acked);
-	ccc_account(tp, slot, before, acked);
-	/* After a timeout the inner algorithm works its way up alone. */
+	slot->grown += ccc_inner_grow(sk, slot, ack, acked) * tp->mss_cache;
+	/* Counted after a timeout too, in case all flows have timed out. */
+	if (slot->limited)
+		slot->acked += (u64)acked * tp->mss_cache;
 	if (inet_csk(sk)->icsk_ca_state == TCP_CA_Loss) {
 		ccc_report(sk, slot);
 		return;
@@ -542,15 +633,16 @@ static void ccc_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	if (slot->coupled)
 		tcp_snd_cwnd_set(tp, before);
 	ccc_report(sk, slot);
-	ccc_apply(tp, slot, acked);
+	ccc_apply(sk, slot, acked);
 }
 
 static void ccc_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_slot *slot = ccc_slot(sk);
 
-	if (ccc_inner->pkts_acked)
-		ccc_inner->pkts_acked(sk, sample);
+	if (inner->pkts_acked)
+		inner->pkts_acked(sk, sample);
 	if (slot && sample->rtt_us > 0)
 		slot->rtt = min_not_zero(slot->rtt,
 					 ccc_wire_rtt(sample->rtt_us));
@@ -558,10 +650,11 @@ static void ccc_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 
 static void ccc_in_ack_event(struct sock *sk, u32 flags)
 {
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_slot *slot = ccc_slot(sk);
 
-	if (ccc_inner->in_ack_event)
-		ccc_inner->in_ack_event(sk, flags);
+	if (inner->in_ack_event)
+		inner->in_ack_event(sk, flags);
 	if (!slot)
 		return;
 	slot->ece = flags & CA_ACK_ECE;
@@ -577,32 +670,38 @@ static void ccc_in_ack_event(struct sock *sk, u32 flags)
 static void ccc_tx_start(struct sock *sk)
 {
 	u8 ca_state = inet_csk(sk)->icsk_ca_state;
-	struct tcp_sock *tp = tcp_sk(sk);
 	struct ccc_slot *slot = ccc_slot(sk);
 
 	if (!inet_csk(sk)->icsk_ca_initialized)
 		return;
 	ccc_flow(sk)->sender = true;
+	/* The aggregate has gone on without this flow, and its twin with it. */
+	if (slot && tcp_jiffies32 - tcp_sk(sk)->lsndtime > inet_csk(sk)->icsk_rto)
+		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
 	if (slot)
 		ccc_report_as(sk, slot, ccc_wire_state(sk, ca_state), true);
 	else
 		slot = ccc_enter(sk);
 	if (slot && ca_state <= TCP_CA_Disorder)
-		ccc_apply(tp, slot, 0);
+		ccc_apply(sk, slot, 0);
 }
 
 #ifdef CCC_HAVE_TX_START_OP
 static void ccc_cwnd_event_tx_start(struct sock *sk)
 {
-	if (ccc_inner->cwnd_event_tx_start)
-		ccc_inner->cwnd_event_tx_start(sk);
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+
+	if (inner->cwnd_event_tx_start)
+		inner->cwnd_event_tx_start(sk);
 	ccc_tx_start(sk);
 }
 #else
 static void ccc_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 {
-	if (ccc_inner->cwnd_event)
-		ccc_inner->cwnd_event(sk, event);
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+
+	if (inner->cwnd_event)
+		inner->cwnd_event(sk, event);
 	if (event == CA_EVENT_TX_START)
 		ccc_tx_start(sk);
 }
@@ -610,16 +709,26 @@ static void ccc_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 
 /* ---- Life of a flow ----------------------------------------------------- */
 
+static struct tcp_congestion_ops ccc_ops;
+static struct tcp_congestion_ops ccc_fallback_ops;
+
 static void ccc_init(struct sock *sk)
 {
+	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct ccc_flow *flow = ccc_flow(sk);
 
 	flow->slot = NULL;
 	flow->tried = READ_ONCE(ccc_room) - 1;
 	/* A flow that changes to this algorithm may be sending already. */
 	flow->sender = tcp_sk(sk)->packets_out;
+	flow->inner = NULL;
 	if (ccc_inner->init)
 		ccc_inner->init(sk);
+	if (icsk->icsk_ca_ops == &ccc_ops)
+		return;
+	/* DCTCP has put Reno in its place, as there is no ECN on this path. */
+	flow->inner = icsk->icsk_ca_ops;
+	icsk->icsk_ca_ops = &ccc_fallback_ops;
 }
 
 static void ccc_release(struct sock *sk)
@@ -628,8 +737,8 @@ static void ccc_release(struct sock *sk)
 
 	if (slot)
 		ccc_leave(sk, slot);
-	if (ccc_inner->release)
-		ccc_inner->release(sk);
+	if (ccc_inner_of(sk)->release)
+		ccc_inner_of(sk)->release(sk);
 }
 
 /*
@@ -663,6 +772,12 @@ static size_t ccc_get_info(struct sock *sk, u32 ext, int *attr,
 	return sizeof(info->bbr);
 }
 
+/*
+ * Two operations that are the same for a socket whose inner algorithm wanted
+ * ECN and did not get it: TCP must not ask for it again.
+ */
+static struct tcp_congestion_ops ccc_fallback_ops __read_mostly;
+
 static struct tcp_congestion_ops ccc_ops __read_mostly = {
 	.name		= "ccc",
 	.owner		= THIS_MODULE,
@@ -691,7 +806,11 @@ static void ccc_take_over_inner(void)
 #ifdef CCC_HAVE_TX_START_OP
 	ccc_ops.cwnd_event = ccc_inner->cwnd_event;
 #endif
-	ccc_inner_is_reno = !strcmp(ccc_inner->name, "reno");
+	ccc_fallback_ops = ccc_ops;
+	ccc_fallback_ops.flags &= ~TCP_CONG_NEEDS_ECN;
+#ifdef CCC_HAVE_TX_START_OP
+	ccc_fallback_ops.cwnd_event = NULL;
+#endif
 }
 
 static int __init ccc_module_init(void)

@@ -110,6 +110,22 @@ static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 			U32_MAX);
 }
 
+static void twins_have_as_many_acks_as_their_window(struct kunit *test)
+{
+	u32 i, sum = 0, rest = 0;
+
+	/* 10 ACKs of a window of 10 are worth a window of 83. */
+	for (i = 0; i < 10; i++)
+		sum += ccc_scale_acked(1, 83, 10, &rest);
+	KUNIT_EXPECT_EQ(test, sum, 83u);
+	KUNIT_EXPECT_EQ(test, rest, 0u);
+	KUNIT_EXPECT_EQ(test, ccc_scale_acked(3, 1, 2, &rest), 1u);
+	KUNIT_EXPECT_EQ(test, rest, 1u);
+	KUNIT_EXPECT_EQ(test, ccc_scale_acked(1, 1, 2, &rest), 1u);
+	KUNIT_EXPECT_EQ(test, ccc_scale_acked(U32_MAX, U32_MAX, 0, &rest),
+			U32_MAX);
+}
+
 static void reductions(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ccc_apply_beta(40, CCC_BETA_HALF), 20u);
@@ -172,6 +188,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(rounding_keeps_the_sum),
 	KUNIT_CASE(cap_limits_a_share),
 	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),
+	KUNIT_CASE(twins_have_as_many_acks_as_their_window),
 	KUNIT_CASE(reductions),
 	KUNIT_CASE(priorities),
 	KUNIT_CASE(epochs),
