@@ -5,14 +5,17 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::actions::{self, Caretaker, Exchange};
 use crate::calendar::Calendar;
 use crate::error::{Context, LabError, Result};
 use crate::fdmsg::{self, Inbox};
+use crate::relay::{self, Relay};
+use crate::scenario::Action;
 use crate::vhost_user::{Kick, Nic, Source};
 use crate::wire::{Frame, RX, TX};
 
@@ -34,13 +37,14 @@ mod op {
     pub const UPDATE: u32 = 5;
     pub const RUN: u32 = 6;
     pub const GET_TOD: u32 = 8;
+    pub const BROADCAST: u32 = 9;
 }
 const MESSAGE: usize = 16;
 /// START numbers of the guests begin here.
 const GUESTS: u64 = 0x10000;
 
 /// Looks after the programs while the controller waits for them.
-pub trait Supervisor {
+pub trait Supervisor: Caretaker {
     /// An error if a program has ended that should not have, or if the user
     /// wants the end.
     fn check(&mut self) -> Result<()>;
@@ -93,7 +97,34 @@ enum Origin {
     Newcomer(usize),
     Client(usize),
     Nic(usize, Source),
+    Relay(usize, relay::Source),
+    Control,
 }
+
+/// Actions on the daemon, which is the first client.
+#[derive(Default)]
+struct Agenda {
+    /// Still to come, by simulated time.
+    due: VecDeque<(u64, Action)>,
+    /// The daemon's control socket.
+    control: PathBuf,
+    /// The request under way.
+    exchange: Option<(Exchange, Action)>,
+    /// The daemon has answered a request, but may still be at work.
+    settling: bool,
+    /// The daemon is starting; the relays are to connect to it.
+    rejoining: bool,
+    records: Vec<serde_json::Value>,
+}
+
+impl Agenda {
+    fn busy(&self) -> bool {
+        self.exchange.is_some() || self.settling
+    }
+}
+
+/// Place of the daemon among the clients.
+const DAEMON: usize = 0;
 
 /// Controller of one run.
 pub struct Controller {
@@ -105,6 +136,8 @@ pub struct Controller {
     /// Client n has id n + 1.
     clients: Vec<Client>,
     ports: Vec<Port>,
+    relays: Vec<Relay>,
+    agenda: Agenda,
     running: Option<usize>,
     log: std::fs::File,
 }
@@ -131,6 +164,8 @@ impl Controller {
             newcomers: Vec::new(),
             clients: names.into_iter().map(client).collect(),
             ports: Vec::new(),
+            relays: Vec::new(),
+            agenda: Agenda::default(),
             running: None,
             log: std::fs::File::options().write(true).open(null).on("opening", null)?,
         })
@@ -143,6 +178,23 @@ impl Controller {
             |nic, peer| Port { nic, peer, frames: VecDeque::new(), call_due: false, calls_open: 0 };
         self.ports.push(port(a, first + 1));
         self.ports.push(port(b, first));
+    }
+
+    /// Lets a relay stand between its guest and the daemon.
+    pub fn relay(&mut self, relay: Relay) {
+        self.relays.push(relay);
+    }
+
+    /// Carries out actions on the daemon, the first client; its control socket
+    /// is at `control`. The list is in the order of simulated times.
+    pub fn act_at(&mut self, actions: Vec<(u64, Action)>, control: &Path) {
+        self.agenda.due = actions.into();
+        self.agenda.control = control.to_owned();
+    }
+
+    /// The actions that were carried out.
+    pub fn records(&self) -> &[serde_json::Value] {
+        &self.agenda.records
     }
 
     /// Simulated time.
@@ -158,7 +210,7 @@ impl Controller {
             if !self.anyone_left(servants) {
                 return Ok(());
             }
-            self.advance()?;
+            self.advance(supervisor)?;
             if self.calendar.now() >= progress.1 + PROGRESS_NS {
                 progress = (Instant::now(), self.calendar.now());
             }
@@ -184,6 +236,8 @@ impl Controller {
                 Origin::Listener => self.accept()?,
                 Origin::Client(index) => self.client_readable(index, supervisor)?,
                 Origin::Nic(index, source) => self.nic_readable(index, source)?,
+                Origin::Relay(index, source) => self.relays[index].readable(source)?,
+                Origin::Control => self.answered()?,
                 Origin::Newcomer(_) => (),
             }
         }
@@ -223,6 +277,10 @@ impl Controller {
         for (i, port) in self.ports.iter().enumerate() {
             sources.extend(port.nic.sources().map(|(s, fd)| (Origin::Nic(i, s), fd)));
         }
+        for (i, relay) in self.relays.iter().enumerate() {
+            sources.extend(relay.sources().map(|(s, fd)| (Origin::Relay(i, s), fd)));
+        }
+        sources.extend(self.agenda.exchange.iter().map(|(e, _)| (Origin::Control, e.as_fd())));
         sources
     }
 
@@ -284,8 +342,11 @@ impl Controller {
 
     fn handle(&mut self, index: usize, message: &Message) -> Result<()> {
         let answer = match message.op {
-            // In answer to a BROADCAST none of our clients sends.
-            op::ACK => return Ok(()),
+            // In answer to a BROADCAST, which only the daemon is sent.
+            op::ACK => {
+                self.agenda.settling = false;
+                return Ok(());
+            }
             op::WAIT => return self.client_waits(index),
             op::REQUEST => {
                 self.calendar.request(id(index), message.time);
@@ -351,8 +412,9 @@ impl Controller {
     }
 
     /// When nobody runs: interrupts first, then whoever is next.
-    fn advance(&mut self) -> Result<()> {
-        if self.running.is_some() || self.clients.iter().any(|c| c.state == State::Absent) {
+    fn advance(&mut self, supervisor: &mut dyn Supervisor) -> Result<()> {
+        let absent = self.clients.iter().any(|c| c.state == State::Absent);
+        if self.running.is_some() || absent || self.agenda.busy() {
             return Ok(());
         }
         for port in self.ports.iter_mut().filter(|p| p.call_due) {
@@ -365,16 +427,20 @@ impl Controller {
         }
         match self.clients.iter().position(|c| matches!(c.state, State::Starting { .. })) {
             Some(index) => self.start(index),
-            None => self.run_next(),
+            None if std::mem::take(&mut self.agenda.rejoining) => {
+                self.relays.iter_mut().try_for_each(Relay::reconnect)
+            }
+            None => self.run_next(supervisor),
         }
     }
 
-    /// A START answered late is a run at time 0.
+    /// A START answered late is a run at the present time.
     fn start(&mut self, index: usize) -> Result<()> {
         let State::Starting { seq } = self.clients[index].state else {
             return Ok(());
         };
-        self.calendar.grant(id(index), 0, 0);
+        let now = self.calendar.now();
+        self.calendar.grant(id(index), now, now);
         self.clients[index].state = State::Running;
         self.running = Some(index);
         let ack = message(op::ACK, seq, id(index).into());
@@ -386,8 +452,13 @@ impl Controller {
         fdmsg::send(conn, &ack, &fds).context(|| format!("starting {}", client.name))
     }
 
-    fn run_next(&mut self) -> Result<()> {
-        let Some((time, next)) = self.calendar.next() else {
+    fn run_next(&mut self, supervisor: &mut dyn Supervisor) -> Result<()> {
+        let earliest = self.calendar.next();
+        let act_at = self.agenda.due.front().map(|(at, _)| *at);
+        if act_at.is_some_and(|at| earliest.is_none_or(|(time, _)| at <= time)) {
+            return self.act(supervisor);
+        }
+        let Some((time, next)) = earliest else {
             return Err(self.stalled("nobody has anything left to do"));
         };
         if time > self.settings.end_ns {
@@ -398,10 +469,54 @@ impl Controller {
         }
         let index = usize::from(next) - 1;
         let limit = (time + SLICE_NS).min(self.settings.end_ns + 1);
+        let limit = act_at.map_or(limit, |at| limit.min(at));
         self.calendar.grant(next, time, limit);
         self.clients[index].state = State::Running;
         self.running = Some(index);
         self.send(index, op::RUN, 0, time)
+    }
+
+    /// Carries out the next action: nobody runs, and time stands still until
+    /// it is done.
+    fn act(&mut self, supervisor: &mut dyn Supervisor) -> Result<()> {
+        let Some((at, action)) = self.agenda.due.pop_front() else {
+            return Ok(());
+        };
+        self.calendar.advance(at);
+        if let Some(request) = &action.control {
+            let exchange = Exchange::begin(&self.agenda.control, request)?;
+            self.agenda.exchange = Some((exchange, action));
+            return Ok(());
+        }
+        if action.kill_daemon {
+            supervisor.kill_daemon()?;
+            self.calendar.withdraw(id(DAEMON));
+            let daemon = &mut self.clients[DAEMON];
+            (daemon.conn, daemon.inbox, daemon.state) = (None, Inbox::default(), State::Gone);
+            self.relays.iter_mut().for_each(Relay::daemon_gone);
+        }
+        if action.start_daemon {
+            self.clients[DAEMON].state = State::Absent;
+            self.agenda.rejoining = true;
+            supervisor.start_daemon()?;
+        }
+        self.agenda.records.push(actions::record(&action, None)?);
+        Ok(())
+    }
+
+    /// Something of an answer is there. When it is whole the daemon is asked
+    /// for a sign that it has done with its events.
+    fn answered(&mut self) -> Result<()> {
+        let Some((exchange, action)) = &mut self.agenda.exchange else {
+            return Ok(());
+        };
+        let Some(answer) = exchange.readable()? else {
+            return Ok(());
+        };
+        self.agenda.records.push(actions::record(action, Some(answer))?);
+        self.agenda.exchange = None;
+        self.agenda.settling = true;
+        self.send(DAEMON, op::BROADCAST, 0, 0)
     }
 
     fn send(&self, index: usize, op: u32, seq: u32, time: u64) -> Result<()> {
@@ -425,6 +540,9 @@ impl Controller {
         let absent: Vec<_> = self.clients.iter().filter(|c| c.state == State::Absent).collect();
         if let Some(client) = absent.first() {
             return format!("{} has not connected", client.name);
+        }
+        if self.agenda.busy() {
+            return "the daemon does not answer a request".into();
         }
         match self.running {
             Some(index) => format!("{} runs and does not wait", self.clients[index].name),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, sigprocmask};
 use nix::unistd::Pid;
 
+use crate::actions::Caretaker;
 use crate::controller::Supervisor;
 use crate::error::{Context, LabError, Result};
 use crate::workdir::{self, Workdir};
@@ -93,20 +94,27 @@ pub struct Fleet<'a> {
     logs: PathBuf,
     seed: u64,
     programs: Vec<Program>,
+    /// How the daemon was started, and how often.
+    daemon: Option<(PathBuf, Vec<String>, u32)>,
     stop: Arc<AtomicBool>,
 }
 
 impl<'a> Fleet<'a> {
     /// No programs yet. Their logs go to `logs`; `stop` ends the run.
     pub fn new(work: &'a Workdir, logs: &Path, seed: u64, stop: Arc<AtomicBool>) -> Self {
-        Self { work, logs: logs.to_owned(), seed, programs: Vec::new(), stop }
+        Self { work, logs: logs.to_owned(), seed, programs: Vec::new(), daemon: None, stop }
     }
 
-    /// Starts the daemon and waits until it listens on `sockets`.
-    pub fn start_daemon(&mut self, program: &Path, sockets: &[String]) -> Result<()> {
-        let mut command = Command::new(program);
-        command.args(["--config", workdir::DAEMON_CONFIG, "--time-travel", workdir::TIME]);
-        self.spawn(DAEMON, "daemon.log", command)?;
+    /// Starts the daemon, with `options` too, and waits until it listens on
+    /// `sockets`.
+    pub fn start_daemon(
+        &mut self,
+        program: &Path,
+        options: &[String],
+        sockets: &[String],
+    ) -> Result<()> {
+        self.daemon = Some((program.to_owned(), options.to_vec(), 0));
+        self.launch_daemon()?;
         let started = Instant::now();
         while let Some(missing) = sockets.iter().find(|s| !self.work.join(s).exists()) {
             self.check()?;
@@ -116,6 +124,18 @@ impl<'a> Fleet<'a> {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    fn launch_daemon(&mut self) -> Result<()> {
+        let Some((program, options, times)) = &mut self.daemon else {
+            return Err(LabError::protocol(DAEMON, "is not part of this run"));
+        };
+        *times += 1;
+        let log = if *times == 1 { "daemon.log".into() } else { format!("daemon-{times}.log") };
+        let mut command = Command::new(program);
+        command.args(["--config", workdir::DAEMON_CONFIG, "--time-travel", workdir::TIME]);
+        command.args(options);
+        self.spawn(DAEMON, &log, command)
     }
 
     /// Starts a guest.
@@ -206,6 +226,24 @@ impl Supervisor for Fleet<'_> {
         };
         let status = program.wait(GOODBYE)?;
         self.verdict(client, status)
+    }
+}
+
+impl Caretaker for Fleet<'_> {
+    fn kill_daemon(&mut self) -> Result<()> {
+        let place = self.programs.iter().position(|p| p.name == DAEMON);
+        let Some(mut daemon) = place.map(|place| self.programs.remove(place)) else {
+            return Err(LabError::protocol(DAEMON, "does not run"));
+        };
+        daemon.signal(Signal::SIGKILL);
+        match daemon.wait(GOODBYE)? {
+            Some(_) => Ok(()),
+            None => Err(self.failure(DAEMON, "does not end on SIGKILL".into())),
+        }
+    }
+
+    fn start_daemon(&mut self) -> Result<()> {
+        self.launch_daemon()
     }
 }
 

@@ -3,6 +3,7 @@
 //! real TCP and real queues, joined by simulated cables, on one simulated
 //! clock.
 
+pub mod actions;
 pub mod calendar;
 pub mod controller;
 pub mod error;
@@ -10,6 +11,8 @@ pub mod fdmsg;
 pub mod guest;
 pub mod launch;
 pub mod plan;
+pub mod relay;
+mod relay_setup;
 pub mod results;
 pub mod run;
 pub mod scenario;

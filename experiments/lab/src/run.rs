@@ -15,7 +15,8 @@ use crate::controller::{Controller, Settings, guest_number};
 use crate::error::{Context, LabError, Result};
 use crate::guest;
 use crate::launch::{self, DAEMON, Fleet, Guest};
-use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, plans};
+use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, plans, seconds};
+use crate::relay::Relay;
 use crate::results;
 use crate::scenario::{Group, Scenario};
 use crate::vhost_user::Nic;
@@ -99,6 +100,14 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     };
     let mut controller = Controller::new(&work.socket(workdir::TIME), clients, settings)?;
     plug(&mut controller, plans, work)?;
+    let actions = scenario.actions.iter().map(|a| (LEAD_NS + seconds(a.at_s), a.clone()));
+    controller.act_at(actions.collect(), &work.socket(workdir::CONTROL));
+    if scenario.relays() {
+        for vm in plans.iter().filter_map(|plan| device(scenario, plan)) {
+            let [ours, daemons] = [workdir::device_socket(vm), workdir::relayed_socket(vm)];
+            controller.relay(Relay::new(vm, &work.socket(&ours), &work.socket(&daemons))?);
+        }
+    }
     let mut fleet = Fleet::new(work, &options.out, scenario.seed, options.stop.clone());
     if scenario.coupled {
         start_daemon(scenario, work, &mut fleet)?;
@@ -113,6 +122,10 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
         fleet.start_guest(&scenario.kernel, &guest)?;
     }
     controller.run(servants, &mut fleet)?;
+    if !controller.records().is_empty() {
+        let path = options.out.join("actions.json");
+        fs::write(&path, json(&controller.records())).on("writing", &path)?;
+    }
     // While it is still connected: a lost controller is an error to it.
     fleet.stop_daemon()
 }
@@ -150,6 +163,8 @@ fn device<'a>(scenario: &'a Scenario, plan: &Plan) -> Option<&'a str> {
 fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> Result<()> {
     let plans = plans(scenario);
     let vms: Vec<_> = plans.iter().filter_map(|plan| device(scenario, plan)).collect();
+    let relays = scenario.relays();
+    let socket = if relays { workdir::relayed_socket } else { workdir::device_socket };
     let mut config = group_config(&scenario.group);
     for vm in scenario.vms.iter().filter(|vm| vms.contains(&vm.name.as_str())) {
         // Writing to a String cannot fail.
@@ -157,17 +172,22 @@ fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> R
             config,
             "\n[vm.{}]\nsocket = \"{}\"\ngroup = \"uplink\"\nweight = {}\n",
             vm.name,
-            workdir::device_socket(&vm.name),
+            socket(&vm.name),
             vm.weight,
         );
     }
     work.write(workdir::DAEMON_CONFIG, config)?;
+    let options = if scenario.controls() {
+        vec!["--control".into(), workdir::CONTROL.into()]
+    } else {
+        vec![]
+    };
     let Some(program) = &scenario.daemon else {
         return Err(LabError::Scenario { field: "daemon".into(), reason: "is missing".into() });
     };
     let program = program.canonicalize().on("finding", program)?;
-    let sockets: Vec<_> = vms.iter().map(|vm| workdir::device_socket(vm)).collect();
-    fleet.start_daemon(&program, &sockets)
+    let sockets: Vec<_> = vms.iter().map(|vm| socket(vm)).collect();
+    fleet.start_daemon(&program, &options, &sockets)
 }
 
 fn group_config(group: &Group) -> String {

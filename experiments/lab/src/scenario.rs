@@ -48,8 +48,48 @@ pub struct Scenario {
     /// Settings of the bottleneck group, for the daemon's configuration.
     #[serde(default)]
     pub group: Group,
+    /// Whether the laboratory stands between guests and daemon, so that a
+    /// daemon can come back; given when one is killed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub relay: bool,
+    /// What is done from outside, in the order of times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
     /// The tenants.
     pub vms: Vec<Vm>,
+}
+
+/// Something done from outside while nobody runs: one of its kinds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// When.
+    pub at_s: f64,
+    /// A request on the daemon's control socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Request>,
+    /// The status of its answer; none: any of 200 to 299.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<u16>,
+    /// SIGKILL for the daemon.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub kill_daemon: bool,
+    /// Start of the daemon after it was killed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub start_daemon: bool,
+}
+
+/// A request on the control socket.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// `GET`, `PATCH`, …
+    pub method: String,
+    /// Path of the resource.
+    pub path: String,
+    /// JSON document sent with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<serde_json::Value>,
 }
 
 /// Settings of the bottleneck group; what is left out is the daemon's default.
@@ -174,6 +214,10 @@ fn one() -> u32 {
     1
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 fn unit() -> f64 {
     1.0
 }
@@ -204,6 +248,16 @@ impl Scenario {
         self.coupled && vm.device
     }
 
+    /// Whether the laboratory stands between guests and daemon.
+    pub fn relays(&self) -> bool {
+        self.coupled && (self.relay || self.actions.iter().any(|a| a.kill_daemon))
+    }
+
+    /// Whether the daemon is spoken to.
+    pub fn controls(&self) -> bool {
+        self.actions.iter().any(|a| a.control.is_some())
+    }
+
     fn check(&self) -> Result<()> {
         positive("duration_s", self.duration_s, 100_000.0)?;
         positive("bottleneck.rate_mbit", self.bottleneck.rate_mbit, 100_000.0)?;
@@ -218,12 +272,31 @@ impl Scenario {
             return Err(bad("vms", format!("needs 1 to {MAX_VMS} entries")));
         }
         self.group.check()?;
+        self.check_actions()?;
         let mut names = HashSet::new();
         for (i, vm) in self.vms.iter().enumerate() {
             vm.check(&format!("vms[{i}]"), self.duration_s)?;
             if !names.insert(&vm.name) {
                 return Err(bad(format!("vms[{i}].name"), format!("'{}' is there twice", vm.name)));
             }
+        }
+        Ok(())
+    }
+
+    fn check_actions(&self) -> Result<()> {
+        let (mut earliest, mut running) = (0.0, true);
+        for (i, action) in self.actions.iter().enumerate() {
+            let at = format!("actions[{i}]");
+            if !(earliest..=self.duration_s).contains(&action.at_s) {
+                let reason = format!("{} is not in {earliest} to {}", action.at_s, self.duration_s);
+                return Err(bad(format!("{at}.at_s"), reason));
+            }
+            earliest = action.at_s;
+            action.check(&at, running)?;
+            running = (running || action.start_daemon) && !action.kill_daemon;
+        }
+        if !self.actions.is_empty() && !self.coupled {
+            return Err(bad("actions", "there is no daemon in a run that is not coupled"));
         }
         Ok(())
     }
@@ -238,6 +311,32 @@ impl Scenario {
             if let Some(path) = path.filter(|p| !p.is_file()) {
                 return Err(bad(field, format!("'{}' is not a file", path.display())));
             }
+        }
+        Ok(())
+    }
+}
+
+impl Action {
+    fn check(&self, at: &str, running: bool) -> Result<()> {
+        let kinds = [self.control.is_some(), self.kill_daemon, self.start_daemon];
+        if kinds.iter().filter(|&&kind| kind).count() != 1 {
+            return Err(bad(at, "needs one of control, kill_daemon and start_daemon"));
+        }
+        if running == self.start_daemon {
+            let state = if running { "runs already" } else { "does not run then" };
+            return Err(bad(at, format!("the daemon {state}")));
+        }
+        self.control.as_ref().map_or(Ok(()), |request| request.check(at))
+    }
+}
+
+impl Request {
+    fn check(&self, at: &str) -> Result<()> {
+        if self.method.is_empty() || !self.method.chars().all(|c| c.is_ascii_uppercase()) {
+            return Err(bad(format!("{at}.control.method"), "needs capital letters"));
+        }
+        if !self.path.starts_with('/') || !self.path.chars().all(|c| c.is_ascii_graphic()) {
+            return Err(bad(format!("{at}.control.path"), "needs to begin with '/'"));
         }
         Ok(())
     }
@@ -415,6 +514,24 @@ mod tests {
         let phases = serde_json::json!([{"at_s": 9}, {"at_s": 8}]);
         let told = message(|j| j["vms"][0]["flows"][0]["phases"] = phases);
         assert!(told.contains("vms[0].flows[0].phases[1].at_s: 8 is not in 9"), "{told}");
+    }
+
+    #[test]
+    fn actions_are_checked() {
+        let actions = |list: serde_json::Value| {
+            message(|j| {
+                (j["coupled"], j["daemon"]) = (true.into(), "ccc-vhost".into());
+                j["actions"] = list;
+            })
+        };
+        let told = actions(serde_json::json!([{"at_s": 1, "start_daemon": true}]));
+        assert!(told.contains("actions[0]: the daemon runs already"), "{told}");
+        let told = actions(serde_json::json!([{"at_s": 1}]));
+        assert!(told.contains("actions[0]: needs one of"), "{told}");
+        let kill = serde_json::json!({"at_s": 1, "kill_daemon": true});
+        let request = serde_json::json!({"at_s": 2, "control": {"method": "GET", "path": "/"}});
+        let told = actions(serde_json::json!([kill, request]));
+        assert!(told.contains("actions[1]: the daemon does not run then"), "{told}");
     }
 
     #[test]

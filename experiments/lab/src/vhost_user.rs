@@ -14,10 +14,10 @@ use crate::error::{Context, LabError, Result};
 use crate::fdmsg::{self, Inbox};
 use crate::wire::{Region, Rings};
 
-const HEADER: usize = 12;
-const VERSION: u32 = 1;
-const REPLY: u32 = 1 << 2;
-const NEED_REPLY: u32 = 1 << 3;
+pub(crate) const HEADER: usize = 12;
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const REPLY: u32 = 1 << 2;
+pub(crate) const NEED_REPLY: u32 = 1 << 3;
 
 const F_MAC: u64 = 1 << 5;
 const F_PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -31,19 +31,22 @@ const PROTOCOL_INBAND: u64 = 1 << 14;
 const PROTOCOL_FEATURES: u64 =
     PROTOCOL_REPLY_ACK | PROTOCOL_BACKEND_REQ | PROTOCOL_CONFIG | PROTOCOL_INBAND;
 
-const GET_FEATURES: u32 = 1;
-const SET_FEATURES: u32 = 2;
-const SET_OWNER: u32 = 3;
-const SET_MEM_TABLE: u32 = 5;
-const SET_VRING_NUM: u32 = 8;
-const SET_VRING_ADDR: u32 = 9;
-const SET_VRING_BASE: u32 = 10;
-const GET_PROTOCOL_FEATURES: u32 = 15;
-const SET_PROTOCOL_FEATURES: u32 = 16;
-const SET_VRING_ENABLE: u32 = 18;
-const SET_BACKEND_REQ_FD: u32 = 21;
-const GET_CONFIG: u32 = 24;
-const VRING_KICK: u32 = 35;
+pub(crate) const GET_FEATURES: u32 = 1;
+pub(crate) const SET_FEATURES: u32 = 2;
+pub(crate) const SET_OWNER: u32 = 3;
+pub(crate) const SET_MEM_TABLE: u32 = 5;
+pub(crate) const SET_VRING_NUM: u32 = 8;
+pub(crate) const SET_VRING_ADDR: u32 = 9;
+pub(crate) const SET_VRING_BASE: u32 = 10;
+pub(crate) const SET_VRING_KICK: u32 = 12;
+pub(crate) const SET_VRING_CALL: u32 = 13;
+pub(crate) const SET_VRING_ERR: u32 = 14;
+pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
+pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+pub(crate) const SET_VRING_ENABLE: u32 = 18;
+pub(crate) const SET_BACKEND_REQ_FD: u32 = 21;
+pub(crate) const GET_CONFIG: u32 = 24;
+pub(crate) const VRING_KICK: u32 = 35;
 
 const BACKEND_VRING_CALL: u32 = 4;
 
@@ -290,7 +293,7 @@ impl Nic {
     }
 }
 
-fn header(code: u32, flags: u32, size: usize) -> Vec<u8> {
+pub(crate) fn header(code: u32, flags: u32, size: usize) -> Vec<u8> {
     [code, flags, size as u32].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -304,12 +307,12 @@ fn next_request(inbox: &mut Inbox) -> Option<Request> {
     })
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
     let part = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
     part.map(u32::from_le_bytes).ok_or_else(short)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
     let part = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
     part.map(u64::from_le_bytes).ok_or_else(short)
 }

@@ -22,6 +22,9 @@ pub const MODULE: &str = "module.ko";
 /// The daemon's configuration.
 pub const DAEMON_CONFIG: &str = "daemon.toml";
 
+/// The daemon's control socket.
+pub const CONTROL: &str = "control";
+
 /// A run's working directory.
 pub struct Workdir {
     path: PathBuf,
@@ -78,4 +81,9 @@ pub fn nic_socket(name: &str, index: usize) -> String {
 /// Socket of the CCC device of `vm`.
 pub fn device_socket(vm: &str) -> String {
     format!("{vm}.ccc")
+}
+
+/// Socket at which the daemon serves the CCC device of `vm` to the relay.
+pub fn relayed_socket(vm: &str) -> String {
+    format!("{vm}.ccc.daemon")
 }

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Stands between a guest and the daemon, so that the daemon can go and come
+//! back: the guest's own front end cannot connect a second time.
+//!
+//! It passes messages on and remembers those that set the device up. While the
+//! daemon is gone it answers the guest itself. When the daemon is back it
+//! repeats the set-up, with each ring beginning at its used index, so that the
+//! chains the earlier daemon held are offered again, and kicks every ring.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::error::{Context, LabError, Result};
+use crate::fdmsg::{self, Inbox};
+use crate::relay_setup::{Message, Setup};
+use crate::vhost_user::{
+    GET_CONFIG, GET_FEATURES, GET_PROTOCOL_FEATURES, HEADER, NEED_REPLY, REPLY, SET_BACKEND_REQ_FD,
+    SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK, VERSION, VRING_KICK, header,
+    u32_at, u64_at,
+};
+
+/// A daemon that is back answers within this.
+const PATIENCE_MS: u16 = 10_000;
+
+/// Which of a relay's descriptors is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Where the guest connects.
+    Listener,
+    /// The guest's requests.
+    Guest,
+    /// The guest's answers to the daemon's.
+    GuestBack,
+    /// The daemon's answers.
+    Daemon,
+    /// The daemon's requests.
+    DaemonBack,
+}
+
+/// One direction's stream, cut into messages.
+#[derive(Default)]
+struct Link {
+    stream: Option<UnixStream>,
+    inbox: Inbox,
+}
+
+/// Between one guest and the daemon.
+pub struct Relay {
+    vm: String,
+    listener: UnixListener,
+    path: PathBuf,
+    guest: Link,
+    guest_back: Link,
+    daemon: Link,
+    daemon_back: Link,
+    setup: Setup,
+    /// The question the guest waits for the answer to.
+    asked: Option<Vec<u8>>,
+    /// Answers the daemon has given to such questions.
+    known: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Link {
+    fn new(stream: UnixStream) -> Self {
+        Self { stream: Some(stream), inbox: Inbox::default() }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads once; false at the end of the stream.
+    fn fill(&mut self, what: &str) -> Result<bool> {
+        let Some(stream) = &self.stream else {
+            return Ok(true);
+        };
+        self.inbox.fill(stream).context(|| format!("reading from {what}"))
+    }
+
+    /// The next message, with its descriptors.
+    fn next(&mut self) -> Option<Message> {
+        let size = u32_at(self.inbox.peek(), 8).ok()? as usize;
+        let bytes = self.inbox.take(HEADER + size)?;
+        let carries =
+            [SET_MEM_TABLE, SET_BACKEND_REQ_FD, SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR];
+        let code = u32_at(&bytes, 0).ok()?;
+        let fds =
+            if carries.contains(&code) { std::mem::take(&mut self.inbox.fds) } else { vec![] };
+        Some(Message { bytes, fds })
+    }
+
+    fn send(&self, bytes: &[u8], fds: &[OwnedFd], what: &str) -> Result<()> {
+        let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        match self.stream.as_ref().map(|stream| fdmsg::send(stream, bytes, &fds)) {
+            Some(sent) => sent.context(|| format!("sending to {what}")),
+            None => Ok(()),
+        }
+    }
+
+    fn is_readable(&self) -> Result<bool> {
+        let Some(fd) = self.fd() else {
+            return Ok(false);
+        };
+        let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
+        Ok(poll(&mut polled, PollTimeout::ZERO).context(|| "poll".into())? > 0)
+    }
+}
+
+impl Relay {
+    /// Listens for the guest on `own` and speaks to the daemon at `daemon`.
+    pub fn new(vm: &str, own: &Path, daemon: &Path) -> Result<Self> {
+        Ok(Self {
+            vm: vm.to_owned(),
+            listener: UnixListener::bind(own).on("listening on", own)?,
+            path: daemon.to_owned(),
+            guest: Link::default(),
+            guest_back: Link::default(),
+            daemon: Link::default(),
+            daemon_back: Link::default(),
+            setup: Setup::default(),
+            asked: None,
+            known: BTreeMap::new(),
+        })
+    }
+
+    /// Descriptors to wait on.
+    pub fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
+        let listener = self.guest.stream.is_none().then(|| self.listener.as_fd());
+        let all = [
+            (Source::Listener, listener),
+            (Source::Guest, self.guest.fd()),
+            (Source::GuestBack, self.guest_back.fd()),
+            (Source::Daemon, self.daemon.fd()),
+            (Source::DaemonBack, self.daemon_back.fd()),
+        ];
+        all.into_iter().filter_map(|(source, fd)| Some((source, fd?)))
+    }
+
+    /// Handles a descriptor that was readable.
+    pub fn readable(&mut self, source: Source) -> Result<()> {
+        match source {
+            Source::Listener => self.accept(),
+            Source::Guest => self.from_guest(),
+            Source::GuestBack => self.from_guest_back(),
+            Source::Daemon => self.from_daemon(),
+            Source::DaemonBack => self.from_daemon_back(),
+        }
+    }
+
+    /// The daemon was killed: from now on the guest is answered here.
+    pub fn daemon_gone(&mut self) {
+        self.daemon = Link::default();
+        self.daemon_back = Link::default();
+    }
+
+    /// The daemon is back: it is told all it has to know.
+    pub fn reconnect(&mut self) -> Result<()> {
+        if self.guest.stream.is_none() {
+            return Ok(());
+        }
+        self.connect()?;
+        for message in self.setup.replay(&self.vm)? {
+            let code = message.code()?;
+            if code == SET_BACKEND_REQ_FD {
+                let theirs = self.back_channel()?;
+                self.ask(&message.bytes, &[theirs])?;
+            } else {
+                self.ask(&message.bytes, &message.fds)?;
+            }
+        }
+        for ring in self.setup.rings() {
+            let mut kick = header(VRING_KICK, VERSION | NEED_REPLY, 8);
+            kick.extend(ring.to_le_bytes());
+            kick.extend(0u32.to_le_bytes());
+            self.ask(&kick, &[])?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        let (stream, _) = self.listener.accept().context(|| "accepting a guest".into())?;
+        self.guest = Link::new(stream);
+        // If the daemon is gone now, the set-up is told later.
+        if let Ok(daemon) = UnixStream::connect(&self.path) {
+            self.daemon = Link::new(daemon);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        self.daemon = Link::new(UnixStream::connect(&self.path).on("connecting to", &self.path)?);
+        Ok(())
+    }
+
+    /// A new channel for the daemon's requests; returns its end of it.
+    fn back_channel(&mut self) -> Result<OwnedFd> {
+        let (ours, theirs) = UnixStream::pair().context(|| "socketpair".into())?;
+        self.daemon_back = Link::new(ours);
+        Ok(theirs.into())
+    }
+
+    fn from_guest(&mut self) -> Result<()> {
+        if !self.guest.fill(&self.vm)? {
+            // It has ended: the daemon is to see that.
+            self.guest = Link::default();
+            self.guest_back = Link::default();
+            self.daemon_gone();
+            self.setup = Setup::default();
+            return Ok(());
+        }
+        while let Some(mut message) = self.guest.next() {
+            if message.code()? == SET_BACKEND_REQ_FD {
+                let fd = message.fds.pop().ok_or_else(|| self.broken("sent no channel"))?;
+                self.guest_back = Link::new(fd.into());
+                if self.daemon.stream.is_some() {
+                    message.fds = vec![self.back_channel()?];
+                }
+            }
+            self.pass_on(message)?;
+        }
+        Ok(())
+    }
+
+    fn pass_on(&mut self, message: Message) -> Result<()> {
+        let question = [GET_FEATURES, GET_PROTOCOL_FEATURES, GET_CONFIG].contains(&message.code()?);
+        if self.daemon.stream.is_some() {
+            self.asked = question.then(|| message.bytes.clone());
+            self.daemon.send(&message.bytes, &message.fds, "daemon")?;
+        } else if question {
+            let answer = self.known.get(&message.bytes);
+            let answer = answer.ok_or_else(|| self.broken("asks what only the daemon knows"))?;
+            self.guest.send(answer, &[], &self.vm)?;
+        } else if message.needs_reply()? {
+            let mut done = header(message.code()?, VERSION | REPLY, 8);
+            done.extend(0u64.to_le_bytes());
+            self.guest.send(&done, &[], &self.vm)?;
+        }
+        self.setup.remember(message)
+    }
+
+    fn from_guest_back(&mut self) -> Result<()> {
+        if !self.guest_back.fill(&self.vm)? {
+            self.guest_back = Link::default();
+            return Ok(());
+        }
+        while let Some(message) = self.guest_back.next() {
+            self.daemon_back.send(&message.bytes, &message.fds, "daemon")?;
+        }
+        Ok(())
+    }
+
+    /// What the daemon sent on its own channel before is passed on before: an
+    /// interrupt reaches the guest within the kick that caused it.
+    fn from_daemon(&mut self) -> Result<()> {
+        if self.daemon.stream.is_none() {
+            return Ok(());
+        }
+        self.from_daemon_back()?;
+        if !self.daemon.fill("daemon")? {
+            return Err(LabError::protocol("daemon", format!("has left {}", self.vm)));
+        }
+        while let Some(answer) = self.daemon.next() {
+            if let Some(question) = self.asked.take() {
+                self.known.insert(question, answer.bytes.clone());
+            }
+            self.guest.send(&answer.bytes, &answer.fds, &self.vm)?;
+        }
+        Ok(())
+    }
+
+    fn from_daemon_back(&mut self) -> Result<()> {
+        // It may have been read before its turn.
+        if !self.daemon_back.is_readable()? {
+            return Ok(());
+        }
+        if !self.daemon_back.fill("daemon")? {
+            self.daemon_back = Link::default();
+            return Ok(());
+        }
+        while let Some(message) = self.daemon_back.next() {
+            self.guest_back.send(&message.bytes, &message.fds, &self.vm)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the daemon and takes its answer; what it asks the guest meanwhile
+    /// is passed on.
+    fn ask(&mut self, bytes: &[u8], fds: &[OwnedFd]) -> Result<()> {
+        self.daemon.send(bytes, fds, "daemon")?;
+        let code = u32_at(bytes, 0)?;
+        let question = [GET_FEATURES, GET_PROTOCOL_FEATURES].contains(&code);
+        if !question && u32_at(bytes, 4)? & NEED_REPLY == 0 {
+            return Ok(());
+        }
+        let answer = loop {
+            if let Some(answer) = self.daemon.next() {
+                break answer;
+            }
+            self.await_daemon(code)?;
+        };
+        if !question && u64_at(&answer.bytes, HEADER)? != 0 {
+            let reason = format!("refused request {code} of {} repeated", self.vm);
+            return Err(LabError::protocol("daemon", reason));
+        }
+        Ok(())
+    }
+
+    fn await_daemon(&mut self, code: u32) -> Result<()> {
+        let links =
+            [(Source::DaemonBack, &self.daemon_back), (Source::GuestBack, &self.guest_back)];
+        let mut sources: Vec<_> =
+            links.iter().filter_map(|(source, link)| Some((*source, link.fd()?))).collect();
+        sources.extend(self.daemon.fd().map(|fd| (Source::Daemon, fd)));
+        let mut polled: Vec<_> =
+            sources.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        if poll(&mut polled, PATIENCE_MS).context(|| "poll".into())? == 0 {
+            let reason = format!("does not answer request {code} of {} repeated", self.vm);
+            return Err(LabError::protocol("daemon", reason));
+        }
+        let ready: Vec<_> = sources
+            .iter()
+            .zip(&polled)
+            .filter(|(_, p)| p.any().unwrap_or(false))
+            .map(|((source, _), _)| *source)
+            .collect();
+        for source in ready {
+            match source {
+                Source::Daemon => {
+                    if !self.daemon.fill("daemon")? {
+                        return Err(LabError::protocol("daemon", "has left when it was back"));
+                    }
+                }
+                other => self.readable(other)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn broken(&self, reason: &str) -> LabError {
+        LabError::protocol(&self.vm, format!("CCC device: {reason}"))
+    }
+}
