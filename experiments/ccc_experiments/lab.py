@@ -7,9 +7,10 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from types import EllipsisType
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -51,6 +52,39 @@ class Parts:
         return parts
 
 
+def _given(value) -> dict:
+    """The fields of a dataclass that say something: neither None nor False."""
+    return {name: field for name, field in asdict(value).items() if field not in (None, False)}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A change of live flows; what is left out stays as it is.
+
+    A rate of None is all the application can write.
+    """
+
+    at_s: float
+    rate_kbit: float | None | EllipsisType = ...
+    priority: int | None = None
+    congestion_control: str | None = None
+
+    def document(self) -> dict:
+        rate = {} if self.rate_kbit is ... else {"rate_kbit": self.rate_kbit}
+        rest = {"priority": self.priority, "congestion_control": self.congestion_control}
+        return {"at_s": self.at_s} | rate | {k: v for k, v in rest.items() if v is not None}
+
+
+@dataclass(frozen=True)
+class Churn:
+    """Connections that are opened, used a little, held and reset."""
+
+    connections: int
+    hold_s: float
+    open_ms: int = 1000
+    bytes: int = 4096
+
+
 @dataclass(frozen=True)
 class Flows:
     """Like connections of a VM."""
@@ -60,6 +94,61 @@ class Flows:
     stop_s: float | None = None
     bytes: int | None = None
     priority: int = 0
+    rate_kbit: float | None = None
+    phases: tuple[Phase, ...] = ()
+    churn: Churn | None = None
+
+    def document(self) -> dict:
+        phases = [phase.document() for phase in self.phases]
+        return asdict(self) | {"phases": phases}
+
+
+@dataclass(frozen=True)
+class GuestAction:
+    """Something done inside a VM's kernel: one of its kinds."""
+
+    at_s: float
+    unload_module: bool = False
+    reload_module: bool = False
+    unbind_device: bool = False
+    bind_device: bool = False
+    congestion_control: str | None = None
+
+    def document(self) -> dict:
+        return {"at_s": self.at_s} | _given(self)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request on the daemon's control socket."""
+
+    method: str
+    path: str
+    body: dict | None = None
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something done to the daemon while nobody runs: one of its kinds."""
+
+    at_s: float
+    control: Request | None = None
+    expect: int | None = None
+    kill_daemon: bool = False
+    start_daemon: bool = False
+
+    def document(self) -> dict:
+        control = {"control": _given(self.control)} if self.control else {}
+        return {"at_s": self.at_s} | _given(self) | control
+
+
+@dataclass(frozen=True)
+class Group:
+    """Settings of the bottleneck group; None is the daemon's default."""
+
+    share: str | None = None
+    aggression: float | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +159,8 @@ class Vm:
     weight: float = 1
     congestion_control: str = "ccc"
     device: bool = True
+    delay_ms: float | None = None
+    guest_actions: tuple[GuestAction, ...] = ()
 
     @property
     def count(self) -> int:
@@ -98,6 +189,9 @@ class Scenario:
     bottleneck: Bottleneck = Bottleneck()
     sample_ms: int = 100
     queue_sample_ms: int = 10
+    group: Group = Group()
+    relay: bool = False
+    actions: tuple[Action, ...] = ()
 
     def document(self, parts: Parts) -> dict:
         """The scenario as the laboratory reads it."""
@@ -110,6 +204,9 @@ class Scenario:
             "bottleneck": vars(self.bottleneck),
             "sample_ms": self.sample_ms,
             "queue_sample_ms": self.queue_sample_ms,
+            "group": vars(self.group),
+            "relay": self.relay,
+            "actions": [action.document() for action in self.actions],
             "kernel": str(parts.kernel),
             "module": str(parts.module),
             "daemon": str(parts.daemon),
@@ -119,7 +216,9 @@ class Scenario:
                     "weight": vm.weight,
                     "device": vm.device,
                     "congestion_control": vm.congestion_control,
-                    "flows": [vars(flows) for flows in vm.flows],
+                    "delay_ms": vm.delay_ms,
+                    "guest_actions": [action.document() for action in vm.guest_actions],
+                    "flows": [flows.document() for flows in vm.flows],
                 }
                 for i, vm in enumerate(self.vms, 1)
             ],

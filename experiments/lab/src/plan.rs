@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{Flows, Phase, Scenario, Topology, Vm};
+use crate::scenario::{self, Flows, GuestWork, Phase, Scenario, Topology, Vm};
 
 /// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
 pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
@@ -72,6 +72,8 @@ pub struct Sender {
     pub congestion_control: String,
     /// Its connections.
     pub flows: Vec<Flow>,
+    /// What is done inside its kernel, and when.
+    pub work: Vec<(u64, GuestWork)>,
 }
 
 /// One connection.
@@ -91,8 +93,23 @@ pub struct Flow {
     pub bytes: Option<u64>,
     /// SO_PRIORITY.
     pub priority: u32,
+    /// Many short-lived connections in place of this one.
+    pub churn: Option<Churn>,
     /// What the application does, in order; empty: it writes all it can.
     pub script: Vec<Step>,
+}
+
+/// Short-lived connections; the fields are those of the scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Churn {
+    /// How many.
+    pub connections: u32,
+    /// Time in which they are opened.
+    pub open_ns: u64,
+    /// Time from the last opening to the reset.
+    pub hold_ns: u64,
+    /// What each sends.
+    pub bytes: u32,
 }
 
 /// What changes in a flow at a time.
@@ -186,6 +203,11 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
         namespace: scenario.topology == Topology::Single,
         congestion_control: vm.congestion_control.clone(),
         flows: flows(vm, &mut rng, &mut ports),
+        work: vm
+            .guest_actions
+            .iter()
+            .filter_map(|action| Some((seconds(action.at_s), action.kind().ok()?)))
+            .collect(),
     };
     scenario.vms.iter().enumerate().map(sender).collect()
 }
@@ -202,9 +224,19 @@ fn flows(vm: &Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<F
             stop_ns: group.stop_s.map(seconds),
             bytes: group.bytes,
             priority: group.priority,
+            churn: group.churn.as_ref().map(churn),
             script: script(group),
         })
         .collect()
+}
+
+fn churn(churn: &scenario::Churn) -> Churn {
+    Churn {
+        connections: churn.connections,
+        open_ns: churn.open_ms * 1_000_000,
+        hold_ns: seconds(churn.hold_s),
+        bytes: churn.bytes,
+    }
 }
 
 fn script(group: &Flows) -> Vec<Step> {

@@ -31,7 +31,25 @@ pub fn gather(scenario: &Scenario, plans: &[Plan], work: &Workdir, out: &Path) -
         write(out, "flows.json", &text(work, &plan.name, "flows.json")?)?;
         write(out, "bottleneck.json", &text(work, &plan.name, "bottleneck.json")?)?;
     }
+    let actions = guest_actions(plans, work)?;
+    if !actions.is_empty() {
+        write(out, "guest_actions.json", &pretty(&json!(actions)))?;
+    }
     write(out, "meta.json", &pretty(&meta(scenario, plans, work)?))
+}
+
+/// What was done in the kernels of the VMs, by VM.
+fn guest_actions(plans: &[Plan], work: &Workdir) -> Result<BTreeMap<String, Value>> {
+    let mut actions = BTreeMap::new();
+    for plan in plans {
+        for sender in plan.senders.iter().filter(|s| !s.work.is_empty()) {
+            let told = text(work, &plan.name, &format!("{}.actions.json", sender.vm))?;
+            let told = serde_json::from_str(&told)
+                .map_err(|e| LabError::protocol(&plan.name, format!("actions: {e}")))?;
+            actions.insert(sender.vm.clone(), told);
+        }
+    }
+    Ok(actions)
 }
 
 /// Writes how fast the run was; alone not the same in every run.

@@ -11,6 +11,8 @@ use crate::error::{Context, LabError, Result};
 /// Most VMs of one run; bounded by the address plan (one /24 each).
 pub const MAX_VMS: usize = 200;
 
+/// Most connections of a churn; local ports suffice for them.
+const MAX_CHURN: u32 = 20_000;
 /// Highest rate of an application that has one.
 const MAX_RATE_KBIT: f64 = 200_000.0;
 
@@ -148,6 +150,32 @@ pub struct Vm {
     pub congestion_control: String,
     /// Its connections.
     pub flows: Vec<Flows>,
+    /// What is done inside its kernel, in the order of times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guest_actions: Vec<GuestAction>,
+}
+
+/// Something done inside a VM's kernel: one of its kinds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestAction {
+    /// When.
+    pub at_s: f64,
+    /// The module is unloaded, if it is not in use.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unload_module: bool,
+    /// The module is loaded again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reload_module: bool,
+    /// The driver lets go of its device.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unbind_device: bool,
+    /// The driver takes its device again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub bind_device: bool,
+    /// Default congestion control of new sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
 }
 
 /// Some like connections of a VM.
@@ -172,9 +200,29 @@ pub struct Flows {
     /// What the application writes, kbit/s; none: as much as it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_kbit: Option<f64>,
+    /// Many short-lived connections in place of one that lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub churn: Option<Churn>,
     /// Changes while the flows live, in the order of their times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
+}
+
+/// Connections that are opened one after another from the start on, send a
+/// little, are held, and are reset all at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Churn {
+    /// How many.
+    pub connections: u32,
+    /// Milliseconds within which they are opened.
+    #[serde(default = "default_open_ms")]
+    pub open_ms: u64,
+    /// Seconds from the last opening to the reset.
+    pub hold_s: f64,
+    /// What each sends.
+    #[serde(default = "default_churn_bytes")]
+    pub bytes: u32,
 }
 
 /// A change of live flows; what is left out stays as it is.
@@ -200,6 +248,14 @@ fn given<'de, D: serde::Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(from).map(Some)
+}
+
+fn default_open_ms() -> u64 {
+    1000
+}
+
+fn default_churn_bytes() -> u32 {
+    4096
 }
 
 fn default_sample_ms() -> u64 {
@@ -375,6 +431,11 @@ impl Vm {
         if let Some(delay) = self.delay_ms {
             not_negative(&format!("{at}.delay_ms"), delay, 10_000.0)?;
         }
+        let mut earliest = 0.0;
+        for (i, action) in self.guest_actions.iter().enumerate() {
+            action.check(&format!("{at}.guest_actions[{i}]"), earliest, duration_s)?;
+            earliest = action.at_s;
+        }
         for (i, flows) in self.flows.iter().enumerate() {
             flows.check(&format!("{at}.flows[{i}]"), duration_s)?;
         }
@@ -400,6 +461,9 @@ impl Flows {
         if let Some(rate) = self.rate_kbit {
             not_negative(&format!("{at}.rate_kbit"), rate, MAX_RATE_KBIT)?;
         }
+        if let Some(churn) = &self.churn {
+            churn.check(&format!("{at}.churn"), self, duration_s)?;
+        }
         let mut earliest = 0.0;
         for (i, phase) in self.phases.iter().enumerate() {
             phase.check(&format!("{at}.phases[{i}]"), earliest, duration_s)?;
@@ -407,6 +471,66 @@ impl Flows {
         }
         Ok(())
     }
+}
+
+impl Churn {
+    fn check(&self, at: &str, flows: &Flows, duration_s: f64) -> Result<()> {
+        if self.connections == 0 || self.connections > MAX_CHURN {
+            return Err(bad(format!("{at}.connections"), format!("needs 1 to {MAX_CHURN}")));
+        }
+        if self.bytes == 0 || self.bytes > 65536 {
+            return Err(bad(format!("{at}.bytes"), "needs 1 to 65536"));
+        }
+        not_negative(&format!("{at}.hold_s"), self.hold_s, duration_s)?;
+        let alone = flows.stop_s.is_none() && flows.bytes.is_none() && flows.rate_kbit.is_none();
+        if !alone || !flows.phases.is_empty() || flows.count != 1 {
+            return Err(bad(at, "goes with count 1, start_s and priority only"));
+        }
+        Ok(())
+    }
+}
+
+impl GuestAction {
+    /// What is done, and an error if that is not one thing.
+    pub fn kind(&self) -> Result<GuestWork> {
+        let flags = [
+            (self.unload_module, GuestWork::UnloadModule),
+            (self.reload_module, GuestWork::ReloadModule),
+            (self.unbind_device, GuestWork::UnbindDevice),
+            (self.bind_device, GuestWork::BindDevice),
+        ];
+        let flags = flags.into_iter().filter(|(given, _)| *given).map(|(_, work)| work);
+        let control = self.congestion_control.clone().map(GuestWork::CongestionControl);
+        let mut kinds: Vec<_> = flags.chain(control).collect();
+        match (kinds.pop(), kinds.is_empty()) {
+            (Some(kind), true) => Ok(kind),
+            _ => Err(bad("guest_actions", "each needs one thing to do")),
+        }
+    }
+
+    fn check(&self, at: &str, earliest: f64, duration_s: f64) -> Result<()> {
+        if !(earliest..=duration_s).contains(&self.at_s) {
+            let reason = format!("{} is not in {earliest} to {duration_s}", self.at_s);
+            return Err(bad(format!("{at}.at_s"), reason));
+        }
+        self.kind().map(drop).map_err(|_| bad(at, "needs one thing to do"))
+    }
+}
+
+/// A kind of [`GuestAction`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestWork {
+    /// The module is unloaded.
+    UnloadModule,
+    /// The module is loaded.
+    ReloadModule,
+    /// The driver lets go of its device.
+    UnbindDevice,
+    /// The driver takes its device.
+    BindDevice,
+    /// Default congestion control of new sockets.
+    CongestionControl(String),
 }
 
 impl Phase {
@@ -532,6 +656,30 @@ mod tests {
         let request = serde_json::json!({"at_s": 2, "control": {"method": "GET", "path": "/"}});
         let told = actions(serde_json::json!([kill, request]));
         assert!(told.contains("actions[1]: the daemon does not run then"), "{told}");
+    }
+
+    #[test]
+    fn a_guest_action_is_one_thing() {
+        let actions = |list: serde_json::Value| with(|j| j["vms"][0]["guest_actions"] = list);
+        let unload = serde_json::json!([{"at_s": 1, "unload_module": true}]);
+        let s = actions(unload).expect("valid");
+        assert_eq!(s.vms[0].guest_actions[0].kind().expect("one"), GuestWork::UnloadModule);
+        let two = serde_json::json!([{"at_s": 1, "unload_module": true, "bind_device": true}]);
+        let told = actions(two).expect_err("refused").to_string();
+        assert!(told.contains("vms[0].guest_actions[0]: needs one thing"), "{told}");
+        assert!(actions(serde_json::json!([{"at_s": 1}])).is_err());
+    }
+
+    #[test]
+    fn a_churn_has_defaults_and_stands_alone() {
+        let churn = serde_json::json!({"connections": 4096, "hold_s": 5});
+        let s = with(|j| j["vms"][0]["flows"][0] = serde_json::json!({"churn": churn}));
+        let churn = s.expect("valid").vms[0].flows[0].churn.clone().expect("there");
+        assert_eq!((churn.open_ms, churn.bytes), (1000, 4096));
+        let churn = serde_json::json!({"connections": 1, "hold_s": 5});
+        assert!(
+            message(|j| j["vms"][0]["flows"][0]["churn"] = churn).contains(".churn: goes with")
+        );
     }
 
     #[test]

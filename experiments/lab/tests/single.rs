@@ -25,8 +25,8 @@ fn kernel() -> Option<PathBuf> {
     built.filter(|dir| dir.join("done").exists()).map(|dir| dir.join("linux")).find(|k| k.exists())
 }
 
-fn run(kernel: &Path, seed: u64, out: &Path) -> std::process::Output {
-    let scenario = serde_json::json!({
+fn scenario(kernel: &Path, seed: u64) -> serde_json::Value {
+    serde_json::json!({
         "name": "test", "seed": seed, "duration_s": 5, "topology": "single",
         "bottleneck": {"rate_mbit": 10, "limit_packets": 83, "delay_ms": 100},
         "kernel": kernel,
@@ -35,7 +35,14 @@ fn run(kernel: &Path, seed: u64, out: &Path) -> std::process::Output {
             {"name": "vm2", "congestion_control": "reno",
              "flows": [{"start_s": 1, "bytes": 100_000}, {"stop_s": 2}]}
         ]
-    });
+    })
+}
+
+fn run(kernel: &Path, seed: u64, out: &Path) -> std::process::Output {
+    simulate(&scenario(kernel, seed), out)
+}
+
+fn simulate(scenario: &serde_json::Value, out: &Path) -> std::process::Output {
     fs::create_dir_all(out).expect("directory");
     let file = out.join("input.json");
     fs::write(&file, scenario.to_string()).expect("scenario");
@@ -77,6 +84,41 @@ fn a_run_measures_and_the_same_seed_gives_the_same_bytes() {
         assert!(read(&first, name) == read(&again, name), "{name} differs between equal runs");
     }
     assert!(read(&first, "flows.csv") != read(&other, "flows.csv"), "the seed has no effect");
+}
+
+#[test]
+fn applications_keep_their_pace_and_a_churn_comes_and_goes() {
+    let Some(kernel) = kernel() else {
+        eprintln!("skipped: the laboratory's kernel is not built (experiments/kernel/build)");
+        return;
+    };
+    let mut scenario = scenario(&kernel, 7);
+    scenario["bottleneck"] =
+        serde_json::json!({"rate_mbit": 50, "limit_packets": 1000, "delay_ms": 20});
+    scenario["vms"][0]["delay_ms"] = 40.into();
+    scenario["vms"][0]["flows"] = serde_json::json!([
+        {"rate_kbit": 2000, "phases": [{"at_s": 2, "rate_kbit": 0}, {"at_s": 3, "priority": 4}]}
+    ]);
+    scenario["vms"][0]["guest_actions"] = serde_json::json!([{"at_s": 1, "bind_device": true}]);
+    scenario["vms"][1]["flows"] =
+        serde_json::json!([{"churn": {"connections": 500, "hold_s": 1, "bytes": 2000}}]);
+    let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pace");
+    let [first, again] = ["first", "again"].map(|d| base.join(d));
+    for out in [&first, &again] {
+        let output = simulate(&scenario, out);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let flows = json(&first, "flows.json");
+    let paced = flows[0]["bytes_received"].as_u64().expect("bytes");
+    assert!((450_000..=500_000).contains(&paced), "2 s of 2 Mbit/s: {}", flows[0]);
+    assert_eq!(flows[1]["bytes_received"], 1_000_000);
+    assert_eq!((&flows[1]["accepted"], &flows[1]["reset"]), (&500.into(), &500.into()));
+    let actions = json(&first, "guest_actions.json");
+    assert_eq!(actions["vm1"][0]["done"], false, "there is no device: {actions}");
+    for name in FILES.iter().chain(&["guest_actions.json"]) {
+        let read = |out: &Path| fs::read(out.join(name)).expect(name);
+        assert!(read(&first) == read(&again), "{name} differs between equal runs");
+    }
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! Nothing here may poll: a program that looks again and again makes virtual
 //! time crawl. Threads sleep to a given time or block in a system call.
 
+mod actions;
+mod churn;
 mod clock;
 mod network;
 mod offload;
@@ -54,6 +56,9 @@ fn work(name: &str) -> Result<()> {
     if plan.module.is_some() {
         system::load_module()?;
     }
+    if plan.senders.iter().any(|s| !s.work.is_empty()) {
+        system::mount_sysfs()?;
+    }
     let network = network::set_up(&plan)?;
     let clock = Clock::new(plan.epoch_ns);
     if clock.is_past(0) {
@@ -98,6 +103,14 @@ fn traffic(plan: &Plan, clock: Clock, network: &network::Network) -> Result<Stri
                 })
             })
             .collect();
+        for sender in plan.senders.iter().filter(|s| !s.work.is_empty()) {
+            jobs.push(scope.spawn(move || {
+                if sender.namespace {
+                    network.enter(&sender.vm)?;
+                }
+                actions::run(plan, sender, clock)
+            }));
+        }
         let rows = senders.into_iter().map(joined).collect::<Result<Vec<_>>>();
         jobs.into_iter().try_for_each(joined)?;
         Ok(rows?.concat())

@@ -6,16 +6,18 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use serde_json::json;
 
+use super::churn::{self, Count};
 use super::clock::{self, Clock};
 use super::network::RECEIVER_ADDRESS;
 use super::tcp_info::TcpInfo;
 use crate::error::{Context, Result};
-use crate::plan::{Flow, Plan, Router};
+use crate::plan::{Churn, Flow, Plan, Router};
 
 /// The reader is woken only for so much, or the end.
 static LOW_WATER: libc::c_int = 256 * 1024;
@@ -31,6 +33,8 @@ struct Arrival {
     /// Bytes, once the stream is gone.
     bytes: u64,
     end_ns: Option<u64>,
+    /// In place of all that, what is known of a churn.
+    churn: Option<Arc<Count>>,
 }
 
 type Slot = Arc<Mutex<Arrival>>;
@@ -44,8 +48,14 @@ pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
         let slot = Slot::default();
         slots.push(slot.clone());
         // The threads of endless flows block for ever: they end with the guest.
+        let churn = flow.churn.as_ref().map(|_| Arc::new(Count::default()));
+        lock(&slot).churn = churn.clone();
         let job = move || {
-            if let Err(e) = receive(&listener, &slot, clock) {
+            let outcome = match churn {
+                Some(count) => churn::receive(&listener, &count, clock),
+                None => receive(&listener, &slot, clock),
+            };
+            if let Err(e) = outcome {
                 println!("ccc-lab-guest: receiving on {address}: {e}");
             }
         };
@@ -66,7 +76,7 @@ fn receive(listener: &TcpListener, slot: &Slot, clock: Clock) -> io::Result<()> 
     let (bytes, outcome) = drain(&stream);
     let end = clock.now();
     let mut arrival = lock(slot);
-    *arrival = Arrival { stream: None, bytes, end_ns: Some(end) };
+    *arrival = Arrival { bytes, end_ns: Some(end), ..Arrival::default() };
     match outcome {
         // The sender's way to stop.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(()),
@@ -92,15 +102,20 @@ fn set_low_water(stream: &TcpStream) -> io::Result<()> {
 fn drain(stream: &TcpStream) -> (u64, io::Result<()>) {
     let mut total = 0;
     loop {
-        // SAFETY: with MSG_TRUNC the kernel drops the bytes and writes nothing.
-        let count =
-            unsafe { libc::recv(stream.as_raw_fd(), std::ptr::null_mut(), TAKE, libc::MSG_TRUNC) };
-        match count {
-            0 => return (total, Ok(())),
-            1.. => total += count as u64,
-            _ => return (total, Err(io::Error::last_os_error())),
+        match drop_bytes(stream) {
+            Ok(0) => return (total, Ok(())),
+            Ok(count) => total += count,
+            Err(e) => return (total, Err(e)),
         }
     }
+}
+
+/// Takes bytes without copying them here; 0 is the end of the stream.
+pub fn drop_bytes(stream: &TcpStream) -> io::Result<u64> {
+    // SAFETY: with MSG_TRUNC the kernel drops the bytes and writes nothing.
+    let count =
+        unsafe { libc::recv(stream.as_raw_fd(), std::ptr::null_mut(), TAKE, libc::MSG_TRUNC) };
+    u64::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
 fn sample(plan: &Plan, flows: &[Flow], slots: &[Slot], clock: Clock) -> String {
@@ -119,6 +134,9 @@ fn sample(plan: &Plan, flows: &[Flow], slots: &[Slot], clock: Clock) -> String {
 
 /// Bytes so far; none before the connection.
 fn received(arrival: &Arrival, flow: &Flow) -> Option<u64> {
+    if let Some(count) = &arrival.churn {
+        return (count.accepted.load(Relaxed) > 0).then(|| count.bytes.load(Relaxed));
+    }
     let Some(stream) = &arrival.stream else {
         return arrival.end_ns.map(|_| arrival.bytes);
     };
@@ -131,6 +149,9 @@ fn summary(plan: &Plan, flow: &Flow, slot: &Slot) -> serde_json::Value {
     let arrival = lock(slot);
     let bytes = received(&arrival, flow).unwrap_or(0);
     let end = arrival.end_ns.unwrap_or(plan.duration_ns);
+    if let (Some(count), Some(churn)) = (&arrival.churn, &flow.churn) {
+        return churned(flow, churn, count, bytes);
+    }
     json!({
         "vm": flow.vm,
         "flow": flow.flow,
@@ -138,6 +159,21 @@ fn summary(plan: &Plan, flow: &Flow, slot: &Slot) -> serde_json::Value {
         "end_s": end as f64 / 1e9,
         "bytes_received": bytes,
         "completed": arrival.end_ns.is_some() && flow.bytes == Some(bytes),
+    })
+}
+
+fn churned(flow: &Flow, churn: &Churn, count: &Count, bytes: u64) -> serde_json::Value {
+    let accepted = count.accepted.load(Relaxed);
+    json!({
+        "vm": flow.vm,
+        "flow": flow.flow,
+        "start_s": flow.start_ns as f64 / 1e9,
+        "end_s": count.end_ns.load(Relaxed) as f64 / 1e9,
+        "bytes_received": bytes,
+        "completed": bytes == u64::from(churn.connections) * u64::from(churn.bytes),
+        "connections": churn.connections,
+        "accepted": accepted,
+        "reset": count.reset.load(Relaxed),
     })
 }
 

@@ -15,6 +15,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket,
 };
 
+use super::churn;
 use super::clock::{self, Clock};
 use super::network::RECEIVER_ADDRESS;
 use super::tcp_info::TcpInfo;
@@ -53,6 +54,9 @@ fn start(flow: Flow, slot: Slot, clock: Clock, report: Report<LabError>) -> Resu
 }
 
 fn send(flow: &Flow, slot: &Slot, clock: Clock) -> io::Result<()> {
+    if let Some(churn) = &flow.churn {
+        return churn::run(flow, churn, clock);
+    }
     clock.sleep_until(flow.start_ns);
     let mut stream = open(flow)?;
     *lock(slot) = Some(stream.try_clone()?);

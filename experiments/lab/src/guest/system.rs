@@ -25,6 +25,11 @@ pub fn mount_all() -> Result<()> {
     mount_one("lab", LAB, "hostfs", Some("/proc/self/cwd"))
 }
 
+/// Mounts the kernel's own sysfs over the machine's.
+pub fn mount_sysfs() -> Result<()> {
+    mount_one("sysfs", "/sys", "sysfs", None)
+}
+
 fn mount_one(source: &str, target: &str, kind: &str, data: Option<&str>) -> Result<()> {
     mount(Some(source), target, Some(kind), MsFlags::empty(), data)
         .context(|| format!("mounting {kind} on {target}"))
