@@ -144,10 +144,10 @@ impl Relay {
     pub fn readable(&mut self, source: Source) -> Result<()> {
         match source {
             Source::Listener => self.accept(),
-            Source::Guest => self.from_guest(),
-            Source::GuestBack => self.from_guest_back(),
-            Source::Daemon => self.from_daemon(),
-            Source::DaemonBack => self.from_daemon_back(),
+            Source::Guest => self.hear_guest(),
+            Source::GuestBack => self.hear_guest_back(),
+            Source::Daemon => self.hear_daemon(),
+            Source::DaemonBack => self.hear_daemon_back(),
         }
     }
 
@@ -203,7 +203,7 @@ impl Relay {
         Ok(theirs.into())
     }
 
-    fn from_guest(&mut self) -> Result<()> {
+    fn hear_guest(&mut self) -> Result<()> {
         if !self.guest.fill(&self.vm)? {
             // It has ended: the daemon is to see that.
             self.guest = Link::default();
@@ -242,7 +242,7 @@ impl Relay {
         self.setup.remember(message)
     }
 
-    fn from_guest_back(&mut self) -> Result<()> {
+    fn hear_guest_back(&mut self) -> Result<()> {
         if !self.guest_back.fill(&self.vm)? {
             self.guest_back = Link::default();
             return Ok(());
@@ -255,11 +255,11 @@ impl Relay {
 
     /// What the daemon sent on its own channel before is passed on before: an
     /// interrupt reaches the guest within the kick that caused it.
-    fn from_daemon(&mut self) -> Result<()> {
+    fn hear_daemon(&mut self) -> Result<()> {
         if self.daemon.stream.is_none() {
             return Ok(());
         }
-        self.from_daemon_back()?;
+        self.hear_daemon_back()?;
         if !self.daemon.fill("daemon")? {
             return Err(LabError::protocol("daemon", format!("has left {}", self.vm)));
         }
@@ -272,7 +272,7 @@ impl Relay {
         Ok(())
     }
 
-    fn from_daemon_back(&mut self) -> Result<()> {
+    fn hear_daemon_back(&mut self) -> Result<()> {
         // It may have been read before its turn.
         if !self.daemon_back.is_readable()? {
             return Ok(());
