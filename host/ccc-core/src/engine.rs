@@ -83,6 +83,44 @@ impl Engine {
         Ok(())
     }
 
+    /// Changes how a group is coupled, in force at once for live flows.
+    pub fn set_group(
+        &mut self,
+        now: Micros,
+        group: GroupId,
+        config: GroupConfig,
+    ) -> Result<(), Refusal> {
+        let key = group.0 as usize;
+        let entry = self.groups.get_mut(key).ok_or(Refusal::UnknownGroup(group.0))?;
+        entry.reconfigure(config);
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.group == key) {
+            flow.standing = entry.standing_anew(flow.tenant, &flow.standing, &flow.last);
+        }
+        self.tick(now);
+        Ok(())
+    }
+
+    /// How a group is coupled.
+    pub fn group_config(&self, group: GroupId) -> Option<GroupConfig> {
+        self.groups.get(group.0 as usize).map(Group::config)
+    }
+
+    /// Registers a flow found running, as after a restart of the engine's host
+    /// program: the first ones of an empty group bring their windows along.
+    pub fn adopt(
+        &mut self,
+        now: Micros,
+        vm: VmId,
+        group: GroupId,
+        report: &Report,
+    ) -> Result<FlowId, Refusal> {
+        let key = self.insert(vm, group, report)?;
+        let flow = &mut self.flows[key];
+        flow.standing = self.groups[flow.group].adopt(now, flow.tenant, report);
+        self.hear(now, key);
+        Ok(FlowId(key as u32))
+    }
+
     /// Registers a flow.  An idle one counts from its first active report on.
     pub fn register(
         &mut self,
@@ -91,18 +129,22 @@ impl Engine {
         group: GroupId,
         report: &Report,
     ) -> Result<FlowId, Refusal> {
+        let key = self.insert(vm, group, report)?;
+        self.apply(now, key, report);
+        Ok(FlowId(key as u32))
+    }
+
+    fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize, Refusal> {
         check(report)?;
         let (group, tenant) = self.seat(vm, group)?;
-        let key = self.flows.insert(Flow {
+        Ok(self.flows.insert(Flow {
             vm: vm.0 as usize,
             group,
             tenant,
             last: *report,
             standing: Standing::default(),
             link: Link::default(),
-        });
-        self.apply(now, key, report);
-        Ok(FlowId(key as u32))
+        }))
     }
 
     /// Takes a flow's report.
@@ -192,7 +234,12 @@ impl Engine {
             new: report,
         });
         flow.last = *report;
-        if report.active {
+        self.hear(now, key);
+    }
+
+    /// Notes that a flow was heard.
+    fn hear(&mut self, now: Micros, key: usize) {
+        if self.flows[key].last.active {
             self.quiet.heard(&mut self.flows, key, now);
         } else {
             self.quiet.forget(&mut self.flows, key);

@@ -13,6 +13,9 @@ use crate::{
 /// hangs or dies takes no share with it (B11).
 pub const QUIET_AFTER: Micros = 1_000_000;
 
+/// A peak of demand fades by this part with each report.
+const DEMAND_FADES: u64 = 16;
+
 /// A registered flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -73,8 +76,9 @@ fn forward16(step: u16) -> bool {
     (1..=u16::MAX / 2).contains(&step)
 }
 
-/// How `report` makes its flow count in the group's sums.
-pub(crate) fn standing(report: &Report, share: Share) -> Standing {
+/// How `report` makes its flow count in the group's sums, if it counted as
+/// `before` until now.
+pub(crate) fn standing(report: &Report, share: Share, before: &Standing) -> Standing {
     if !report.active {
         return Standing::default();
     }
@@ -84,9 +88,19 @@ pub(crate) fn standing(report: &Report, share: Share) -> Standing {
         priority,
         units: priority * share.factor(report.srtt_us),
         growing: report.limited && growing_state,
+        demand: (!report.limited && growing_state).then(|| demand(report, before.demand)),
         lost: report.state == State::Loss,
         mss: u64::from(report.mss),
     }
+}
+
+/// What an application-limited flow uses: its peak of bytes outstanding, with
+/// room to grow by a quarter and two segments before it meets its limit.
+fn demand(report: &Report, before: Option<u64>) -> u64 {
+    let inflight = u64::from(report.inflight);
+    let wanted = inflight + inflight / 4 + 2 * u64::from(report.mss);
+    let faded = before.map_or(0, |peak| peak - peak / DEMAND_FADES);
+    wanted.max(faded)
 }
 
 /// The window factor the flow's own controller applied.

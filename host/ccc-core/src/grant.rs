@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the engine grants a VM in a group.
-use crate::{fixed::Window, members::Split};
-
 /// A VM's grant in a group: every flow derives its window from it, so one
 /// change of the aggregate is one grant a VM, not one a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,16 +23,9 @@ pub struct Grant {
 impl Grant {
     /// Window of a flow that holds `units`, in bytes.
     pub fn window(&self, units: u64) -> u64 {
-        let wide = u128::from(self.level) * u128::from(units) >> 32;
+        let wide = (u128::from(self.level) * u128::from(units)) >> 32;
         u64::try_from(wide).unwrap_or(u64::MAX)
     }
-}
-
-/// `aggregate` · e_v / Σe / Σ_v u, rounded down.
-pub(crate) fn level(aggregate: Window, split: Split) -> u64 {
-    let scaled = u128::from(aggregate.raw()) << 16;
-    let of_vm = scaled * u128::from(split.effective) / u128::from(split.effective_sum);
-    u64::try_from(of_vm / u128::from(split.units)).unwrap_or(u64::MAX - 1)
 }
 
 /// Where VM number `tenant` begins to round under `epoch`.  Flows add the
@@ -51,6 +42,7 @@ pub(crate) fn phase(tenant: usize, epoch: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixed::Window;
 
     /// The guest's side of the rounding, as docs/virtio-ccc.md gives it.
     fn segments(grant_level: u64, units: u64, mss: u64, slot: u32, phase: u32) -> u64 {
@@ -66,8 +58,7 @@ mod tests {
         for flows in 1..=64_u64 {
             for tenths in 10..=60 {
                 let part = Window::from_bytes(flows * mss * tenths / 10);
-                let split = Split { effective: 256, effective_sum: 256, units: flows * 256 };
-                let level = level(part, split);
+                let level = part.level(flows * 256);
                 for epoch in 0..8 {
                     let start = phase(1, epoch);
                     let sum: u64 =
@@ -81,8 +72,7 @@ mod tests {
 
     #[test]
     fn an_enormous_level_saturates() {
-        let split = Split { effective: 1, effective_sum: 1, units: 1 };
-        let grant = Grant { level: level(Window::from_bytes(u64::MAX), split), ..Grant::default() };
+        let grant = Grant { level: Window::from_bytes(u64::MAX).level(1), ..Grant::default() };
         assert_eq!(grant.window(u64::MAX), u64::MAX);
     }
 }

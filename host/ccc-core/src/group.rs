@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A bottleneck group: its members, its policy, and what reports do to both.
+use std::cell::Cell;
+
 use crate::{
-    fixed::{Aggression, Micros, Weight, Window},
+    fixed::{Aggression, Micros, Weight, Window, mul_div},
     flow::{self, Delta},
     grant::{self, Grant},
-    members::{Members, Standing},
+    members::{Members, Standing, Waterline},
     policy::{Ack, Event, Policy, PolicyKind, Sample},
     report::Report,
 };
+
+/// Guests of a daemon that has begun anew come back within this time.
+const ADOPTION: Micros = 2_000_000;
 
 /// Largest window an empty group starts with, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
@@ -78,8 +83,12 @@ pub struct GroupStatus {
 pub(crate) struct Group {
     members: Members,
     policy: Box<dyn Policy>,
-    share: Share,
+    config: GroupConfig,
     version: u64,
+    /// The waterline of that version.
+    line: Cell<Option<(u64, Waterline)>>,
+    /// Flows adopted until then bring their windows along.
+    adopts_until: Micros,
 }
 
 /// A report and what it is compared with.
@@ -97,8 +106,10 @@ impl Group {
         Group {
             members: Members::default(),
             policy: config.policy.build(config.aggression),
-            share: config.share,
+            config,
             version: 0,
+            line: Cell::new(None),
+            adopts_until: 0,
         }
     }
 
@@ -123,7 +134,7 @@ impl Group {
     /// Applies a report; returns how the flow counts from now on.
     pub(crate) fn apply(&mut self, change: &Change) -> Standing {
         let delta = Delta::between(change.old, change.new);
-        let standing = flow::standing(change.new, self.share);
+        let standing = flow::standing(change.new, self.config.share, change.counted);
         if change.counted.active() {
             // Against the sums in which the data was sent.
             self.grow(change, &delta);
@@ -203,19 +214,87 @@ impl Group {
     pub(crate) fn grant(&self, tenant: usize) -> Grant {
         let aggregate = self.policy.aggregate();
         let phase = grant::phase(tenant, aggregate.epoch);
-        let rate = self.share == Share::Rate;
-        let Some(split) = self.members.split(tenant) else {
+        let rate = self.config.share == Share::Rate;
+        let line = self.waterline(aggregate.window);
+        let Some(level) = self.members.level(tenant, aggregate.window, line) else {
             return Grant { epoch: aggregate.epoch, phase, rate, ..Grant::default() };
         };
+        let threshold_level =
+            |threshold: Window| mul_div(level, threshold.raw(), aggregate.window.raw());
         Grant {
             epoch: aggregate.epoch,
             coupled: true,
             slow_start: aggregate.in_slow_start(),
             rate,
             phase,
-            level: grant::level(aggregate.window, split),
-            ssthresh_level: aggregate.threshold.map(|t| grant::level(t, split)),
+            level,
+            ssthresh_level: aggregate.threshold.map(|t| threshold_level(t).min(u64::MAX - 1)),
         }
+    }
+
+    fn waterline(&self, window: Window) -> Waterline {
+        match self.line.get() {
+            Some((version, line)) if version == self.version => line,
+            _ => {
+                let line = self.members.waterline(window);
+                self.line.set(Some((self.version, line)));
+                line
+            }
+        }
+    }
+
+    /// Counts a flow that was running before the engine knew of it.  If it
+    /// finds an empty group, it and those adopted soon after it make up the
+    /// aggregate from the windows they have; otherwise it is a joiner.
+    pub(crate) fn adopt(&mut self, now: Micros, tenant: usize, report: &Report) -> Standing {
+        let standing = flow::standing(report, self.config.share, &Standing::default());
+        let first = standing.active() && self.members.active() == 0;
+        self.recount(now, tenant, &Standing::default(), &standing, report);
+        let mut aggregate = self.policy.aggregate();
+        if first {
+            self.adopts_until = now.saturating_add(ADOPTION);
+            aggregate.window = Window::default();
+            aggregate.threshold = None;
+        }
+        if standing.active() && now <= self.adopts_until {
+            aggregate.absorb(report);
+            self.policy.restore(aggregate);
+        }
+        self.version += 1;
+        standing
+    }
+
+    /// Changes policy, sharing or aggression; the aggregate stays as it is.  The
+    /// flows have to be counted again with [`Group::standing_anew`].
+    pub(crate) fn reconfigure(&mut self, config: GroupConfig) {
+        let mut aggregate = self.policy.aggregate();
+        if (config.policy, config.aggression) != (self.config.policy, self.config.aggression) {
+            self.policy = config.policy.build(config.aggression);
+            // Losses of what was sent under the other rules charge nothing.
+            aggregate.epoch = aggregate.epoch.wrapping_add(1);
+            self.policy.restore(aggregate);
+        }
+        self.config = config;
+        self.version += 1;
+    }
+
+    pub(crate) fn config(&self) -> GroupConfig {
+        self.config
+    }
+
+    /// Counts an active flow under the present way of sharing.
+    pub(crate) fn standing_anew(
+        &mut self,
+        tenant: usize,
+        counted: &Standing,
+        report: &Report,
+    ) -> Standing {
+        if !counted.active() {
+            return *counted;
+        }
+        let standing = flow::standing(report, self.config.share, counted);
+        self.members.recount(tenant, counted, &standing);
+        standing
     }
 
     pub(crate) fn status(&self) -> GroupStatus {

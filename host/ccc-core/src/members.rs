@@ -7,7 +7,7 @@
 //! so a VM needs three sums and the group two, whatever the number of flows.
 use slab::Slab;
 
-use crate::fixed::{Weight, mul_div};
+use crate::fixed::{Weight, Window, mul_div};
 
 /// How one flow counts in the sums.  `Default` is a flow that does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub(crate) struct Standing {
     pub(crate) units: u64,
     /// Its growth counts: window-limited and not in recovery.
     pub(crate) growing: bool,
+    /// Bytes an application-limited flow uses; `None` for one that takes all
+    /// it is given.
+    pub(crate) demand: Option<u64>,
     /// In a timeout episode.
     pub(crate) lost: bool,
     /// Segment size.
@@ -37,6 +40,10 @@ struct Tenant {
     priorities: u64,
     units: u64,
     growing_units: u64,
+    /// Units of flows that take all they are given.
+    greedy_units: u64,
+    /// Sum of what the others use, bytes.
+    demand: u64,
     /// e_v, in 1/256 of weight (times microseconds).
     effective: u64,
     /// Part of e_v that belongs to growing flows, with 16 fraction bits.
@@ -50,6 +57,11 @@ impl Tenant {
             sum => mul_div(self.weight.raw(), self.units, sum).max(1),
         };
         self.growing = self.part(self.growing_units);
+    }
+
+    /// Every active flow is application-limited.
+    fn is_frugal(&self) -> bool {
+        self.units > 0 && self.greedy_units == 0
     }
 
     /// e_v · units / Σ units, with 16 fraction bits.
@@ -68,6 +80,8 @@ pub(crate) struct Members {
     effective: u64,
     growing: u64,
     active: u64,
+    /// Application-limited flows.
+    frugal: u64,
     lost: u64,
     mss_sum: u64,
 }
@@ -79,6 +93,8 @@ impl Members {
             priorities: 0,
             units: 0,
             growing_units: 0,
+            greedy_units: 0,
+            demand: 0,
             effective: 0,
             growing: 0,
         })
@@ -98,6 +114,8 @@ impl Members {
         if old == new {
             return;
         }
+        self.frugal =
+            self.frugal + u64::from(new.demand.is_some()) - u64::from(old.demand.is_some());
         self.active = self.active + u64::from(new.active()) - u64::from(old.active());
         self.lost = self.lost + u64::from(new.lost) - u64::from(old.lost);
         self.mss_sum = self.mss_sum + new.mss - old.mss;
@@ -105,6 +123,8 @@ impl Members {
             t.priorities = t.priorities + new.priority - old.priority;
             t.units = t.units + new.units - old.units;
             t.growing_units = t.growing_units + new.growing_units() - old.growing_units();
+            t.greedy_units = t.greedy_units + new.greedy_units() - old.greedy_units();
+            t.demand = t.demand + new.demand.unwrap_or(0) - old.demand.unwrap_or(0);
         });
     }
 
@@ -146,15 +166,53 @@ impl Members {
         (own, whole.max(own))
     }
 
-    /// This VM's effective weight, the group's, and the VM's units.  `None`
-    /// while the VM has no active flow.
-    pub(crate) fn split(&self, tenant: usize) -> Option<Split> {
+    /// How `window` is split between VMs that take all they are given.
+    ///
+    /// Weighted max-min: a VM whose flows are all application-limited keeps what
+    /// it uses, if that is less than its fair part, and the others share the
+    /// rest by weight.  That raises the line and may bring in more such VMs, so
+    /// it is repeated until it does not; two or three times in practice.
+    pub(crate) fn waterline(&self, window: Window) -> Waterline {
+        let mut line = Waterline { window, effective: self.effective };
+        if self.frugal == 0 {
+            return line;
+        }
+        loop {
+            let raised = self.without_satisfied(window, line);
+            if raised == line {
+                return line;
+            }
+            line = raised;
+        }
+    }
+
+    /// What is left of all when VMs satisfied under `line` have their demand.
+    fn without_satisfied(&self, window: Window, line: Waterline) -> Waterline {
+        let mut left = Waterline { window, effective: self.effective };
+        for (_, t) in self.tenants.iter().filter(|(_, t)| t.is_frugal()) {
+            let demand = Window::from_bytes(t.demand);
+            if demand < line.window.part(t.effective, line.effective) {
+                left.window = left.window.minus(demand);
+                left.effective -= t.effective;
+            }
+        }
+        left
+    }
+
+    /// A VM's level under `line`; `None` while it has no active flow.
+    pub(crate) fn level(&self, tenant: usize, window: Window, line: Waterline) -> Option<u64> {
         let t = &self.tenants[tenant];
-        (t.units > 0).then_some(Split {
-            effective: t.effective,
-            effective_sum: self.effective,
-            units: t.units,
-        })
+        if t.units == 0 {
+            return None;
+        }
+        if t.greedy_units == 0 {
+            // It may come to want its fair part, and then has it at once.
+            return Some(window.part(t.effective, self.effective).level(t.units));
+        }
+        let part = line.window.part(t.effective, line.effective);
+        let fair = part.level(t.units);
+        let rest = part.minus(Window::from_bytes(t.demand)).level(t.greedy_units);
+        Some(rest.max(fair))
     }
 }
 
@@ -162,14 +220,17 @@ impl Standing {
     fn growing_units(&self) -> u64 {
         if self.growing { self.units } else { 0 }
     }
+
+    fn greedy_units(&self) -> u64 {
+        if self.demand.is_none() { self.units } else { 0 }
+    }
 }
 
-/// How a VM's part is cut from the aggregate.
+/// What is left for VMs that take all they are given, and their weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Split {
-    pub(crate) effective: u64,
-    pub(crate) effective_sum: u64,
-    pub(crate) units: u64,
+pub(crate) struct Waterline {
+    window: Window,
+    effective: u64,
 }
 
 #[cfg(test)]
@@ -177,7 +238,7 @@ mod tests {
     use super::*;
 
     fn flow(priority: u64) -> Standing {
-        Standing { priority, units: priority, growing: true, lost: false, mss: 1000 }
+        Standing { priority, units: priority, growing: true, demand: None, lost: false, mss: 1000 }
     }
 
     #[test]
@@ -189,9 +250,11 @@ mod tests {
         for _ in 0..16 {
             members.recount(many, &Standing::default(), &flow(256));
         }
-        let split = members.split(many).expect("active");
-        assert_eq!(split.effective * 2, split.effective_sum);
-        assert_eq!(split.units, 16 * 256);
+        let window = Window::from_bytes(320_000);
+        let line = members.waterline(window);
+        let [one, many] = [(one, 256), (many, 16 * 256)]
+            .map(|(vm, units)| (members.level(vm, window, line).expect("active") * units) >> 32);
+        assert_eq!((one, many), (160_000, 160_000));
     }
 
     #[test]
@@ -201,7 +264,47 @@ mod tests {
         members.recount(vm, &Standing::default(), &flow(77));
         members.recount(vm, &flow(77), &Standing::default());
         assert_eq!((members.effective, members.growing, members.floor()), (0, 0, 0));
-        assert_eq!(members.split(vm), None);
+        let window = Window::from_bytes(1000);
+        assert_eq!(members.level(vm, window, members.waterline(window)), None);
+    }
+
+    #[test]
+    fn what_a_vm_does_not_use_goes_to_the_others_by_weight() {
+        let mut members = Members::default();
+        let vms = [1.0, 1.0, 2.0]
+            .map(|weight| members.add_tenant(Weight::from_f64(weight).expect("in range")));
+        let frugal = Standing { growing: false, demand: Some(10_000), ..flow(256) };
+        members.recount(vms[0], &Standing::default(), &frugal);
+        members.recount(vms[1], &Standing::default(), &flow(256));
+        members.recount(vms[2], &Standing::default(), &flow(256));
+        let window = Window::from_bytes(100_000);
+        let line = members.waterline(window);
+        let windows = vms.map(|vm| (members.level(vm, window, line).expect("active") * 256) >> 32);
+        assert_eq!(windows, [25_000, 30_000, 60_000]);
+    }
+
+    #[test]
+    fn a_demand_above_the_fair_part_is_no_demand() {
+        let mut members = Members::default();
+        let vms = [(); 2].map(|()| members.add_tenant(Weight::ONE));
+        let wants = Standing { growing: false, demand: Some(70_000), ..flow(256) };
+        members.recount(vms[0], &Standing::default(), &wants);
+        members.recount(vms[1], &Standing::default(), &flow(256));
+        let window = Window::from_bytes(100_000);
+        let level = members.level(vms[1], window, members.waterline(window)).expect("active");
+        assert_eq!((level * 256) >> 32, 50_000);
+    }
+
+    #[test]
+    fn within_a_vm_the_greedy_flows_have_what_the_others_leave() {
+        let mut members = Members::default();
+        let vm = members.add_tenant(Weight::ONE);
+        let frugal = Standing { growing: false, demand: Some(10_000), ..flow(256) };
+        members.recount(vm, &Standing::default(), &frugal);
+        members.recount(vm, &Standing::default(), &flow(256));
+        let window = Window::from_bytes(100_000);
+        let level = members.level(vm, window, members.waterline(window)).expect("active");
+        assert_eq!((level * 256) >> 32, 90_000);
     }
 
     #[test]

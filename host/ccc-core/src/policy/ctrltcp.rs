@@ -154,6 +154,12 @@ impl Policy for CtrlTcp {
         }
     }
 
+    fn restore(&mut self, aggregate: Aggregate) {
+        self.now = aggregate;
+        self.before = None;
+        self.before_timeouts = None;
+    }
+
     fn aggregate(&self) -> Aggregate {
         self.now
     }

@@ -9,7 +9,10 @@ mod slow_start;
 
 use std::fmt::Debug;
 
-use crate::fixed::{Aggression, Beta, Micros, Window};
+use crate::{
+    fixed::{Aggression, Beta, Micros, Window},
+    report::Report,
+};
 pub(crate) use slow_start::Sample;
 
 /// Coupling algorithm of a group.
@@ -65,6 +68,18 @@ pub(crate) struct Aggregate {
 }
 
 impl Aggregate {
+    /// Adds a flow's own window and threshold.
+    pub(crate) fn absorb(&mut self, report: &Report) {
+        let window = Window::from_bytes(report.cwnd.into());
+        // A flow that has no threshold yet adds its window to one there is.
+        let threshold = report.ssthresh.map(|bytes| Window::from_bytes(bytes.into()));
+        if self.threshold.is_some() || threshold.is_some() {
+            let before = self.threshold.unwrap_or(self.window);
+            self.threshold = Some(before.plus(threshold.unwrap_or(window)));
+        }
+        self.window = self.window.plus(window);
+    }
+
     pub(crate) fn in_slow_start(&self) -> bool {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
@@ -86,6 +101,8 @@ pub(crate) trait Policy: Debug + Send {
     fn all_timed_out(&mut self, event: Event);
     /// `flow` found its latest event spurious.
     fn undo(&mut self, flow: usize);
+    /// Goes on from an aggregate that is given.
+    fn restore(&mut self, aggregate: Aggregate);
     /// The aggregate as it is now.
     fn aggregate(&self) -> Aggregate;
 }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Changes while flows live: weights, sharing, policy settings, and flows that
+//! were there before the engine.
+mod common;
+
+use ccc_core::{Aggression, Engine, GroupConfig, Report, Share, State, Weight};
+use common::{Host, MSS, steady};
+
+#[test]
+fn a_new_weight_is_in_force_at_once_and_leaves_the_aggregate() {
+    let (mut host, vms) = steady(80, &[1, 4]);
+    let weight = Weight::from_f64(4.0).expect("in range");
+    host.engine.set_weight(vms[0][0].vm, host.group, weight).expect("known");
+    assert_eq!((host.segments_of(&vms[0][0]), host.segments()), (64, 80));
+}
+
+#[test]
+fn a_new_way_of_sharing_counts_live_flows_anew() {
+    let (mut host, mut vms) = steady(80, &[1, 1]);
+    vms[0][0].report.srtt_us = 300_000;
+    host.send(&vms[0][0]);
+    let rate = GroupConfig { share: Share::Rate, ..GroupConfig::default() };
+    host.engine.set_group(host.now, host.group, rate).expect("known");
+    let grant = host.grant(vms[0][0].vm);
+    let units = vms[0][0].report.units() * 300_000;
+    assert!(grant.rate);
+    assert_eq!(grant.window(units) / u64::from(MSS), 59, "three quarters of 80");
+}
+
+#[test]
+fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
+    let (mut host, vms) = steady(80, &[2]);
+    let epoch = host.epoch();
+    let aggression = Aggression::from_f64(2.0).expect("in range");
+    let config = GroupConfig { aggression, share: Share::Window, ..GroupConfig::default() };
+    host.engine.set_group(host.now, host.group, config).expect("known");
+    assert_eq!((host.segments(), host.status().ssthresh), (80, Some(80 * u64::from(MSS))));
+    let mut flow = vms[0][0];
+    host.lose(&mut flow, epoch);
+    assert_eq!(host.segments(), 80, "lost under the earlier settings");
+    host.recover(&mut flow);
+    let epoch = host.epoch();
+    host.lose(&mut flow, epoch);
+    assert_eq!(host.segments(), 60, "two TCPs of which one halves");
+}
+
+fn running(cwnd: u32, ssthresh: Option<u32>) -> Report {
+    Report {
+        state: State::Avoidance,
+        active: true,
+        limited: true,
+        cwnd: cwnd * MSS,
+        ssthresh: ssthresh.map(|segments| segments * MSS),
+        mss: MSS as u16,
+        srtt_us: 100_000,
+        ..Report::default()
+    }
+}
+
+#[test]
+fn adopted_flows_make_up_the_aggregate_they_had() {
+    let mut engine = Engine::new();
+    let group = engine.add_group(GroupConfig::default());
+    let vms = [engine.add_vm(), engine.add_vm()];
+    engine.adopt(0, vms[0], group, &running(30, Some(20))).expect("adopted");
+    engine.adopt(500_000, vms[1], group, &running(40, Some(30))).expect("adopted");
+    let status = engine.status(group).expect("known");
+    assert_eq!((status.window, status.ssthresh), (70 * u64::from(MSS), Some(50 * u64::from(MSS))));
+}
+
+#[test]
+fn a_vm_that_comes_back_alone_is_a_joiner() {
+    let (mut host, vms) = steady(80, &[1, 1]);
+    host.leave(vms[1][0]);
+    host.now += 100_000;
+    let vm = vms[1][0].vm;
+    host.engine.adopt(host.now, vm, host.group, &running(40, Some(40))).expect("adopted");
+    assert_eq!(host.segments(), 80);
+}
