@@ -4,7 +4,7 @@
 mod common;
 
 use ccc_core::{Aggression, Engine, GroupConfig, Report, Share, State, Weight};
-use common::{Host, MSS, steady};
+use common::{MSS, steady};
 
 #[test]
 fn a_new_weight_is_in_force_at_once_and_leaves_the_aggregate() {
