@@ -179,7 +179,8 @@ impl Members {
         }
         loop {
             let raised = self.without_satisfied(window, line);
-            if raised == line {
+            // Each pass takes at least one more VM out, or is the last.
+            if raised.effective >= line.effective {
                 return line;
             }
             line = raised;
@@ -281,6 +282,21 @@ mod tests {
         let line = members.waterline(window);
         let windows = vms.map(|vm| (members.level(vm, window, line).expect("active") * 256) >> 32);
         assert_eq!(windows, [25_000, 30_000, 60_000]);
+    }
+
+    #[test]
+    fn vms_that_are_all_satisfied_leave_nobody_to_share() {
+        let mut members = Members::default();
+        let vms = [(); 2].map(|()| members.add_tenant(Weight::ONE));
+        for (vm, demand) in vms.into_iter().zip([10_000, 60_000]) {
+            let frugal = Standing { growing: false, demand: Some(demand), ..flow(256) };
+            members.recount(vm, &Standing::default(), &frugal);
+        }
+        let window = Window::from_bytes(100_000);
+        let line = members.waterline(window);
+        assert_eq!((line.window.bytes(), line.effective), (30_000, 0));
+        let level = members.level(vms[0], window, line).expect("active");
+        assert_eq!((level * 256) >> 32, 50_000, "what it may come to want");
     }
 
     #[test]
