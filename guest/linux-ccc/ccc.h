@@ -84,6 +84,7 @@ struct ccc_slot {
 	bool charged;		/* the twin's window is reduced for our own event */
 	u32 followed;		/* epoch to which the twin has been brought */
 	u32 share;		/* packets, as last read */
+	u8 climb;		/* packets an ACK releases towards it */
 	struct ccc_twin twin;
 
 	u32 seq;

@@ -61,13 +61,23 @@ u32 ccc_cap_packets(u32 share, u64 cap, u32 mss)
 }
 
 /*
- * A smaller share is in force at once.  A larger one is approached by what
- * the flow's own ACKs release, at the pace of slow start: a window opened in
- * one step would leave as one burst.
+ * Packets that an acknowledged one may release on the way from @cwnd to @share,
+ * so that one window of ACKs covers it: two, as in slow start, where the share
+ * is no more than twice the window.
  */
-u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked)
+u8 ccc_climb(u32 cwnd, u32 share)
 {
-	u64 limit = (u64)in_flight + 2 * (u64)acked;
+	return clamp(share / max(cwnd, 1u) + 1, 2u, CCC_CLIMB_MAX);
+}
+
+/*
+ * A smaller share is in force at once.  A larger one is approached by what
+ * the flow's own ACKs release, @climb for one: a window opened in one step
+ * would leave as one burst.
+ */
+u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked, u8 climb)
+{
+	u64 limit = (u64)in_flight + (u64)acked * climb;
 
 	share = max(share, 1u);
 	if (share <= cwnd)

@@ -10,6 +10,8 @@
 
 #define CCC_BETA_ONE	65536u
 #define CCC_BETA_HALF	32768u
+/* A joiner is not to send more than this many packets for one ACK. */
+#define CCC_CLIMB_MAX	8u
 /* Round trips in the average that shares by rate count, and how far it may
  * go from what is reported, as a part of it.
  */
@@ -20,7 +22,8 @@ u32 ccc_slot_offset(u32 index);
 u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
 u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset);
 u32 ccc_cap_packets(u32 share, u64 cap, u32 mss);
-u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked);
+u8 ccc_climb(u32 cwnd, u32 share);
+u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked, u8 climb);
 u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest);
 u32 ccc_apply_beta(u32 share, u16 beta);
 u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last);

@@ -259,6 +259,7 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->charged = false;
 	slot->twin.cwnd = 0;
 	slot->share = 0;
+	slot->climb = 0;
 	slot->acked = 0;
 	slot->delivered = 0;
 	slot->grown = 0;
@@ -411,12 +412,18 @@ static void ccc_set_window(struct tcp_sock *tp, const struct ccc_slot *slot,
 static void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	u32 cwnd = tcp_snd_cwnd(tp);
 
 	if (!ccc_read_share(sk, slot))
 		return;
+	if (slot->share <= cwnd)
+		slot->climb = 0;
+	else if (!slot->climb)
+		slot->climb = ccc_climb(cwnd, slot->share);
 	ccc_set_window(tp, slot,
-		       ccc_apply_share(tcp_snd_cwnd(tp), slot->share,
-				       tcp_packets_in_flight(tp), acked));
+		       ccc_apply_share(cwnd, slot->share,
+				       tcp_packets_in_flight(tp), acked,
+				       slot->climb));
 	if (slot->view.flags & VIRTIO_CCC_L_SLOW_START)
 		slot->twin.cwnd = 0;
 	else if (!slot->twin.cwnd)

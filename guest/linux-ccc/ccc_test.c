@@ -101,13 +101,18 @@ static void cap_limits_a_share(struct kunit *test)
 
 static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, ccc_apply_share(40, 20, 39, 1), 20u);
-	KUNIT_EXPECT_EQ(test, ccc_apply_share(40, 0, 39, 1), 1u);
-	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1), 11u);
-	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 11, 9, 2), 11u);
-	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 2, 1), 10u);
-	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, U32_MAX, U32_MAX, U32_MAX),
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(40, 20, 39, 1, 2), 20u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(40, 0, 39, 1, 2), 1u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1, 2), 11u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 11, 9, 2, 2), 11u);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 2, 1, 2), 10u);
+	KUNIT_EXPECT_EQ(test,
+			ccc_apply_share(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
 			U32_MAX);
+	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1, 8), 17u);
+	KUNIT_EXPECT_EQ(test, ccc_climb(10, 11), 2);
+	KUNIT_EXPECT_EQ(test, ccc_climb(10, 41), 5);
+	KUNIT_EXPECT_EQ(test, ccc_climb(0, U32_MAX), CCC_CLIMB_MAX);
 }
 
 static void twins_have_as_many_acks_as_their_window(struct kunit *test)

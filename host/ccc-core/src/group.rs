@@ -179,9 +179,11 @@ impl Group {
             self.silence(now, tenant, old);
             return;
         }
+        let initial = u64::from(report.cwnd).min(INITIAL_SEGMENTS * new.mss).max(new.mss);
         if self.members.active() == 0 {
-            let initial = u64::from(report.cwnd).min(INITIAL_SEGMENTS * new.mss).max(new.mss);
             self.policy.begin(now, Window::from_bytes(initial));
+        } else if !old.active() {
+            self.policy.join(Window::from_bytes(initial), new.mss);
         }
         self.members.recount(tenant, old, new);
     }

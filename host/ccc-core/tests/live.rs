@@ -77,3 +77,16 @@ fn a_vm_that_comes_back_alone_is_a_joiner() {
     host.engine.adopt(host.now, vm, host.group, &running(40, Some(40))).expect("adopted");
     assert_eq!(host.segments(), 80);
 }
+
+#[test]
+fn flows_that_start_together_have_their_initial_windows_up_to_forty_segments() {
+    let started = |flows: usize| {
+        let mut host = common::Host::new();
+        let vm = host.vm(1.0);
+        for _ in 0..flows {
+            host.flow(vm, 10);
+        }
+        host.segments()
+    };
+    assert_eq!([1, 2, 4, 16].map(started), [10, 20, 40, 40]);
+}

@@ -14,6 +14,8 @@ use crate::fixed::{Aggression, Micros, Window};
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
 const REMEMBER_FOR: Micros = 10_000_000;
+/// Four initial windows (RFC 6928).
+const COLD_SEGMENTS: u64 = 40;
 /// A remembered window is halved once for each such time (RFC 7661, with the
 /// smallest retransmission timeout of common stacks doubled).
 const HALVE_EVERY: Micros = 400_000;
@@ -93,6 +95,16 @@ impl Policy for CtrlTcp {
         }
         self.before = None;
         self.before_timeouts = None;
+    }
+
+    /// Joins are neutral, but for a cold start: before anything is known of the
+    /// path, flows that start together may send what they would alone, up to
+    /// [`COLD_SEGMENTS`] in all.  Short ones would else be slower coupled.
+    fn join(&mut self, initial: Window, mss: u64) {
+        let most = Window::from_bytes(COLD_SEGMENTS * mss);
+        if self.now.threshold.is_none() && self.now.window < most {
+            self.now.window = self.now.window.plus(initial).min(most);
+        }
     }
 
     fn end(&mut self, now: Micros) {

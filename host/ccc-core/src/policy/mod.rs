@@ -89,6 +89,8 @@ impl Aggregate {
 pub(crate) trait Policy: Debug + Send {
     /// The group has its first active flow, whose own window is `initial`.
     fn begin(&mut self, now: Micros, initial: Window);
+    /// A flow whose own window is `initial` has joined others.
+    fn join(&mut self, initial: Window, mss: u64);
     /// The group's last active flow has left or fallen idle.
     fn end(&mut self, now: Micros);
     /// Data of a flow was acknowledged.
