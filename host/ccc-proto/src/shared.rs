@@ -83,6 +83,13 @@ pub fn write_status(word: &AtomicU64, status: u32, instance: u32) {
     word.store(image[0], Ordering::Release);
 }
 
+/// The instance that was last written beside a status.
+pub fn read_instance(word: &AtomicU64) -> u32 {
+    let image = [word.load(Ordering::Relaxed), 0, 0, 0, 0, 0, 0, 0];
+    let head: GrantHead = transmute!(image);
+    head.instance.get()
+}
+
 /// The first four bytes in memory are the sequence count.
 fn sequence(word: u64) -> u32 {
     u64::from_le(word) as u32
@@ -137,6 +144,13 @@ mod tests {
             let read: Line = transmute!(image);
             assert_eq!(read, Line { seq: expected.into(), ..line });
         }
+    }
+
+    #[test]
+    fn the_instance_is_read_as_it_was_written() {
+        let word = AtomicU64::new(0);
+        write_status(&word, 1, 0xdead_beef);
+        assert_eq!(read_instance(&word), 0xdead_beef);
     }
 
     #[test]

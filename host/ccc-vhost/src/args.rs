@@ -29,6 +29,10 @@ pub struct Args {
     #[arg(long, requires = "config")]
     pub check: bool,
 
+    /// Serve operators on this socket
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
+
     /// Live in the virtual time of the controller at this socket
     #[arg(long, value_name = "[ID:]SOCKET")]
     pub time_travel: Option<String>,

@@ -65,11 +65,13 @@ impl Clock {
         }
     }
 
-    /// Number that tells a beginning of the device from one in another life of
-    /// the daemon.  In virtual time there is no other life.
+    /// Number of a beginning of a device.  In real time it is unlike that of
+    /// any other beginning, in this life of the daemon or another; in virtual
+    /// time runs have to be repeatable, so it is only unlike the others of this
+    /// life.  A device looks at what is in its memory besides.
     pub fn instance(&self, count: u32) -> u32 {
         let life = match self {
-            Clock::Monotonic(_) => (monotonic() >> 10) as u32,
+            Clock::Monotonic(_) => spread(),
             Clock::TimeTravel(_) => 0,
         };
         life.wrapping_add(count).max(1)
@@ -137,6 +139,15 @@ fn timespec(micros: Micros) -> Timespec {
     // Deadlines beyond what the kernel can count are as good as never.
     let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
     Timespec { tv_sec: seconds, tv_nsec: (micros % 1_000_000 * 1000) as _ }
+}
+
+/// A number that is seldom the same: the nanoseconds since 1970 and the process,
+/// spread over all bits.
+fn spread() -> u32 {
+    let time = clock_gettime(ClockId::Realtime);
+    let nanos = (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64);
+    let mixed = (nanos ^ u64::from(std::process::id()) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
 }
 
 fn monotonic() -> Micros {

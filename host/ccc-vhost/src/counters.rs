@@ -22,6 +22,8 @@ pub enum Kind {
     Report,
     /// A flow that cannot be coupled.
     Flow,
+    /// A flow for whose group there is no line left.
+    Line,
     /// Guest memory that is not there.
     Memory,
     /// A queue in disorder.
@@ -30,13 +32,14 @@ pub enum Kind {
     Event,
 }
 
-const KINDS: [(Kind, &str); 9] = [
+const KINDS: [(Kind, &str); 10] = [
     (Kind::Chunk, "chunks"),
     (Kind::Message, "messages"),
     (Kind::Stale, "stale"),
     (Kind::Torn, "torn"),
     (Kind::Report, "reports"),
     (Kind::Flow, "flows"),
+    (Kind::Line, "lines"),
     (Kind::Memory, "memory"),
     (Kind::Queue, "queue"),
     (Kind::Event, "events"),
@@ -66,6 +69,11 @@ impl Counters {
     /// How often this was refused.
     pub fn refused(&self, kind: Kind) -> u64 {
         self.refused[kind as usize]
+    }
+
+    /// How often anything was refused.
+    pub fn all_refused(&self) -> u64 {
+        self.refused.iter().sum()
     }
 
     /// Counts a refusal and says why, but not more than once a second.

@@ -1,28 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The engine with the groups of the configuration.
-use ccc_core::{Engine, GroupId, Micros, Share, VmId};
+//! The engine, and what the operator decides about it.
+use ccc_core::{
+    Engine, FlowId, Grant, GroupId, GroupStatus, Micros, Refusal, Report, VmId, Weight,
+};
 
-use crate::config::{Config, Vm};
+use crate::{
+    api::{ApiError, GroupPatch, RuleSpec, VmPatch, error::nearest},
+    settings::{MAX_RULES, Rule, Settings},
+};
 
-/// One group.
-#[derive(Debug)]
-pub struct Group {
-    /// Its name.
-    pub name: String,
-    /// The engine's number for it.
-    pub id: GroupId,
-    /// How it is shared out.
-    pub share: Share,
-    /// Version of its grants that the VMs have.
-    published: Option<u64>,
-}
-
-/// The engine with the groups of the configuration.
+/// The engine with the groups and VMs of the settings.
 #[derive(Debug)]
 pub struct Coupling {
     /// The engine.
     pub engine: Engine,
+    settings: Settings,
     groups: Vec<Group>,
+    vms: Vec<Vm>,
+}
+
+#[derive(Debug)]
+struct Group {
+    id: GroupId,
+    /// Version of its grants that the VMs have.
+    published: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Vm {
+    id: VmId,
+    /// Indices of the groups in which the engine knows its weight.
+    groups: Vec<usize>,
 }
 
 /// The engine, and the time at which it is used.
@@ -35,32 +43,55 @@ pub struct Turn<'a> {
 }
 
 impl Coupling {
-    /// An engine with the configured groups.
-    pub fn new(config: &Config) -> Coupling {
+    /// An engine for these settings.
+    pub fn new(settings: Settings) -> Coupling {
         let mut engine = Engine::new();
-        let groups = config
+        let groups = settings
             .groups
             .iter()
-            .map(|group| Group {
-                name: group.name.clone(),
-                id: engine.add_group(group.config),
-                share: group.config.share,
-                published: None,
-            })
+            .map(|group| Group { id: engine.add_group(group.config), published: None })
             .collect();
-        Coupling { engine, groups }
+        let vms =
+            settings.vms.iter().map(|_| Vm { id: engine.add_vm(), groups: Vec::new() }).collect();
+        Coupling { engine, settings, groups, vms }
     }
 
-    /// Adds a VM with its weight.
-    pub fn add_vm(&mut self, vm: &Vm) -> Result<VmId, ccc_core::Refusal> {
-        let id = self.engine.add_vm();
-        self.engine.set_weight(id, self.groups[vm.group].id, vm.weight)?;
-        Ok(id)
+    /// What the operator has decided.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    /// The group with this index in the configuration.
-    pub fn group(&self, index: usize) -> &Group {
-        &self.groups[index]
+    /// Couples a flow of a VM in a group.  One that was `adopted` has run
+    /// before this engine began.
+    pub fn join(
+        &mut self,
+        now: Micros,
+        vm: usize,
+        group: usize,
+        report: &Report,
+        adopted: bool,
+    ) -> Result<FlowId, Refusal> {
+        let weight = self.settings.vms[vm].weight.value;
+        let (entry, id) = (&mut self.vms[vm], self.groups[group].id);
+        if !entry.groups.contains(&group) {
+            self.engine.set_weight(entry.id, id, weight)?;
+            entry.groups.push(group);
+        }
+        if adopted {
+            self.engine.adopt(now, entry.id, id, report)
+        } else {
+            self.engine.register(now, entry.id, id, report)
+        }
+    }
+
+    /// What a VM is granted in a group.
+    pub fn grant(&self, vm: usize, group: usize) -> Grant {
+        self.engine.grant(self.vms[vm].id, self.groups[group].id)
+    }
+
+    /// The aggregate of a group.
+    pub fn status(&self, group: usize) -> Option<GroupStatus> {
+        self.engine.status(self.groups[group].id)
     }
 
     /// Whether any grant may have changed since this was last asked.
@@ -72,5 +103,107 @@ impl Coupling {
             group.published = version;
         }
         changed
+    }
+
+    /// Changes a VM; whether flows may have to move.
+    pub fn patch_vm(&mut self, name: &str, patch: &VmPatch) -> Result<bool, ApiError> {
+        let vm = self.vm(name)?;
+        let group = match &patch.group {
+            Some(Some(group)) => Some(Some(self.named_group("group", group)?)),
+            Some(None) => Some(None),
+            None => None,
+        };
+        if let Some(weight) = patch.weight {
+            self.set_weight(vm, weight.value)?;
+            self.settings.vms[vm].weight = weight;
+        }
+        let settings = &mut self.settings.vms[vm];
+        let before = (settings.group, settings.coupled);
+        settings.group = group.unwrap_or(settings.group);
+        settings.coupled = patch.coupled.unwrap_or(settings.coupled);
+        Ok(before != (settings.group, settings.coupled))
+    }
+
+    /// Changes a group; whether flows may have to move.
+    pub fn patch_group(
+        &mut self,
+        now: Micros,
+        name: &str,
+        patch: &GroupPatch,
+    ) -> Result<bool, ApiError> {
+        let group = self.group(name)?;
+        let settings = &mut self.settings.groups[group];
+        let before = (settings.config, settings.coupled);
+        let mut config = settings.config;
+        config.policy = patch.policy.unwrap_or(config.policy);
+        config.share = patch.share.unwrap_or(config.share);
+        config.aggression = patch.aggression.map_or(config.aggression, |given| given.value);
+        if config != settings.config {
+            self.engine.set_group(now, self.groups[group].id, config)?;
+        }
+        settings.config = config;
+        settings.aggression = patch.aggression.unwrap_or(settings.aggression);
+        settings.coupled = patch.coupled.unwrap_or(settings.coupled);
+        // Not every driver can share by rate.
+        Ok(before.0.share != config.share || before.1 != settings.coupled)
+    }
+
+    /// Puts other rules in the place of all; flows may have to move.
+    pub fn put_rules(&mut self, rules: &[RuleSpec]) -> Result<(), ApiError> {
+        if rules.len() > MAX_RULES {
+            return Err(ApiError::TooManyRules { count: rules.len(), most: MAX_RULES });
+        }
+        let numbered = rules.iter().enumerate();
+        let rules = numbered.map(|(number, rule)| self.rule(number, rule));
+        self.settings.rules = rules.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Index of a VM that is asked for.
+    pub fn vm(&self, name: &str) -> Result<usize, ApiError> {
+        self.settings.vm(name).ok_or_else(|| ApiError::NoVm {
+            name: name.to_owned(),
+            near: nearest(name, self.settings.vms.iter().map(|vm| vm.name.as_str())),
+        })
+    }
+
+    /// Index of a group that is asked for.
+    pub fn group(&self, name: &str) -> Result<usize, ApiError> {
+        self.settings
+            .group(name)
+            .ok_or_else(|| ApiError::NoGroup { name: name.to_owned(), near: self.like_group(name) })
+    }
+
+    fn rule(&self, number: usize, rule: &RuleSpec) -> Result<Rule, ApiError> {
+        let field = |key: &str| format!("rules[{number}].{key}");
+        let vm = rule.vm.as_deref().map(|name| {
+            self.settings.vm(name).ok_or_else(|| ApiError::UnknownVm {
+                field: field("vm"),
+                name: name.to_owned(),
+                near: nearest(name, self.settings.vms.iter().map(|vm| vm.name.as_str())),
+            })
+        });
+        let group = rule.group.as_deref().map(|name| self.named_group(&field("group"), name));
+        Ok(Rule { vm: vm.transpose()?, destination: rule.destination, group: group.transpose()? })
+    }
+
+    fn named_group(&self, field: &str, name: &str) -> Result<usize, ApiError> {
+        self.settings.group(name).ok_or_else(|| ApiError::UnknownGroup {
+            field: field.to_owned(),
+            name: name.to_owned(),
+            near: self.like_group(name),
+        })
+    }
+
+    fn like_group(&self, name: &str) -> Option<String> {
+        nearest(name, self.settings.groups.iter().map(|group| group.name.as_str()))
+    }
+
+    fn set_weight(&mut self, vm: usize, weight: Weight) -> Result<(), Refusal> {
+        let Vm { id, groups } = &self.vms[vm];
+        for group in groups {
+            self.engine.set_weight(*id, self.groups[*group].id, weight)?;
+        }
+        Ok(())
     }
 }

@@ -2,13 +2,11 @@
 //! The virtio device of one VM: its queues, tables, flows and lines.
 use std::{mem::size_of, sync::Arc};
 
-use ccc_core::{FlowId, Share, VmId};
+use ccc_core::FlowId;
 use ccc_proto::{
-    Checked, ReportError, Torn, read_report,
-    shared::{write_grant, write_status},
-    wire::{self, Config, Event, Grant, VQ_COUNT, VQ_DOORBELL, VQ_EVENT, VQ_TABLE},
+    shared::{read_instance, write_status},
+    wire::{self, Config, Event, VQ_COUNT, VQ_DOORBELL, VQ_EVENT, VQ_TABLE},
 };
-use thiserror::Error;
 use virtio_queue::QueueT;
 use vm_memory::Bytes;
 use zerocopy::IntoBytes;
@@ -18,10 +16,11 @@ use crate::{
     counters::{Counters, Kind},
     coupling::{Coupling, Turn},
     doorbell::{self, Message},
+    flows::Look,
     lines::Lines,
-    memory::{Mapping, Memory, MemoryError, words},
+    memory::{Mapping, Memory, words},
     poll::Poller,
-    table::{Chunk, Held, MAX_LINES, MAX_SLOTS, Refused, Tables},
+    table::{Chunk, MAX_LINES, MAX_SLOTS, Refused, Tables},
     vring::{Vring, VringError},
 };
 
@@ -31,81 +30,12 @@ const STALE_US: u32 = 1_000_000;
 /// than they are read waits for its next turn like every other VM.
 const TURN_QUEUES: u32 = 4;
 
-/// Why a slot is not coupled.
-#[derive(Debug, Error)]
-pub enum SlotError {
-    /// No chunk has it.
-    #[error("slot {0} was not lent")]
-    Unknown(u32),
-    /// The message is about another use of the slot.
-    #[error("message about use {message} of slot {slot}, which is in use {now}")]
-    Stale {
-        /// The slot.
-        slot: u32,
-        /// Generation in the message.
-        message: u32,
-        /// Generation in the slot.
-        now: u32,
-    },
-    /// The flow to leave is not there.
-    #[error("leave of use {generation} of slot {slot}, which is not registered")]
-    NotHeld {
-        /// The slot.
-        slot: u32,
-        /// Generation in the message.
-        generation: u32,
-    },
-    /// The slot was being written all the time.
-    #[error("slot {0}: {1}")]
-    Torn(u32, Torn),
-    /// The report is out of range.
-    #[error("slot {0}: {1}")]
-    Report(u32, ReportError),
-    /// There is no line left for its group.
-    #[error("slot {slot}: no line left for group {group}")]
-    NoLine {
-        /// The slot.
-        slot: u32,
-        /// Name of the group.
-        group: String,
-    },
-    /// The driver cannot share by rate.
-    #[error("slot {slot}: group {group} shares by rate, which the driver does not know")]
-    NoRate {
-        /// The slot.
-        slot: u32,
-        /// Name of the group.
-        group: String,
-    },
-    /// The engine refuses it.
-    #[error("slot {0}: {1}")]
-    Engine(u32, ccc_core::Refusal),
-    /// Its memory is gone.
-    #[error("slot {0}: {1}")]
-    Memory(u32, MemoryError),
-}
-
-impl SlotError {
-    fn kind(&self) -> Kind {
-        match self {
-            SlotError::Unknown(_) => Kind::Message,
-            SlotError::Stale { .. } | SlotError::NotHeld { .. } => Kind::Stale,
-            SlotError::Torn(..) => Kind::Torn,
-            SlotError::Report(..) => Kind::Report,
-            SlotError::NoLine { .. } | SlotError::NoRate { .. } | SlotError::Engine(..) => {
-                Kind::Flow
-            }
-            SlotError::Memory(..) => Kind::Memory,
-        }
-    }
-}
-
 /// The device of one VM, for the life of one connection.
 #[derive(Debug)]
 pub struct Device {
-    name: String,
-    vm: VmId,
-    group: usize,
+    pub(crate) name: String,
+    /// Index of the VM.
+    pub(crate) vm: usize,
     /// Where its kicks are waited for, and its number there.
     pub(crate) poller: Poller,
     pub(crate) index: usize,
@@ -115,12 +45,12 @@ pub struct Device {
     pub(crate) vrings: [Vring; VQ_COUNT],
     /// Queues begun since the last look.
     pub(crate) begun: Vec<usize>,
-    tables: Tables,
-    lines: Lines,
+    pub(crate) tables: Tables,
+    pub(crate) lines: Lines,
     instance: u32,
     /// Flows whose tables are gone, for the engine to forget.
     orphans: Vec<FlowId>,
-    counters: Counters,
+    pub(crate) counters: Counters,
 }
 
 /// What a device is made for.
@@ -128,11 +58,7 @@ pub struct Device {
 pub struct Identity {
     /// Name of the VM.
     pub name: String,
-    /// The engine's number for it.
-    pub vm: VmId,
-    /// Index of its group.
-    pub group: usize,
-    /// Its number in the event loop.
+    /// Its index among all VMs.
     pub index: usize,
     /// Number of this beginning of the device.
     pub instance: u32,
@@ -147,8 +73,7 @@ impl Device {
     ) -> Result<Device, virtio_queue::Error> {
         Ok(Device {
             name: identity.name,
-            vm: identity.vm,
-            group: identity.group,
+            vm: identity.index,
             poller,
             index: identity.index,
             features: 0,
@@ -215,6 +140,7 @@ impl Device {
     /// Where the queue would go on.
     pub(crate) fn end_queue(&mut self, index: usize) -> u16 {
         if index == VQ_TABLE {
+            self.counters.left += self.tables.flows() as u64;
             self.orphans.extend(self.tables.clear());
             self.lines.clear();
             self.instance = self.instance.wrapping_add(1).max(1);
@@ -235,7 +161,6 @@ impl Device {
     pub fn settle(&mut self, turn: &mut Turn<'_>) -> Vec<usize> {
         for flow in std::mem::take(&mut self.orphans) {
             turn.coupling.engine.leave(turn.now, flow);
-            self.counters.left += 1;
         }
         let begun = std::mem::take(&mut self.begun);
         begun.into_iter().filter(|index| self.process(*index, turn)).collect()
@@ -348,11 +273,24 @@ impl Device {
         turn: &mut Turn<'_>,
     ) -> Result<(), Refused> {
         let (status, first, end) = (chunk.status, chunk.first(), chunk.end());
+        let begins = self.tables.ranges().is_empty();
         self.tables.adopt(chunk)?;
-        self.rescan(mapping, first, end, turn);
+        if begins {
+            self.renew(mapping, status);
+        }
+        self.look_at_all(mapping, first..end, Look::Adoption, turn);
         log::debug!("VM {}: slots {first} to {end} lent", self.name);
         self.tell(mapping, status, wire::LENT_YES, turn);
         Ok(())
+    }
+
+    /// Makes sure that the driver sees another instance than the last one,
+    /// which may have been a device of another process.
+    fn renew(&mut self, mapping: &Mapping, status: vm_memory::GuestAddress) {
+        let last = words::<1>(mapping, status).map(|[word]| read_instance(word));
+        if last.is_ok_and(|last| last == self.instance) {
+            self.instance = self.instance.wrapping_add(1).max(1);
+        }
     }
 
     fn refuse_chunk(
@@ -408,7 +346,7 @@ impl Device {
         if rescan {
             self.counters.rescans += 1;
             for (first, end) in self.tables.ranges() {
-                self.rescan(mapping, first, end, turn);
+                self.look_at_all(mapping, first..end, Look::Rescan, turn);
             }
         }
         self.vrings[VQ_DOORBELL].call_if_wanted(mapping)?;
@@ -426,7 +364,7 @@ impl Device {
         self.counters.messages += 1;
         let done = match doorbell::read(mapping, chain) {
             Ok(Message::Look { slot, generation }) => {
-                self.look(mapping, slot, Some(generation), turn)
+                self.look(mapping, slot, Look::Message(generation), turn)
             }
             Ok(Message::Leave { slot, generation }) => self.leave(mapping, slot, generation, turn),
             Ok(Message::Rescan) => return Ok(true),
@@ -451,165 +389,24 @@ impl Device {
         slot: u32,
         turn: &mut Turn<'_>,
     ) -> Result<(), VringError> {
-        let (head, flows) = match self.tables.release(slot) {
-            Ok(chunk) => chunk,
+        let released = match self.tables.release(slot) {
+            Ok(released) => released,
             Err(error) => {
                 self.counters.refuse(&self.name, turn.now, Kind::Message, &error);
                 return Ok(());
             }
         };
-        for flow in flows {
-            turn.coupling.engine.leave(turn.now, flow);
+        for held in released.flows {
+            self.uncouple(&held, turn);
             self.counters.left += 1;
         }
         if self.tables.lines().is_none() {
             self.lines.clear();
         }
         let vring = &mut self.vrings[VQ_TABLE];
-        vring.give_back(mapping, head, 0)?;
+        for head in released.heads {
+            vring.give_back(mapping, head, 0)?;
+        }
         vring.call_if_wanted(mapping)
-    }
-
-    fn rescan(&mut self, mapping: &Mapping, first: u32, end: u32, turn: &mut Turn<'_>) {
-        for slot in first..end {
-            if let Err(error) = self.look(mapping, slot, None, turn) {
-                self.counters.refuse(&self.name, turn.now, error.kind(), &error);
-            }
-        }
-    }
-
-    /// Reads a slot and tells the engine.  A message says which use of the slot
-    /// it is about; without one, whatever is there counts.
-    fn look(
-        &mut self,
-        mapping: &Mapping,
-        slot: u32,
-        message: Option<u32>,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), SlotError> {
-        let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
-        let held = *places.held;
-        let words = words(mapping, places.report).map_err(|e| SlotError::Memory(slot, e))?;
-        let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
-        let now = raw.generation.get();
-        if let Some(message) = message.filter(|message| *message != now) {
-            return Err(SlotError::Stale { slot, message, now });
-        }
-        if raw.is_free() && message.is_none() {
-            if let Some(held) = held {
-                self.drop_flow(slot, held, turn);
-            }
-            return Ok(());
-        }
-        let checked = match raw.check() {
-            Ok(checked) => checked,
-            Err(error) => {
-                if held.is_none_or(|held| held.generation != now) {
-                    self.answer(mapping, slot, refusal(now))?;
-                }
-                return Err(SlotError::Report(slot, error));
-            }
-        };
-        match held {
-            Some(held) if held.generation == now => {
-                self.counters.updated += 1;
-                let engine = &mut turn.coupling.engine;
-                engine
-                    .update(turn.now, held.flow, &checked.report)
-                    .map_err(|refusal| SlotError::Engine(slot, refusal))
-            }
-            earlier => {
-                if let Some(earlier) = earlier {
-                    self.drop_flow(slot, earlier, turn);
-                }
-                self.register(mapping, slot, &checked, turn)
-            }
-        }
-    }
-
-    fn register(
-        &mut self,
-        mapping: &Mapping,
-        slot: u32,
-        checked: &Checked,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), SlotError> {
-        match self.couple(slot, checked, turn) {
-            Ok((flow, line)) => {
-                let generation = checked.generation;
-                if let Some(places) = self.tables.slot(slot) {
-                    *places.held = Some(Held { generation, flow });
-                }
-                self.counters.registered += 1;
-                let (line, flags) = (line.into(), wire::G_ACCEPTED.into());
-                self.answer(mapping, slot, Grant { line, flags, ..refusal(generation) })
-            }
-            Err(error) => {
-                self.answer(mapping, slot, refusal(checked.generation))?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Hands a new flow to the engine.
-    fn couple(
-        &mut self,
-        slot: u32,
-        checked: &Checked,
-        turn: &mut Turn<'_>,
-    ) -> Result<(FlowId, u16), SlotError> {
-        let group = turn.coupling.group(self.group);
-        let (id, share) = (group.id, group.share);
-        if share == Share::Rate && self.features & 1 << wire::F_RATE_SHARE == 0 {
-            return Err(SlotError::NoRate { slot, group: group.name.clone() });
-        }
-        let lent = self.tables.lines().map_or(0, |lines| lines.len());
-        let line = self.lines.assign(self.group, lent);
-        let line = line.ok_or_else(|| SlotError::NoLine { slot, group: group.name.clone() })?;
-        let engine = &mut turn.coupling.engine;
-        let flow = engine
-            .register(turn.now, self.vm, id, &checked.report)
-            .map_err(|refusal| SlotError::Engine(slot, refusal))?;
-        Ok((flow, line))
-    }
-
-    fn leave(
-        &mut self,
-        mapping: &Mapping,
-        slot: u32,
-        generation: u32,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), SlotError> {
-        let held = *self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?.held;
-        let held = held
-            .filter(|held| held.generation == generation)
-            .ok_or(SlotError::NotHeld { slot, generation })?;
-        self.drop_flow(slot, held, turn);
-        self.answer(mapping, slot, refusal(generation))
-    }
-
-    fn drop_flow(&mut self, slot: u32, held: Held, turn: &mut Turn<'_>) {
-        turn.coupling.engine.leave(turn.now, held.flow);
-        self.counters.left += 1;
-        if let Some(places) = self.tables.slot(slot) {
-            *places.held = None;
-        }
-    }
-
-    fn answer(&mut self, mapping: &Mapping, slot: u32, grant: Grant) -> Result<(), SlotError> {
-        let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
-        let words = words(mapping, places.grant).map_err(|e| SlotError::Memory(slot, e))?;
-        write_grant(&words, &grant);
-        Ok(())
-    }
-}
-
-/// The answer to a flow that is not coupled.
-fn refusal(generation: u32) -> Grant {
-    Grant {
-        generation: generation.into(),
-        line: 0.into(),
-        flags: 0.into(),
-        cap: wire::CAP_NONE.into(),
     }
 }

@@ -4,8 +4,11 @@
 //! One daemon serves all VMs of a host, because coupling is about what they
 //! share.  [`server`] is its event loop; a [`connection`] speaks vhost-user
 //! with one front end; a [`device`] is the virtio device behind it: [`table`]s
-//! the driver lent, [`doorbell`] messages, group [`lines`] the device writes.
-//! [`coupling`] joins them to the engine, which knows nothing of virtio.
+//! the driver lent, [`doorbell`] messages, [`flows`] in slots, group [`lines`]
+//! the device writes.  [`coupling`] joins them to the engine, which knows
+//! nothing of virtio, by the [`settings`] of the operator.  Operators read and
+//! change those by the [`api`] on the [`control`] socket; [`state`] keeps what
+//! they changed.
 //!
 //! # Threat model
 //! A guest controls its memory, its queues and all messages; a front end also
@@ -14,25 +17,34 @@
 //! time on one VM's turn, fill its log, or see another VM's memory.  A front
 //! end that shrinks the file behind its guest's memory can end the daemon, as
 //! it can with every vhost-user back end; front ends are trusted that far.
+pub mod activation;
+pub mod api;
 pub mod args;
 pub mod capabilities;
 pub mod chain;
 pub mod clock;
 pub mod config;
 pub mod connection;
+pub mod control;
 pub mod counters;
 pub mod coupling;
 pub mod device;
 pub mod doorbell;
+pub mod flows;
 pub mod handler;
+pub mod inspect;
 pub mod lines;
 pub mod listener;
 pub mod memory;
 pub mod message;
+pub mod operate;
 pub mod poll;
 pub mod server;
+pub mod settings;
 pub mod setup;
 pub mod signals;
+pub mod state;
 pub mod table;
 pub mod timetravel;
+pub mod values;
 pub mod vring;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Group lines: what the engine grants a VM, written into its memory.
-use ccc_core::{Grant, VmId};
+use ccc_core::Grant;
 use ccc_proto::{
     wire::{self, Line},
     write_line,
@@ -12,7 +12,8 @@ use crate::{
     memory::{Mapping, MemoryError, words},
 };
 
-/// The lines of one VM: the first group it uses has line 0, and so on.
+/// The lines of one VM: the first group it uses has line 0, and so on.  A line
+/// no flow uses any more is another group's when none is left.
 #[derive(Debug, Default)]
 pub struct Lines {
     used: Vec<Used>,
@@ -21,21 +22,38 @@ pub struct Lines {
 #[derive(Debug)]
 struct Used {
     group: usize,
+    flows: u32,
     /// What was last written.
     written: Option<Line>,
 }
 
 impl Lines {
-    /// The line of a group; a new one if there is one of `lent` left.
-    pub fn assign(&mut self, group: usize, lent: usize) -> Option<u16> {
+    /// The line of a group for one more flow; a new one if there is one of
+    /// `lent` left.
+    pub fn take(&mut self, group: usize, lent: usize) -> Option<u16> {
+        let fresh = || Used { group, flows: 0, written: None };
         let known = self.used.iter().position(|line| line.group == group);
-        let index = known.or_else(|| {
-            (self.used.len() < lent).then(|| {
-                self.used.push(Used { group, written: None });
+        let index = match known {
+            Some(index) => index,
+            None if self.used.len() < lent => {
+                self.used.push(fresh());
                 self.used.len() - 1
-            })
-        })?;
+            }
+            None => {
+                let unused = self.used.iter().position(|line| line.flows == 0)?;
+                self.used[unused] = fresh();
+                unused
+            }
+        };
+        self.used[index].flows += 1;
         u16::try_from(index).ok()
+    }
+
+    /// A flow uses this line no longer.
+    pub fn put(&mut self, line: u16) {
+        if let Some(used) = self.used.get_mut(usize::from(line)) {
+            used.flows = used.flows.saturating_sub(1);
+        }
     }
 
     /// Forgets all lines.
@@ -49,12 +67,12 @@ impl Lines {
         mapping: &Mapping,
         array: &Array,
         coupling: &Coupling,
-        vm: VmId,
+        vm: usize,
     ) -> Result<u64, MemoryError> {
         let mut count = 0;
         for (index, used) in self.used.iter_mut().enumerate() {
             let Some(address) = array.address(index) else { continue };
-            let grant = coupling.engine.grant(vm, coupling.group(used.group).id);
+            let grant = coupling.grant(vm, used.group);
             let line = line(used.group, &grant);
             if used.written != Some(line) {
                 write_line(&words(mapping, address)?, &line);
@@ -94,10 +112,14 @@ mod tests {
     #[test]
     fn groups_get_lines_in_the_order_of_their_first_use() {
         let mut lines = Lines::default();
-        assert_eq!(lines.assign(7, 2), Some(0));
-        assert_eq!(lines.assign(3, 2), Some(1));
-        assert_eq!(lines.assign(7, 2), Some(0));
-        assert_eq!(lines.assign(4, 2), None);
+        assert_eq!(lines.take(7, 2), Some(0));
+        assert_eq!(lines.take(3, 2), Some(1));
+        assert_eq!(lines.take(7, 2), Some(0));
+        assert_eq!(lines.take(4, 2), None);
+        lines.put(0);
+        assert_eq!(lines.take(4, 2), None, "one flow is left");
+        lines.put(0);
+        assert_eq!(lines.take(4, 2), Some(0));
     }
 
     #[test]

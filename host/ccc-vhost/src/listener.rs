@@ -35,6 +35,9 @@ pub enum ListenError {
     /// The file descriptor is no socket that can be used.
     #[error("file descriptor {0} is no Unix socket; pass a listening or connected one")]
     Descriptor(RawFd, #[source] io::Error),
+    /// The socket has one other end already.
+    #[error("file descriptor {0} is a connected socket; pass a listening one")]
+    NotListening(RawFd),
 }
 
 /// Where the front end of one VM connects.
@@ -56,17 +59,8 @@ pub struct Bound {
 impl Endpoint {
     /// Listens on `path`, in place of a socket nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
-        clear(path)?;
-        let failed = |source| ListenError::Bind { path: path.to_owned(), source };
-        // Read and write for owner and group; the mask is the process's, and
-        // so is its only thread.
-        let old = rustix::process::umask(Mode::from_raw_mode(0o117));
-        let listener = UnixListener::bind(path);
-        rustix::process::umask(old);
-        let listener = listener.map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let identity = identity(path).map_err(failed)?;
-        Ok(Endpoint::Listening(listener, Some(Bound { path: path.to_owned(), identity })))
+        let (listener, bound) = bind(path)?;
+        Ok(Endpoint::Listening(listener, Some(bound)))
     }
 
     /// Takes over a socket the parent process opened.
@@ -109,6 +103,29 @@ impl Endpoint {
             Endpoint::Connected(stream) => Ok(stream.take()),
         }
     }
+}
+
+/// Takes over a listening socket the parent process opened.
+pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
+    match Endpoint::inherited(fd)? {
+        Endpoint::Listening(listener, _) => Ok(listener),
+        Endpoint::Connected(_) => Err(ListenError::NotListening(fd)),
+    }
+}
+
+/// Listens on `path`, in place of a socket nobody listens on any more.
+pub fn bind(path: &Path) -> Result<(UnixListener, Bound), ListenError> {
+    clear(path)?;
+    let failed = |source| ListenError::Bind { path: path.to_owned(), source };
+    // Read and write for owner and group; the mask is the process's, which has
+    // one thread while it sets up.
+    let old = rustix::process::umask(Mode::from_raw_mode(0o117));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(old);
+    let listener = listener.map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let identity = identity(path).map_err(failed)?;
+    Ok((listener, Bound { path: path.to_owned(), identity }))
 }
 
 impl Drop for Bound {

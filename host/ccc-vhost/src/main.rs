@@ -2,7 +2,7 @@
 //! `ccc-vhost`: serves the virtio congestion control coupling device.
 use std::process::ExitCode;
 
-use ccc_vhost::{args::Args, capabilities, server::Server, setup};
+use ccc_vhost::{args::Args, capabilities, setup};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -25,6 +25,5 @@ fn run(args: &Args) -> anyhow::Result<()> {
     if args.check {
         return Ok(());
     }
-    Server::new(&config, setup::endpoints(args, &config)?, setup::clock(args)?)?.run()?;
-    Ok(())
+    setup::serve(args, config)
 }

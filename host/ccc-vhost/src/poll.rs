@@ -24,6 +24,8 @@ pub enum Token {
     Connection(usize),
     /// The driver of this VM kicked this queue.
     Kick(usize, usize),
+    /// An operator asks for something.
+    Control,
 }
 
 impl Token {
@@ -34,6 +36,7 @@ impl Token {
             Token::Listener(vm) => (2, vm, 0),
             Token::Connection(vm) => (3, vm, 0),
             Token::Kick(vm, queue) => (4, vm, queue),
+            Token::Control => (5, 0, 0),
         };
         kind << 56 | (vm as u64) << 8 | queue as u64
     }
@@ -45,7 +48,8 @@ impl Token {
             1 => Token::Clock,
             2 => Token::Listener(vm),
             3 => Token::Connection(vm),
-            _ => Token::Kick(vm, (data & 0xff) as usize),
+            4 => Token::Kick(vm, (data & 0xff) as usize),
+            _ => Token::Control,
         }
     }
 }
@@ -116,6 +120,7 @@ mod tests {
             Token::Listener(7),
             Token::Connection(70_000),
             Token::Kick(3, 2),
+            Token::Control,
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -8,20 +8,22 @@
 //! virtual time repeatable.
 use std::{io, os::fd::AsFd};
 
-use ccc_core::VmId;
 use thiserror::Error;
 
 use crate::{
     clock::{Clock, ClockError},
-    config::Config,
     connection::{Connection, ConnectionError, Request},
+    control::{Desk, Done, Envelope},
     counters::Counters,
     coupling::{Coupling, Turn},
     device::{Device, Identity},
     listener::Endpoint,
     message::{Header, MessageError},
+    operate::{Guest, Operation},
     poll::{Poller, Token, Watch},
+    settings::Settings,
     signals::Signals,
+    state::State,
 };
 
 /// Why the daemon cannot go on.
@@ -33,9 +35,6 @@ pub enum ServerError {
     /// Time stands still.
     #[error(transparent)]
     Clock(#[from] ClockError),
-    /// The configuration does not fit the engine.
-    #[error("engine refuses the configuration: {0}")]
-    Engine(#[from] ccc_core::Refusal),
     /// A device could not be made.
     #[error("cannot make a device: {0}")]
     Device(#[from] virtio_queue::Error),
@@ -44,12 +43,24 @@ pub enum ServerError {
 /// One VM.
 struct Vm {
     name: String,
-    id: VmId,
-    group: usize,
     endpoint: Endpoint,
     connection: Option<Connection>,
     counters: Counters,
     _watch: Option<Watch>,
+}
+
+/// What a daemon is made of.
+pub struct Parts {
+    /// What the operator decides.
+    pub settings: Settings,
+    /// What was changed in earlier runs.
+    pub state: State,
+    /// One endpoint for each VM, in their order.
+    pub endpoints: Vec<Endpoint>,
+    /// The time.
+    pub clock: Clock,
+    /// Where operators' requests come from.
+    pub desk: Option<Desk>,
 }
 
 /// The daemon.
@@ -62,40 +73,43 @@ pub struct Server {
     backlog: Vec<(usize, usize)>,
     /// Devices begun.
     beginnings: u32,
+    desk: Option<Desk>,
+    state: State,
+    /// Number of the state.
+    changes: u64,
     signals: Signals,
     _watches: Vec<Watch>,
 }
 
 impl Server {
-    /// A daemon that serves the VMs of `config` at their endpoints.
-    pub fn new(
-        config: &Config,
-        endpoints: Vec<Endpoint>,
-        clock: Clock,
-    ) -> Result<Server, ServerError> {
+    /// A daemon that serves its VMs at their endpoints.
+    pub fn new(parts: Parts) -> Result<Server, ServerError> {
+        let Parts { settings, state, endpoints, clock, desk } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
-        let watches = vec![
+        let mut watches = vec![
             poller.watch(signals.as_fd(), Token::Signal)?,
             poller.watch(clock.fd(), Token::Clock)?,
         ];
-        let mut coupling = Coupling::new(config);
+        if let Some(desk) = &desk {
+            watches.push(poller.watch(desk.fd(), Token::Control)?);
+        }
         let mut vms = Vec::with_capacity(endpoints.len());
-        for (index, (vm, endpoint)) in config.vms.iter().zip(endpoints).enumerate() {
+        for (index, (vm, endpoint)) in settings.vms.iter().zip(endpoints).enumerate() {
             let watch = match endpoint.listening() {
                 Some(fd) => Some(poller.watch(fd, Token::Listener(index))?),
                 None => None,
             };
             vms.push(Vm {
                 name: vm.name.clone(),
-                id: coupling.add_vm(vm)?,
-                group: vm.group,
                 endpoint,
                 connection: None,
                 counters: Counters::default(),
                 _watch: watch,
             });
         }
+        let mut coupling = Coupling::new(settings);
+        state.apply(&mut coupling);
         let server = Server {
             poller,
             clock,
@@ -103,6 +117,9 @@ impl Server {
             vms,
             backlog: Vec::new(),
             beginnings: 0,
+            desk,
+            state,
+            changes: 0,
             signals,
             _watches: watches,
         };
@@ -117,6 +134,9 @@ impl Server {
             }
         }
         log::info!("serving {} VMs", self.vms.len());
+        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+            log::warn!("cannot tell the service manager that it is served: {error}");
+        }
         while self.reachable() {
             for token in self.poller.wait(!self.backlog.is_empty())? {
                 if token == Token::Signal {
@@ -143,6 +163,7 @@ impl Server {
         match token {
             Token::Signal => Ok(()),
             Token::Clock => self.tick(),
+            Token::Control => self.operate(),
             Token::Listener(index) => self.accept(index),
             Token::Connection(index) => self.serve(index),
             Token::Kick(index, queue) => self.kick(index, queue),
@@ -154,6 +175,29 @@ impl Server {
             self.coupling.engine.tick(self.clock.now());
             self.after()?;
             self.clock.rest()?;
+        }
+        Ok(())
+    }
+
+    /// Takes requests of operators; each is answered when its effect is where
+    /// guests see it.
+    fn operate(&mut self) -> Result<(), ServerError> {
+        let requests = self.desk.as_ref().map(Desk::take).unwrap_or_default();
+        for Envelope { command, answer } in requests {
+            let before = self.state.clone();
+            let guests = self.vms.iter();
+            let guests = guests
+                .map(|vm| Guest { connection: vm.connection.as_ref(), counters: &vm.counters });
+            let turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
+            let mut operation =
+                Operation { turn, state: &mut self.state, guests: guests.collect() };
+            let reply = operation.execute(&command);
+            self.after()?;
+            let changed = self.state != before;
+            self.changes += u64::from(changed);
+            let keep = changed.then(|| (self.changes, self.state.clone()));
+            // The client may be gone by now; its request counts all the same.
+            let _ = answer.send(reply.map(|reply| Done { reply, keep }));
         }
         Ok(())
     }
@@ -178,8 +222,6 @@ impl Server {
         self.beginnings = self.beginnings.wrapping_add(1);
         let identity = Identity {
             name: vm.name.clone(),
-            vm: vm.id,
-            group: vm.group,
             index,
             instance: self.clock.instance(self.beginnings),
         };

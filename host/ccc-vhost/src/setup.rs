@@ -1,18 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! From the command line to what the server is made of.
-use std::{fs, path::Path};
+//! From the command line to a daemon that serves.
+use std::{
+    fs,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 
-use crate::{args::Args, clock::Clock, config::Config, listener::Endpoint, timetravel};
+use crate::{
+    activation::{Activated, CONTROL},
+    api::http,
+    args::Args,
+    clock::Clock,
+    config::Config,
+    control,
+    listener::{self, Bound, Endpoint},
+    server::{Parts, Server},
+    state::{State, Store},
+    timetravel,
+};
 
 /// The configuration the command line asks for.
 pub fn config(args: &Args) -> Result<Config> {
-    match (&args.config, &args.socket_path) {
-        (Some(file), _) => read(file),
-        (None, Some(socket)) => Ok(Config::single(socket)),
-        (None, None) => Ok(Config::single(Path::new(""))),
+    let mut config = match (&args.config, &args.socket_path) {
+        (Some(file), _) => read(file)?,
+        (None, Some(socket)) => Config::single(socket),
+        (None, None) => Config::single(Path::new("")),
+    };
+    if args.control.is_some() {
+        config.control.clone_from(&args.control);
     }
+    Ok(config)
 }
 
 fn read(file: &Path) -> Result<Config> {
@@ -21,16 +40,54 @@ fn read(file: &Path) -> Result<Config> {
     Ok(Config::parse(&file.display().to_string(), &text)?)
 }
 
+/// Serves until the daemon is told to end.
+pub fn serve(args: &Args, config: Config) -> Result<()> {
+    let state = config.state.as_deref().map(State::load).transpose()?.unwrap_or_default();
+    let mut activated = Activated::take()?;
+    let endpoints = endpoints(args, &config, &mut activated)?;
+    let operators = operators(config.control.as_ref(), &mut activated)?;
+    activated.end()?;
+    let clock = clock(args)?;
+    let store = config.state.as_deref().map(Store::new);
+    let (listener, _bound) = operators.unzip();
+    let desk = listener.map(|listener| -> Result<_> {
+        let (desk, window) = control::pair()?;
+        http::serve(listener, window, store)?;
+        Ok(desk)
+    });
+    let desk = desk.transpose()?;
+    let settings = config.settings;
+    Ok(Server::new(Parts { settings, state, endpoints, clock, desk })?.run()?)
+}
+
 /// One endpoint for each VM of the configuration, in its order.
-pub fn endpoints(args: &Args, config: &Config) -> Result<Vec<Endpoint>> {
+fn endpoints(args: &Args, config: &Config, activated: &mut Activated) -> Result<Vec<Endpoint>> {
     if let Some(fd) = args.fd {
         return Ok(vec![Endpoint::inherited(fd)?]);
     }
-    config.vms.iter().map(|vm| Ok(Endpoint::bind(&vm.socket)?)).collect()
+    let vms = config.settings.vms.iter();
+    vms.map(|vm| match activated.socket(&vm.name) {
+        Some(fd) => Ok(Endpoint::inherited(fd)?),
+        None => Ok(Endpoint::bind(&vm.socket)?),
+    })
+    .collect()
+}
+
+/// Where operators connect, if anywhere, and the socket's file if it is ours.
+fn operators(
+    path: Option<&PathBuf>,
+    activated: &mut Activated,
+) -> Result<Option<(UnixListener, Option<Bound>)>> {
+    if let Some(fd) = activated.socket(CONTROL) {
+        return Ok(Some((listener::inherited(fd)?, None)));
+    }
+    let Some(path) = path else { return Ok(None) };
+    let (listener, bound) = listener::bind(path)?;
+    Ok(Some((listener, Some(bound))))
 }
 
 /// The clock the command line asks for.
-pub fn clock(args: &Args) -> Result<Clock> {
+fn clock(args: &Args) -> Result<Clock> {
     Ok(match &args.time_travel {
         Some(controller) => Clock::TimeTravel(timetravel::Client::connect(controller)?),
         None => Clock::monotonic()?,

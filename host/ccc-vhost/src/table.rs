@@ -4,10 +4,10 @@
 //! A chain lends one chunk and is held until the driver asks for it back, so
 //! that after a crash of this process the front end offers it again and all
 //! state can be read out of it.
-use std::mem::size_of;
+use std::{mem::size_of, net::IpAddr};
 
 use ccc_core::FlowId;
-use ccc_proto::wire::{Grant, GrantHead, Lend, Line, Report};
+use ccc_proto::wire::{self, Grant, GrantHead, Lend, Line, Report};
 use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::FromBytes;
@@ -64,9 +64,6 @@ pub enum ReleaseError {
     /// No chunk begins there.
     #[error("release of a chunk at slot {0}, where none begins")]
     NoChunk(u32),
-    /// The lines are needed while there are other chunks.
-    #[error("release of the chunk at slot {0}, whose lines other chunks use")]
-    LinesInUse(u32),
 }
 
 /// A refused chunk.
@@ -83,8 +80,81 @@ pub struct Refused {
 pub struct Held {
     /// Use of the slot.
     pub generation: u32,
-    /// The engine's number for the flow.
-    pub flow: FlowId,
+    /// Where the flow sends to, as it said when it was found.
+    pub destination: IpAddr,
+    /// What was made of it.
+    pub place: Place,
+    /// How it counts within its VM, by its latest report.
+    pub units: Units,
+}
+
+/// What was made of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Coupled in a group.
+    Coupled {
+        /// The engine's number for it.
+        flow: FlowId,
+        /// Index of the group.
+        group: usize,
+        /// The group's line.
+        line: u16,
+    },
+    /// Left alone, because the operator says so or because it has to be.
+    Apart,
+    /// To be coupled as soon as that can be done.
+    Waiting,
+}
+
+/// What a flow's grant is counted in.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    /// Has data outstanding or to send.
+    pub active: bool,
+    priority: u16,
+    srtt_us: u32,
+}
+
+impl Units {
+    /// Those of a report.
+    pub fn of(report: &ccc_core::Report) -> Units {
+        Units { active: report.active, priority: report.priority, srtt_us: report.srtt_us }
+    }
+
+    /// Their number, in a group shared by rate or by window.
+    pub fn count(&self, rate: bool) -> u64 {
+        let srtt = match self.srtt_us {
+            0 => wire::UNIT_RTT_UNKNOWN_US,
+            us => us.min(wire::UNIT_RTT_MAX_US),
+        };
+        u64::from(self.priority) * if rate { u64::from(srtt) } else { 1 }
+    }
+}
+
+impl Held {
+    /// The group in which it is coupled.
+    pub fn group(&self) -> Option<usize> {
+        match self.place {
+            Place::Coupled { group, .. } => Some(group),
+            Place::Apart | Place::Waiting => None,
+        }
+    }
+
+    fn flow(&self) -> Option<FlowId> {
+        match self.place {
+            Place::Coupled { flow, .. } => Some(flow),
+            Place::Apart | Place::Waiting => None,
+        }
+    }
+}
+
+/// What was in chunks that were given back.
+#[derive(Debug, Default)]
+pub struct Released {
+    /// Heads of the chains, the one lent first in front.
+    pub heads: Vec<u16>,
+    /// The flows.
+    pub flows: Vec<Held>,
 }
 
 /// A lent chunk.
@@ -224,28 +294,39 @@ impl Tables {
         self.chunks.iter().map(|chunk| &chunk.lines).find(|lines| !lines.is_empty())
     }
 
-    /// Takes out the chunk that begins at `slot`: the head of its chain, and
-    /// the flows that were in it.
-    pub fn release(&mut self, slot: u32) -> Result<(u16, Vec<FlowId>), ReleaseError> {
+    /// Takes out the chunk that begins at `slot`.  With the one that has the
+    /// lines go all others, which cannot be used without.
+    pub fn release(&mut self, slot: u32) -> Result<Released, ReleaseError> {
         let index = self.chunks.iter().position(|chunk| chunk.first == slot);
         let index = index.ok_or(ReleaseError::NoChunk(slot))?;
-        if !self.chunks[index].lines.is_empty() && self.chunks.len() > 1 {
-            return Err(ReleaseError::LinesInUse(slot));
+        let all = !self.chunks[index].lines.is_empty();
+        let gone = if all { 0..self.chunks.len() } else { index..index + 1 };
+        let mut released = Released::default();
+        for chunk in self.chunks.drain(gone) {
+            released.heads.push(chunk.head);
+            released.flows.extend(chunk.flows.iter().flatten());
         }
-        let chunk = self.chunks.remove(index);
-        let flows = chunk.flows.iter().flatten().map(|held| held.flow).collect();
-        Ok((chunk.head, flows))
+        Ok(released)
     }
 
-    /// Forgets all chunks; the flows that were in them.
+    /// Forgets all chunks; the engine's flows that were in them.
     pub fn clear(&mut self) -> Vec<FlowId> {
         let chunks = std::mem::take(&mut self.chunks);
-        chunks.iter().flat_map(|chunk| &chunk.flows).flatten().map(|held| held.flow).collect()
+        let held = chunks.iter().flat_map(|chunk| &chunk.flows).flatten();
+        held.filter_map(Held::flow).collect()
     }
 
-    /// Flows registered.
+    /// Flows there are.
     pub fn flows(&self) -> usize {
         self.chunks.iter().flat_map(|chunk| &chunk.flows).flatten().count()
+    }
+
+    /// All flows with their slots, chunk by chunk.
+    pub fn held(&self) -> impl Iterator<Item = (u32, &Held)> {
+        self.chunks.iter().flat_map(|chunk| {
+            let slots = chunk.first..;
+            slots.zip(&chunk.flows).filter_map(|(slot, held)| Some((slot, held.as_ref()?)))
+        })
     }
 }
 
@@ -294,13 +375,23 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_are_given_back_last() {
+    fn all_chunks_go_with_the_lines() {
         let mut tables = Tables::default();
-        tables.adopt(chunk(0, 4, 1)).expect("first");
-        tables.adopt(chunk(4, 4, 0)).expect("second");
-        assert_eq!(tables.release(1), Err(ReleaseError::NoChunk(1)));
-        assert_eq!(tables.release(0), Err(ReleaseError::LinesInUse(0)));
-        assert!(tables.release(4).is_ok() && tables.release(0).is_ok());
+        for (head, slots) in [(5, 1), (3, 0), (9, 0)] {
+            let first = tables.ranges().last().map_or(0, |(_, end)| *end);
+            tables.adopt(Chunk { head, ..chunk(first, 4, slots) }).expect("fits");
+        }
+        assert_eq!(tables.release(1).map(|_| ()), Err(ReleaseError::NoChunk(1)));
+        assert_eq!(tables.release(4).map(|gone| gone.heads), Ok(vec![3]));
+        assert_eq!(tables.release(0).map(|gone| gone.heads), Ok(vec![5, 9]), "oldest first");
         assert!(tables.lines().is_none());
+    }
+
+    #[test]
+    fn units_are_those_of_the_guest() {
+        let units = |srtt_us| Units { active: true, priority: 512, srtt_us };
+        assert_eq!((units(9).count(false), units(9).count(true)), (512, 512 * 9));
+        assert_eq!(units(0).count(true), 512 * 100_000);
+        assert_eq!(units(u32::MAX).count(true), 512 << 20);
     }
 }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What operators ask for on the control socket, and what they are told.
+//!
+//! `docs/openapi.yaml` describes it for them.  [`routes`] turns a request into
+//! a [`Command`], which the event loop carries out ([`crate::operate`]) and
+//! answers with a [`Reply`]; [`http`] is the server around that.
+//!
+//! # Threat model
+//! Whoever may connect is an operator, but programs err: a request can be of
+//! any form and length, and a client may stop anywhere.  None of that reaches
+//! the event loop, which sees whole commands only, a bounded number in a turn.
+pub mod error;
+pub mod fields;
+pub mod http;
+pub mod patch;
+pub mod routes;
+pub mod view;
+
+pub use error::ApiError;
+pub use patch::{GroupPatch, RuleSpec, VmPatch};
+pub use view::Reply;
+
+/// What an operator asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// The daemon as a whole.
+    Status,
+    /// All VMs.
+    Vms,
+    /// One VM.
+    Vm(String),
+    /// Change a VM.
+    PatchVm(String, VmPatch),
+    /// Flows of a VM.
+    Flows {
+        /// The VM.
+        vm: String,
+        /// First slot to look at.
+        from: u32,
+        /// Most flows to tell.
+        limit: usize,
+    },
+    /// All groups.
+    Groups,
+    /// One group.
+    Group(String),
+    /// Change a group.
+    PatchGroup(String, GroupPatch),
+    /// All rules.
+    Rules,
+    /// Put these rules in the place of all.
+    PutRules(Vec<RuleSpec>),
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A device's flows, for operators to look at.
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+use ccc_core::Grant;
+use ccc_proto::{
+    read_report,
+    wire::{self, Report},
+};
+
+use crate::{
+    api::view::{Flow, Flows},
+    coupling::Coupling,
+    device::Device,
+    memory::words,
+    table::{Held, Units},
+};
+
+const STATES: [&str; 5] = ["free", "slow start", "avoidance", "recovery", "loss"];
+
+impl Device {
+    /// Flows in slots, and those of them that are coupled.
+    pub fn count_flows(&self) -> (usize, usize) {
+        let coupled = self.tables.held().filter(|(_, held)| held.group().is_some());
+        (self.flows(), coupled.count())
+    }
+
+    /// Flows coupled in a group, and what they are granted together, bytes.
+    pub fn part_of(&self, group: usize, grant: &Grant) -> (usize, u64) {
+        let (mut count, mut units) = (0, 0u64);
+        for (_, held) in self.tables.held().filter(|(_, held)| held.group() == Some(group)) {
+            count += 1;
+            if held.units.active {
+                units = units.saturating_add(held.units.count(grant.rate));
+            }
+        }
+        (count, if grant.coupled { grant.window(units) } else { 0 })
+    }
+
+    /// Flows from slot `from` on, at most `limit` of them, as their slots are
+    /// now.  A slot that is just being written is left out.
+    pub fn list_flows(&mut self, from: u32, limit: usize, coupling: &Coupling) -> Flows {
+        let held = self.tables.held().filter(|(slot, _)| *slot >= from);
+        let mut there: Vec<(u32, Held)> = held.map(|(slot, held)| (slot, *held)).collect();
+        there.sort_unstable_by_key(|(slot, _)| *slot);
+        let next = there.get(limit).map(|(slot, _)| *slot);
+        there.truncate(limit);
+        let flows = there.iter().filter_map(|(slot, held)| self.view(*slot, held, coupling));
+        Flows { flows: flows.collect(), next }
+    }
+
+    fn view(&mut self, slot: u32, held: &Held, coupling: &Coupling) -> Option<Flow> {
+        let memory = Arc::clone(&self.memory);
+        let place = self.tables.slot(slot)?.report;
+        let report = read_report(&words(memory.mapping(), place).ok()?).ok()?;
+        let checked =
+            report.check().ok().filter(|checked| checked.generation == held.generation)?;
+        let group = held.group();
+        Some(Flow {
+            slot,
+            generation: held.generation,
+            source: source(&report).to_string(),
+            destination: held.destination.to_string(),
+            source_port: report.sport.get(),
+            destination_port: report.dport.get(),
+            algorithm: name(&report.algorithm),
+            state: STATES.get(usize::from(report.state)).copied().unwrap_or("unknown"),
+            active: checked.report.active,
+            priority: f64::from(checked.report.priority) / f64::from(wire::PRIORITY_ONE),
+            group: group.map(|group| coupling.settings().groups[group].name.clone()),
+            granted: group.map(|group| {
+                let grant = coupling.grant(self.vm, group);
+                grant.window(Units::of(&checked.report).count(grant.rate))
+            }),
+            cwnd: checked.report.cwnd,
+            ssthresh: checked.report.ssthresh,
+            srtt_us: checked.report.srtt_us,
+            delivered: checked.report.delivered,
+            events: checked.report.events,
+        })
+    }
+}
+
+fn source(report: &Report) -> IpAddr {
+    let [a, b, c, d, ..] = report.saddr;
+    if report.family == 4 {
+        Ipv4Addr::new(a, b, c, d).into()
+    } else {
+        Ipv6Addr::from(report.saddr).into()
+    }
+}
+
+/// Printable letters of a name that a guest wrote.
+fn name(bytes: &[u8]) -> String {
+    let letters = bytes.iter().take_while(|byte| **byte != 0);
+    letters.map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_of_guests_are_made_printable() {
+        assert_eq!(super::name(b"cubic\0xx"), "cubic");
+        assert_eq!(super::name(b"a\n\x1b[1m"), "a??[1m");
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What the operator decides: groups, VMs, and which flow is coupled where.
+use std::{net::IpAddr, path::PathBuf};
+
+use ccc_core::{Aggression, GroupConfig, Weight};
+use ipnet::IpNet;
+
+use crate::values::Given;
+
+/// The group of VMs that name none.
+pub const DEFAULT_GROUP: &str = "default";
+/// Most rules there may be: each new flow is held against all of them.
+pub const MAX_RULES: usize = 256;
+
+/// What the operator decides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Bottleneck groups.
+    pub groups: Vec<Group>,
+    /// VMs, by name.
+    pub vms: Vec<Vm>,
+    /// The first that matches a flow says where it is coupled.
+    pub rules: Vec<Rule>,
+}
+
+/// A bottleneck group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// What the engine is told of it.
+    pub config: GroupConfig,
+    /// How many TCPs it is worth.
+    pub aggression: Given<Aggression>,
+    /// Its flows are coupled.
+    pub coupled: bool,
+}
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// Where its front end connects.
+    pub socket: PathBuf,
+    /// Index of its group in [`Settings::groups`], if it has one.
+    pub group: Option<usize>,
+    /// Its share of any group.
+    pub weight: Given<Weight>,
+    /// Its flows are coupled.
+    pub coupled: bool,
+}
+
+/// Which flows are coupled where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Index in [`Settings::vms`] of the VM it is for; `None` for all.
+    pub vm: Option<usize>,
+    /// Where its flows go; `None` for everywhere.
+    pub destination: Option<IpNet>,
+    /// Index of their group; `None` for flows that are not coupled.
+    pub group: Option<usize>,
+}
+
+impl Group {
+    /// One with the defaults.
+    pub fn new(name: &str) -> Group {
+        Group {
+            name: name.to_owned(),
+            config: GroupConfig::default(),
+            aggression: Given::<Aggression>::ONE,
+            coupled: true,
+        }
+    }
+}
+
+impl Rule {
+    fn matches(&self, vm: usize, to: IpAddr) -> bool {
+        self.vm.is_none_or(|only| only == vm)
+            && self.destination.is_none_or(|net| net.contains(&to))
+    }
+}
+
+impl Settings {
+    /// The group in which a flow is coupled, if it is.
+    pub fn route(&self, vm: usize, to: IpAddr) -> Option<usize> {
+        let settings = self.vms.get(vm).filter(|settings| settings.coupled)?;
+        // A socket for both families writes IPv4 addresses as IPv6 ones.
+        let to = to.to_canonical();
+        let rule = self.rules.iter().find(|rule| rule.matches(vm, to));
+        let group = rule.map_or(settings.group, |rule| rule.group)?;
+        self.groups.get(group).filter(|group| group.coupled).map(|_| group)
+    }
+
+    /// Index of the group with this name.
+    pub fn group(&self, name: &str) -> Option<usize> {
+        self.groups.iter().position(|group| group.name == name)
+    }
+
+    /// Index of the VM with this name.
+    pub fn vm(&self, name: &str) -> Option<usize> {
+        self.vms.iter().position(|vm| vm.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        let vm = |name: &str, group| Vm {
+            name: name.to_owned(),
+            socket: PathBuf::from(name),
+            group,
+            weight: Given::<Weight>::ONE,
+            coupled: true,
+        };
+        let net = |text: &str| Some(text.parse().expect("prefix"));
+        Settings {
+            groups: vec![Group::new("g"), Group::new("h")],
+            vms: vec![vm("a", Some(0)), vm("b", None)],
+            rules: vec![
+                Rule { vm: Some(0), destination: net("10.1.0.0/16"), group: None },
+                Rule { vm: None, destination: net("10.0.0.0/8"), group: Some(1) },
+                Rule { vm: Some(1), destination: net("2001:db8::/32"), group: Some(0) },
+            ],
+        }
+    }
+
+    fn to(address: &str) -> IpAddr {
+        address.parse().expect("address")
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let settings = settings();
+        assert_eq!(settings.route(0, to("10.1.2.3")), None);
+        assert_eq!(settings.route(1, to("10.1.2.3")), Some(1));
+        assert_eq!(settings.route(0, to("10.2.2.3")), Some(1));
+        assert_eq!(settings.route(0, to("::ffff:10.2.2.3")), Some(1), "the same address");
+        assert_eq!(settings.route(0, to("2001:db8::1")), Some(0), "that of its VM");
+        assert_eq!(settings.route(1, to("2001:db8::1")), Some(0));
+        assert_eq!(settings.route(1, to("192.0.2.1")), None);
+        assert_eq!(settings.route(2, to("10.2.2.3")), None, "no such VM");
+    }
+
+    #[test]
+    fn what_is_not_coupled_goes_nowhere() {
+        let mut settings = settings();
+        settings.groups[1].coupled = false;
+        assert_eq!(settings.route(0, to("10.2.2.3")), None);
+        settings.vms[0].coupled = false;
+        assert_eq!(settings.route(0, to("192.0.2.1")), None);
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What operators changed while the daemon ran, kept for its next start.
+//!
+//! The configuration is the base and this goes over it, so the file holds the
+//! changes only, in the form in which they were asked for.
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use crate::{
+    api::{ApiError, GroupPatch, RuleSpec, VmPatch, fields::Fields},
+    coupling::Coupling,
+};
+
+const VERSION: u64 = 1;
+/// A file longer than this is none of ours.
+const SIZE_MAX: u64 = 64 << 20;
+
+/// Why the changes of earlier runs cannot be had.
+#[derive(Debug, Error)]
+pub enum StateError {
+    /// There is no place for the file.
+    #[error("state file {path}: its directory does not exist; create {dir}")]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("cannot read state file {0}")]
+    Read(PathBuf, #[source] io::Error),
+    /// The file is too long.
+    #[error("state file {path} has {size} bytes; it is none of this program")]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        size: u64,
+    },
+    /// The file holds something else.
+    #[error("state file {path}: {error}; mend it, or remove it to start from the configuration")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ApiError,
+    },
+    /// The file is of another version.
+    #[error("state file {path} is not of version {VERSION}; remove it to start anew")]
+    Version {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// All changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Changes of VMs, by name.
+    pub vms: BTreeMap<String, VmPatch>,
+    /// Changes of groups, by name.
+    pub groups: BTreeMap<String, GroupPatch>,
+    /// Rules, if they were changed.
+    pub rules: Option<Vec<RuleSpec>>,
+}
+
+impl State {
+    /// The changes of earlier runs; none if there is no file yet.
+    pub fn load(path: &Path) -> Result<State, StateError> {
+        let dir = directory(path);
+        if !dir.is_dir() {
+            let (path, dir) = (path.to_owned(), dir.to_owned());
+            return Err(StateError::NoDirectory { path, dir });
+        }
+        let read = |error| StateError::Read(path.to_owned(), error);
+        let size = match fs::metadata(path) {
+            Ok(there) => there.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+            Err(error) => return Err(read(error)),
+        };
+        if size > SIZE_MAX {
+            return Err(StateError::Size { path: path.to_owned(), size });
+        }
+        let content = |error| StateError::Content { path: path.to_owned(), error };
+        let value = serde_json::from_slice(&fs::read(path).map_err(read)?)
+            .map_err(|error| content(ApiError::Json(error.to_string())))?;
+        let state = State::from_json(value).map_err(content)?;
+        state.ok_or_else(|| StateError::Version { path: path.to_owned() })
+    }
+
+    /// Reads the file's content; `None` if it is of another version.
+    pub fn from_json(value: Value) -> Result<Option<State>, ApiError> {
+        let mut fields = Fields::of(value, "", &["version", "vms", "groups", "rules"])?;
+        if fields.take("version").and_then(|version| version.as_u64()) != Some(VERSION) {
+            return Ok(None);
+        }
+        let vms = fields.take("vms").unwrap_or_else(|| json!({}));
+        let groups = fields.take("groups").unwrap_or_else(|| json!({}));
+        Ok(Some(State {
+            vms: each("vms", vms, VmPatch::read)?,
+            groups: each("groups", groups, GroupPatch::read)?,
+            rules: fields.take("rules").map(RuleSpec::read_list).transpose()?,
+        }))
+    }
+
+    /// The file's content.
+    pub fn json(&self) -> Value {
+        let vms = self.vms.iter().map(|(name, patch)| (name.clone(), patch.json()));
+        let groups = self.groups.iter().map(|(name, patch)| (name.clone(), patch.json()));
+        let mut value = json!({
+            "version": VERSION,
+            "vms": vms.collect::<Map<_, _>>(),
+            "groups": groups.collect::<Map<_, _>>(),
+        });
+        if let Some(rules) = &self.rules {
+            value["rules"] = rules.iter().map(RuleSpec::json).collect();
+        }
+        value
+    }
+
+    /// Puts the changes over the configuration.  What they name may be gone
+    /// from there; that is told and left out, but kept for when it comes back.
+    pub fn apply(&self, coupling: &mut Coupling) {
+        let told = |what: &str, error: ApiError| log::warn!("state of {what} not used: {error}");
+        for (name, patch) in &self.groups {
+            if let Err(error) = coupling.patch_group(0, name, patch) {
+                told(&format!("group {name}"), error);
+            }
+        }
+        for (name, patch) in &self.vms {
+            if let Err(error) = coupling.patch_vm(name, patch) {
+                told(&format!("VM {name}"), error);
+            }
+        }
+        if let Some(Err(error)) = self.rules.as_ref().map(|rules| coupling.put_rules(rules)) {
+            told("rules", error);
+        }
+    }
+}
+
+fn each<T>(
+    place: &str,
+    value: Value,
+    read: fn(Value, &str) -> Result<T, ApiError>,
+) -> Result<BTreeMap<String, T>, ApiError> {
+    let Value::Object(map) = value else {
+        return Err(ApiError::Object { field: place.to_owned() });
+    };
+    let entries = map.into_iter();
+    entries
+        .map(|(name, value)| Ok((name.clone(), read(value, &format!("{place}.{name}"))?)))
+        .collect()
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The file the changes are kept in.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    /// Number of the newest state in the file.
+    newest: u64,
+}
+
+impl Store {
+    /// Keeps states at `path`.
+    pub fn new(path: &Path) -> Store {
+        Store { path: path.to_owned(), newest: 0 }
+    }
+
+    /// Puts a state into the file's place at once, or leaves it as it is.
+    /// States are numbered, since they may come out of order.
+    pub fn save(&mut self, number: u64, state: &State) -> Result<(), ApiError> {
+        if number <= self.newest {
+            return Ok(());
+        }
+        replace(&self.path, &format!("{:#}\n", state.json()))
+            .map_err(|source| ApiError::NotKept { path: self.path.clone(), source })?;
+        self.newest = number;
+        Ok(())
+    }
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(directory(path))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        let value = json!({
+            "version": 1,
+            "vms": {"a": {"weight": 2.5, "group": null}},
+            "groups": {"g": {"share": "window"}},
+            "rules": [{"vm": "a", "destination": "10.0.0.0/8", "group": "g"}],
+        });
+        State::from_json(value).expect("right").expect("this version")
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.json");
+        assert_eq!(State::load(&path).expect("none yet"), State::default());
+        let mut store = Store::new(&path);
+        store.save(2, &state()).expect("kept");
+        store.save(1, &State::default()).expect("too late");
+        assert_eq!(State::load(&path).expect("there"), state());
+        assert_eq!(fs::read_dir(dir.path()).expect("directory").count(), 1, "nothing beside it");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.json");
+        let with = |text: &str| {
+            fs::write(&path, text).expect("written");
+            State::load(&path).expect_err("a fault").to_string()
+        };
+        assert!(with("{").contains("no JSON"));
+        assert!(with("{\"version\": 2}").contains("not of version 1"));
+        assert!(with("{\"version\": 1, \"vms\": {\"a\": {\"x\": 1}}}").contains("`vms.a.x`"));
+        assert!(with("{\"version\": 1, \"vms\": 1}").contains("`vms` is no object"));
+        let nowhere = State::load(&dir.path().join("no/state.json"));
+        assert!(matches!(nowhere, Err(StateError::NoDirectory { .. })));
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_kept_is_told() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut store = Store::new(&dir.path().join("no/state.json"));
+        assert!(matches!(store.save(1, &state()), Err(ApiError::NotKept { .. })));
+    }
+}

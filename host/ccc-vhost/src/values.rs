@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What an operator may write for a setting, in the file and on the socket.
+use ccc_core::{Aggression, PolicyKind, Share, Weight};
+use ipnet::IpNet;
+use thiserror::Error;
+
+/// The name of no group, kept free for that.
+pub const NO_GROUP: &str = "none";
+/// Weights of VMs.
+const WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
+const POLICIES: [(&str, PolicyKind); 1] = [("ctrltcp", PolicyKind::CtrlTcp)];
+const SHARES: [(&str, Share); 2] = [("window", Share::Window), ("rate", Share::Rate)];
+
+/// Why a value is refused.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum ValueError {
+    /// No such policy.
+    #[error("unknown policy `{0}`")]
+    Policy(String),
+    /// No such share.
+    #[error("unknown share `{0}`")]
+    Share(String),
+    /// No such part of TCPs.
+    #[error("aggression {0} is out of range")]
+    Aggression(f64),
+    /// No such weight.
+    #[error("weight {0} is out of range")]
+    Weight(f64),
+    /// No prefix of addresses.
+    #[error("`{0}` is no address prefix")]
+    Prefix(String),
+    /// A prefix and more.
+    #[error("`{given}` has bits behind its prefix")]
+    HostBits {
+        /// What was written.
+        given: String,
+        /// What may be meant.
+        prefix: IpNet,
+    },
+}
+
+impl ValueError {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            ValueError::Policy(_) => "the policy there is is \"ctrltcp\"".to_owned(),
+            ValueError::Share(_) => "use \"window\" or \"rate\"".to_owned(),
+            ValueError::Aggression(_) => "use 0.1 to 64, 1 for the part of one TCP".to_owned(),
+            ValueError::Weight(_) => "use 0.01 to 1000".to_owned(),
+            ValueError::Prefix(_) => "write \"10.0.0.0/8\" or \"2001:db8::/32\"".to_owned(),
+            ValueError::HostBits { prefix, .. } => format!("write \"{prefix}\""),
+        }
+    }
+}
+
+/// A number as the operator wrote it, and what the engine makes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Given<T> {
+    /// As it was written.
+    pub written: f64,
+    /// As it is used.
+    pub value: T,
+}
+
+impl Given<Weight> {
+    /// Weight 1.
+    pub const ONE: Given<Weight> = Given { written: 1.0, value: Weight::ONE };
+}
+
+impl Given<Aggression> {
+    /// The part of one TCP.
+    pub const ONE: Given<Aggression> = Given { written: 1.0, value: Aggression::ONE };
+}
+
+/// The weight of a VM.
+pub fn weight(written: f64) -> Result<Given<Weight>, ValueError> {
+    Weight::from_f64(written)
+        .filter(|_| WEIGHTS.contains(&written))
+        .map(|value| Given { written, value })
+        .ok_or(ValueError::Weight(written))
+}
+
+/// How many TCPs a group is worth.
+pub fn aggression(written: f64) -> Result<Given<Aggression>, ValueError> {
+    Aggression::from_f64(written)
+        .map(|value| Given { written, value })
+        .ok_or(ValueError::Aggression(written))
+}
+
+/// The policy of this name.
+pub fn policy(name: &str) -> Result<PolicyKind, ValueError> {
+    by_name(&POLICIES, name).ok_or_else(|| ValueError::Policy(name.to_owned()))
+}
+
+/// The share of this name.
+pub fn share(name: &str) -> Result<Share, ValueError> {
+    by_name(&SHARES, name).ok_or_else(|| ValueError::Share(name.to_owned()))
+}
+
+/// The name of a policy.
+pub fn policy_name(policy: PolicyKind) -> &'static str {
+    name_of(&POLICIES, policy)
+}
+
+/// The name of a share.
+pub fn share_name(share: Share) -> &'static str {
+    name_of(&SHARES, share)
+}
+
+/// A prefix of addresses.
+pub fn prefix(written: &str) -> Result<IpNet, ValueError> {
+    let net: IpNet = written.parse().map_err(|_| ValueError::Prefix(written.to_owned()))?;
+    let prefix = net.trunc();
+    if net == prefix {
+        Ok(net)
+    } else {
+        Err(ValueError::HostBits { given: written.to_owned(), prefix })
+    }
+}
+
+/// Can be the name of a VM or a group.
+pub fn is_name(name: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
+    !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
+}
+
+fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: T) -> &'static str {
+    table.iter().find(|(_, known)| *known == value).map_or("unknown", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_what_was_written() {
+        assert_eq!(weight(0.01).map(|weight| weight.written), Ok(0.01));
+        assert_eq!(weight(f64::INFINITY), Err(ValueError::Weight(f64::INFINITY)));
+        assert_eq!(aggression(65.0), Err(ValueError::Aggression(65.0)));
+    }
+
+    #[test]
+    fn names_and_values_go_both_ways() {
+        for (name, value) in POLICIES {
+            assert_eq!((policy(name), policy_name(value)), (Ok(value), name));
+        }
+        for (name, value) in SHARES {
+            assert_eq!((share(name), share_name(value)), (Ok(value), name));
+        }
+    }
+
+    #[test]
+    fn prefixes_are_exact() {
+        assert!(prefix("10.0.0.0/8").is_ok() && prefix("2001:db8::/32").is_ok());
+        assert_eq!(prefix("10.0.0.0"), Err(ValueError::Prefix("10.0.0.0".to_owned())));
+        let bits = prefix("10.0.0.1/8").expect_err("bits");
+        assert_eq!(bits.remedy(), "write \"10.0.0.0/8\"");
+    }
+}
