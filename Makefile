@@ -3,6 +3,7 @@
 # make demo       the papers' VM fairness test, coupled beside uncoupled
 # make weights    VM weights, and three VMs
 # make outside    the coupled aggregate beside an uncoupled outside flow
+# make dynamics   limited, alternating, short, distant and joining flows
 # make test       every test, one line of counts at the end
 # make build      everything that is built, nothing run
 #
@@ -21,7 +22,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside test unit system clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics test unit system clean
 
 build: host lab module
 
@@ -42,7 +43,7 @@ lab: packages
 module: kernel
 	@scripts/module >/dev/null
 
-demo weights outside: build
+demo weights outside dynamics: build
 	@PYTHONPATH=experiments $$(scripts/venv) -m ccc_experiments $@ --out out/$@
 
 test: build

@@ -6,13 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from . import fairness, outside
+from . import dynamics, fairness, outside
 from .lab import LabError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
-    parser.add_argument("experiment", choices=("demo", "weights", "outside"))
+    parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics"))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,8 @@ def main() -> int:
 def run(experiment: str, out: Path) -> bool:
     if experiment == "demo":
         return fairness.demo(out, *(os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED")))
-    return {"weights": fairness.weights, "outside": outside.run}[experiment](out)
+    experiments = {"weights": fairness.weights, "outside": outside.run, "dynamics": dynamics.run}
+    return experiments[experiment](out)
 
 
 if __name__ == "__main__":

@@ -93,3 +93,19 @@ def outside(measured: Sequence[Measured], part: Callable[[Measured], float], ste
     axis.set_ylabel("goodput of the VM / of the outside flow")
     axis.legend(frameon=False)
     save(figure, stem)
+
+
+def goodput_over_time(shown, stem: Path) -> None:
+    """Goodput of each VM against time; a column a case, uncoupled above coupled."""
+    figure, axes = plt.subplots(2, len(shown), figsize=(3.2 * len(shown), 4.4), sharey=True)
+    for column, (name, *runs) in enumerate(shown):
+        for axis, run, kind in zip(axes[:, column], runs, ("uncoupled Reno", "coupled")):
+            for i, _ in enumerate(run.measured.scenario.vms, 1):
+                axis.plot(*run.series(f"vm{i}", 0.5), label=f"VM{i}", lw=1)
+            axis.set_title(f"{name}, {kind}")
+            axis.set_ylim(0, 10.5)
+        axes[1, column].set_xlabel("time, s")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("goodput, Mbit/s")
+    axes[0, 0].legend(frameon=False, loc="upper left")
+    save(figure, stem)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What happens when flows come, go, pause, want less, or are far away.
+
+Each case runs coupled and uncoupled with the same seed.
+"""
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import lab, plots
+from .lab import Flows, Phase, Scenario, Vm
+from .measure import Measured, jain, measure
+from .scores import Score, print_scores, write_result
+
+GREEDY_AT_S = 40.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A measured run and where its raw data is."""
+
+    measured: Measured
+    raw: Path
+
+    def rate_mbit(self, vm: str, start_s: float, end_s: float) -> float:
+        """Goodput of a VM between two times."""
+        total = sum(
+            self._received(vm, flow, end_s) - self._received(vm, flow, start_s)
+            for flow in self._series[vm]
+        )
+        return total * 8 / 1e6 / (end_s - start_s)
+
+    def series(self, vm: str, step_s: float) -> tuple[list[float], list[float]]:
+        """Times and goodput of a VM, for plots."""
+        duration = self.measured.scenario.duration_s
+        times = [i * step_s for i in range(int(duration / step_s))]
+        return times, [self.rate_mbit(vm, t, t + step_s) for t in times]
+
+    def flows(self) -> list[dict]:
+        return json.loads((self.raw / "flows.json").read_text())
+
+    def retransmissions(self) -> int:
+        last: dict[tuple, int] = {}
+        with (self.raw / "flows.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                last[row["vm"], row["flow"]] = int(row["retrans"])
+        return sum(last.values())
+
+    @property
+    def _series(self) -> dict[str, dict[str, list[tuple[float, int]]]]:
+        if not hasattr(self, "_cached"):
+            object.__setattr__(self, "_cached", self._read_goodput())
+        return self._cached
+
+    def _read_goodput(self):
+        series: dict = defaultdict(lambda: defaultdict(list))
+        with (self.raw / "goodput.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                point = (float(row["time_s"]), int(row["bytes"]))
+                series[row["vm"]][row["flow"]].append(point)
+        return series
+
+    def _received(self, vm: str, flow: str, time_s: float) -> int:
+        """Bytes received by then."""
+        earlier = [received for at, received in self._series[vm][flow] if at <= time_s + 1e-9]
+        return earlier[-1] if earlier else 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario and what it has to show."""
+
+    name: str
+    vms: tuple[Vm, ...]
+    duration_s: float
+    judge: Callable[[Run, Run], list[Score]]
+
+
+def _limited(uncoupled: Run, coupled: Run) -> list[Score]:
+    asked = 2.0
+    got = coupled.rate_mbit("vm1", 5, GREEDY_AT_S)
+    rest = coupled.rate_mbit("vm2", 5, GREEDY_AT_S)
+    whole = uncoupled.rate_mbit("vm1", 5, GREEDY_AT_S) + uncoupled.rate_mbit("vm2", 5, GREEDY_AT_S)
+    after = [coupled.rate_mbit(vm, GREEDY_AT_S + 2, GREEDY_AT_S + 4) for vm in ("vm1", "vm2")]
+    return [
+        Score("limited VM: goodput over what it asks", got / asked, "ratio", ">=", 0.99),
+        Score("limited VM: the other's goodput over the rest", rest / (whole - asked), "ratio", ">=", 0.97),
+        Score("limited VM: Jain's index 2 s after it became greedy", jain(after), "1", ">=", 0.995),
+    ]
+
+
+def _alternate(_: Run, coupled: Run) -> list[Score]:
+    both = [(27, 30), (47, 60)]
+    alone = [("vm2", 11, 14.5), ("vm1", 21, 24.5), ("vm2", 31, 34.5), ("vm1", 41, 44.5)]
+    fair = min(jain([coupled.rate_mbit(vm, *span) for vm in ("vm1", "vm2")]) for span in both)
+    full = min(coupled.rate_mbit(vm, start, end) for vm, start, end in alone)
+    return [
+        Score("VMs that alternate: Jain's index 2 s after both are there", fair, "1", ">=", 0.995),
+        Score("VMs that alternate: goodput of one alone, 1 s after the other left", full, "Mbit/s", ">=", 9.2),
+    ]
+
+
+def _cold(uncoupled: Run, coupled: Run) -> list[Score]:
+    def last_end(run: Run) -> float:
+        return max(flow["end_s"] for flow in run.flows())
+
+    return [
+        Score(
+            "16 short flows at once: coupled over uncoupled time to finish",
+            last_end(coupled) / last_end(uncoupled), "ratio", "<=", 1,
+        ),
+        Score(
+            "16 short flows at once: coupled over uncoupled retransmissions",
+            coupled.retransmissions() / max(1, uncoupled.retransmissions()), "ratio", "<", 1,
+        ),
+    ]
+
+
+def _distance(_: Run, coupled: Run) -> list[Score]:
+    near, far = (coupled.rate_mbit(vm, 5, 120) for vm in ("vm1", "vm2"))
+    return [Score("20 ms against 200 ms: error of the goodput ratio", 100 * abs(near / far - 1), "%", "<=", 5)]
+
+
+def _join(uncoupled: Run, coupled: Run) -> list[Score]:
+    drops = coupled.measured.dropped_packets / uncoupled.measured.dropped_packets
+    shared = jain([coupled.rate_mbit(vm, 21, 40) for vm in ("vm1", "vm2")])
+    after = coupled.rate_mbit("vm1", 40.5, 59) / uncoupled.rate_mbit("vm1", 50, 59)
+    return [
+        Score("10 flows join and leave: Jain's index from 1 s after they came", shared, "1", ">=", 0.995),
+        Score("10 flows join and leave: goodput taken over 0.5 s after they left", after, "ratio", ">=", 0.97),
+        Score("10 flows join and leave: coupled over uncoupled drops", drops, "ratio", "<=", 0.2),
+    ]
+
+
+def _pauses(*spans: tuple[float, float]) -> tuple[Phase, ...]:
+    """Greedy but for these spans."""
+    return tuple(
+        phase
+        for start, end in spans
+        for phase in (Phase(start, rate_kbit=0), Phase(end, rate_kbit=None))
+    )
+
+
+CASES = (
+    Case(
+        "limited",
+        (Vm((Flows(1, rate_kbit=2000, phases=(Phase(GREEDY_AT_S, rate_kbit=None),)),)), Vm((Flows(4),))),
+        60,
+        _limited,
+    ),
+    Case(
+        "alternate",
+        (
+            Vm((Flows(1, phases=_pauses((10, 20), (30, 40))),)),
+            Vm((Flows(1, phases=_pauses((15, 25), (35, 45))),)),
+        ),
+        60,
+        _alternate,
+    ),
+    Case("cold-start", (Vm((Flows(16, bytes=50_000),)),), 10, _cold),
+    Case("distance", (Vm((Flows(1),), delay_ms=20), Vm((Flows(1),), delay_ms=200)), 120, _distance),
+    Case("join", (Vm((Flows(2),)), Vm((Flows(10, start_s=20, stop_s=40),))), 60, _join),
+)
+
+
+def scenario(case: Case, coupled: bool, seed: int = 1) -> Scenario:
+    algorithm = "ccc" if coupled else "reno"
+    vms = tuple(replace(vm, congestion_control=algorithm) for vm in case.vms)
+    kind = "coupled" if coupled else "uncoupled"
+    return Scenario(f"{case.name}-{kind}", vms, coupled, seed, case.duration_s, sample_ms=50)
+
+
+def run(out: Path) -> bool:
+    """`make dynamics`."""
+    scenarios = [scenario(case, coupled) for case in CASES for coupled in (False, True)]
+    raw = lab.run_all(scenarios, lab.Parts.built(), out / "raw")
+    runs = [Run(measure(s, directory), directory) for s, directory in zip(scenarios, raw)]
+    pairs = list(zip(CASES, runs[::2], runs[1::2]))
+    judged = [score for case, *pair in pairs for score in case.judge(*pair)]
+    about = {"experiment": "dynamics", "seeds": [1]}
+    write_result(out / "result.json", [r.measured.document() for r in runs], judged, about)
+    shown = [(case.name, *pair) for case, *pair in pairs if case.duration_s >= 30]
+    plots.goodput_over_time(shown, out / "dynamics")
+    holds = print_scores(judged)
+    print(f"\n{out}/result.json, {out}/dynamics.svg, {out}/dynamics.png; raw data in {out}/raw")
+    return holds
