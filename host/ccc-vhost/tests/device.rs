@@ -174,7 +174,7 @@ fn a_killed_daemon_finds_every_chunk_again() {
     until("released", || driver.used(wire::VQ_TABLE) == 1);
     driver.write(first.grants, &[0u8; 64]);
     driver.write(third.grants, &[0u8; 64]);
-    let daemon = daemon.replace(&ONE);
+    let daemon = daemon.restart();
     let driver = driver.reconnect(&daemon.socket("a"));
     until("first", || driver.accepted(&first, 1, 5));
     until("third", || driver.accepted(&third, 9, 6));

@@ -38,7 +38,7 @@ use crate::{
 /// Clients served at once; others wait to be accepted.
 const CONNECTIONS: usize = 16;
 /// Longest time for the head of a request, and between two of them.
-const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+const HEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// Longest time for a connection, whatever it does.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
 /// Largest head of a request.

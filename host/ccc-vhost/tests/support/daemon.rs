@@ -56,10 +56,15 @@ impl Daemon {
         }
         let file = dir.path().join("ccc.toml");
         std::fs::write(&file, config).unwrap();
+        Daemon::spawn(dir, arguments)
+    }
+
+    /// Starts it with the configuration that is in the directory.
+    fn spawn(dir: TempDir, arguments: &[&str]) -> Daemon {
         let log = File::create_new(dir.path().join("log")).unwrap();
         let child = Command::new(PROGRAM)
             .arg("--config")
-            .arg(&file)
+            .arg(dir.path().join("ccc.toml"))
             .args(arguments)
             .env("RUST_LOG", "debug")
             .stderr(Stdio::from(log))
@@ -111,12 +116,12 @@ impl Daemon {
     }
 
     /// Kills it, and starts it again in the same place.
-    pub fn replace(mut self, vms: &[(&str, f64, &str)]) -> Daemon {
+    pub fn restart(mut self) -> Daemon {
         self.terminate("-KILL");
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
         drop(self);
         std::fs::remove_file(dir.path().join("log")).unwrap();
-        Daemon::start_in(dir, vms, "", &[])
+        Daemon::spawn(dir, &[])
     }
 
     pub fn running(&mut self) -> bool {

@@ -4,3 +4,4 @@
 pub mod daemon;
 pub mod driver;
 pub mod frontend;
+pub mod operator;

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What an operator sees and changes, and what drivers see of that.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::fs::PermissionsExt,
+    time::{Duration, Instant},
+};
+
+use ccc_proto::wire::{self, Report};
+use serde_json::{Value, json};
+use support::{
+    daemon::{Daemon, run, text, until},
+    driver::{Chunk, Driver, report},
+    frontend::Mode,
+    operator::Operator,
+};
+
+const TWO: [(&str, f64, &str); 2] = [("a", 1.0, "g"), ("b", 1.0, "g")];
+const GROUPS: &str = "[group.g]\n[group.h]\n";
+
+/// A daemon with a control socket and a state file.
+fn start(vms: &[(&str, f64, &str)], rules: &str) -> (Daemon, Operator) {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let own = format!("[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\n", at("control"), at("state"));
+    let daemon = Daemon::start_in(dir, vms, &format!("{own}{GROUPS}{rules}"), &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    (daemon, operator)
+}
+
+fn driver(daemon: &Daemon, vm: &str) -> Driver {
+    Driver::connect(&daemon.socket(vm), Mode::InBand)
+}
+
+fn flow_to(generation: u32, address: [u8; 4]) -> Report {
+    let mut daddr = [0; 16];
+    daddr[..4].copy_from_slice(&address);
+    Report { daddr, ..report(generation) }
+}
+
+/// The group a slot's flow is coupled in, by the number in its line.
+fn group_of(driver: &Driver, chunk: &Chunk, slot: u32) -> Option<u32> {
+    let grant = driver.grant(chunk, slot);
+    let accepted = grant.flags.get() & wire::G_ACCEPTED != 0;
+    let line = driver.line(chunk, u64::from(grant.line.get()));
+    accepted.then_some(line.group.get())
+}
+
+#[test]
+fn everything_can_be_looked_at() {
+    let (daemon, operator) = start(&TWO, "");
+    let mode = fs::metadata(daemon.socket("control")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 4, 2);
+    let mut sent = flow_to(7, [10, 0, 0, 1]);
+    sent.algorithm[..4].copy_from_slice(b"reno");
+    sent.dport = 443.into();
+    a.tell(&chunk, wire::OP_REGISTER, 2, &sent);
+
+    let status = operator.get("/v1/status");
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&status["groups"], &status["vms"]), (&json!(3), &json!(2)));
+    assert_eq!(status["flows"], 1);
+    let vms = operator.get("/v1/vms");
+    assert_eq!(vms["vms"][0], operator.get("/v1/vms/a"));
+    assert_eq!(vms["vms"][0]["coupled_flows"], 1);
+    assert_eq!(vms["vms"][1]["connected"], false);
+    let group = operator.get("/v1/groups/g");
+    assert_eq!((&group["active_flows"], &group["window"]), (&json!(1), &json!(14480)));
+    let part = group["vms"][0]["part"].as_u64().unwrap();
+    assert!(part.abs_diff(14480) <= 1, "{part}");
+    assert_eq!(operator.get("/v1/groups")["groups"].as_array().unwrap().len(), 3);
+    let flows = operator.get("/v1/vms/a/flows");
+    let flow = &flows["flows"][0];
+    assert_eq!((&flow["slot"], &flow["destination"]), (&json!(2), &json!("10.0.0.1")));
+    assert_eq!((&flow["algorithm"], &flow["destination_port"]), (&json!("reno"), &json!(443)));
+    assert_eq!((&flow["group"], &flow["state"]), (&json!("g"), &json!("slow start")));
+    assert_eq!(flows["next"], Value::Null);
+    assert_eq!(operator.get("/v1/rules"), json!({"rules": []}));
+}
+
+#[test]
+fn flows_are_told_in_pages() {
+    let (daemon, operator) = start(&TWO, "");
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 8, 1);
+    for slot in 0..5 {
+        a.register(&chunk, slot, 1);
+    }
+    let page = operator.get("/v1/vms/a/flows?limit=2");
+    assert_eq!((&page["next"], &page["flows"][1]["slot"]), (&json!(2), &json!(1)));
+    let last = operator.get("/v1/vms/a/flows?from=4&limit=2");
+    assert_eq!((&last["next"], &last["flows"][0]["slot"]), (&Value::Null, &json!(4)));
+    assert_eq!(operator.get("/v1/vms/b/flows"), json!({"flows": [], "next": null}));
+}
+
+#[test]
+fn a_weight_is_in_force_when_it_is_answered() {
+    let (daemon, operator) = start(&TWO, "");
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    a.register(&in_a, 0, 1);
+    b.register(&in_b, 0, 1);
+    for weight in [4.0, 0.25, 1.0] {
+        let vm = operator.patch("/v1/vms/a", &json!({"weight": weight}));
+        assert_eq!(vm["weight"], weight);
+        let ratio = a.window(&in_a) as f64 / b.window(&in_b) as f64;
+        assert!((ratio / weight - 1.0).abs() < 0.01, "{ratio} for {weight}");
+    }
+}
+
+#[test]
+fn a_vm_changes_its_group_with_its_flows() {
+    let (daemon, operator) = start(&TWO, "");
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    a.register(&in_a, 0, 1);
+    b.register(&in_b, 0, 1);
+    let before = operator.get("/v1/groups/g")["window"].clone();
+    operator.patch("/v1/vms/a", &json!({"group": "h"}));
+    assert_ne!(group_of(&a, &in_a, 0), group_of(&b, &in_b, 0));
+    assert_eq!(operator.get("/v1/groups/g")["window"], before, "the aggregate stays");
+    assert_eq!(operator.get("/v1/groups/h")["active_flows"], 1);
+    // No group: the flow goes on alone, and comes back.
+    operator.patch("/v1/vms/a", &json!({"group": null}));
+    assert_eq!(group_of(&a, &in_a, 0), None);
+    assert_eq!(operator.get("/v1/vms/a")["group"], Value::Null);
+    a.tell(&in_a, wire::OP_UPDATE, 0, &report(1));
+    assert_eq!(group_of(&a, &in_a, 0), None, "and stays alone");
+    assert_eq!(operator.get("/v1/vms/a")["counters"]["refused"], 0, "which is no refusal");
+    operator.patch("/v1/vms/a", &json!({"group": "g"}));
+    assert_eq!(group_of(&a, &in_a, 0), group_of(&b, &in_b, 0));
+}
+
+#[test]
+fn coupling_is_switched_for_vms_and_groups() {
+    let (daemon, operator) = start(&TWO, "");
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    a.register(&in_a, 0, 1);
+    b.register(&in_b, 0, 1);
+    operator.patch("/v1/vms/a", &json!({"coupled": false}));
+    assert!(!a.accepted(&in_a, 0, 1) && b.accepted(&in_b, 0, 1));
+    assert_eq!(operator.get("/v1/groups/g")["active_flows"], 1);
+    // What begins meanwhile is not coupled either, and leaves as it came.
+    a.register(&in_a, 1, 1);
+    assert!(!a.accepted(&in_a, 1, 1));
+    assert_eq!(a.grant(&in_a, 1).generation.get(), 1, "but answered");
+    a.ring_bell(wire::OP_LEAVE, 1, 1);
+    operator.patch("/v1/vms/a", &json!({"coupled": true}));
+    assert!(a.accepted(&in_a, 0, 1));
+    operator.patch("/v1/groups/g", &json!({"coupled": false}));
+    assert!(!a.accepted(&in_a, 0, 1) && !b.accepted(&in_b, 0, 1));
+    assert_eq!(operator.get("/v1/groups/g")["active_flows"], 0);
+    operator.patch("/v1/groups/g", &json!({"coupled": true}));
+    assert!(a.accepted(&in_a, 0, 1) && b.accepted(&in_b, 0, 1));
+    assert_eq!(operator.get("/v1/status")["flows"], 2);
+}
+
+#[test]
+fn a_group_changes_what_it_shares_and_how_hard() {
+    let (daemon, operator) = start(&TWO, "");
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 4, 1);
+    a.register(&chunk, 0, 1);
+    let rate = |driver: &Driver| driver.line(&chunk, 0).flags.get() & wire::L_RATE != 0;
+    assert!(rate(&a));
+    let window = a.window(&chunk);
+    let change = json!({"share": "window", "aggression": 2.5, "policy": "ctrltcp"});
+    let group = operator.patch("/v1/groups/g", &change);
+    assert_eq!((&group["share"], &group["aggression"]), (&json!("window"), &json!(2.5)));
+    assert!(!rate(&a) && a.window(&chunk).abs_diff(window) <= 1);
+    operator.patch("/v1/groups/g", &json!({"share": "rate"}));
+    assert!(rate(&a) && a.window(&chunk).abs_diff(window) <= 1);
+}
+
+#[test]
+fn rules_say_where_flows_are_coupled() {
+    let rules = "[[rule]]\nvm = \"a\"\ndestination = \"10.1.0.0/16\"\ngroup = \"none\"\n\
+                 [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
+    let (daemon, operator) = start(&TWO, rules);
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let (in_a, in_b) = (a.lend(0, 8, 4), b.lend(0, 8, 4));
+    let flows = [flow_to(1, [10, 1, 0, 1]), flow_to(1, [10, 2, 0, 1]), flow_to(1, [192, 0, 2, 1])];
+    for (slot, flow) in (0..).zip(&flows) {
+        a.tell(&in_a, wire::OP_REGISTER, slot, flow);
+        b.tell(&in_b, wire::OP_REGISTER, slot, flow);
+    }
+    let groups = |driver: &Driver, chunk| [0, 1, 2].map(|slot| group_of(driver, chunk, slot));
+    // Groups have their numbers in the order of the file's names: g, h.
+    assert_eq!(groups(&a, &in_a), [None, Some(1), Some(0)]);
+    assert_eq!(groups(&b, &in_b), [Some(1), Some(1), Some(0)]);
+
+    operator.rules(&json!([{"vm": "b", "group": null}, {"group": "h"}]));
+    assert_eq!(groups(&a, &in_a), [Some(1); 3]);
+    assert_eq!(groups(&b, &in_b), [None; 3]);
+    let told = operator.get("/v1/rules");
+    let first = json!({"vm": "b", "destination": null, "group": null});
+    assert_eq!(told["rules"][0], first);
+    operator.rules(&json!([]));
+    assert_eq!(groups(&a, &in_a), [Some(0); 3]);
+}
+
+#[test]
+fn rules_hold_for_version_6_too() {
+    let rules = "[[rule]]\ndestination = \"2001:db8::/32\"\ngroup = \"h\"\n";
+    let (daemon, _) = start(&TWO, rules);
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 4, 4);
+    let mut daddr = [0; 16];
+    daddr[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    a.tell(&chunk, wire::OP_REGISTER, 0, &Report { family: 6, daddr, ..report(1) });
+    a.tell(&chunk, wire::OP_REGISTER, 1, &Report { family: 6, ..report(1) });
+    assert_eq!([0, 1].map(|slot| group_of(&a, &chunk, slot)), [Some(1), Some(0)]);
+}
+
+#[test]
+fn flows_without_a_line_wait_for_one() {
+    let rules = "[[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
+    let (daemon, operator) = start(&TWO, rules);
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 4, 1);
+    a.register(&chunk, 0, 1);
+    a.tell(&chunk, wire::OP_REGISTER, 1, &flow_to(1, [10, 0, 0, 1]));
+    assert!(!a.accepted(&chunk, 1, 1));
+    a.tell(&chunk, wire::OP_UPDATE, 1, &flow_to(1, [10, 0, 0, 1]));
+    assert_eq!(operator.get("/v1/vms/a")["counters"]["no_line"], 1, "told once");
+    a.ring_bell(wire::OP_LEAVE, 0, 1);
+    a.tell(&chunk, wire::OP_UPDATE, 1, &flow_to(1, [10, 0, 0, 1]));
+    assert_eq!(group_of(&a, &chunk, 1), Some(1));
+}
+
+#[test]
+fn more_groups_than_lines_leave_the_rest_alone() {
+    let mut rules: String = (0..17).map(|n| format!("[group.x{n}]\n")).collect();
+    for n in 0..17 {
+        rules += &format!("[[rule]]\ndestination = \"10.{n}.0.0/16\"\ngroup = \"x{n}\"\n");
+    }
+    let (mut daemon, operator) = start(&TWO, &rules);
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 32, 16);
+    for n in 0..17u8 {
+        a.tell(&chunk, wire::OP_REGISTER, u32::from(n), &flow_to(1, [10, n, 0, 1]));
+        assert_eq!(a.accepted(&chunk, u32::from(n), 1), n < 16, "group {n}");
+    }
+    assert_eq!(operator.get("/v1/vms/a")["counters"]["no_line"], 1);
+    daemon.says("no line left for group x16");
+}
+
+#[test]
+fn wrong_requests_are_told_what_is_wrong() {
+    let (_daemon, operator) = start(&TWO, "");
+    let refused = |method, path, body| operator.refused(method, path, &body);
+    let is = |status: u16, field: &str| (status, field.to_owned());
+    assert_eq!(refused("GET", "/v1/nothing", json!({})), is(404, ""));
+    assert_eq!(refused("GET", "/v1/vms/c", json!({})), is(404, ""));
+    assert_eq!(refused("PATCH", "/v1/groups/c", json!({})), is(404, ""));
+    assert_eq!(refused("DELETE", "/v1/vms/a", json!({})), is(405, ""));
+    assert_eq!(refused("PATCH", "/v1/vms/a", json!({"wieght": 1})), is(400, "wieght"));
+    assert_eq!(refused("PATCH", "/v1/vms/a", json!({"weight": 0})), is(400, "weight"));
+    assert_eq!(refused("PATCH", "/v1/vms/a", json!({"group": "c"})), is(400, "group"));
+    assert_eq!(refused("PATCH", "/v1/groups/g", json!({"share": "all"})), is(400, "share"));
+    let rules = |rule: Value| json!({"rules": [{"group": "g"}, rule]});
+    let put = |rule| refused("PUT", "/v1/rules", rules(rule));
+    assert_eq!(put(json!({"group": "c"})), is(400, "rules[1].group"));
+    assert_eq!(put(json!({"group": "g", "vm": "c"})), is(400, "rules[1].vm"));
+    assert_eq!(put(json!({"vm": "a"})), is(400, "rules[1].group"));
+    let many = json!({"rules": vec![json!({"group": "g"}); 257]});
+    assert_eq!(refused("PUT", "/v1/rules", many), is(400, "rules"));
+    assert_eq!(operator.get("/v1/rules"), json!({"rules": []}), "nothing was changed");
+    // A near miss comes with a suggestion.
+    let (_, body) = operator.ask("GET", "/v1/groups/defualt", None);
+    assert_eq!(body["error"], "no group `defualt`; did you mean `default`?");
+
+    let raw = |head: &str, body: &[u8]| {
+        let head = format!("{head}\r\nhost: ccc\r\nconnection: close\r\n");
+        let length = format!("content-length: {}\r\n\r\n", body.len());
+        operator.send(&[head.as_bytes(), length.as_bytes(), body].concat()).0
+    };
+    assert_eq!(raw("PATCH /v1/vms/a HTTP/1.1", b"{}"), 415);
+    let json = "PATCH /v1/vms/a HTTP/1.1\r\ncontent-type: application/json; charset=utf-8";
+    assert_eq!(raw(json, b"{}"), 200);
+    assert_eq!(raw(json, b"{\"weight\": "), 400);
+    assert_eq!(raw(json, &[b' '; 65_537]), 413);
+    assert_eq!(raw("nonsense", b""), 400);
+}
+
+#[test]
+fn slow_clients_stall_nobody() {
+    let (daemon, operator) = start(&TWO, "");
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 4, 1);
+    let slow: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = operator.connect();
+            stream.write_all(b"GET /v1/status HTT").unwrap();
+            stream
+        })
+        .collect();
+    let started = Instant::now();
+    for generation in 1..=50 {
+        a.register(&chunk, 0, generation);
+        assert!(a.accepted(&chunk, 0, generation));
+    }
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // They are thrown out after some seconds, and others have their turn.
+    assert_eq!(operator.get("/v1/status")["flows"], 1);
+    drop(slow);
+    // One that asks and asks without reading is just as harmless.
+    let mut greedy = operator.connect();
+    greedy.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    while greedy.write_all(b"GET /v1/vms HTTP/1.1\r\nhost: ccc\r\n\r\n").is_ok() {}
+    a.register(&chunk, 0, 99);
+    assert!(a.accepted(&chunk, 0, 99));
+    assert_eq!(operator.get("/v1/status")["flows"], 1);
+}
+
+#[test]
+fn several_requests_go_over_one_connection() {
+    let (_daemon, operator) = start(&TWO, "");
+    let mut stream = operator.connect();
+    for _ in 0..3 {
+        stream.write_all(b"GET /v1/rules HTTP/1.1\r\nhost: ccc\r\n\r\n").unwrap();
+        let mut answer = vec![0; 4096];
+        let length = stream.read(&mut answer).unwrap();
+        assert!(String::from_utf8_lossy(&answer[..length]).starts_with("HTTP/1.1 200 OK"));
+    }
+}
+
+#[test]
+fn changes_outlive_the_daemon() {
+    let (daemon, operator) = start(&TWO, "");
+    operator.patch("/v1/vms/a", &json!({"weight": 4, "coupled": false}));
+    operator.patch("/v1/vms/a", &json!({"group": null, "coupled": true}));
+    operator.patch("/v1/groups/g", &json!({"share": "window", "aggression": 2}));
+    operator.rules(&json!([{"destination": "10.0.0.0/8", "group": "h"}]));
+    let paths = ["/v1/vms/a", "/v1/vms/b", "/v1/groups/g", "/v1/rules"];
+    let before = paths.map(|path| operator.get(path));
+    let daemon = daemon.restart();
+    assert_eq!(paths.map(|path| operator.get(path)), before);
+    assert_eq!(before[0]["weight"], 4.0);
+    let mut b = driver(&daemon, "b");
+    let chunk = b.lend(0, 4, 4);
+    b.tell(&chunk, wire::OP_REGISTER, 0, &flow_to(1, [10, 0, 0, 1]));
+    b.register(&chunk, 1, 1);
+    assert_eq!([0, 1].map(|slot| group_of(&b, &chunk, slot)), [Some(1), Some(0)]);
+    let line = u64::from(b.grant(&chunk, 1).line.get());
+    assert_eq!(b.line(&chunk, line).flags.get() & wire::L_RATE, 0, "shared by window");
+}
+
+#[test]
+fn a_state_that_names_what_is_gone_is_used_as_far_as_it_goes() {
+    let (daemon, operator) = start(&TWO, "");
+    operator.patch("/v1/vms/a", &json!({"weight": 4}));
+    operator.patch("/v1/vms/b", &json!({"weight": 3}));
+    let config = daemon.dir.path().join("ccc.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let without = text.split("[vm.b]").next().unwrap().to_owned();
+    fs::write(&config, without).unwrap();
+    let mut daemon = daemon.restart();
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 4.0);
+    daemon.says("state of VM b not used: no VM `b`");
+}
+
+#[test]
+fn a_state_that_cannot_be_used_ends_the_daemon_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("ccc.toml");
+    let with = |state: &str| {
+        let vm = dir.path().join("a").display().to_string();
+        let state = dir.path().join(state).display().to_string();
+        let own = format!("[daemon]\nstate = \"{state}\"\n[vm.a]\nsocket = \"{vm}\"\n");
+        fs::write(&config, own).unwrap();
+        let (done, _, said) = run(&["--config", text(&config)]);
+        assert!(!done);
+        said
+    };
+    assert!(with("no/state").contains("its directory does not exist"));
+    fs::write(dir.path().join("state"), "{").unwrap();
+    assert!(with("state").contains("the body is no JSON"));
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_is_in_force_and_told() {
+    let (daemon, operator) = start(&TWO, "");
+    // A directory where the new file would be written.
+    fs::create_dir(daemon.dir.path().join("state.new")).unwrap();
+    let (status, body) = operator.ask("PATCH", "/v1/vms/a", Some(&json!({"weight": 2})));
+    assert_eq!(status, 500);
+    assert!(body["error"].as_str().unwrap().starts_with("in force, but not kept"), "{body}");
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0);
+}
+
+#[test]
+fn the_command_line_names_a_control_socket_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("control");
+    let argument = text(&control).to_owned();
+    let daemon = Daemon::start_in(dir, &[("a", 1.0, "default")], "", &["--control", &argument]);
+    let operator = Operator::at(&control);
+    assert_eq!(operator.get("/v1/status")["vms"], 1);
+    drop(daemon);
+    until("gone", || !control.exists());
+}
