@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! `docs/openapi.yaml` says what is served, all of it and nothing else.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{collections::BTreeSet, path::Path};
+
+use ccc_proto::wire;
+use ccc_vhost::api::{GroupPatch, RuleSpec, VmPatch, routes::ROUTES};
+use serde_json::{Value, json};
+use support::{
+    daemon::Daemon,
+    driver::{Driver, report},
+    frontend::Mode,
+    operator::Operator,
+};
+use yaml_rust2::{Yaml, YamlLoader};
+
+const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
+
+fn document() -> Yaml {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.yaml");
+    let text = std::fs::read_to_string(path).unwrap();
+    YamlLoader::load_from_str(&text).unwrap().remove(0)
+}
+
+/// Follows `$ref`s.
+fn resolve<'a>(document: &'a Yaml, node: &'a Yaml) -> &'a Yaml {
+    match node["$ref"].as_str() {
+        Some(reference) => {
+            let path = reference.strip_prefix("#/").unwrap().split('/');
+            let target = path.fold(document, |node, key| &node[key]);
+            assert!(!target.is_badvalue(), "{reference} is not there");
+            resolve(document, target)
+        }
+        None => node,
+    }
+}
+
+fn keys(node: &Yaml) -> BTreeSet<String> {
+    let hash = node.as_hash().unwrap();
+    hash.keys().map(|key| key.as_str().unwrap().to_owned()).collect()
+}
+
+fn schema<'a>(document: &'a Yaml, holder: &'a Yaml) -> &'a Yaml {
+    let content = &resolve(document, holder)["content"]["application/json"];
+    resolve(document, &content["schema"])
+}
+
+/// The types a schema allows.
+fn types(schema: &Yaml) -> Vec<&str> {
+    match &schema["type"] {
+        Yaml::Array(types) => types.iter().map(|one| one.as_str().unwrap()).collect(),
+        one => vec![one.as_str().unwrap()],
+    }
+}
+
+fn fits(value: &Value, kind: &str) -> bool {
+    match kind {
+        "null" => value.is_null(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64(),
+        "number" => value.is_number(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("type {other}"),
+    }
+}
+
+/// What is said of a value is so, and nothing is left unsaid.
+fn compare(document: &Yaml, schema: &Yaml, value: &Value, place: &str) {
+    let schema = resolve(document, schema);
+    let types = types(schema);
+    assert!(types.iter().any(|kind| fits(value, kind)), "{place}: {value} is none of {types:?}");
+    match value {
+        Value::Object(map) => {
+            let served: BTreeSet<String> = map.keys().cloned().collect();
+            assert_eq!(served, keys(&schema["properties"]), "{place}");
+            for (key, value) in map {
+                let place = format!("{place}.{key}");
+                compare(document, &schema["properties"][key.as_str()], value, &place);
+            }
+        }
+        Value::Array(items) => {
+            assert!(!items.is_empty(), "{place}: nothing to compare");
+            for item in items {
+                compare(document, &schema["items"], item, &format!("{place}[]"));
+            }
+        }
+        Value::String(text) => {
+            if let Some(words) = schema["enum"].as_vec() {
+                let known = words.iter().any(|word| word.as_str() == Some(text));
+                assert!(known, "{place}: {text} is not among {words:?}");
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_route_is_described_and_every_description_is_a_route() {
+    let document = document();
+    let served: BTreeSet<(String, String)> = ROUTES
+        .iter()
+        .flat_map(|(path, methods)| methods.iter().map(|m| ((*path).to_owned(), m.to_lowercase())))
+        .collect();
+    let mut described = BTreeSet::new();
+    for path in keys(&document["paths"]) {
+        let item = &document["paths"][path.as_str()];
+        let methods = METHODS.iter().filter(|method| !item[**method].is_badvalue());
+        described.extend(methods.map(|method| (path.clone(), (*method).to_owned())));
+    }
+    assert_eq!(served, described);
+}
+
+#[test]
+fn every_field_of_every_answer_is_described_and_the_other_way_round() {
+    let document = document();
+    let dir = tempfile::tempdir().unwrap();
+    let own = format!("[daemon]\ncontrol = \"{}\"\n", dir.path().join("control").display());
+    let rules = "[[rule]]\nvm = \"a\"\ndestination = \"192.0.2.0/24\"\ngroup = \"none\"\n";
+    let daemon = Daemon::start_in(dir, &[("a", 1.0, "default")], &format!("{own}{rules}"), &[]);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    driver.tell(&chunk, wire::OP_REGISTER, 0, &report(1));
+    let operator = Operator::at(&daemon.socket("control"));
+    for (route, methods) in ROUTES {
+        let name = if route.contains("groups") { "default" } else { "a" };
+        let path = route.replace("{name}", name);
+        for method in *methods {
+            let body = match (*method, *route) {
+                ("GET", _) => None,
+                (_, "/v1/rules") => {
+                    Some(json!({"rules": [{"group": null, "destination": "10.0.0.0/8"}]}))
+                }
+                _ => Some(json!({"coupled": true})),
+            };
+            let (status, answer) = operator.ask(method, &path, body.as_ref());
+            assert_eq!(status, 200, "{method} {path}: {answer}");
+            let answers = &document["paths"][*route][method.to_lowercase().as_str()]["responses"];
+            let place = format!("{method} {route}");
+            compare(&document, schema(&document, &answers["200"]), &answer, &place);
+        }
+    }
+    let (_, error) = operator.ask("PATCH", "/v1/vms/a", Some(&json!({"x": 1})));
+    compare(&document, &document["components"]["schemas"]["Error"], &error, "error");
+}
+
+#[test]
+fn every_field_of_every_body_is_described_and_the_other_way_round() {
+    let document = document();
+    let fields = |path: &str, method: &str| {
+        let body = &document["paths"][path][method]["requestBody"];
+        keys(&schema(&document, body)["properties"])
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let vm: BTreeSet<String> = set(VmPatch::FIELDS);
+    assert_eq!(fields("/v1/vms/{name}", "patch"), vm);
+    let group: BTreeSet<String> = set(GroupPatch::FIELDS);
+    assert_eq!(fields("/v1/groups/{name}", "patch"), group);
+    assert_eq!(fields("/v1/rules", "put"), set(&["rules"]));
+    let rule: BTreeSet<String> = set(RuleSpec::FIELDS);
+    assert_eq!(keys(&document["components"]["schemas"]["Rule"]["properties"]), rule);
+}
+
+#[test]
+fn every_part_of_the_description_is_used() {
+    let document = document();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.yaml");
+    let text = std::fs::read_to_string(path).unwrap();
+    for kind in ["parameters", "requestBodies", "responses", "schemas"] {
+        for name in keys(&document["components"][kind]) {
+            let reference = format!("\"#/components/{kind}/{name}\"");
+            assert!(text.contains(&reference), "{reference} is not used");
+        }
+    }
+}
