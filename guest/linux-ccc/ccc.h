@@ -116,6 +116,7 @@ struct ccc_chunk {
 	u32 slots;
 	u32 used;
 	bool lent;		/* the device has the chain */
+	bool asked;		/* the device wants it back */
 	bool live;		/* the device has adopted it; false: leave its slots */
 	unsigned long *map;	/* slots in use */
 	struct ccc_slot slot[];

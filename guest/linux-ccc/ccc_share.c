@@ -71,6 +71,15 @@ u8 ccc_climb(u32 cwnd, u32 share)
 }
 
 /*
+ * The window with which a flow joins others: they need a round trip to make
+ * room for its share, in which half of it finds the room that they have made.
+ */
+u32 ccc_join_window(u32 cwnd, u32 share)
+{
+	return min(cwnd, max(share / 2, 2u));
+}
+
+/*
  * A smaller share is in force at once.  A larger one is approached by what
  * the flow's own ACKs release, @climb for one: a window opened in one step
  * would leave as one burst.
@@ -130,6 +139,12 @@ u16 ccc_priority(u32 sk_priority)
 u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us)
 {
 	return sent_us >= since_us ? epoch : epoch - 1;
+}
+
+/* Of a slot's next use; 0 is none. */
+u32 ccc_next_generation(u32 generation)
+{
+	return generation == U32_MAX ? 1 : generation + 1;
 }
 
 /* Packets in the bytes of the wire, which saturate below "unset". */

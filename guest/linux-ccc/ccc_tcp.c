@@ -9,7 +9,8 @@
  * - What the inner algorithm would do is reported, not done: how far it would
  *   have opened the window for the data acknowledged, that it entered loss
  *   recovery or was told of congestion by ECN, that it had a timeout, that it
- *   found one of these spurious.
+ *   found one of these spurious.  In congestion avoidance it works on a window
+ *   of its own, see ccc_twin.c.
  * - What the host grants is done: the flow's window is its part of the
  *   aggregate's, read at every ACK.  A smaller window is in force at once, a
  *   larger one is approached at the pace of slow start.  In recovery and
@@ -504,9 +505,9 @@ static u32 ccc_ssthresh(struct sock *sk)
 /*
  * A change of state is an event if TCP has reduced for it, other than for a
  * local queue; where that queue has lost segments, recovery follows, and is
- * the event although TCP does not reduce again.  Recovery that ends in a timeout is reported already, and only
- * counts as a timeout; one that repeats before anything was acknowledged does
- * not count at all.
+ * the event although TCP does not reduce again.  Recovery that ends in a
+ * timeout is reported already, and only counts as a timeout; one that repeats
+ * before anything was acknowledged does not count at all.
  */
 static bool ccc_count_event(struct ccc_slot *slot, u8 old, u8 new)
 {

@@ -110,6 +110,9 @@ static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 			ccc_apply_share(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
 			U32_MAX);
 	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1, 8), 17u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 8), 4u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 80), 10u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 1), 2u);
 	KUNIT_EXPECT_EQ(test, ccc_climb(10, 11), 2);
 	KUNIT_EXPECT_EQ(test, ccc_climb(10, 41), 5);
 	KUNIT_EXPECT_EQ(test, ccc_climb(0, U32_MAX), CCC_CLIMB_MAX);
@@ -158,6 +161,13 @@ static void epochs(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ccc_event_epoch(7, 0, 0), 7u);
 }
 
+static void generations_wrap_past_zero(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_next_generation(0), 1u);
+	KUNIT_EXPECT_EQ(test, ccc_next_generation(7), 8u);
+	KUNIT_EXPECT_EQ(test, ccc_next_generation(U32_MAX), 1u);
+}
+
 static void bytes_saturate(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(100000), 3125);
@@ -197,6 +207,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(reductions),
 	KUNIT_CASE(priorities),
 	KUNIT_CASE(epochs),
+	KUNIT_CASE(generations_wrap_past_zero),
 	KUNIT_CASE(bytes_saturate),
 	KUNIT_CASE(doorbells_per_window),
 	{}

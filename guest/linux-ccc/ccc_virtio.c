@@ -269,8 +269,7 @@ struct ccc_slot *ccc_slot_take(void)
 	rcu_read_unlock();
 	if (!slot)
 		return NULL;
-	if (!++slot->generation)
-		slot->generation = 1;
+	slot->generation = ccc_next_generation(slot->generation);
 	return slot;
 }
 
@@ -432,6 +431,7 @@ static int ccc_chunk_lend(struct ccc_dev *dev, struct ccc_chunk *chunk)
 	if (err)
 		return err;
 	chunk->lent = true;
+	chunk->asked = false;
 	dev->poll_ms = CCC_POLL_MIN_MS;
 	virtqueue_kick(dev->tableq);
 	return 0;
@@ -479,7 +479,7 @@ static void ccc_chunk_adopted(struct ccc_dev *dev, struct ccc_chunk *chunk)
 {
 	spin_lock_bh(&dev->slot_lock);
 	WRITE_ONCE(chunk->live, true);
-	WRITE_ONCE(dev->free, dev->free + chunk->slots);
+	WRITE_ONCE(dev->free, dev->free + chunk->slots - chunk->used);
 	WRITE_ONCE(dev->starved, false);
 	ccc_announce_room();
 	spin_unlock_bh(&dev->slot_lock);
@@ -505,7 +505,8 @@ static bool ccc_check_adoption(struct ccc_dev *dev)
 	for (i = 0; i < dev->chunks; i++) {
 		struct ccc_chunk *chunk = dev->chunk[i];
 
-		if (!chunk->lent || chunk->live)
+		/* One on its way back still says that it was adopted. */
+		if (!chunk->lent || chunk->asked || chunk->live)
 			continue;
 		switch (le32_to_cpu(READ_ONCE(chunk->head->status))) {
 		case VIRTIO_CCC_LENT_YES:
@@ -537,6 +538,7 @@ static void ccc_release_chunk(struct ccc_dev *dev, u32 first)
 		if (!chunk->lent ||
 		    le32_to_cpu(chunk->lend->first_slot) != first)
 			continue;
+		chunk->asked = true;
 		ccc_chunk_withdraw(dev, chunk);
 		ccc_bell_send(dev, VIRTIO_CCC_OP_RELEASE, first, 0);
 		dev->stats.releases++;

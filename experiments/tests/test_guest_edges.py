@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The Linux driver and a device that misbehaves, in virtual time.
+
+Each test gives the guest steps and the device phases (guest/tests/hostile.py),
+and looks at what the guest saw.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ccc_experiments.lab import PROJECT
+
+GUEST = PROJECT / "guest" / "tests"
+sys.path.insert(0, str(GUEST))
+import hostile  # noqa: E402
+
+
+@dataclass
+class Seen:
+    """What the guest saw at a moment."""
+
+    tcp: list[dict]
+
+    @property
+    def coupled(self) -> int:
+        return sum(flow["coupled"] for flow in self.tcp)
+
+    @property
+    def windows(self) -> list[int]:
+        return [flow["cwnd"] for flow in self.tcp]
+
+    @property
+    def acked(self) -> int:
+        return sum(flow["acked"] for flow in self.tcp)
+
+
+@pytest.fixture
+def guest(parts, cpu):
+    """Runs steps in a guest with a device; returns the device and the snapshots."""
+
+    def run(steps, netem="", parameters="", refuse_after=None, **device):
+        # A socket's path is short: not in pytest's own directory.
+        with tempfile.TemporaryDirectory(prefix="ccc-edges-") as work:
+            return boot(Path(work), steps, netem, parameters, refuse_after, device)
+
+    def boot(work, steps, netem, parameters, refuse_after, device):
+        other = hostile.Device(work, **device)
+        other.refuse_after = refuse_after
+        document = {"steps": steps, "netem": netem, "parameters": parameters}
+        (work / "steps").write_text(json.dumps(document))
+        command = [
+            *("taskset", "-c", str(cpu), str(parts.kernel)),
+            *("mem=128M", "seccomp=auto", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"),
+            *("con=null", "con0=null,fd:1", f"uml_dir={work}", "norandmaps", "time-travel=inf-cpu"),
+            *("time-travel-start=1767225600000000000", f"virtio_uml.device={other.path}:63"),
+            *(f"init={GUEST}/edges_guest.py", f"work={work}", f"module={parts.module}"),
+        ]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            timeout=60, env=os.environ | {"TMPDIR": "/dev/shm"}, cwd=work,
+        )  # fmt: skip
+        console = done.stdout.decode(errors="replace")
+        assert other.error is None, other.error
+        assert not (work / "failure").exists(), (work / "failure").read_text()
+        assert (work / "dmesg").exists(), console[-3000:]
+        log = (work / "dmesg").read_text()
+        assert not re.search(r"BUG|WARNING|Oops|Call Trace", log), log[-3000:]
+        seen = {}
+        for line in (work / "snapshots").read_text().splitlines():
+            one = json.loads(line)
+            seen[one["name"]] = Seen(one["tcp"])
+        return other, seen
+
+    return run
+
+
+def at(phase: str, seconds: float = 1.0) -> list:
+    """Steps that bring a phase about and look at the end of it."""
+    return [["phase", phase], ["sleep", seconds], ["snapshot", phase]]
+
+
+def test_a_flow_takes_the_window_it_is_granted(guest):
+    _, seen = guest([["start", 2], *at("window=43440", 2), *at("window=14480")])
+    assert seen["window=43440"].windows == [30, 30]
+    assert seen["window=14480"].windows == [10, 10]
+    assert seen["window=14480"].coupled == 2
+
+
+def test_without_answer_flows_go_on_alone_and_come_back(guest):
+    steps = [["start", 2], *at("window=14480"), *at("stall", 3), *at("serve", 2)]
+    device, seen = guest(steps, stale_us=200_000)
+    assert seen["window=14480"].coupled == 2
+    assert seen["stall"].coupled == 0
+    assert max(seen["stall"].windows) > 10
+    assert seen["serve"].coupled == 2
+
+
+def test_a_full_queue_ends_in_a_rescan(guest):
+    device, seen = guest([["start", 4], *at("window=14480"), *at("stall", 5), *at("serve", 2)])
+    assert device.ops[hostile.OP_RESCAN] >= 1
+    assert seen["serve"].coupled == 4
+
+
+def test_a_refused_chunk_leaves_its_flows_alone(guest):
+    steps = [["start", 12], *at("window=7240", 3)]
+    _, seen = guest(steps, parameters="slots=8", refuse_after=8)
+    assert seen["window=7240"].coupled == 8
+    assert len(seen["window=7240"].tcp) == 12
+    assert all(flow["acked"] > 10_000 for flow in seen["window=7240"].tcp)
+
+
+def test_chunks_are_lent_as_flows_come(guest):
+    device, seen = guest([["start", 40], *at("window=2896", 4)], parameters="slots=8")
+    assert seen["window=2896"].coupled == 40
+    assert len(device.chunks) >= 5
+
+
+def test_flows_over_max_slots_wait_for_room(guest):
+    steps = [["start", 12], *at("window=7240", 2), ["stop", 4], *at("window=7241", 3)]
+    _, seen = guest(steps, parameters="slots=8", max_slots=8)
+    assert seen["window=7240"].coupled == 8
+    assert len(seen["window=7241"].tcp) == 8
+    assert seen["window=7241"].coupled == 8
+
+
+def test_a_released_chunk_is_given_back_and_lent_again(guest):
+    steps = [["start", 12], *at("window=7240", 3), *at("release=8", 3)]
+    device, seen = guest(steps, parameters="slots=8")
+    assert device.ops[hostile.OP_RELEASE] == 1
+    assert seen["release=8"].coupled == 12, device.chunks
+    assert seen["release=8"].coupled == 12
+
+
+@pytest.mark.parametrize("kind", [hostile.EV_RESYNC, hostile.EV_POLICY, 77])
+def test_events(kind, guest):
+    device, seen = guest([["start", 1], *at("window=14480"), *at(f"event={kind}")])
+    assert seen[f"event={kind}"].coupled == 1
+    assert device.ops[hostile.OP_RESCAN] == (kind == hostile.EV_RESYNC)
+
+
+def test_a_line_that_stays_torn_keeps_the_earlier_grant(guest):
+    _, seen = guest([["start", 1], *at("window=14480"), ["phase", "window=28960"], *at("torn")])
+    assert seen["torn"].windows == [10]
+    assert seen["torn"].acked > seen["window=14480"].acked
+
+
+@pytest.mark.parametrize("line", [4, 16, 65535])
+def test_a_line_out_of_range_couples_nothing(line, guest):
+    _, seen = guest([["start", 1], *at("window=14480"), *at(f"line={line}")])
+    assert seen[f"line={line}"].coupled == 0
+    assert seen[f"line={line}"].acked > seen["window=14480"].acked
+
+
+@pytest.mark.parametrize("level", [0, 1, 2**63, 2**64 - 2])
+def test_any_level_is_survived(level, guest):
+    _, seen = guest([["start", 2], *at("window=14480"), *at(f"level={level}", 2), *at("window=14481", 3)])
+    extreme = seen[f"level={level}"]
+    assert extreme.acked > seen["window=14480"].acked
+    if level < 2:
+        assert extreme.windows == [1, 1]
+    assert seen["window=14481"].windows == [10, 10]
+
+
+def test_priority_of_a_live_socket_is_in_the_next_report(guest):
+    device, seen = guest([["start", 2], *at("window=14480"), ["priority", 0, 3], *at("window=14481")])
+    assert {report.priority for report in device.reports[-2:]} <= {256, 768}
+    assert 768 in {report.priority for report in device.reports}
+    assert sorted(seen["window=14481"].windows) == [10, 30]
+
+
+def test_a_mark_is_an_event(guest):
+    device, seen = guest([["start", 1], *at("window=14480", 3)], netem="loss 2% ecn")
+    assert max(report.events for report in device.reports) > 0
+    assert max(report.timeouts for report in device.reports) == 0
+    assert seen["window=14480"].tcp[0]["retrans"] == 0
+
+
+def test_reordering_is_undone(guest):
+    steps = [["run", "echo 3 >/proc/sys/net/ipv4/tcp_reordering"], ["start", 1], *at("window=57920", 5)]
+    device, _ = guest(steps, netem="reorder 90% gap 20")
+    assert max(report.undos for report in device.reports) > 0
+    assert all(report.undos <= report.events for report in device.reports)
+
+
+def test_addresses_of_an_ipv6_flow(guest):
+    device, seen = guest([["start", 1, "6"], *at("window=14480")])
+    report = device.reports[-1]
+    assert (report.family, report.daddr) == (6, bytes(15) + b"\1")
+    assert seen["window=14480"].windows == [10]
+
+
+def test_a_device_that_goes_and_comes_back(guest):
+    steps = [
+        *(["start", 2], *at("window=14480")),
+        *(["bind", False], ["sleep", 1], ["snapshot", "gone"]),
+        *(["bind", True], ["sleep", 2], ["snapshot", "back"]),
+    ]
+    _, seen = guest(steps)
+    assert seen["gone"].coupled == 0
+    assert seen["gone"].acked > seen["window=14480"].acked
+    assert seen["back"].coupled == 2
+
+
+def test_a_reduction_by_another_flow_is_followed(guest):
+    _, seen = guest([["start", 2], *at("window=28960", 2), *at("reduce")])
+    assert seen["window=28960"].windows == [20, 20]
+    assert seen["reduce"].windows == [10, 10]
