@@ -116,8 +116,14 @@ impl Daemon {
     }
 
     /// Kills it, and starts it again in the same place.
-    pub fn restart(mut self) -> Daemon {
+    pub fn restart(self) -> Daemon {
+        self.restart_while(|| {})
+    }
+
+    /// The same, with something in between.
+    pub fn restart_while(mut self, between: impl FnOnce()) -> Daemon {
         self.terminate("-KILL");
+        between();
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
         drop(self);
         std::fs::remove_file(dir.path().join("log")).unwrap();

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The daemon dies and comes back, by itself or by a service manager.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs,
+    os::unix::net::{UnixDatagram, UnixListener},
+    process::Command,
+    time::Duration,
+};
+
+use ccc_proto::wire::{self, Report};
+use serde_json::json;
+use support::{
+    daemon::{Daemon, PROGRAM, Program, run, text, until},
+    driver::{Driver, report},
+    frontend::{Mode, inheritable},
+    operator::Operator,
+};
+use vhost::vhost_user::VhostUserFrontend;
+
+/// Kills the daemon while a driver rings, 20 times: all flows are coupled again
+/// each time, with the window they had, and what was rung to nobody counts.
+#[test]
+fn a_daemon_killed_20_times_loses_nothing() {
+    let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
+    let first = driver.lend(0, 16, 2);
+    let second = driver.lend(16, 16, 0);
+    let chunk_of = |slot: u32| if slot < 16 { &first } else { &second };
+    let mut generations = [1u32; 24];
+    for (slot, generation) in (0..).zip(generations) {
+        driver.register(chunk_of(slot), slot, generation);
+    }
+    let mut instances = vec![driver.status(&first).1];
+    for life in 0..20u32 {
+        let alive = Report { acked: u64::from(life).into(), ..report(generations[0]) };
+        driver.write_slot(&first, 0, &alive);
+        driver.offer_bell(wire::OP_UPDATE, 0, generations[0]);
+        driver.front.kick(wire::VQ_DOORBELL);
+        daemon = daemon.restart_while(|| {
+            // Nobody is there: a flow ends, another begins in its slot, and
+            // the messages stay in the queue.
+            let slot = 1 + life as usize % 23;
+            generations[slot] += 1;
+            let anew = report(generations[slot]);
+            driver.write_slot(chunk_of(slot as u32), slot as u32, &anew);
+            driver.offer_bell(wire::OP_REGISTER, slot as u32, generations[slot]);
+        });
+        driver = driver.reconnect(&daemon.socket("a"));
+        driver.front.kick(wire::VQ_DOORBELL);
+        until("a new instance", || driver.status(&first).1 != instances[life as usize]);
+        instances.push(driver.status(&first).1);
+        driver.settle();
+        for (slot, generation) in (0..).zip(generations) {
+            until("coupled again", || driver.accepted(chunk_of(slot), slot, generation));
+        }
+        until("in force", || driver.coupled(&first));
+        let (sum, before) = (driver.window(&first) * 24, 14_480 * 24);
+        assert!(sum.abs_diff(before) < before / 8, "life {life}: aggregate of {sum}");
+    }
+    instances.dedup();
+    assert_eq!(instances.len(), 21, "each life says that it is another");
+    daemon.says("slots 16 to 32 lent");
+}
+
+#[test]
+fn the_instance_differs_from_the_one_in_memory() {
+    // In virtual time every life counts from the same number, so what is in
+    // memory decides; here memory is made to hold what would come next.
+    let daemon = Daemon::start(&[("a", 1.0, "default")]);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    for _ in 0..10 {
+        let before = driver.status(&chunk).1;
+        // A queue that ends counts one on: to what is in memory, then.
+        driver.write(chunk.head + 4, &before.wrapping_add(1));
+        driver.front.vhost.set_vring_enable(wire::VQ_TABLE, false).unwrap();
+        driver.front.vhost.set_vring_enable(wire::VQ_TABLE, true).unwrap();
+        driver.await_status(&chunk, wire::LENT_YES);
+        assert_ne!(driver.status(&chunk).1, before.wrapping_add(1));
+    }
+}
+
+#[test]
+fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let notify = UnixDatagram::bind(at("notify")).unwrap();
+    notify.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let (vm, control) =
+        (UnixListener::bind(at("vm")).unwrap(), UnixListener::bind(at("control")).unwrap());
+    let config = at("ccc.toml");
+    let elsewhere = at("elsewhere");
+    let own = format!("[vm.web]\nsocket = \"{}\"\n", elsewhere.display());
+    fs::write(&config, own).unwrap();
+    // Out of the way of the numbers the shell copies them to.
+    let passed = [&vm, &control].map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 10).unwrap());
+    let numbers = passed.each_ref().map(inheritable);
+    let script = format!(
+        "exec 3<&{} 4<&{}; LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=web:control exec {PROGRAM} \
+         --config {}",
+        numbers[0],
+        numbers[1],
+        config.display()
+    );
+    let shell = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).env("NOTIFY_SOCKET", at("notify"));
+        command
+    };
+    let daemon = Program(shell(&script).spawn().unwrap());
+    let mut said = [0; 64];
+    let length = notify.recv(&mut said).unwrap();
+    assert_eq!(&said[..length], b"READY=1\n");
+    assert!(!elsewhere.exists(), "the socket is the service manager's");
+    let mut driver = Driver::connect(&at("vm"), Mode::Eventfd);
+    let chunk = driver.lend(0, 4, 1);
+    driver.register(&chunk, 0, 1);
+    let operator = Operator::at(&at("control"));
+    operator.patch("/v1/vms/web", &json!({"weight": 2}));
+    assert_eq!(operator.get("/v1/status")["flows"], 1);
+    drop(daemon);
+
+    let wrong = script.replace("web:control", "wbe:control");
+    let output = shell(&wrong).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("`wbe`, which is no VM"), "{said}");
+}
+
+#[test]
+fn without_a_service_manager_nothing_is_missed() {
+    let (done, _, said) = run(&["--print-capabilities"]);
+    assert!(done, "{said}");
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let _daemon = Program::start(&["--socket-path", text(&socket)]);
+    until("listening", || socket.exists());
+}
