@@ -57,6 +57,7 @@ struct ccc_twin {
 	u32 prior_cwnd;
 	u32 peak;		/* largest since the latest reduction */
 	u32 rest;		/* of the acknowledged packets, when scaled */
+	bool reducing;		/* between ssthresh() and set_state() */
 };
 
 /*

@@ -67,7 +67,7 @@ u32 ccc_cap_packets(u32 share, u64 cap, u32 mss)
  */
 u8 ccc_climb(u32 cwnd, u32 share)
 {
-	return clamp(share / max(cwnd, 1u) + 1, 2u, CCC_CLIMB_MAX);
+	return clamp(share / max(cwnd, 1u), 1u, CCC_CLIMB_MAX - 1u) + 1;
 }
 
 /*

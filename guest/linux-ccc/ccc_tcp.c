@@ -254,7 +254,8 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->coupled = false;
 	slot->ece = false;
 	slot->undoable = false;
-	slot->limited = false;
+	/* Wants all it can have, until its ACKs tell otherwise. */
+	slot->limited = true;
 	slot->reduced = false;
 	slot->local = false;
 	slot->charged = false;
@@ -492,11 +493,12 @@ static u32 ccc_ssthresh(struct sock *sk)
 		return ccc_inner_ssthresh(sk, slot);
 	if (!ccc_looks_congested(sk, slot))
 		return max(ccc_apply_beta(cwnd, slot->beta), 2u);
-	/* Only a segment of the present epoch will be charged. */
+	/* Only a segment of the present epoch will be charged, and only once. */
 	share = slot->share;
 	if (slot->reduced_epoch == slot->view.epoch) {
+		if (!slot->charged)
+			ccc_inner_ssthresh(sk, slot);
 		slot->charged = true;
-		ccc_inner_ssthresh(sk, slot);
 		share = ccc_apply_beta(share, slot->beta);
 	}
 	return clamp(share, 2u, max(cwnd, 2u));
@@ -539,7 +541,7 @@ static void ccc_inner_set_state(struct sock *sk, struct ccc_slot *slot, u8 new)
 	}
 	if (inner->set_state)
 		ccc_twin_set_state(sk, &slot->twin, inner, new);
-	if (slot->charged) {
+	if (slot->twin.reducing) {
 		slot->beta = ccc_beta(slot->twin.ssthresh, slot->twin.cwnd,
 				      slot->beta);
 		ccc_twin_reduce(&slot->twin);
@@ -671,6 +673,15 @@ static void ccc_in_ack_event(struct sock *sk, u32 flags)
 		ccc_report(sk, slot);
 }
 
+/* In slow start there is no room to wait for: nobody has filled the path. */
+static void ccc_join(struct tcp_sock *tp, const struct ccc_slot *slot)
+{
+	if (!slot->coupled || (slot->view.flags & VIRTIO_CCC_L_SLOW_START))
+		return;
+	ccc_set_window(tp, slot,
+		       ccc_join_window(tcp_snd_cwnd(tp), slot->share));
+}
+
 /*
  * Data leaves, and nothing was in flight.  Whoever begins or comes back takes
  * at most his share; more is released by ACKs.
@@ -679,6 +690,7 @@ static void ccc_tx_start(struct sock *sk)
 {
 	u8 ca_state = inet_csk(sk)->icsk_ca_state;
 	struct ccc_slot *slot = ccc_slot(sk);
+	bool joins = !slot || !slot->active;
 
 	if (!inet_csk(sk)->icsk_ca_initialized)
 		return;
@@ -686,12 +698,17 @@ static void ccc_tx_start(struct sock *sk)
 	/* The aggregate has gone on without this flow, and its twin with it. */
 	if (slot && tcp_jiffies32 - tcp_sk(sk)->lsndtime > inet_csk(sk)->icsk_rto)
 		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
+	if (slot && joins)
+		slot->limited = true;
 	if (slot)
 		ccc_report_as(sk, slot, ccc_wire_state(sk, ca_state), true);
 	else
 		slot = ccc_enter(sk);
-	if (slot && ca_state <= TCP_CA_Disorder)
-		ccc_apply(sk, slot, 0);
+	if (!slot || ca_state > TCP_CA_Disorder)
+		return;
+	ccc_apply(sk, slot, 0);
+	if (joins)
+		ccc_join(tcp_sk(sk), slot);
 }
 
 #ifdef CCC_HAVE_TX_START_OP

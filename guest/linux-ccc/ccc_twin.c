@@ -48,6 +48,7 @@ void ccc_twin_start(struct ccc_twin *twin, u32 cwnd)
 	twin->prior_cwnd = twin->cwnd;
 	twin->peak = twin->cwnd;
 	twin->rest = 0;
+	twin->reducing = false;
 }
 
 /* The flow goes on alone: what the algorithm remembers is another window. */
@@ -94,6 +95,7 @@ u32 ccc_twin_ssthresh(struct sock *sk, struct ccc_twin *twin,
 	ccc_twin_swap(tp, twin);
 	tp->snd_ssthresh = inner->ssthresh(sk);
 	ccc_twin_swap(tp, twin);
+	twin->reducing = true;
 	return twin->ssthresh;
 }
 
