@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The virtio device of one VM: its queues, tables, flows and lines.
-use std::{mem::size_of, sync::Arc};
+use std::{
+    mem::size_of,
+    sync::{Arc, atomic::Ordering},
+};
 
 use ccc_core::FlowId;
 use ccc_proto::{
@@ -236,11 +239,7 @@ impl Device {
 
     fn take_chunks(&mut self, mapping: &Mapping, turn: &mut Turn<'_>) -> Result<(), VringError> {
         if self.tables.ranges().is_empty() {
-            for position in self.vrings[VQ_TABLE].passed_over(mapping)? {
-                if let Some(chain) = self.vrings[VQ_TABLE].pop_at(mapping, position)? {
-                    self.take_chunk(mapping, chain, turn)?;
-                }
-            }
+            self.take_held_chunks(mapping, turn)?;
         }
         loop {
             self.vrings[VQ_TABLE].queue.disable_notification(mapping)?;
@@ -251,6 +250,23 @@ impl Device {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes the chunks an earlier device held, wherever they are in the ring.
+    fn take_held_chunks(
+        &mut self,
+        mapping: &Mapping,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), VringError> {
+        let available = self.vrings[VQ_TABLE].queue.avail_idx(mapping, Ordering::Acquire)?.0;
+        let Some(positions) = self.vrings[VQ_TABLE].never_used(mapping)? else { return Ok(()) };
+        for position in positions.into_iter().filter(|position| *position < available) {
+            if let Some(chain) = self.vrings[VQ_TABLE].pop_at(mapping, position)? {
+                self.take_chunk(mapping, chain, turn)?;
+            }
+        }
+        self.vrings[VQ_TABLE].queue.set_next_avail(available);
+        Ok(())
     }
 
     fn take_chunk(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One virtqueue and how its two sides wake each other.
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fs::File,
     io::{self, Read, Write},
     num::Wrapping,
@@ -180,44 +180,41 @@ impl Vring {
         false
     }
 
-    /// Positions before the next one at which the available ring has chains
-    /// that were never used.  A front end that offers held chains again goes
-    /// back to the used index, which passes over those of them that are older
-    /// than a chain used since; as long as the ring has not gone round, they
-    /// are found here.
-    pub fn passed_over(&self, mapping: &Mapping) -> Result<Vec<u16>, VringError> {
-        let next = self.queue.next_avail();
+    /// Positions of chains that were made available and never used, if the ring
+    /// has not gone round, so that this can be told.  A front end that offers
+    /// held chains again goes back to the used index, which counts chains and
+    /// does not say which: it passes over held ones that are older than one used
+    /// since, and offers that one again.
+    pub fn never_used(&self, mapping: &Mapping) -> Result<Option<Vec<u16>>, VringError> {
         let available = self.queue.avail_idx(mapping, Ordering::Acquire)?.0;
-        if available > self.queue.size() || next > available {
-            return Ok(Vec::new());
+        let used = self.queue.next_used();
+        if available > self.queue.size() || used > available {
+            return Ok(None);
         }
-        let mut open: HashMap<u16, Vec<u16>> = HashMap::new();
-        for position in 0..next {
+        let mut open: HashMap<u16, VecDeque<u16>> = HashMap::new();
+        for position in 0..available {
             let head = self.ring(mapping, self.queue.avail_ring() + 4 + u64::from(position) * 2)?;
-            open.entry(head).or_default().push(position);
+            open.entry(head).or_default().push_back(position);
         }
-        for position in 0..self.queue.next_used().min(self.queue.size()) {
+        for position in 0..used {
             let head = self.ring(mapping, self.queue.used_ring() + 4 + u64::from(position) * 8)?;
-            if let Some(positions) = open.get_mut(&head).filter(|positions| !positions.is_empty()) {
-                positions.remove(0);
-            }
+            // A head is used as often as it was available before, in this order.
+            open.get_mut(&head).map(VecDeque::pop_front);
         }
-        let mut passed: Vec<u16> = open.into_values().flatten().collect();
-        passed.sort_unstable();
-        Ok(passed)
+        let mut never: Vec<u16> = open.into_values().flatten().collect();
+        never.sort_unstable();
+        Ok(Some(never))
     }
 
-    /// The chain at an earlier position of the available ring.
+    /// The chain at a position of the available ring, after which the queue
+    /// goes on.
     pub fn pop_at<'m>(
         &mut self,
         mapping: &'m Mapping,
         position: u16,
     ) -> Result<Option<Chain<'m>>, VringError> {
-        let next = self.queue.next_avail();
         self.queue.set_next_avail(position);
-        let chain = self.pop(mapping);
-        self.queue.set_next_avail(next);
-        chain
+        self.pop(mapping)
     }
 
     fn ring(&self, mapping: &Mapping, address: u64) -> Result<u16, VringError> {

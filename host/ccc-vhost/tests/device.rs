@@ -174,10 +174,31 @@ fn a_killed_daemon_finds_every_chunk_again() {
     until("released", || driver.used(wire::VQ_TABLE) == 1);
     driver.write(first.grants, &[0u8; 64]);
     driver.write(third.grants, &[0u8; 64]);
+    driver.write(second.head, &[0u8; 64]);
     let daemon = daemon.restart();
     let driver = driver.reconnect(&daemon.socket("a"));
     until("first", || driver.accepted(&first, 1, 5));
     until("third", || driver.accepted(&third, 9, 6));
+    assert_eq!(driver.status(&second), (0, 0), "what was given back is the driver's");
+}
+
+#[test]
+fn all_chunks_are_given_back_with_the_first_in_the_order_they_were_lent() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let first = driver.lend(0, 4, 1);
+    let third = driver.lend(8, 4, 0);
+    let second = driver.lend(4, 4, 0);
+    driver.register(&first, 1, 1);
+    driver.register(&third, 9, 2);
+    driver.ring_bell(wire::OP_RELEASE, 0, 0);
+    let heads: Vec<u16> = (0..3).map(|entry| driver.used_head(wire::VQ_TABLE, entry)).collect();
+    assert_eq!(heads, [first.chain, third.chain, second.chain]);
+    let again = driver.lend(0, 4, 1);
+    driver.register(&again, 1, 3);
+    assert!(driver.accepted(&again, 1, 3) && driver.coupled(&again));
+    drop(driver);
+    daemon.says("disconnected with 1 flows");
 }
 
 #[test]
@@ -202,6 +223,43 @@ fn a_stopped_queue_tells_where_it_would_go_on() {
     driver.register(&chunk, 0, 1);
     assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_TABLE).unwrap(), 0);
     assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_DOORBELL).unwrap(), 1);
+}
+
+#[test]
+fn a_device_writes_only_where_it_may() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 2);
+    for slot in 0..4 {
+        driver.register(&chunk, slot, 1);
+    }
+    driver.write_slot(&chunk, 4, &Report { mss: 0.into(), ..report(2) });
+    let readable: [u8; 16 + 8 * 128] = driver.read(chunk.reports - 16);
+    let behind: [u8; 64] = driver.read(chunk.grants + 8 * 16);
+    driver.ring_bell(wire::OP_RESCAN, 0, 0);
+    driver.ring_bell(wire::OP_UPDATE, 1, 1);
+    driver.ring_bell(wire::OP_REGISTER, 4, 2);
+    driver.ring_bell(wire::OP_LEAVE, 2, 1);
+    driver.ring_bell(wire::OP_RELEASE, 0, 0);
+    assert_eq!(driver.read::<[u8; 16 + 8 * 128]>(chunk.reports - 16), readable);
+    assert_eq!(driver.read::<[u8; 64]>(chunk.grants + 8 * 16), behind);
+}
+
+#[test]
+fn kicks_are_wanted_only_when_a_queue_is_empty() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 1);
+    driver.write_slot(&chunk, 0, &report(1));
+    for round in 1..=3 {
+        for _ in 0..10 {
+            driver.offer_bell(wire::OP_REGISTER, 0, 1);
+        }
+        assert_eq!(driver.kick_wanted_at(wire::VQ_DOORBELL), (round - 1) * 10);
+        driver.front.kick(wire::VQ_DOORBELL);
+        driver.settle();
+        assert_eq!(driver.kick_wanted_at(wire::VQ_DOORBELL), round * 10, "not in between");
+    }
 }
 
 #[test]
@@ -259,8 +317,11 @@ fn wrong_chunks_are_refused() {
     driver.await_status(&ends, wire::LENT_YES);
     assert_eq!(bad(&mut driver, 4, 8, 0, |pieces| pieces[1].1 -= 128), wire::LENT_BAD);
     assert_eq!(bad(&mut driver, 8, 8, 2, same), wire::LENT_BAD);
+    // Bytes behind the last structure, in either part.
+    assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[0].1 += 8), wire::LENT_BAD);
+    assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[1].1 += 8), wire::LENT_BAD);
     drop(driver);
-    daemon.says("refused: chunks 20 ");
+    daemon.says("refused: chunks 22 ");
 }
 
 #[test]

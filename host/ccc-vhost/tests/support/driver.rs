@@ -126,6 +126,17 @@ impl Driver {
         used_index(&self.guest, queue)
     }
 
+    /// The available index at which the device wants to be kicked next.
+    pub fn kick_wanted_at(&self, queue: usize) -> u16 {
+        let event = ring(queue) + 0x2004 + 8 * u64::from(QUEUE);
+        self.guest.read_obj(GuestAddress(event)).unwrap()
+    }
+
+    /// First descriptor of the chain in an entry of the used ring.
+    pub fn used_head(&self, queue: usize, entry: u64) -> u16 {
+        self.guest.read_obj(GuestAddress(ring(queue) + 0x2004 + 8 * entry)).unwrap()
+    }
+
     pub fn offered(&self, queue: usize) -> u16 {
         self.avail[queue]
     }
