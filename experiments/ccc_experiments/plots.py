@@ -107,5 +107,5 @@ def goodput_over_time(shown, stem: Path) -> None:
         axes[1, column].set_xlabel("time, s")
     for axis in axes[:, 0]:
         axis.set_ylabel("goodput, Mbit/s")
-    axes[0, 0].legend(frameon=False, loc="upper left")
+    axes[0, 0].legend(frameon=False, loc="center left")
     save(figure, stem)
