@@ -212,3 +212,65 @@ def test_a_reduction_by_another_flow_is_followed(guest):
     _, seen = guest([["start", 2], *at("window=28960", 2), *at("reduce")])
     assert seen["window=28960"].windows == [20, 20]
     assert seen["reduce"].windows == [10, 10]
+
+
+@pytest.mark.parametrize("inner", ["reno", "cubic", "vegas", "dctcp"])
+@pytest.mark.parametrize("ecn", [False, True])
+def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
+    """Without ECN dctcp takes itself off the socket; the module must stay on it."""
+    listener = "ccc" if ecn else "reno"
+    steps = [
+        ["run", f"echo {listener} >/proc/sys/net/ipv4/tcp_congestion_control"],
+        ["run", f"echo {int(ecn)} >/proc/sys/net/ipv4/tcp_ecn"],
+        *(["start", 2], *at("window=28960", 2), *at("reduce"), *at("window=28961", 2)),
+        *(["run", "echo reno >/proc/sys/net/ipv4/tcp_congestion_control"], ["stop", 2], ["sleep", 2]),
+        ["run", "rmmod ccc"],
+    ]
+    marks = "loss 1% ecn" if ecn else ""
+    device, seen = guest(steps, netem=marks, parameters=f"inner={inner}")
+    assert seen["window=28960"].coupled == 2
+    assert seen["window=28961"].coupled == 2
+    # The flow's own growth, never its slow start.
+    assert all(report.grown <= report.delivered for report in device.reports)
+    if ecn:
+        factor = max(report.beta for report in device.reports) / 65536
+        assert factor == {"reno": 0.5, "vegas": 0.5}.get(inner, pytest.approx(factor))
+        assert factor > 0.65 or inner in ("reno", "vegas")
+
+
+ACK_PATH = r"ccc_(cong_avoid|pkts_acked|in_ack_event|cwnd_event\w*|set_state|ssthresh|undo_cwnd)$"
+SLEEPS = r"alloc|printk|^_dev_|mutex|schedule|sleep|wait_for|synchronize|^down"
+
+
+def test_nothing_sleeps_allocates_or_logs_on_the_ack_path(parts):
+    """By what the functions called for each ACK refer to, theirs included."""
+    command = ["objdump", "-dr", "--no-show-raw-insn", str(parts.module)]
+    listing = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    refers: dict[str, set[str]] = {}
+    starts: dict[int, str] = {}
+    section = function = ""
+    for line in listing.splitlines():
+        if found := re.match(r"Disassembly of section (.*):", line):
+            section = found[1]
+        elif found := re.match(r"([0-9a-f]+) <(.*)>:", line):
+            function = found[2]
+            refers[function] = set()
+            if section == ".text":
+                starts[int(found[1], 16)] = function
+        elif found := re.search(r"R_X86_64_\w+\s+([\w.]+)(?:\+0x([0-9a-f]+))?", line):
+            # A static function is an offset in its section.
+            offset = int(found[2] or "0", 16)
+            refers[function].add(offset if found[1] == ".text" else found[1])
+        elif found := re.search(r"(?:call|jmp)\s+[0-9a-f]+ <(\w+)>", line):
+            refers[function].add(found[1])
+    reached, todo = set(), [name for name in refers if re.match(ACK_PATH, name)]
+    assert len(todo) >= 7, todo
+    while todo:
+        name = todo.pop()
+        name = starts.get(name, name) if isinstance(name, int) else name
+        # Freed after a grace period, by somebody else.
+        if isinstance(name, str) and name not in reached | {"ccc_dev_free_rcu"}:
+            reached.add(name)
+            todo += refers.get(name, ())
+    assert "ccc_ring" in reached and "virtqueue_add_outbuf" in reached, reached
+    assert not [name for name in reached if re.search(SLEEPS, name)]
