@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Requests to the daemon's control socket.
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    Request,
+    body::Bytes,
+    client::conn::http1,
+    header::{CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
+
+/// A daemon that lives answers sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// No socket there.
+    #[error(
+        "no control socket at {0}; start ccc-vhost with --control, or name its socket with \
+         --socket or CCC_CONTROL"
+    )]
+    Missing(PathBuf),
+    /// Nobody listens.
+    #[error("nobody listens on {0}; is ccc-vhost running?")]
+    Refused(PathBuf),
+    /// Not allowed.
+    #[error("may not open {0}; become root or a member of the socket's group")]
+    Permission(PathBuf),
+    /// Some other failure.
+    #[error("cannot connect to {path}: {source}")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The runtime could not be made.
+    #[error("cannot start: {0}")]
+    Runtime(io::Error),
+    /// The conversation broke off.
+    #[error("the daemon does not speak HTTP as expected: {0}")]
+    Http(String),
+    /// No answer in time.
+    #[error("the daemon does not answer")]
+    Silent,
+    /// The daemon refuses.
+    #[error("{0}")]
+    Told(String),
+}
+
+/// The daemon.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// The daemon at `socket`.
+    pub fn new(socket: &Path) -> Result<Client, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ClientError::Runtime)?;
+        Ok(Client { socket: socket.to_owned(), runtime })
+    }
+
+    /// What is at a path.
+    pub fn get(&self, path: &str) -> Result<Value, ClientError> {
+        self.ask("GET", path, None)
+    }
+
+    /// Changes what is at a path; how it is then.
+    pub fn patch(&self, path: &str, change: &Value) -> Result<Value, ClientError> {
+        self.ask("PATCH", path, Some(change))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ClientError> {
+        let (status, answer) = self.runtime.block_on(async {
+            let exchange = exchange(&self.socket, method, path, body);
+            timeout(PATIENCE, exchange).await.map_err(|_| ClientError::Silent)?
+        })?;
+        if status == 200 {
+            return Ok(answer);
+        }
+        let told = answer["error"].as_str().map(str::to_owned);
+        Err(ClientError::Told(told.unwrap_or_else(|| format!("the daemon answers {status}"))))
+    }
+}
+
+/// The path of something with a name, which may hold anything.
+pub fn path(of: &str, name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escaped = name.bytes().map(|byte| {
+        if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    });
+    format!("/v1/{of}/{}", escaped.collect::<String>())
+}
+
+async fn exchange(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(u16, Value), ClientError> {
+    let http = |error: &dyn std::fmt::Display| ClientError::Http(error.to_string());
+    let stream = UnixStream::connect(socket).await.map_err(|error| refused(socket, error))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| http(&error))?;
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header(HOST, "ccc");
+    if body.is_some() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    let body = Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default()));
+    let request = request.body(body).map_err(|error| http(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| http(&error))?;
+    let status = answer.status().as_u16();
+    let bytes = answer.into_body().collect().await.map_err(|error| http(&error))?.to_bytes();
+    let value = serde_json::from_slice(&bytes).map_err(|error| http(&error))?;
+    Ok((status, value))
+}
+
+fn refused(socket: &Path, error: io::Error) -> ClientError {
+    let path = socket.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound => ClientError::Missing(path),
+        io::ErrorKind::ConnectionRefused => ClientError::Refused(path),
+        io::ErrorKind::PermissionDenied => ClientError::Permission(path),
+        _ => ClientError::Connect { path, source: error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_place_in_a_path() {
+        assert_eq!(path("vms", "web-1.a_b"), "/v1/vms/web-1.a_b");
+        assert_eq!(path("vms", "a/b c?"), "/v1/vms/a%2Fb%20c%3F");
+    }
+
+    #[test]
+    fn what_went_wrong_says_what_to_do() {
+        let told = |kind: io::ErrorKind| refused(Path::new("/s"), kind.into()).to_string();
+        assert!(told(io::ErrorKind::NotFound).contains("--control"));
+        assert!(told(io::ErrorKind::PermissionDenied).contains("become root"));
+        assert!(told(io::ErrorKind::ConnectionRefused).contains("running?"));
+        assert!(told(io::ErrorKind::Other).starts_with("cannot connect to /s"));
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What each command asks and prints.
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use crate::{
+    args::{Args, Command, Group, Set, Switch},
+    client::{Client, ClientError, path},
+    views,
+};
+
+/// Why a command fails.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The daemon.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What is to be printed cannot be.
+    #[error("cannot print: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Runs a command.
+pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
+    let client = Client::new(&args.socket)?;
+    let (answer, text) = match &args.command {
+        Command::List => plain(client.get("/v1/vms")?, views::vms),
+        Command::Show { vm } => show(&client, vm)?,
+        Command::Set(set) => {
+            plain(client.patch(&path("vms", &set.vm), &vm_change(set))?, views::vm)
+        }
+        Command::Groups => plain(client.get("/v1/groups")?, views::groups),
+        Command::Group(group) => plain(self::group(&client, group)?, views::one_group),
+        Command::Rules => plain(client.get("/v1/rules")?, views::rules),
+        Command::Top { interval, count } => {
+            return top(&client, args.json, *interval, *count, out);
+        }
+    };
+    print(out, args.json, &answer, &text)
+}
+
+fn plain(answer: Value, view: fn(&Value) -> String) -> (Value, String) {
+    let text = view(&answer);
+    (answer, text)
+}
+
+fn print(out: &mut impl Write, json: bool, answer: &Value, text: &str) -> Result<(), Error> {
+    if json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        write!(out, "{text}")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn show(client: &Client, vm: &str) -> Result<(Value, String), Error> {
+    let path = path("vms", vm);
+    let mut answer = client.get(&path)?;
+    let flows = all_flows(client, &path)?;
+    let text = format!("{}\n{}", views::vm(&answer), views::flows(&flows));
+    // `flows` of a VM is their number.
+    answer["flow_list"] = Value::Array(flows);
+    Ok((answer, text))
+}
+
+/// All pages of a VM's flows.
+fn all_flows(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
+    let (mut flows, mut from) = (Vec::new(), Some(0));
+    while let Some(slot) = from {
+        let mut page = client.get(&format!("{path}/flows?from={slot}"))?;
+        if let Value::Array(more) = page["flows"].take() {
+            flows.extend(more);
+        }
+        // Only onwards, whatever the daemon says.
+        from = page["next"].as_u64().filter(|next| *next > slot);
+    }
+    Ok(flows)
+}
+
+fn group(client: &Client, group: &Group) -> Result<Value, ClientError> {
+    let change = object([
+        ("policy", group.policy.as_ref().map(|policy| json!(policy))),
+        ("share", group.share.as_ref().map(|share| json!(share))),
+        ("aggression", group.aggression.map(|aggression| json!(aggression))),
+        ("coupled", group.coupled.map(|coupled| json!(coupled.on()))),
+    ]);
+    let path = path("groups", &group.name);
+    if change == json!({}) { client.get(&path) } else { client.patch(&path, &change) }
+}
+
+fn vm_change(set: &Set) -> Value {
+    let name = |group: &String| if group == "none" { Value::Null } else { json!(group) };
+    object([
+        ("weight", set.weight.map(|weight| json!(weight))),
+        ("group", set.group.as_ref().map(name)),
+        ("coupled", set.coupled.map(Switch::on).map(Value::Bool)),
+    ])
+}
+
+fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let there = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(there.collect::<Map<_, _>>())
+}
+
+fn top(
+    client: &Client,
+    json: bool,
+    interval: f64,
+    count: Option<u64>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let mut looks = 0;
+    loop {
+        let groups = client.get("/v1/groups")?;
+        let busy = groups["groups"].as_array().into_iter().flatten();
+        let busy = busy.filter(|group| group["active_flows"] != 0);
+        let parts = busy.map(|group| {
+            let name = group["name"].as_str().unwrap_or_default();
+            format!("\n{name}\n{}", views::parts(group))
+        });
+        let text = format!("{}{}", views::groups(&groups), parts.collect::<String>());
+        // Clears the screen, where there is one to clear.
+        let clear = if json || count.is_some() { "" } else { "\x1b[H\x1b[2J" };
+        print(out, json, &groups, &format!("{clear}{text}"))?;
+        looks += 1;
+        if count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs_f64(interval));
+    }
+}
