@@ -4,6 +4,7 @@
 # make weights    VM weights, and three VMs
 # make outside    the coupled aggregate beside an uncoupled outside flow
 # make dynamics   limited, alternating, short, distant and joining flows
+# make live       weights and priorities changed, daemon killed, while flows run
 # make test       every test, one line of counts at the end
 # make build      everything that is built, nothing run
 #
@@ -22,7 +23,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics test unit system clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live test unit system clean
 
 build: host lab module
 
@@ -43,7 +44,7 @@ lab: packages
 module: kernel
 	@scripts/module >/dev/null
 
-demo weights outside dynamics: build
+demo weights outside dynamics live: build
 	@PYTHONPATH=experiments $$(scripts/venv) -m ccc_experiments $@ --out out/$@
 
 test: build

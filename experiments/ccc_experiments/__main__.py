@@ -6,13 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from . import dynamics, fairness, outside
+from . import dynamics, fairness, live, outside
 from .lab import LabError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
-    parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics"))
+    parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics", "live"))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,12 @@ def main() -> int:
 def run(experiment: str, out: Path) -> bool:
     if experiment == "demo":
         return fairness.demo(out, *(os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED")))
-    experiments = {"weights": fairness.weights, "outside": outside.run, "dynamics": dynamics.run}
+    experiments = {
+        "weights": fairness.weights,
+        "outside": outside.run,
+        "dynamics": dynamics.run,
+        "live": live.run,
+    }
     return experiments[experiment](out)
 
 

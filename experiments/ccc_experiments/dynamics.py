@@ -4,77 +4,17 @@
 Each case runs coupled and uncoupled with the same seed.
 """
 
-import csv
-import json
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import lab, plots
+from . import plots
 from .lab import Flows, Phase, Scenario, Vm
-from .measure import Measured, jain, measure
-from .scores import Score, print_scores, write_result
+from .measure import jain
+from .runs import Run, finish, run_all
+from .scores import Score
 
 GREEDY_AT_S = 40.0
-
-
-@dataclass(frozen=True)
-class Run:
-    """A measured run and where its raw data is."""
-
-    measured: Measured
-    raw: Path
-
-    def rate_mbit(self, vm: str, start_s: float, end_s: float) -> float:
-        """Goodput of a VM between two times."""
-        total = sum(
-            self._received(vm, flow, end_s) - self._received(vm, flow, start_s)
-            for flow in self._series[vm]
-        )
-        return total * 8 / 1e6 / (end_s - start_s)
-
-    def series(self, vm: str, step_s: float) -> tuple[list[float], list[float]]:
-        """Times and goodput of a VM, for plots."""
-        duration = self.measured.scenario.duration_s
-        times = [i * step_s for i in range(int(duration / step_s))]
-        return times, [self.rate_mbit(vm, t, t + step_s) for t in times]
-
-    def dropped(self, start_s: float, end_s: float) -> int:
-        """Packets the bottleneck dropped between two times."""
-        with (self.raw / "queue.csv").open(newline="") as file:
-            rows = [(float(r["time_s"]), int(r["dropped_packets"])) for r in csv.DictReader(file)]
-        before, after = (max(d for t, d in rows if t <= at) for at in (start_s, end_s))
-        return after - before
-
-    def flows(self) -> list[dict]:
-        return json.loads((self.raw / "flows.json").read_text())
-
-    def retransmissions(self) -> int:
-        last: dict[tuple, int] = {}
-        with (self.raw / "flows.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                last[row["vm"], row["flow"]] = int(row["retrans"])
-        return sum(last.values())
-
-    @property
-    def _series(self) -> dict[str, dict[str, list[tuple[float, int]]]]:
-        if not hasattr(self, "_cached"):
-            object.__setattr__(self, "_cached", self._read_goodput())
-        return self._cached
-
-    def _read_goodput(self):
-        series: dict = defaultdict(lambda: defaultdict(list))
-        with (self.raw / "goodput.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                point = (float(row["time_s"]), int(row["bytes"]))
-                series[row["vm"]][row["flow"]].append(point)
-        return series
-
-    def _received(self, vm: str, flow: str, time_s: float) -> int:
-        """Bytes received by then."""
-        earlier = [received for at, received in self._series[vm][flow] if at <= time_s + 1e-9]
-        return earlier[-1] if earlier else 0
 
 
 @dataclass(frozen=True)
@@ -184,14 +124,9 @@ def scenario(case: Case, coupled: bool, seed: int = 1) -> Scenario:
 def run(out: Path) -> bool:
     """`make dynamics`."""
     scenarios = [scenario(case, coupled) for case in CASES for coupled in (False, True)]
-    raw = lab.run_all(scenarios, lab.Parts.built(), out / "raw")
-    runs = [Run(measure(s, directory), directory) for s, directory in zip(scenarios, raw)]
+    runs = run_all(scenarios, out)
     pairs = list(zip(CASES, runs[::2], runs[1::2]))
     judged = [score for case, *pair in pairs for score in case.judge(*pair)]
-    about = {"experiment": "dynamics", "seeds": [1]}
-    write_result(out / "result.json", [r.measured.document() for r in runs], judged, about)
     shown = [(case.name, *pair) for case, *pair in pairs if case.duration_s >= 30]
-    plots.goodput_over_time(shown, out / "dynamics")
-    holds = print_scores(judged)
-    print(f"\n{out}/result.json, {out}/dynamics.svg, {out}/dynamics.png; raw data in {out}/raw")
-    return holds
+    plots.goodput_over_time(shown, ("uncoupled Reno", "coupled"), out / "dynamics")
+    return finish(out, "dynamics", runs, judged)

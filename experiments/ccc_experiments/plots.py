@@ -95,16 +95,17 @@ def outside(measured: Sequence[Measured], part: Callable[[Measured], float], ste
     save(figure, stem)
 
 
-def goodput_over_time(shown, stem: Path) -> None:
-    """Goodput of each VM against time; a column a case, uncoupled above coupled."""
-    figure, axes = plt.subplots(2, len(shown), figsize=(3.2 * len(shown), 4.4), sharey=True)
+def goodput_over_time(shown, kinds: Sequence[str], stem: Path) -> None:
+    """Goodput of each VM against time; a column a case, a row a kind of run."""
+    size = (3.2 * len(shown), 0.6 + 1.9 * len(kinds))
+    figure, axes = plt.subplots(len(kinds), len(shown), figsize=size, sharey=True, squeeze=False)
     for column, (name, *runs) in enumerate(shown):
-        for axis, run, kind in zip(axes[:, column], runs, ("uncoupled Reno", "coupled")):
+        for axis, run, kind in zip(axes[:, column], runs, kinds):
             for i, _ in enumerate(run.measured.scenario.vms, 1):
                 axis.plot(*run.series(f"vm{i}", 0.5), label=f"VM{i}", lw=1)
-            axis.set_title(f"{name}, {kind}")
+            axis.set_title(f"{name}, {kind}" if kind else name)
             axis.set_ylim(0, 10.5)
-        axes[1, column].set_xlabel("time, s")
+        axes[-1, column].set_xlabel("time, s")
     for axis in axes[:, 0]:
         axis.set_ylabel("goodput, Mbit/s")
     axes[0, 0].legend(frameon=False, loc="center left")
