@@ -78,11 +78,13 @@ def _restart(run: Run) -> list[Score]:
     ]
 
 
+CASES = ((WEIGHTS, _weights), (SLOW_START, _slow_start), (PRIORITY, _priority), (RESTART, _restart))
+
+
 def run(out: Path) -> bool:
     """`make live`."""
-    cases = ((WEIGHTS, _weights), (SLOW_START, _slow_start), (PRIORITY, _priority), (RESTART, _restart))
-    runs = run_all([scenario for scenario, _ in cases], out)
-    judged = [score for run, (_, judge) in zip(runs, cases) for score in judge(run)]
+    runs = run_all([scenario for scenario, _ in CASES], out)
+    judged = [score for run, (_, judge) in zip(runs, CASES) for score in judge(run)]
     shown = [(run.measured.scenario.name, run) for run in runs if run.measured.scenario in (WEIGHTS, RESTART)]
     plots.goodput_over_time(shown, ("",), out / "live")
     return finish(out, "live", runs, judged)

@@ -108,5 +108,5 @@ def goodput_over_time(shown, kinds: Sequence[str], stem: Path) -> None:
         axes[-1, column].set_xlabel("time, s")
     for axis in axes[:, 0]:
         axis.set_ylabel("goodput, Mbit/s")
-    axes[0, 0].legend(frameon=False, loc="center left")
+    axes[0, 0].legend(frameon=False, loc="lower left")
     save(figure, stem)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Flows that come, go, pause, want less or are far away; what is changed while
+they run; a daemon that dies."""
+
+import pytest
+from ccc_experiments import dynamics, live
+from ccc_experiments.runs import Run
+
+
+@pytest.fixture(scope="session")
+def run(measured, simulate):
+    """Runs a scenario and returns it as a series."""
+    return lambda scenario: Run(measured(scenario), simulate(scenario))
+
+
+@pytest.mark.parametrize("case", dynamics.CASES, ids=lambda case: case.name)
+def test_dynamics(case, run):
+    pair = [run(dynamics.scenario(case, coupled)) for coupled in (False, True)]
+    for score in case.judge(*pair):
+        assert score.holds, score
+
+
+@pytest.mark.parametrize(("scenario", "judge"), live.CASES, ids=[s.name for s, _ in live.CASES])
+def test_live_changes(scenario, judge, run):
+    for score in judge(run(scenario)):
+        assert score.holds, score
