@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A driver that writes what it likes into its slots and rings what it likes,
+//! beside a guest that behaves: the other's grant stays sound, the flows the
+//! device counts are those in its slots, and all are gone when it ends.
+#![no_main]
+use std::{fs::File, os::fd::AsFd};
+
+use ccc_core::{GroupConfig, Report};
+use ccc_proto::wire;
+use ccc_vhost::{
+    config::Config,
+    counters::Counters,
+    coupling::{Coupling, Turn},
+    device::{Device, Identity},
+    handler::FEATURES,
+    poll::Poller,
+};
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+use vhost::vhost_user::{
+    VhostUserBackendReqHandlerMut,
+    message::{VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserVringAddrFlags},
+};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
+
+const MEMORY: usize = 0x2_0000;
+const QUEUE: u16 = 64;
+const SLOTS: u32 = 16;
+const LINES: u32 = 2;
+const LEND: u64 = 0x1_0000;
+const GRANTS: u64 = 0x1_4000;
+const BELLS: u64 = 0x1_8000;
+const CONFIG: &str = "[group.g]\n[group.h]\n[vm.a]\nsocket = \"a\"\ngroup = \"g\"\n\
+                      [vm.b]\nsocket = \"b\"\ngroup = \"g\"\n\
+                      [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// A slot that may be sound, but for what `change` does to it.
+    Slot { slot: u8, report: SoundReport, change: Option<(u8, u8)> },
+    /// A message.
+    Ring { op: u8, slot: u8, generation: u8 },
+    /// A message of any form.
+    RingRaw { at: u16, length: u8, writable: bool },
+    /// Time goes by.
+    Wait { micros: u32 },
+    /// The other guest's flow reports.
+    Other { acked: u16, event: bool },
+    /// The table queue ends and begins.
+    Again,
+    /// The operator switches coupling.
+    Couple { on: bool },
+}
+
+#[derive(Arbitrary, Debug)]
+struct SoundReport {
+    state: u8,
+    flags: u8,
+    priority: u16,
+    acked: u64,
+    grown: u32,
+    events: u16,
+    timeouts: u16,
+    undos: u16,
+    beta: u16,
+    epoch: u32,
+    cwnd: u32,
+    ssthresh: u32,
+    srtt: u32,
+    mss: u16,
+    generation: u8,
+    far: bool,
+}
+
+struct World {
+    guest: GuestMemoryMmap<()>,
+    device: Device,
+    coupling: Coupling,
+    now: u64,
+    offered: [u16; 3],
+    next: [u16; 3],
+}
+
+fn ring(queue: usize) -> u64 {
+    0x4000 * queue as u64
+}
+
+impl World {
+    fn new() -> World {
+        let fd = rustix::fs::memfd_create(c"guest", rustix::fs::MemfdFlags::CLOEXEC).expect("fd");
+        let file = File::from(fd);
+        file.set_len(MEMORY as u64).expect("memory");
+        let ours = file.as_fd().try_clone_to_owned().expect("fd");
+        let region = (GuestAddress(0), MEMORY, Some(FileOffset::new(ours.into(), 0)));
+        let guest = GuestMemoryMmap::from_ranges_with_files([region]).expect("memory");
+        let settings = Config::parse("fuzz.toml", CONFIG).expect("right").settings;
+        let identity = Identity { name: "a".to_owned(), index: 0, instance: 1 };
+        let poller = Poller::new().expect("poller");
+        let mut device = Device::new(identity, poller, Counters::default()).expect("device");
+        let coupling = Coupling::new(settings);
+        device.set_features(FEATURES).expect("features");
+        let protocol = VhostUserProtocolFeatures::INBAND_NOTIFICATIONS.bits();
+        device.set_protocol_features(protocol).expect("features");
+        let memory = VhostUserMemoryRegion::new(0, MEMORY as u64, 0, 0);
+        device.set_mem_table(&[memory], vec![file], None).expect("memory");
+        for queue in 0..3u32 {
+            let at = ring(queue as usize);
+            let flags = VhostUserVringAddrFlags::empty();
+            device.set_vring_num(queue, QUEUE.into()).expect("size");
+            device.set_vring_addr(queue, flags, at, at + 0x2000, at + 0x1000, 0).expect("rings");
+            device.set_vring_enable(queue, true).expect("enabled");
+        }
+        World { guest, device, coupling, now: 1, offered: [0; 3], next: [0; 3] }
+    }
+
+    fn offer(&mut self, queue: usize, pieces: &[(u64, u32, u16)]) {
+        let head = self.next[queue];
+        for (number, (address, length, flags)) in pieces.iter().enumerate() {
+            let index = self.next[queue];
+            self.next[queue] = (index + 1) % QUEUE;
+            let at = ring(queue) + 16 * u64::from(index);
+            let more = u16::from(number + 1 < pieces.len());
+            self.put(at, address);
+            self.put(at + 8, length);
+            self.put(at + 12, &(flags | more));
+            self.put(at + 14, &self.next[queue].clone());
+        }
+        let available = ring(queue) + 0x1000;
+        self.put(available + 4 + 2 * u64::from(self.offered[queue] % QUEUE), &head);
+        self.offered[queue] = self.offered[queue].wrapping_add(1);
+        self.put(available + 2, &self.offered[queue].clone());
+    }
+
+    fn put<T: vm_memory::ByteValued>(&self, at: u64, value: &T) {
+        self.guest.write_obj(*value, GuestAddress(at)).expect("in memory");
+    }
+
+    fn lend(&mut self) {
+        for (word, at) in [0, SLOTS, LINES, 0u32].iter().zip((LEND..).step_by(4)) {
+            self.put(at, word);
+        }
+        let written = 64 + 64 * LINES + 16 * SLOTS;
+        let pieces = [(LEND, 16 + 128 * SLOTS, 0), (GRANTS, written, 2)];
+        self.offer(wire::VQ_TABLE, &pieces);
+        self.process(wire::VQ_TABLE);
+    }
+
+    fn process(&mut self, queue: usize) {
+        let mut turn = Turn { coupling: &mut self.coupling, now: self.now };
+        self.device.process(queue, &mut turn);
+        self.device.settle(&mut turn);
+        self.device.publish(&self.coupling);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Slot { slot, report, change } => self.write_slot(*slot, report, *change),
+            Step::Ring { op, slot, generation } => {
+                let message = [u32::from(*op), (*slot).into(), (*generation).into(), 0u32];
+                for (word, at) in message.iter().zip((BELLS..).step_by(4)) {
+                    self.put(at, word);
+                }
+                self.offer(wire::VQ_DOORBELL, &[(BELLS, 16, 0)]);
+                self.process(wire::VQ_DOORBELL);
+            }
+            Step::RingRaw { at, length, writable } => {
+                let piece = (u64::from(*at) * 4, (*length).into(), u16::from(*writable) * 2);
+                self.offer(wire::VQ_DOORBELL, &[piece]);
+                self.process(wire::VQ_DOORBELL);
+            }
+            Step::Wait { micros } => {
+                self.now += u64::from(*micros);
+                self.coupling.engine.tick(self.now);
+                self.device.publish(&self.coupling);
+            }
+            Step::Other { .. } => {}
+            Step::Again => {
+                self.device.set_vring_enable(0, false).expect("queue");
+                self.device.set_vring_enable(0, true).expect("queue");
+                self.process(wire::VQ_TABLE);
+            }
+            Step::Couple { on } => {
+                let patch = ccc_vhost::api::VmPatch { coupled: Some(*on), ..Default::default() };
+                self.coupling.patch_vm("a", &patch).expect("there");
+                let mut turn = Turn { coupling: &mut self.coupling, now: self.now };
+                self.device.remap(&mut turn);
+            }
+        }
+    }
+
+    fn write_slot(&self, slot: u8, r: &SoundReport, change: Option<(u8, u8)>) {
+        let at = LEND + 16 + 128 * u64::from(u32::from(slot) % SLOTS);
+        self.put(at, &0u32);
+        self.put(at + 4, &(r.state % 5));
+        self.put(at + 5, &r.flags);
+        self.put(at + 6, &(r.priority % 2560 + 1));
+        self.put(at + 8, &r.acked);
+        self.put(at + 16, &r.acked);
+        self.put(at + 24, &r.grown);
+        for (offset, value) in [(28, r.events), (30, r.timeouts), (32, r.undos), (34, r.beta)] {
+            self.put(at + offset, &value);
+        }
+        for (offset, value) in [
+            (36, r.epoch),
+            (40, r.cwnd),
+            (44, r.ssthresh),
+            (48, r.srtt),
+            (52, r.srtt),
+            (56, r.cwnd),
+        ] {
+            self.put(at + offset, &value);
+        }
+        self.put(at + 60, &r.mss.max(88));
+        self.put(at + 64, &u32::from(r.generation));
+        self.put(at + 68, &4u8);
+        self.put(at + 96, &if r.far { 10u8 } else { 192 });
+        if let Some((offset, byte)) = change {
+            self.put(at + u64::from(offset % 128), &byte);
+        }
+    }
+}
+
+fuzz_target!(|steps: Vec<Step>| {
+    let mut world = World::new();
+    let mut other = Report {
+        cwnd: 14480,
+        mss: 1448,
+        active: true,
+        limited: true,
+        srtt_us: 50_000,
+        min_rtt_us: 50_000,
+        ..Report::default()
+    };
+    assert_eq!(GroupConfig::default().policy, ccc_core::PolicyKind::default());
+    let flow = world.coupling.join(1, 1, 0, &other, false).expect("sound");
+    world.lend();
+    for step in steps.iter().take(200) {
+        world.step(step);
+        if let Step::Other { acked, event } = step {
+            other.acked += u64::from(*acked);
+            other.delivered += u64::from(*acked);
+            other.events = other.events.wrapping_add(u16::from(*event));
+            world.coupling.engine.update(world.now, flow, &other).expect("sound");
+        }
+        let (flows, coupled) = world.device.count_flows();
+        assert!(coupled <= flows && flows <= SLOTS as usize);
+        assert_eq!(world.coupling.engine.flows(), coupled + 1);
+    }
+    // The other guest is heard, has a part, and it is not nothing.
+    world.coupling.engine.update(world.now, flow, &other).expect("sound");
+    let grant = world.coupling.grant(1, 0);
+    assert!(grant.coupled && grant.level > 0);
+    world.device.reset_device().expect("reset");
+    let mut turn = Turn { coupling: &mut world.coupling, now: world.now };
+    world.device.settle(&mut turn);
+    assert_eq!((world.device.flows(), world.coupling.engine.flows()), (0, 1));
+});

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Descriptor chains of a driver, as chunks of tables: whatever they hold, what
+//! is taken for a table lies in guest memory.
+#![no_main]
+use ccc_vhost::{
+    memory::{Mapping, words},
+    table::{Chunk, Tables},
+};
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+const MEMORY: usize = 0x1_0000;
+const DESCRIPTORS: u64 = 0;
+const AVAILABLE: u64 = 0x1000;
+const USED: u64 = 0x2000;
+const DATA: u64 = 0x3000;
+
+#[derive(Arbitrary, Debug)]
+struct Descriptor {
+    address: Address,
+    length: u32,
+    flags: u8,
+    next: u8,
+}
+
+/// Most addresses should be such that there is something to look at.
+#[derive(Arbitrary, Debug)]
+enum Address {
+    Anywhere(u64),
+    InData(u16),
+    Aligned(u16),
+}
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    descriptors: Vec<Descriptor>,
+    heads: Vec<u8>,
+    lends: Vec<(u16, [u32; 4])>,
+}
+
+fuzz_target!(|input: Input| {
+    let mapping = Mapping::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory");
+    for (at, lend) in input.lends.iter().take(16) {
+        for (word, at) in lend.iter().zip((DATA + u64::from(*at) / 8 * 8..).step_by(4)) {
+            let _ = mapping.write_obj(*word, GuestAddress(at));
+        }
+    }
+    for (number, descriptor) in (0..64).zip(&input.descriptors) {
+        let address = match descriptor.address {
+            Address::Anywhere(address) => address,
+            Address::InData(offset) => DATA + u64::from(offset),
+            Address::Aligned(offset) => DATA + u64::from(offset) / 64 * 64,
+        };
+        let at = DESCRIPTORS + 16 * number;
+        let _ = mapping.write_obj(address, GuestAddress(at));
+        let _ = mapping.write_obj(descriptor.length, GuestAddress(at + 8));
+        let _ = mapping.write_obj(u16::from(descriptor.flags), GuestAddress(at + 12));
+        let _ = mapping.write_obj(u16::from(descriptor.next), GuestAddress(at + 14));
+    }
+    let heads = &input.heads[..input.heads.len().min(64)];
+    for (number, head) in (0..).zip(heads) {
+        let _ = mapping.write_obj(u16::from(*head), GuestAddress(AVAILABLE + 4 + 2 * number));
+    }
+    let _ = mapping.write_obj(heads.len() as u16, GuestAddress(AVAILABLE + 2));
+
+    let mut queue = Queue::new(64).expect("a size");
+    queue.try_set_desc_table_address(GuestAddress(DESCRIPTORS)).expect("aligned");
+    queue.try_set_avail_ring_address(GuestAddress(AVAILABLE)).expect("aligned");
+    queue.try_set_used_ring_address(GuestAddress(USED)).expect("aligned");
+    queue.set_ready(true);
+    let mut tables = Tables::default();
+    while let Some(chain) = queue.pop_descriptor_chain(&mapping) {
+        if let Ok(chunk) = Chunk::parse(&mapping, chain) {
+            let _ = tables.adopt(chunk);
+        }
+    }
+    let mut end = 0;
+    for (first, next) in tables.ranges() {
+        assert!(first < next);
+        end = end.max(next);
+        for slot in [first, next - 1, (first + next) / 2] {
+            let places = tables.slot(slot).expect("lent");
+            words::<16>(&mapping, places.report).expect("in memory");
+            words::<2>(&mapping, places.grant).expect("in memory");
+        }
+    }
+    assert!(tables.slot(end).is_none());
+});
