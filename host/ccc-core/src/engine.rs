@@ -167,6 +167,20 @@ impl Engine {
         }
     }
 
+    /// Removes flows that go on without being coupled, as those of a VM whose
+    /// device is unplugged: they take their parts of the aggregates along, for
+    /// they still are on the path.
+    pub fn detach(&mut self, now: Micros, flows: &[FlowId]) {
+        for (key, group) in &mut self.groups {
+            let theirs = flows.iter().filter_map(|flow| self.flows.get(flow.0 as usize));
+            let theirs = theirs.filter(|flow| flow.group == key);
+            group.give_up(theirs.map(|flow| (flow.tenant, &flow.standing)));
+        }
+        for flow in flows {
+            self.leave(now, *flow);
+        }
+    }
+
     /// Does what time alone brings about: flows not heard for [`QUIET_AFTER`]
     /// no longer count.  Call it at [`Engine::next_deadline`] or later.
     pub fn tick(&mut self, now: Micros) {

@@ -103,6 +103,15 @@ fn demand(report: &Report, before: Option<u64>) -> u64 {
     wanted.max(faded)
 }
 
+/// What a flow that joins has on the path already: one that begins is in slow
+/// start, and one that comes back from a pause has nothing outstanding.
+pub(crate) fn brings(report: &Report) -> u64 {
+    match report.state {
+        State::Avoidance => report.inflight.min(report.cwnd).into(),
+        _ => 0,
+    }
+}
+
 /// The window factor the flow's own controller applied.
 pub(crate) fn beta(report: &Report) -> Beta {
     Beta::clamped(report.beta)

@@ -7,7 +7,7 @@ use crate::{
     flow::{self, Delta},
     grant::{self, Grant},
     members::{Members, Standing, Waterline},
-    policy::{Ack, Event, Policy, PolicyKind, Sample},
+    policy::{Ack, Event, Joiner, Policy, PolicyKind, Sample},
     report::Report,
 };
 
@@ -157,6 +157,20 @@ impl Group {
         standing
     }
 
+    /// Takes the parts of some flows out of the aggregate.
+    pub(crate) fn give_up<'a>(&mut self, flows: impl Iterator<Item = (usize, &'a Standing)>) {
+        let whole = self.members.whole();
+        let own: u64 = flows.map(|(tenant, counted)| self.members.part(tenant, counted)).sum();
+        if own == 0 || own >= whole {
+            // Idle flows have none; the last ones leave what is remembered.
+            return;
+        }
+        let mut aggregate = self.policy.aggregate();
+        aggregate.window = aggregate.window.part(whole - own, whole);
+        aggregate.threshold = aggregate.threshold.map(|t| t.part(whole - own, whole));
+        self.policy.restore(aggregate);
+    }
+
     /// Takes a flow out of the sums; the aggregate stays as it is (B6, B7).
     pub(crate) fn silence(&mut self, now: Micros, tenant: usize, counted: &Standing) {
         self.members.recount(tenant, counted, &Standing::default());
@@ -183,7 +197,11 @@ impl Group {
         if self.members.active() == 0 {
             self.policy.begin(now, Window::from_bytes(initial));
         } else if !old.active() {
-            self.policy.join(Window::from_bytes(initial), new.mss);
+            self.policy.join(Joiner {
+                initial: Window::from_bytes(initial),
+                brings: Window::from_bytes(flow::brings(report)),
+                mss: new.mss,
+            });
         }
         self.members.recount(tenant, old, new);
     }

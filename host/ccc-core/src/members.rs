@@ -166,6 +166,16 @@ impl Members {
         (own, whole.max(own))
     }
 
+    /// A flow's part of [`Members::whole`].
+    pub(crate) fn part(&self, tenant: usize, standing: &Standing) -> u64 {
+        self.tenants[tenant].part(standing.units)
+    }
+
+    /// All shares.
+    pub(crate) fn whole(&self) -> u64 {
+        self.effective << 16
+    }
+
     /// How `window` is split between VMs that take all they are given.
     ///
     /// Weighted max-min: a VM whose flows are all application-limited keeps what

@@ -90,3 +90,21 @@ fn flows_that_start_together_have_their_initial_windows_up_to_forty_segments() {
     };
     assert_eq!([1, 2, 4, 16].map(started), [10, 20, 40, 40]);
 }
+
+#[test]
+fn flows_that_go_on_alone_take_their_parts_along() {
+    let (mut host, vms) = steady(80, &[1, 4]);
+    let gone: Vec<_> = vms[1].iter().map(|flow| flow.id).collect();
+    host.engine.detach(host.now, &gone);
+    let status = host.status();
+    assert_eq!((status.window, status.ssthresh), (40_000, Some(40_000)));
+    assert_eq!((host.segments_of(&vms[0][0]), status.active_flows), (40, 1));
+}
+
+#[test]
+fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
+    let (mut host, vms) = steady(80, &[1]);
+    let report = Report { inflight: 20 * MSS, ..running(30, Some(30)) };
+    host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
+    assert_eq!((host.segments(), host.status().ssthresh), (100, Some(100 * u64::from(MSS))));
+}

@@ -162,9 +162,9 @@ impl Device {
 
     /// Does what ended and began queues leave to do; queues with work left.
     pub fn settle(&mut self, turn: &mut Turn<'_>) -> Vec<usize> {
-        for flow in std::mem::take(&mut self.orphans) {
-            turn.coupling.engine.leave(turn.now, flow);
-        }
+        // They go on alone: what they have of the path is not the others'.
+        let orphans = std::mem::take(&mut self.orphans);
+        turn.coupling.engine.detach(turn.now, &orphans);
         let begun = std::mem::take(&mut self.begun);
         begun.into_iter().filter(|index| self.process(*index, turn)).collect()
     }

@@ -7,7 +7,7 @@
 //! pseudo-code does not work as printed; the rules here are those of
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
 use super::{
-    Ack, Aggregate, Event, Policy,
+    Ack, Aggregate, Event, Joiner, Policy,
     slow_start::{Exit, Pace},
 };
 use crate::fixed::{Aggression, Micros, Window};
@@ -100,10 +100,16 @@ impl Policy for CtrlTcp {
     /// Joins are neutral, but for a cold start: before anything is known of the
     /// path, flows that start together may send what they would alone, up to
     /// [`COLD_SEGMENTS`] in all.  Short ones would else be slower coupled.
-    fn join(&mut self, initial: Window, mss: u64) {
-        let most = Window::from_bytes(COLD_SEGMENTS * mss);
-        if self.now.threshold.is_none() && self.now.window < most {
-            self.now.window = self.now.window.plus(initial).min(most);
+    /// A flow that was on the path uncoupled brings what it has there, at most
+    /// as much as the others have together.
+    fn join(&mut self, joiner: Joiner) {
+        let most = Window::from_bytes(COLD_SEGMENTS * joiner.mss);
+        let brings = joiner.brings.min(self.now.window);
+        if let Some(threshold) = self.now.threshold {
+            self.now.window = self.now.window.plus(brings);
+            self.now.threshold = Some(threshold.plus(brings));
+        } else if self.now.window < most {
+            self.now.window = self.now.window.plus(joiner.initial).min(most);
         }
     }
 

@@ -44,6 +44,16 @@ pub(crate) struct Ack {
     pub(crate) sample: Sample,
 }
 
+/// A flow that joins others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joiner {
+    /// Its own window, if it begins now.
+    pub(crate) initial: Window,
+    /// What it has on the path already, if it ran uncoupled before.
+    pub(crate) brings: Window,
+    pub(crate) mss: u64,
+}
+
 /// A congestion event of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
@@ -89,8 +99,8 @@ impl Aggregate {
 pub(crate) trait Policy: Debug + Send {
     /// The group has its first active flow, whose own window is `initial`.
     fn begin(&mut self, now: Micros, initial: Window);
-    /// A flow whose own window is `initial` has joined others.
-    fn join(&mut self, initial: Window, mss: u64);
+    /// A flow has joined others.
+    fn join(&mut self, joiner: Joiner);
     /// The group's last active flow has left or fallen idle.
     fn end(&mut self, now: Micros);
     /// Data of a flow was acknowledged.

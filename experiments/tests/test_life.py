@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Devices unplugged, modules reloaded, thousands of flows: nothing is lost."""
+
+import json
+
+from ccc_experiments.lab import (
+    Action,
+    Bottleneck,
+    Churn,
+    Flows,
+    GuestAction,
+    Phase,
+    Request,
+    Scenario,
+    Vm,
+)
+from ccc_experiments.measure import jain
+from ccc_experiments.runs import Run
+
+
+def look(at_s: float) -> Action:
+    return Action(at_s, control=Request("GET", "/v1/vms/vm2"))
+
+
+def seen(raw) -> list[tuple[int, int]]:
+    """Flows, and coupled flows, of VM2 at each look."""
+    answers = [entry["answer"] for entry in json.loads((raw / "actions.json").read_text())]
+    return [(answer["flows"], answer["coupled_flows"]) for answer in answers]
+
+
+def two_vms(name: str, vm2: Vm, *looks: float) -> Scenario:
+    actions = tuple(map(look, looks))
+    return Scenario(name, (Vm((Flows(1),)), vm2), True, 1, 30, sample_ms=50, actions=actions)
+
+
+def test_device_unplugged_and_plugged(simulate, measured):
+    actions = (GuestAction(10, unbind_device=True), GuestAction(15, bind_device=True))
+    scenario = two_vms("unplugged", Vm((Flows(4),), guest_actions=actions), 9, 12, 18)
+    raw = simulate(scenario)
+    assert seen(raw) == [(4, 4), (0, 0), (4, 4)]
+    run = Run(measured(scenario), raw)
+    totals = [run.rate_mbit("vm1", s, s + 1) + run.rate_mbit("vm2", s, s + 1) for s in range(5, 29)]
+    assert min(totals) >= 0.8 * totals[0], totals
+    assert jain([run.rate_mbit(vm, 18, 30) for vm in ("vm1", "vm2")]) >= 0.995
+
+
+def test_module_unloaded_and_loaded_again(simulate):
+    away = (Phase(8, congestion_control="reno"), Phase(14, congestion_control="ccc"))
+    actions = (
+        GuestAction(9, congestion_control="reno"),
+        GuestAction(10, unload_module=True),
+        GuestAction(12, reload_module=True),
+        GuestAction(13, congestion_control="ccc"),
+    )
+    vm2 = Vm((Flows(4, phases=away),), guest_actions=actions)
+    assert seen(simulate(two_vms("reloaded", vm2, 7, 11, 16))) == [(4, 4), (0, 0), (4, 4)]
+
+
+def test_thousands_of_flows_come_and_go(simulate):
+    vm2 = Vm((Flows(1, start_s=1, churn=Churn(4096, hold_s=4)),))
+    scenario = Scenario(
+        "churn", (Vm((Flows(1),)), vm2), True, 1, 15,
+        bottleneck=Bottleneck(rate_mbit=100, limit_packets=830),
+        sample_ms=1000, queue_sample_ms=100, actions=(look(14.5),),
+    )
+    raw = simulate(scenario)
+    assert seen(raw) == [(0, 0)]
+    answer = json.loads((raw / "actions.json").read_text())[0]["answer"]
+    counters = answer["counters"]
+    assert (counters["registered"], counters["left"], counters["refused"]) == (4096, 4096, 0)
