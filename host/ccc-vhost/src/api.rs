@@ -51,3 +51,10 @@ pub enum Command {
     /// Put these rules in the place of all.
     PutRules(Vec<RuleSpec>),
 }
+
+impl Command {
+    /// It asks for a change.
+    pub fn changes(&self) -> bool {
+        matches!(self, Command::PatchVm(..) | Command::PatchGroup(..) | Command::PutRules(_))
+    }
+}

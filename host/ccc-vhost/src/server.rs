@@ -184,7 +184,6 @@ impl Server {
     fn operate(&mut self) -> Result<(), ServerError> {
         let requests = self.desk.as_ref().map(Desk::take).unwrap_or_default();
         for Envelope { command, answer } in requests {
-            let before = self.state.clone();
             let guests = self.vms.iter();
             let guests = guests
                 .map(|vm| Guest { connection: vm.connection.as_ref(), counters: &vm.counters });
@@ -193,9 +192,10 @@ impl Server {
                 Operation { turn, state: &mut self.state, guests: guests.collect() };
             let reply = operation.execute(&command);
             self.after()?;
-            let changed = self.state != before;
-            self.changes += u64::from(changed);
-            let keep = changed.then(|| (self.changes, self.state.clone()));
+            let keep = (reply.is_ok() && command.changes()).then(|| {
+                self.changes += 1;
+                (self.changes, self.state.clone())
+            });
             // The client may be gone by now; its request counts all the same.
             let _ = answer.send(reply.map(|reply| Done { reply, keep }));
         }

@@ -140,8 +140,7 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             eprintln!("--- daemon's log ---\n{}", self.log());
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 }
 
@@ -156,8 +155,20 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        end(&mut self.0);
+    }
+}
+
+/// Ends a program as a service manager would, so that it can say what it did.
+fn end(child: &mut Child) {
+    let pid = child.id().to_string();
+    let _ = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();
+    let asked = Instant::now();
+    while child.try_wait().is_ok_and(|status| status.is_none()) {
+        if asked.elapsed() > Duration::from_secs(2) {
+            let _ = child.kill();
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
