@@ -412,10 +412,8 @@ impl Device {
                 return Ok(());
             }
         };
-        for held in released.flows {
-            self.uncouple(&held, turn);
-            self.counters.left += 1;
-        }
+        self.counters.left += released.flows.len() as u64;
+        self.detach(released.flows.into_iter(), turn);
         if self.tables.lines().is_none() {
             self.lines.clear();
         }

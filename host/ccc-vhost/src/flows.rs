@@ -177,16 +177,23 @@ impl Device {
     pub fn remap(&mut self, turn: &mut Turn<'_>) {
         let memory = Arc::clone(&self.memory);
         let mapping = memory.mapping();
-        let moved: Vec<u32> = self
+        let moved: Vec<(u32, Held)> = self
             .tables
             .held()
             .filter(|(slot, held)| self.misplaced(*slot, held, turn))
-            .map(|(slot, _)| slot)
+            .map(|(slot, held)| (slot, *held))
             .collect();
-        for slot in &moved {
-            self.take_apart(mapping, *slot, turn);
+        let (alone, joining): (Vec<_>, Vec<_>) = moved.iter().partition(|(slot, held)| {
+            !matches!(self.destined(*slot, held.destination, turn), Ok(Some(_)))
+        });
+        self.detach(alone.into_iter().map(|(_, held)| held), turn);
+        for (_, held) in joining {
+            self.uncouple(&held, turn);
         }
-        for slot in moved {
+        for (slot, held) in &moved {
+            self.take_apart(mapping, *slot, held, turn);
+        }
+        for (slot, _) in moved {
             if let Err(error) = self.put_together(mapping, slot, turn) {
                 self.counters.refuse(&self.name, turn.now, error.kind(), &error);
             }
@@ -201,10 +208,9 @@ impl Device {
         }
     }
 
-    fn take_apart(&mut self, mapping: &Mapping, slot: u32, turn: &mut Turn<'_>) {
-        let Some(held) = self.tables.slot(slot).and_then(|places| *places.held) else { return };
-        self.uncouple(&held, turn);
-        self.hold(slot, Held { place: Place::Waiting, ..held });
+    /// Tells the driver that a flow is coupled no longer.
+    fn take_apart(&mut self, mapping: &Mapping, slot: u32, held: &Held, turn: &Turn<'_>) {
+        self.hold(slot, Held { place: Place::Waiting, ..*held });
         if let Err(error) = self.answer(mapping, slot, refusal(held.generation)) {
             self.counters.refuse(&self.name, turn.now, error.kind(), &error);
         }
@@ -351,6 +357,19 @@ impl Device {
             turn.coupling.engine.leave(turn.now, flow);
             self.lines.put(line);
         }
+    }
+
+    /// Takes flows out of the engine that go on alone, and so keep what they
+    /// have of the path.
+    pub(crate) fn detach(&mut self, flows: impl Iterator<Item = Held>, turn: &mut Turn<'_>) {
+        let mut detached = Vec::new();
+        for held in flows {
+            if let Place::Coupled { flow, line, .. } = held.place {
+                detached.push(flow);
+                self.lines.put(line);
+            }
+        }
+        turn.coupling.engine.detach(turn.now, &detached);
     }
 
     fn forget(&mut self, slot: u32, held: &Held, turn: &mut Turn<'_>) {

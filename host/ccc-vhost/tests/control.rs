@@ -144,8 +144,10 @@ fn coupling_is_switched_for_vms_and_groups() {
     let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
     a.register(&in_a, 0, 1);
     b.register(&in_b, 0, 1);
+    let part = b.window(&in_b);
     operator.patch("/v1/vms/a", &json!({"coupled": false}));
     assert!(!a.accepted(&in_a, 0, 1) && b.accepted(&in_b, 0, 1));
+    assert!(b.window(&in_b).abs_diff(part) <= 1, "what goes on alone keeps its part");
     assert_eq!(operator.get("/v1/groups/g")["active_flows"], 1);
     // What begins meanwhile is not coupled either, and leaves as it came.
     a.register(&in_a, 1, 1);

@@ -88,7 +88,7 @@ fn a_kick_in_band_is_done_and_called_before_it_is_answered() {
 #[test]
 fn weights_split_the_window_between_vms() {
     let groups = "[group.g]\n";
-    let daemon = Daemon::start_with(&[("a", 3.0, "g"), ("b", 1.0, "g")], groups, &[]);
+    let mut daemon = Daemon::start_with(&[("a", 3.0, "g"), ("b", 1.0, "g")], groups, &[]);
     let mut a = driver(&daemon, "a", Mode::InBand);
     let mut b = driver(&daemon, "b", Mode::Eventfd);
     let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
@@ -99,8 +99,18 @@ fn weights_split_the_window_between_vms() {
         let (of_a, of_b) = (a.window(&in_a), b.window(&in_b) * 2);
         of_b > 0 && of_a.abs_diff(of_b * 3) < 100
     });
+    // One that leaves leaves its part to the other.
+    let part = b.window(&in_b);
+    a.ring_bell(wire::OP_LEAVE, 0, 1);
+    until("all for the other", || b.window(&in_b).abs_diff(part * 4) < 100);
+    // One whose device is gone goes on alone, and keeps its part.
+    a.register(&in_a, 0, 2);
+    until("shared again", || a.window(&in_a).abs_diff(b.window(&in_b) * 2 * 3) < 100);
+    let part = b.window(&in_b);
     drop(a);
-    until("all for the other", || b.window(&in_b) * 2 > 14_000);
+    daemon.says("VM a: disconnected with 1 flows");
+    b.tell(&in_b, wire::OP_UPDATE, 0, &report(1));
+    assert!(b.window(&in_b).abs_diff(part) < part / 10, "no more for the other");
 }
 
 #[test]
