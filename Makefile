@@ -5,6 +5,9 @@
 # make outside    the coupled aggregate beside an uncoupled outside flow
 # make dynamics   limited, alternating, short, distant and joining flows
 # make live       weights and priorities changed, daemon killed, while flows run
+# make coverage   line coverage of the host crates
+# make kernels    the guest module against Debian's kernels, and run on 6.1
+# make fuzz       TARGET=table|doorbell|config|control TIME=60
 # make test       every test, one line of counts at the end
 # make build      everything that is built, nothing run
 #
@@ -23,7 +26,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live test unit system clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live test coverage kernels fuzz clean
 
 build: host lab module
 
@@ -49,6 +52,18 @@ demo weights outside dynamics live: build
 
 test: build
 	@scripts/test
+
+coverage: packages
+	@scripts/coverage
+
+kernels: packages
+	@guest/tests/compile-kernels
+	@guest/tests/run-on-6.1
+
+TARGET ?= doorbell
+TIME ?= 60
+fuzz: packages
+	@scripts/fuzz $(TARGET) $(TIME)
 
 clean:
 	rm -rf out
