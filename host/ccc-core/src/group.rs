@@ -269,14 +269,23 @@ impl Group {
     pub(crate) fn adopt(&mut self, now: Micros, tenant: usize, report: &Report) -> Standing {
         let standing = flow::standing(report, self.config.share, &Standing::default());
         let first = standing.active() && self.members.active() == 0;
-        self.recount(now, tenant, &Standing::default(), &standing, report);
-        let mut aggregate = self.policy.aggregate();
+        if !first && now > self.adopts_until {
+            self.recount(now, tenant, &Standing::default(), &standing, report);
+            self.version += 1;
+            return standing;
+        }
         if first {
             self.adopts_until = now.saturating_add(ADOPTION);
-            aggregate.window = Window::default();
-            aggregate.threshold = None;
+            self.policy.begin(now, Window::default());
         }
-        if standing.active() && now <= self.adopts_until {
+        // Not a joiner: what it has is counted once, here.
+        self.members.recount(tenant, &Standing::default(), &standing);
+        if standing.active() {
+            let mut aggregate = self.policy.aggregate();
+            if first {
+                aggregate.window = Window::default();
+                aggregate.threshold = None;
+            }
             aggregate.absorb(report);
             self.policy.restore(aggregate);
         }

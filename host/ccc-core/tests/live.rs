@@ -108,3 +108,18 @@ fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
     host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
     assert_eq!((host.segments(), host.status().ssthresh), (100, Some(100 * u64::from(MSS))));
 }
+
+#[test]
+fn adopted_flows_count_once_whatever_their_number() {
+    for ssthresh in [None, Some(5)] {
+        let mut engine = Engine::new();
+        let group = engine.add_group(GroupConfig::default());
+        let vm = engine.add_vm();
+        for _ in 0..24 {
+            let report = Report { inflight: 10 * MSS, ..running(10, ssthresh) };
+            engine.adopt(0, vm, group, &report).expect("adopted");
+        }
+        let status = engine.status(group).expect("known");
+        assert_eq!(status.window, 240 * u64::from(MSS), "threshold {ssthresh:?}");
+    }
+}
