@@ -5,6 +5,8 @@
 # make outside    the coupled aggregate beside an uncoupled outside flow
 # make dynamics   limited, alternating, short, distant and joining flows
 # make live       weights and priorities changed, daemon killed, while flows run
+# make figure     FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
+# make figures    all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 # make coverage   line coverage of the host crates
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
@@ -26,7 +28,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live test coverage kernels fuzz clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures test coverage kernels fuzz clean
 
 build: host lab module
 
@@ -49,6 +51,19 @@ module: kernel
 
 demo weights outside dynamics live: build
 	@PYTHONPATH=experiments $$(scripts/venv) -m ccc_experiments $@ --out out/$@
+
+FIG ?=
+QUICK ?=
+SEEDS ?=
+FROM_DATA ?=
+FIGURES = PYTHONPATH=experiments $$(scripts/venv) -m figures --out out/figures \
+	$(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM_DATA),--from-data)
+
+figure: build
+	@$(if $(FIG),,echo "figure: which one? FIG=vm-fairness" >&2; exit 2;) $(FIGURES) $(FIG)
+
+figures: build
+	@$(FIGURES)
 
 test: build
 	@scripts/test

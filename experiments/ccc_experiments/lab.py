@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -193,8 +194,8 @@ class Scenario:
     relay: bool = False
     actions: tuple[Action, ...] = ()
 
-    def document(self, parts: Parts) -> dict:
-        """The scenario as the laboratory reads it."""
+    def content(self) -> dict:
+        """What is simulated, as the laboratory reads it."""
         return {
             "name": self.name,
             "seed": self.seed,
@@ -207,9 +208,6 @@ class Scenario:
             "group": vars(self.group),
             "relay": self.relay,
             "actions": [action.document() for action in self.actions],
-            "kernel": str(parts.kernel),
-            "module": str(parts.module),
-            "daemon": str(parts.daemon),
             "vms": [
                 {
                     "name": f"vm{i}",
@@ -223,6 +221,11 @@ class Scenario:
                 for i, vm in enumerate(self.vms, 1)
             ],
         }
+
+    def document(self, parts: Parts) -> dict:
+        """The whole file: what is simulated, and with what."""
+        used = {name: str(vars(parts)[name]) for name in ("kernel", "module", "daemon")}
+        return self.content() | used
 
 
 def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None) -> Path:
@@ -240,28 +243,39 @@ def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None) -> 
 
 
 def run_all(scenarios: list[Scenario], parts: Parts, out: Path) -> list[Path]:
+    """Runs scenarios; the raw data of each lands in a directory of its name."""
+    return run_each([(scenario, out / scenario.name) for scenario in scenarios], parts)
+
+
+def run_each(
+    wanted: Sequence[tuple[Scenario, Path]],
+    parts: Parts,
+    finished: Callable[[Scenario, Path], None] = lambda scenario, raw: None,
+) -> list[Path]:
     """Runs scenarios side by side, one on each processor, showing progress.
 
-    Every run has a processor to itself: a laboratory's processes take turns,
+    Each one's raw data lands in the directory beside it; `finished` may take it
+    from there while others still run.  Every run has a processor to itself: a laboratory's processes take turns,
     and take them fastest on one.
     """
     cpus: SimpleQueue[int] = SimpleQueue()
     available = sorted(os.sched_getaffinity(0))
     for cpu in available:
         cpus.put(cpu)
-    progress = _Progress(len(scenarios))
+    progress = _Progress(len(wanted))
 
-    def one(scenario: Scenario) -> Path:
+    def one(scenario: Scenario, out: Path) -> Path:
         cpu = cpus.get()
         try:
-            result = run(scenario, parts, out / scenario.name, cpu)
+            raw = run(scenario, parts, out, cpu)
         finally:
             cpus.put(cpu)
+        finished(scenario, raw)
         progress.done(scenario.name)
-        return result
+        return raw
 
     with ThreadPoolExecutor(len(available)) as pool:
-        futures = [pool.submit(one, scenario) for scenario in scenarios]
+        futures = [pool.submit(one, *each) for each in wanted]
         try:
             return [future.result() for future in futures]
         except BaseException:

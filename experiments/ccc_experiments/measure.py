@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Measures of one run, from its raw data."""
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from . import tables
 from .lab import Scenario
 
 
@@ -61,10 +63,9 @@ def jain(values) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
 
 
-def percentile(values: list[float], fraction: float) -> float:
+def percentile(values, fraction: float) -> float:
     """The smallest value that at least `fraction` of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * fraction // 1).__int__() - 1)]
+    return float(np.quantile(values, fraction, method="inverted_cdf"))
 
 
 def measure(scenario: Scenario, raw: Path) -> Measured:
@@ -74,7 +75,7 @@ def measure(scenario: Scenario, raw: Path) -> Measured:
     return Measured(
         scenario=scenario,
         vm_goodput_mbit=goodputs(scenario, raw),
-        queue_ms_mean=sum(delays) / len(delays),
+        queue_ms_mean=float(delays.mean()),
         queue_ms_p95=percentile(delays, 0.95),
         sent_packets=counters["sent_packets"],
         dropped_packets=counters["dropped_packets"],
@@ -89,10 +90,9 @@ def goodputs(scenario: Scenario, raw: Path) -> tuple[float, ...]:
     return tuple(total * 8 / 1e6 / scenario.duration_s for total in received.values())
 
 
-def queue_delays_ms(scenario: Scenario, raw: Path) -> list[float]:
+def queue_delays_ms(scenario: Scenario, raw: Path) -> np.ndarray:
     """Time the bottleneck needs for what stands in its queue, each sample."""
-    with (raw / "queue.csv").open(newline="") as file:
-        backlog = [int(row["backlog_bytes"]) for row in csv.DictReader(file)]
-    if not backlog:
-        raise ValueError(f"{raw / 'queue.csv'} has no samples")
-    return [size * 8 / (scenario.bottleneck.rate_mbit * 1000) for size in backlog]
+    backlog = tables.read(raw, "queue")["backlog_bytes"]
+    if not len(backlog):
+        raise ValueError(f"the queue of {raw} has no samples")
+    return backlog * 8 / (scenario.bottleneck.rate_mbit * 1000)

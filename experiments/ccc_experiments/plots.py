@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Figures, as SVG for documents and PNG for looking at."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
@@ -10,11 +11,14 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+from .figure import Data, Measure  # noqa: E402
 from .measure import Measured  # noqa: E402
 
 # Colour-blind safe (Okabe and Ito); one colour for each kind of run, always.
 UNCOUPLED = "#D55E00"
 COUPLED = "#0072B2"
+_OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
+_MARKERS = "sovD^P*X"
 
 plt.rcParams.update(
     {
@@ -110,3 +114,61 @@ def goodput_over_time(shown, kinds: Sequence[str], stem: Path) -> None:
         axis.set_ylabel("goodput, Mbit/s")
     axes[0, 0].legend(frameon=False, loc="lower left")
     save(figure, stem)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A measure of all runs, against their case."""
+
+    title: str
+    measure: Measure
+    limits: Mapping[str, float] = field(default_factory=lambda: {"bottom": 0})
+    log: bool = False
+
+
+def styles(kinds: Sequence[str]) -> dict[str, dict]:
+    """How each kind is drawn; uncoupled and coupled as everywhere."""
+    known = {"uncoupled": UNCOUPLED, "coupled": COUPLED}
+    others = iter(_OTHERS)
+    return {
+        kind: {"color": known.get(kind) or next(others), "marker": marker}
+        for kind, marker in zip(kinds, _MARKERS)
+    }
+
+
+def against_case(
+    data: Data, panels: Sequence[Panel], xlabel: str, stem: Path, rotate: bool = False
+) -> None:
+    """A panel for each measure; means with 95 % confidence intervals.
+
+    Names of cases that are too long to stand side by side are rotated.
+    """
+    figure, axes = plt.subplots(1, len(panels), figsize=(0.6 + 2.9 * len(panels), 3.1), squeeze=False)
+    for axis, panel in zip(axes[0], panels):
+        draw(axis, data, panel)
+        axis.set_xlabel(xlabel)
+        axis.tick_params("x", rotation=90 if rotate else 0)
+    outside_legend(figure, axes[0, 0])
+    save(figure, stem)
+
+
+def draw(axis, data: Data, panel: Panel) -> None:
+    """One panel."""
+    for kind, style in styles(data.kinds).items():
+        places = [place for place, case in enumerate(data.cases) if data.has(case, kind)]
+        means = [data.mean(data.cases[place], kind, panel.measure) for place in places]
+        halves = [interval.half or 0 for interval in means]
+        axis.errorbar(places, [m.mean for m in means], halves, label=kind, capsize=2, ms=4, lw=1.2, **style)
+    axis.set_xticks(range(len(data.cases)), [str(case) for case in data.cases])
+    axis.set_title(panel.title)
+    if panel.log:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")
+    else:
+        axis.set_ylim(**panel.limits)
+
+
+def outside_legend(figure, axis) -> None:
+    """The legend of one axis, below all of them: it hides nothing there."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)

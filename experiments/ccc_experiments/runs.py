@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Runs as experiments over time look at them."""
 
-import csv
 import json
-from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from . import lab
+import numpy as np
+
+from . import lab, tables
 from .lab import Scenario
 from .measure import Measured, measure
 from .scores import Score, print_scores, write_result
@@ -20,6 +21,15 @@ class Run:
     measured: Measured
     raw: Path
 
+    @classmethod
+    def of(cls, scenario: Scenario, raw: Path) -> "Run":
+        """Measures a run that was done."""
+        return cls(measure(scenario, raw), raw)
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.measured.scenario
+
     def rate_mbit(self, vm: str, start_s: float, end_s: float) -> float:
         """Goodput of a VM between two times."""
         return sum(self.flow_rates_mbit(vm, start_s, end_s))
@@ -27,72 +37,92 @@ class Run:
     def flow_rates_mbit(self, vm: str, start_s: float, end_s: float) -> list[float]:
         """Goodput of each flow of a VM between two times."""
         return [
-            (self._received(vm, flow, end_s) - self._received(vm, flow, start_s))
-            * 8 / 1e6 / (end_s - start_s)
-            for flow in self._series[vm]
+            (_received(series, end_s) - _received(series, start_s)) * 8 / 1e6 / (end_s - start_s)
+            for series in self._goodput[vm].values()
         ]
 
     def series(self, vm: str, step_s: float) -> tuple[list[float], list[float]]:
         """Times and goodput of a VM, for plots."""
-        duration = self.measured.scenario.duration_s
-        times = [i * step_s for i in range(int(duration / step_s))]
+        times = [i * step_s for i in range(int(self.scenario.duration_s / step_s))]
         return times, [self.rate_mbit(vm, t, t + step_s) for t in times]
 
     def dropped(self, start_s: float, end_s: float) -> int:
         """Packets the bottleneck dropped between two times."""
-        with (self.raw / "queue.csv").open(newline="") as file:
-            rows = [(float(r["time_s"]), int(r["dropped_packets"])) for r in csv.DictReader(file)]
-        before, after = (max(d for t, d in rows if t <= at) for at in (start_s, end_s))
-        return after - before
+        times, dropped = self.queue["time_s"], self.queue["dropped_packets"]
+        before, after = (dropped[times <= at][-1] for at in (start_s, end_s))
+        return int(after - before)
 
     def window(self, vm: str, start_s: float, end_s: float) -> float:
         """Mean sum of a VM's congestion windows between two times, packets."""
-        sums: dict[str, int] = defaultdict(int)
-        with (self.raw / "flows.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                if row["vm"] == vm and start_s <= float(row["time_s"]) <= end_s:
-                    sums[row["time_s"]] += int(row["cwnd_packets"])
-        return sum(sums.values()) / len(sums)
+        rows = self._rows(vm, start_s, end_s)
+        return float(self.samples["cwnd_packets"][rows].sum() / len(set(self.samples["time_s"][rows])))
+
+    def flow_window(self, vm: str, flow: int) -> tuple[np.ndarray, np.ndarray]:
+        """Times and congestion window of one flow, packets."""
+        rows = (self.samples["vm"] == vm) & (self.samples["flow"] == flow)
+        return self.samples["time_s"][rows], self.samples["cwnd_packets"][rows]
+
+    def srtt_ms(self, vm: str, start_s: float, end_s: float) -> float:
+        """Mean of the round-trip times that a VM's flows see between two times."""
+        return float(self.samples["srtt_us"][self._rows(vm, start_s, end_s)].mean() / 1000)
+
+    def loss_percent(self) -> float:
+        """Packets dropped of those that came to the bottleneck."""
+        dropped = self.measured.dropped_packets
+        return 100 * dropped / (dropped + self.measured.sent_packets)
 
     def flows(self) -> list[dict]:
         return json.loads((self.raw / "flows.json").read_text())
 
-    def retransmissions(self) -> int:
+    def retransmissions(self, vm: str | None = None) -> int:
+        """Segments sent again, by one VM or by all."""
         last: dict[tuple, int] = {}
-        with (self.raw / "flows.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                last[row["vm"], row["flow"]] = int(row["retrans"])
+        for name, flow, retrans in zip(*(self.samples[c] for c in ("vm", "flow", "retrans"))):
+            if vm in (None, name):
+                last[name, flow] = int(retrans)
         return sum(last.values())
 
-    @property
-    def _series(self) -> dict[str, dict[str, list[tuple[float, int]]]]:
-        if not hasattr(self, "_cached"):
-            object.__setattr__(self, "_cached", self._read_goodput())
-        return self._cached
+    def _rows(self, vm: str, start_s: float, end_s: float) -> np.ndarray:
+        times = self.samples["time_s"]
+        return (self.samples["vm"] == vm) & (start_s <= times) & (times <= end_s)
 
-    def _read_goodput(self):
-        series: dict = defaultdict(lambda: defaultdict(list))
-        with (self.raw / "goodput.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                point = (float(row["time_s"]), int(row["bytes"]))
-                series[row["vm"]][row["flow"]].append(point)
+    @cached_property
+    def samples(self) -> dict[str, np.ndarray]:
+        """TCP's own state of each flow, by columns."""
+        return tables.read(self.raw, "flows")
+
+    @cached_property
+    def queue(self) -> dict[str, np.ndarray]:
+        """The bottleneck's queue, by columns."""
+        return tables.read(self.raw, "queue")
+
+    @cached_property
+    def _goodput(self) -> dict[str, dict[int, tuple[np.ndarray, np.ndarray]]]:
+        """Times and bytes received, by VM and flow."""
+        table = tables.read(self.raw, "goodput")
+        series: dict = {}
+        for vm, flow in dict.fromkeys(zip(table["vm"], table["flow"])):
+            rows = (table["vm"] == vm) & (table["flow"] == flow)
+            series.setdefault(vm, {})[int(flow)] = (table["time_s"][rows], table["bytes"][rows])
         return series
 
-    def _received(self, vm: str, flow: str, time_s: float) -> int:
-        """Bytes received by then."""
-        earlier = [received for at, received in self._series[vm][flow] if at <= time_s + 1e-9]
-        return earlier[-1] if earlier else 0
+
+def _received(series: tuple[np.ndarray, np.ndarray], time_s: float) -> int:
+    """Bytes received by then."""
+    times, received = series
+    earlier = int(np.searchsorted(times, time_s + 1e-9, side="right"))
+    return int(received[earlier - 1]) if earlier else 0
 
 
 def run_all(scenarios: list[Scenario], out: Path) -> list[Run]:
     """Runs scenarios; their raw data lands in `out`/raw."""
     raw = lab.run_all(scenarios, lab.Parts.built(), out / "raw")
-    return [Run(measure(s, directory), directory) for s, directory in zip(scenarios, raw)]
+    return [Run.of(s, directory) for s, directory in zip(scenarios, raw)]
 
 
 def finish(out: Path, name: str, runs: list[Run], judged: list[Score]) -> bool:
     """Writes the result, prints the scores; whether all hold."""
-    seeds = sorted({run.measured.scenario.seed for run in runs})
+    seeds = sorted({run.scenario.seed for run in runs})
     about = {"experiment": name, "seeds": seeds}
     write_result(out / "result.json", [run.measured.document() for run in runs], judged, about)
     holds = print_scores(judged)

@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from .interval import Interval
+
 _HOLDS = {
     ">=": lambda value, limit: value >= limit,
     "<=": lambda value, limit: value <= limit,
@@ -21,15 +23,24 @@ class Score:
     unit: str
     relation: str
     limit: float
+    # Half the width of the 95 % confidence interval, where there are several runs.
+    half: float | None = None
+
+    @classmethod
+    def mean(cls, name: str, interval: Interval, unit: str, relation: str, limit: float) -> "Score":
+        """A score of several runs."""
+        return cls(name, interval.mean, unit, relation, limit, interval.half)
 
     @property
     def holds(self) -> bool:
         return _HOLDS[self.relation](self.value, self.limit)
 
     def document(self) -> dict:
+        spread = {} if self.half is None else {"ci95": round(self.half, 5)}
         return {
             "name": self.name,
             "value": round(self.value, 5),
+            **spread,
             "unit": self.unit,
             "bound": f"{self.relation} {self.limit:g}",
             "holds": self.holds,
@@ -47,5 +58,6 @@ def print_scores(scores: list[Score]) -> bool:
     for score in scores:
         mark = "ok    " if score.holds else "FAILED"
         bound = f"{score.relation} {score.limit:g}"
-        print(f"  {mark} {score.name}: {score.value:.4g} {score.unit} (bound {bound})")
+        value = Interval(score.value, score.half)
+        print(f"  {mark} {score.name}: {value} {score.unit} (bound {bound})")
     return all(score.holds for score in scores)

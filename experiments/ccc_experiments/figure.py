@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What a figure is: the runs it needs, what it shows of them, what must hold."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .interval import Interval
+from .lab import Scenario
+from .runs import Run
+from .scores import Score
+
+Measure = Callable[[Run], float]
+
+FULL_SEEDS = tuple(range(1, 11))
+QUICK_SEEDS = (1,)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much of a figure is run."""
+
+    quick: bool = False
+    seeds: tuple[int, ...] = FULL_SEEDS
+
+    @classmethod
+    def of(cls, quick: bool, seeds: int | None = None) -> "Effort":
+        """The full or the quick form, with its own number of seeds or another."""
+        usual = QUICK_SEEDS if quick else FULL_SEEDS
+        return cls(quick, usual if seeds is None else tuple(range(1, seeds + 1)))
+
+    def pick(self, full, quick):
+        """One of two, by the form."""
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run's place in a figure: `case` along its axis, `kind` its curve."""
+
+    case: Hashable
+    kind: str
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class Data:
+    """A figure's runs, by case and kind, a run for each seed."""
+
+    points: tuple[Point, ...]
+    results: tuple[Run, ...]
+
+    @property
+    def cases(self) -> list:
+        return list(dict.fromkeys(point.case for point in self.points))
+
+    @property
+    def kinds(self) -> list[str]:
+        return list(dict.fromkeys(point.kind for point in self.points))
+
+    def has(self, case: Hashable, kind: str) -> bool:
+        return any((p.case, p.kind) == (case, kind) for p in self.points)
+
+    def runs(self, case: Hashable, kind: str) -> list[Run]:
+        """The runs of a case and kind, in the order of their seeds."""
+        places = zip(self.points, self.results, strict=True)
+        found = [run for point, run in places if (point.case, point.kind) == (case, kind)]
+        if not found:
+            raise KeyError(f"no run of {kind!r} at {case!r}")
+        return sorted(found, key=lambda run: run.scenario.seed)
+
+    def each(self, case: Hashable, kind: str, measure: Measure) -> list[float]:
+        """A measure of each of these runs."""
+        return [measure(run) for run in self.runs(case, kind)]
+
+    def mean(self, case: Hashable, kind: str, measure: Measure) -> Interval:
+        return Interval.of(self.each(case, kind, measure))
+
+    def ratio(self, case: Hashable, kind: str, to: str, measure: Measure) -> Interval:
+        """A kind's mean over another's, seed by seed."""
+        return Interval.ratio(self.each(case, kind, measure), self.each(case, to, measure))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure."""
+
+    # What it shows, for the heading of its results.
+    title: str
+    # The figures and tables of the papers that it stands for.
+    papers: str
+    points: Callable[[Effort], Iterable[Point]]
+    scores: Callable[[Data], list[Score]]
+    plot: Callable[[Data, Path], None]
+    # What is told of every case and kind: name with unit, and how it is measured.
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+
+    def values(self, data: Data) -> list[dict]:
+        """Every measure of every case and kind."""
+        places = dict.fromkeys((point.case, point.kind) for point in data.points)
+        return [
+            {"case": str(case), "kind": kind}
+            | {name: _rounded(data.mean(case, kind, measure)) for name, measure in self.measures.items()}
+            for case, kind in places
+        ]
+
+
+def _rounded(interval: Interval) -> dict:
+    spread = {} if interval.half is None else {"ci95": float(f"{interval.half:.4g}")}
+    return {"mean": float(f"{interval.mean:.6g}")} | spread

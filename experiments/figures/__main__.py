@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Command line: python -m figures [FIGURE ...] --out DIR; no name makes all."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ccc_experiments import gallery
+from ccc_experiments.figure import Effort
+from ccc_experiments.lab import LabError
+
+from . import load, names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="figures", description=__doc__)
+    parser.add_argument("figure", nargs="*", help="which ones; none: all")
+    parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    parser.add_argument("--quick", action="store_true", help="the short form")
+    parser.add_argument("--seeds", type=_count, help="runs of each case, in place of 10 (quick: 1)")
+    parser.add_argument("--from-data", action="store_true", help="no run: make them of earlier data")
+    args = parser.parse_args()
+    unknown = sorted(set(args.figure) - set(names()))
+    if unknown:
+        parser.error(f"there is no figure {', '.join(unknown)}; there are {', '.join(names())}")
+    figures = {name: load(name) for name in args.figure or names()}
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        if args.from_data:
+            holds = gallery.remake(figures, args.out)
+        else:
+            holds = gallery.make(figures, args.out, Effort.of(args.quick, args.seeds))
+    except (LabError, gallery.NoData) as error:
+        print(f"figures: {error}", file=sys.stderr)
+        return 2
+    return 0 if holds else 1
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text}: needs at least 1")
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

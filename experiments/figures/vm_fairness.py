@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""VMs share the bottleneck by their weights, however many flows each opens."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point
+from ccc_experiments.lab import Flows, Scenario, Vm
+from ccc_experiments.plots import Panel
+from ccc_experiments.scores import Score
+
+DURATION_S = 60.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Flows of each VM, and its weight."""
+
+    flows: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    def __str__(self) -> str:
+        flows = ":".join(map(str, self.flows))
+        if len(set(self.weights)) == 1:
+            return flows
+        return f"{flows} ({':'.join(f'{weight:g}' for weight in self.weights)})"
+
+
+def equal(*flows: int) -> Case:
+    return Case(flows, (1,) * len(flows))
+
+
+CASES = (
+    *(equal(1, count) for count in (1, 2, 3, 4, 8, 16)),
+    equal(1, 3, 8),
+    equal(1, 2, 4, 8),
+    equal(1, 1, 2, 2, 4, 4, 8, 8),
+    Case((1, 4), (3, 1)),
+    Case((1, 16), (3, 1)),
+    Case((1, 8, 3), (1, 2, 3)),
+)
+QUICK = (equal(1, 4), equal(1, 16), Case((1, 4), (3, 1)))
+
+
+def scenario(case: Case, coupled: bool, seed: int) -> Scenario:
+    algorithm = "ccc" if coupled else "reno"
+    vms = tuple(
+        Vm((Flows(count),), weight, algorithm) for count, weight in zip(case.flows, case.weights)
+    )
+    kind = "coupled" if coupled else "uncoupled"
+    return Scenario(f"vm-fairness {case} {kind} seed {seed}", vms, coupled, seed, DURATION_S)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    for case in effort.pick(CASES, QUICK):
+        for coupled, kind in ((False, "uncoupled"), (True, "coupled")):
+            for seed in effort.seeds:
+                yield Point(case, kind, scenario(case, coupled, seed))
+
+
+MEASURES = {
+    "Jain": lambda run: run.measured.weighted_jain,
+    "sum Mbit/s": lambda run: run.measured.sum_mbit,
+    "queue ms": lambda run: run.measured.queue_ms_mean,
+    "loss %": lambda run: run.loss_percent(),
+}
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for case in data.cases:
+        least = min(data.each(case, "coupled", MEASURES["Jain"]))
+        goodput = data.ratio(case, "coupled", "uncoupled", MEASURES["sum Mbit/s"])
+        result += [
+            Score(f"{case}: least Jain's index of the VMs, by weight, coupled", least, "1", ">=", 0.995),
+            Score.mean(f"{case}: coupled over uncoupled goodput", goodput, "ratio", ">=", 0.99),
+        ]
+    return result
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("Jain's index of the VMs, by weight", MEASURES["Jain"], {"bottom": 0, "top": 1.04}),
+        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
+        Panel("mean queue delay, ms", MEASURES["queue ms"]),
+        Panel("packets lost, %", MEASURES["loss %"], log=True),
+    ]
+    plots.against_case(data, panels, "flows of the VMs (weights)", stem, rotate=True)
+
+
+FIGURE = Figure(
+    "fairness of VMs with different numbers of flows",
+    "dissertation Figures 3.1 and 9.13",
+    points,
+    scores,
+    plot,
+    MEASURES,
+)
