@@ -118,6 +118,7 @@ struct ccc_chunk {
 	u32 used;
 	bool lent;		/* the device has the chain */
 	bool asked;		/* the device wants it back */
+	bool answered;		/* and has been told that it may have it */
 	bool live;		/* the device has adopted it; false: leave its slots */
 	unsigned long *map;	/* slots in use */
 	struct ccc_slot slot[];
@@ -191,24 +192,21 @@ struct ccc_dev {
 	struct virtio_ccc_event *event;
 };
 
-/* The inner algorithm, and what it says about itself. */
-extern const struct tcp_congestion_ops *ccc_inner;
+static inline u64 ccc_now_us(void)
+{
+	return tcp_clock_us();
+}
 
-int ccc_inner_load(const char *name);
-void ccc_inner_unload(void);
+/* ccc_tables.c: the tables' memory */
+struct ccc_chunk *ccc_chunk_alloc(struct ccc_dev *dev, u32 first, u32 lines);
+void ccc_dev_put(struct ccc_dev *dev);
 
-void ccc_twin_start(struct ccc_twin *twin, u32 cwnd);
-void ccc_twin_stop(struct sock *sk, struct ccc_twin *twin,
-		   const struct tcp_congestion_ops *inner);
-u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
-		  const struct tcp_congestion_ops *inner, u32 ack, u32 acked);
-u32 ccc_twin_ssthresh(struct sock *sk, struct ccc_twin *twin,
-		      const struct tcp_congestion_ops *inner);
-void ccc_twin_set_state(struct sock *sk, struct ccc_twin *twin,
-			const struct tcp_congestion_ops *inner, u8 state);
-void ccc_twin_reduce(struct ccc_twin *twin);
-void ccc_twin_undo(struct sock *sk, struct ccc_twin *twin,
-		   const struct tcp_congestion_ops *inner);
+static inline struct virtio_ccc_line *ccc_lines(const struct ccc_dev *dev)
+{
+	return (struct virtio_ccc_line *)(dev->chunk[0]->head + 1);
+}
+
+/* ccc_slot.c: which slots are free */
 
 /*
  * Counts the occasions at which a flow without a slot may find one.  Flows
@@ -218,9 +216,8 @@ extern u32 ccc_room;
 
 struct ccc_slot *ccc_slot_take(void);
 void ccc_slot_drop(struct ccc_slot *slot);
-void ccc_ring(struct ccc_slot *slot, u16 op);
-void ccc_grant_refresh(struct ccc_slot *slot);
-u32 ccc_epoch_at(struct ccc_slot *slot, u64 sent_us);
+void ccc_chunk_adopted(struct ccc_dev *dev, struct ccc_chunk *chunk);
+void ccc_chunk_withdraw(struct ccc_dev *dev, struct ccc_chunk *chunk);
 
 /* Whether the slot's chunk is still the device's. */
 static inline bool ccc_slot_live(const struct ccc_slot *slot)
@@ -228,6 +225,23 @@ static inline bool ccc_slot_live(const struct ccc_slot *slot)
 	return READ_ONCE(slot->chunk->live);
 }
 
+/* ccc_doorbell.c: messages to the device */
+bool ccc_bell_send(struct ccc_dev *dev, u16 op, u32 slot, u32 generation);
+void ccc_ring(struct ccc_slot *slot, u16 op);
+
+/* ccc_grant.c: what the device writes */
+void ccc_grant_refresh(struct ccc_slot *slot);
+u32 ccc_epoch_at(struct ccc_slot *slot, u64 sent_us);
+
+/* ccc_lend.c: lending, and what the device has to say about it */
+extern struct workqueue_struct *ccc_wq;
+
+struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev);
+void ccc_event_offer(struct ccc_dev *dev, struct virtio_ccc_event *event);
+void ccc_queue_callback(struct virtqueue *vq);
+void ccc_work(struct work_struct *work);
+
+/* ccc_virtio.c: a device's life */
 int ccc_virtio_register(void);
 void ccc_virtio_unregister(void);
 struct ccc_dev *ccc_dev_rcu(void);

@@ -5,7 +5,7 @@
  */
 #include <linux/debugfs.h>
 
-#include "ccc.h"
+#include "ccc_flow.h"
 
 static struct dentry *ccc_dir;
 

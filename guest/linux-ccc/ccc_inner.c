@@ -9,7 +9,7 @@
 #include <linux/net.h>
 #include <linux/sockptr.h>
 
-#include "ccc.h"
+#include "ccc_flow.h"
 
 const struct tcp_congestion_ops *ccc_inner;
 static struct socket *ccc_inner_socket;

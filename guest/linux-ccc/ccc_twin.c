@@ -26,7 +26,7 @@
  * In slow start, and after a timeout, there is no twin: the host decides on
  * acknowledged data alone, or the flow works its way up by itself.
  */
-#include "ccc.h"
+#include "ccc_flow.h"
 
 /* Put the twin's window into the socket, or take it out again. */
 static void ccc_twin_swap(struct tcp_sock *tp, struct ccc_twin *twin)

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lending of tables, and what the device has to say about them.
+ *
+ * The driver lends the device tables in its own memory, in chunks.  A chunk
+ * counts only once the device says that it has adopted it.
+ */
+#include <linux/device.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+#include <linux/virtio_config.h>
+
+#include "ccc.h"
+
+#define CCC_POLL_MIN_MS		10
+#define CCC_POLL_MAX_MS		1000
+
+struct workqueue_struct *ccc_wq;
+
+static int ccc_chunk_lend(struct ccc_dev *dev, struct ccc_chunk *chunk)
+{
+	struct scatterlist lend, report, grant, *sgs[] = {
+		&lend, &report, &grant
+	};
+	int err;
+
+	memset(chunk->report, 0, chunk->report_size);
+	memset(chunk->head, 0, chunk->grant_size);
+	sg_init_one(&lend, chunk->lend, sizeof(*chunk->lend));
+	sg_init_one(&report, chunk->report, chunk->report_size);
+	sg_init_one(&grant, chunk->head, chunk->grant_size);
+	err = virtqueue_add_sgs(dev->tableq, sgs, 2, 1, chunk, GFP_KERNEL);
+	if (err)
+		return err;
+	chunk->lent = true;
+	chunk->asked = false;
+	dev->poll_ms = CCC_POLL_MIN_MS;
+	virtqueue_kick(dev->tableq);
+	return 0;
+}
+
+/* A chunk that the device once gave back is lent again first. */
+struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev)
+{
+	struct ccc_chunk *chunk;
+	u32 i, first = 0;
+
+	for (i = 0; i < dev->chunks; i++) {
+		chunk = dev->chunk[i];
+		if (!chunk->lent && !chunk->used)
+			return chunk;
+		first += chunk->slots;
+	}
+	if (dev->chunks == CCC_MAX_CHUNKS || first >= dev->max_slots)
+		return NULL;
+	chunk = ccc_chunk_alloc(dev, first, dev->chunks ? 0 : dev->lines);
+	if (!chunk)
+		return NULL;
+	spin_lock_bh(&dev->slot_lock);
+	dev->chunk[dev->chunks++] = chunk;
+	spin_unlock_bh(&dev->slot_lock);
+	return chunk;
+}
+
+static void ccc_lend_if_low(struct ccc_dev *dev)
+{
+	struct ccc_chunk *chunk;
+	bool low;
+
+	spin_lock_bh(&dev->slot_lock);
+	low = dev->free < dev->chunk_slots / 4 || !dev->chunks;
+	spin_unlock_bh(&dev->slot_lock);
+	if (!low || dev->refused || dev->poll_ms)
+		return;
+	chunk = ccc_chunk_spare(dev);
+	if (!chunk || ccc_chunk_lend(dev, chunk))
+		WRITE_ONCE(dev->refused, true);
+}
+
+/* Whether the device has decided about every chunk. */
+static bool ccc_check_adoption(struct ccc_dev *dev)
+{
+	bool decided = true;
+	u32 i;
+
+	for (i = 0; i < dev->chunks; i++) {
+		struct ccc_chunk *chunk = dev->chunk[i];
+
+		/* One on its way back still says that it was adopted. */
+		if (!chunk->lent || chunk->asked || chunk->live)
+			continue;
+		switch (le32_to_cpu(READ_ONCE(chunk->head->status))) {
+		case VIRTIO_CCC_LENT_YES:
+			virt_rmb();	/* status before lines and grants */
+			ccc_chunk_adopted(dev, chunk);
+			break;
+		case VIRTIO_CCC_LENT_NO:
+			decided = false;
+			break;
+		default:
+			if (!dev->refused)
+				dev_err(&dev->vdev->dev,
+					"the device refuses %u slots from %u on\n",
+					chunk->slots,
+					le32_to_cpu(chunk->lend->first_slot));
+			WRITE_ONCE(dev->refused, true);
+		}
+	}
+	return decided;
+}
+
+static void ccc_release_chunk(struct ccc_dev *dev, u32 first)
+{
+	u32 i;
+
+	for (i = 0; i < dev->chunks; i++) {
+		struct ccc_chunk *chunk = dev->chunk[i];
+
+		if (!chunk->lent ||
+		    le32_to_cpu(chunk->lend->first_slot) != first)
+			continue;
+		chunk->asked = true;
+		chunk->answered = false;
+		ccc_chunk_withdraw(dev, chunk);
+		dev->stats.releases++;
+		return;
+	}
+	dev->stats.bad_events++;
+}
+
+static void ccc_event_handle(struct ccc_dev *dev,
+			     const struct virtio_ccc_event *event)
+{
+	switch (le16_to_cpu(READ_ONCE(event->type))) {
+	case VIRTIO_CCC_EV_RESYNC:
+		/* Slots are always up to date: the device need only look. */
+		dev->stats.resyncs++;
+		ccc_bell_send(dev, VIRTIO_CCC_OP_RESCAN, 0, 0);
+		break;
+	case VIRTIO_CCC_EV_POLICY:
+		/* Lines carry all that a flow obeys, at its next ACK. */
+		dev->stats.policies++;
+		break;
+	case VIRTIO_CCC_EV_RELEASE:
+		ccc_release_chunk(dev, le32_to_cpu(READ_ONCE(event->value)));
+		break;
+	default:
+		dev->stats.bad_events++;
+	}
+}
+
+void ccc_event_offer(struct ccc_dev *dev, struct virtio_ccc_event *event)
+{
+	struct scatterlist sg;
+
+	memset(event, 0, sizeof(*event));
+	sg_init_one(&sg, event, sizeof(*event));
+	/* There is room: the queue had this buffer, or is not filled yet. */
+	virtqueue_add_inbuf(dev->eventq, &sg, 1, event, GFP_KERNEL);
+}
+
+static void ccc_events_handle(struct ccc_dev *dev)
+{
+	struct virtio_ccc_event *event;
+	unsigned int len;
+	bool any = false;
+
+	do {
+		virtqueue_disable_cb(dev->eventq);
+		while ((event = virtqueue_get_buf(dev->eventq, &len))) {
+			if (len >= sizeof(*event))
+				ccc_event_handle(dev, event);
+			else
+				dev->stats.bad_events++;
+			ccc_event_offer(dev, event);
+			any = true;
+		}
+	} while (!virtqueue_enable_cb(dev->eventq));
+	if (any)
+		virtqueue_kick(dev->eventq);
+}
+
+/* Chains come back when they are released or refused. */
+static void ccc_tables_handle(struct ccc_dev *dev)
+{
+	struct ccc_chunk *chunk;
+	unsigned int len;
+
+	do {
+		virtqueue_disable_cb(dev->tableq);
+		while ((chunk = virtqueue_get_buf(dev->tableq, &len))) {
+			ccc_chunk_withdraw(dev, chunk);
+			chunk->lent = false;
+		}
+	} while (!virtqueue_enable_cb(dev->tableq));
+}
+
+/* Whether the device has been told of every chunk that it wants back. */
+static bool ccc_answer_releases(struct ccc_dev *dev)
+{
+	bool answered = true;
+	u32 i;
+
+	for (i = 0; i < dev->chunks; i++) {
+		struct ccc_chunk *chunk = dev->chunk[i];
+
+		if (!chunk->lent || !chunk->asked || chunk->answered)
+			continue;
+		chunk->answered = ccc_bell_send(dev, VIRTIO_CCC_OP_RELEASE,
+						le32_to_cpu(chunk->lend->first_slot),
+						0);
+		answered &= chunk->answered;
+	}
+	return answered;
+}
+
+/* Nothing is left that only another look will show or that found no room. */
+static bool ccc_settled(struct ccc_dev *dev)
+{
+	bool answered = ccc_answer_releases(dev);
+
+	return ccc_check_adoption(dev) && answered;
+}
+
+void ccc_work(struct work_struct *work)
+{
+	struct ccc_dev *dev = container_of(work, struct ccc_dev, work.work);
+
+	if (!READ_ONCE(dev->up))
+		return;
+	ccc_events_handle(dev);
+	if (ccc_settled(dev))
+		dev->poll_ms = 0;
+	ccc_tables_handle(dev);
+	ccc_lend_if_low(dev);
+	if (ccc_settled(dev)) {
+		dev->poll_ms = 0;
+		return;
+	}
+	/* Adoption raises no interrupt: it is rare, and seen by looking. */
+	dev->poll_ms = dev->poll_ms ?: CCC_POLL_MIN_MS;
+	queue_delayed_work(ccc_wq, &dev->work,
+			   msecs_to_jiffies(dev->poll_ms));
+	dev->poll_ms = min_t(unsigned int, dev->poll_ms * 2, CCC_POLL_MAX_MS);
+}
+
+void ccc_queue_callback(struct virtqueue *vq)
+{
+	struct ccc_dev *dev = vq->vdev->priv;
+
+	if (READ_ONCE(dev->up))
+		mod_delayed_work(ccc_wq, &dev->work, 0);
+}
