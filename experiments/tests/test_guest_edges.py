@@ -208,6 +208,15 @@ def test_a_device_that_goes_and_comes_back(guest):
     assert seen["back"].coupled == 2
 
 
+@pytest.mark.parametrize("revision", [0, 2, 2**32 - 1])
+def test_a_device_of_another_revision_is_given_up(revision, guest):
+    device, seen = guest([["start", 2], *at("window=14480", 2)], revision=revision)
+    assert (device.chunks, device.ops) == ({}, {})
+    flows = seen["window=14480"]
+    assert flows.coupled == 0
+    assert all(flow["acked"] > 10_000 for flow in flows.tcp)
+
+
 def test_a_reduction_by_another_flow_is_followed(guest):
     _, seen = guest([["start", 2], *at("window=28960", 2), *at("reduce")])
     assert seen["window=28960"].windows == [20, 20]

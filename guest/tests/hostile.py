@@ -122,10 +122,12 @@ class Report:
 class Device:
     """Misbehaves as `phase` says; the phases are the methods' names below."""
 
-    def __init__(self, directory: Path, max_slots: int = 4096, stale_us: int = 0) -> None:
+    def __init__(
+        self, directory: Path, max_slots: int = 4096, stale_us: int = 0, revision: int = 1
+    ) -> None:
         self.path = directory / "device"
         self.phase_file = directory / "phase"
-        self.max_slots, self.stale_us = max_slots, stale_us
+        self.config = struct.pack("<IIII", revision, max_slots, 4, stale_us)
         self.ops: Counter[int] = Counter()
         self.reports: list[Report] = []
         self.chunks: dict[int, Chunk] = {}
@@ -290,8 +292,7 @@ class Device:
             self._requests = socket.socket(fileno=fds[0])
         elif request == GET_CONFIG:
             offset, size, _ = struct.unpack_from("<III", payload)
-            config = struct.pack("<IIII", 1, self.max_slots, 4, self.stale_us)
-            return payload[:12] + config[offset : offset + size].ljust(size, b"\0")
+            return payload[:12] + self.config[offset : offset + size].ljust(size, b"\0")
         elif request == SET_MEM_TABLE:
             self._memory = Memory(payload, fds)
             self.queues.clear()
