@@ -8,6 +8,7 @@ use crate::{
     grant::Grant,
     group::{Change, Group, GroupConfig, GroupStatus},
     members::Standing,
+    policy::Aggregate,
     quiet::{Link, Quiet},
     report::{Refusal, Report},
 };
@@ -91,8 +92,9 @@ impl Engine {
         config: GroupConfig,
     ) -> Result<(), Refusal> {
         let key = group.0 as usize;
+        let found = self.found(key);
         let entry = self.groups.get_mut(key).ok_or(Refusal::UnknownGroup(group.0))?;
-        entry.reconfigure(config);
+        entry.reconfigure(config, found);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.group == key) {
             flow.standing = entry.standing_anew(flow.tenant, &flow.standing, &flow.last);
         }
@@ -213,9 +215,21 @@ impl Engine {
         self.groups.get(group.0 as usize).map_or(0, Group::version)
     }
 
-    /// The aggregate of a group as it is now.
+    /// The aggregate of a group as it is now; where flows are left alone, the
+    /// sum of what they have.
     pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
-        self.groups.get(group.0 as usize).map(Group::status)
+        let key = group.0 as usize;
+        self.groups.get(key).map(|entry| entry.status(self.found(key)))
+    }
+
+    /// What the active flows of a group have by their own reports.
+    fn found(&self, group: usize) -> Aggregate {
+        let mut found = Aggregate::default();
+        let theirs = self.flows.iter().map(|(_, flow)| flow);
+        for flow in theirs.filter(|flow| flow.group == group && flow.standing.active()) {
+            found.absorb(&flow.last);
+        }
+        found
     }
 
     /// Flows registered by all VMs.

@@ -69,6 +69,8 @@ impl Aggression {
 pub(crate) struct Beta(u32);
 
 impl Beta {
+    /// Reno's.
+    pub(crate) const HALF: Beta = Beta(1 << 15);
     const ONE: u64 = 1 << 16;
     /// No window-based controller reduces below 0.3 (Scalable, CUBIC, Reno,
     /// HTCP all lie above) or by less than 1/8 on a loss; a report outside is
@@ -88,7 +90,7 @@ pub(crate) struct Window(u64);
 impl Window {
     /// 2^40 bytes: above any path's bandwidth-delay product, and low enough
     /// that no product below overflows 128 bits.
-    const MAX: Window = Window(1 << 56);
+    pub(crate) const MAX: Window = Window(1 << 56);
 
     pub(crate) fn from_bytes(bytes: u64) -> Window {
         Window(bytes.min(1 << 40) << 16).min(Window::MAX)

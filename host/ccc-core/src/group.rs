@@ -7,7 +7,7 @@ use crate::{
     flow::{self, Delta},
     grant::{self, Grant},
     members::{Members, Standing, Waterline},
-    policy::{Ack, Event, Joiner, Policy, PolicyKind, Sample},
+    policy::{Ack, Aggregate, Cause, Coco, Event, Joiner, Policy, PolicyKind, Sample},
     report::Report,
 };
 
@@ -51,8 +51,10 @@ pub struct GroupConfig {
     pub policy: PolicyKind,
     /// What shares are shares of.
     pub share: Share,
-    /// How many TCPs the aggregate is worth.
+    /// How many TCPs ctrlTCP's aggregate is worth.
     pub aggression: Aggression,
+    /// Whose growth ctrlTCP's aggregate takes.
+    pub coco: Coco,
 }
 
 impl Default for GroupConfig {
@@ -61,7 +63,18 @@ impl Default for GroupConfig {
             policy: PolicyKind::default(),
             share: Share::default(),
             aggression: Aggression::ONE,
+            coco: Coco::default(),
         }
+    }
+}
+
+impl GroupConfig {
+    fn policy(&self) -> Box<dyn Policy> {
+        self.policy.build(self.aggression, self.coco)
+    }
+
+    fn same_policy(&self, other: &GroupConfig) -> bool {
+        GroupConfig { share: other.share, ..*self } == *other
     }
 }
 
@@ -105,7 +118,7 @@ impl Group {
     pub(crate) fn new(config: GroupConfig) -> Group {
         Group {
             members: Members::default(),
-            policy: config.policy.build(config.aggression),
+            policy: config.policy(),
             config,
             version: 0,
             line: Cell::new(None),
@@ -146,12 +159,12 @@ impl Group {
         if first_timeout {
             self.policy.first_timeout();
         }
-        if delta.event {
-            self.policy.congestion(self.event(change));
+        if let Some(cause) = cause(&delta) {
+            self.policy.congestion(self.event(change, cause));
         }
         self.recount(change.now, change.tenant, change.counted, &standing, change.new);
         if delta.timeout && self.members.all_lost() {
-            self.policy.all_timed_out(self.event(change));
+            self.policy.all_timed_out(self.event(change, Cause::Timeout));
         }
         self.version += 1;
         standing
@@ -171,11 +184,14 @@ impl Group {
         self.policy.restore(aggregate);
     }
 
-    /// Takes a flow out of the sums; the aggregate stays as it is (B6, B7).
+    /// Takes a flow out of the sums (B7).
     pub(crate) fn silence(&mut self, now: Micros, tenant: usize, counted: &Standing) {
+        let part = (self.members.part(tenant, counted), self.members.whole());
         self.members.recount(tenant, counted, &Standing::default());
-        if counted.active() && self.members.active() == 0 {
-            self.policy.end(now);
+        match self.members.active() {
+            _ if !counted.active() => {}
+            0 => self.policy.end(now),
+            _ => self.policy.leave(part),
         }
         self.version += 1;
     }
@@ -200,6 +216,7 @@ impl Group {
             self.policy.join(Joiner {
                 initial: Window::from_bytes(initial),
                 brings: Window::from_bytes(flow::brings(report)),
+                threshold: report.ssthresh.map(|bytes| Window::from_bytes(bytes.into())),
                 mss: new.mss,
             });
         }
@@ -217,22 +234,36 @@ impl Group {
             rtt_us: change.new.rtt_us,
             min_rtt_us: change.new.min_rtt_us,
         };
-        self.policy.ack(Ack { acked: delta.acked, grown: delta.grown, part, sample });
+        self.policy.ack(Ack {
+            flow: change.flow,
+            srtt: u64::from(change.new.srtt_us),
+            mss: u64::from(change.new.mss),
+            acked: delta.acked,
+            grown: delta.grown,
+            part,
+            sample,
+        });
     }
 
-    fn event(&self, change: &Change) -> Event {
+    fn event(&self, change: &Change, cause: Cause) -> Event {
         Event {
+            cause,
             now: change.now,
             srtt: u64::from(change.new.srtt_us),
             flow: change.flow,
             beta: flow::beta(change.new),
             epoch: change.new.event_epoch,
+            mss: u64::from(change.new.mss),
+            part: (self.members.part(change.tenant, change.counted), self.members.whole()),
             floor: self.members.floor(),
         }
     }
 
     pub(crate) fn grant(&self, tenant: usize) -> Grant {
         let aggregate = self.policy.aggregate();
+        if !self.policy.couples() {
+            return Grant { epoch: aggregate.epoch, ..Grant::default() };
+        }
         let phase = grant::phase(tenant, aggregate.epoch);
         let rate = self.config.share == Share::Rate;
         let line = self.waterline(aggregate.window);
@@ -293,18 +324,24 @@ impl Group {
         standing
     }
 
-    /// Changes policy, sharing or aggression; the aggregate stays as it is.  The
-    /// flows have to be counted again with [`Group::standing_anew`].
-    pub(crate) fn reconfigure(&mut self, config: GroupConfig) {
-        let mut aggregate = self.policy.aggregate();
-        if (config.policy, config.aggression) != (self.config.policy, self.config.aggression) {
-            self.policy = config.policy.build(config.aggression);
+    /// Changes policy, sharing or aggression; the aggregate stays as it is, or
+    /// is what was `found` if there was none.  The flows have to be counted
+    /// again with [`Group::standing_anew`].
+    pub(crate) fn reconfigure(&mut self, config: GroupConfig, found: Aggregate) {
+        if !config.same_policy(&self.config) {
+            let mut aggregate = self.aggregate_or(found);
+            self.policy = config.policy();
             // Losses of what was sent under the other rules charge nothing.
             aggregate.epoch = aggregate.epoch.wrapping_add(1);
             self.policy.restore(aggregate);
         }
         self.config = config;
         self.version += 1;
+    }
+
+    fn aggregate_or(&self, found: Aggregate) -> Aggregate {
+        let kept = self.policy.aggregate();
+        if self.policy.couples() { kept } else { Aggregate { epoch: kept.epoch, ..found } }
     }
 
     pub(crate) fn config(&self) -> GroupConfig {
@@ -326,13 +363,24 @@ impl Group {
         standing
     }
 
-    pub(crate) fn status(&self) -> GroupStatus {
-        let aggregate = self.policy.aggregate();
+    /// The aggregate, or what was `found` if there is none.
+    pub(crate) fn status(&self, found: Aggregate) -> GroupStatus {
+        let aggregate = self.aggregate_or(found);
         GroupStatus {
             window: aggregate.window.bytes(),
             ssthresh: aggregate.threshold.map(Window::bytes),
             epoch: aggregate.epoch,
             active_flows: self.members.active(),
         }
+    }
+}
+
+/// What a policy is told of, if anything.
+fn cause(delta: &Delta) -> Option<Cause> {
+    match (delta.event, delta.timeout) {
+        (true, false) => Some(Cause::Recovery),
+        (true, true) => Some(Cause::Timeout),
+        (false, true) => Some(Cause::LateTimeout),
+        (false, false) => None,
     }
 }

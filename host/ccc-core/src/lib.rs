@@ -5,8 +5,8 @@
 //! behave like one TCP, and splits that TCP's window by VM weight, and inside
 //! a VM by flow priority.  It is a library without I/O: the caller passes the
 //! time in, hands over what guests report ([`Report`]) and reads back what to
-//! grant ([`Grant`]).  Every call is O(1) in the number of flows, in fixed
-//! point, and allocates only when something is added.
+//! grant ([`Grant`]).  Every call but an operator's is O(1) in the number of flows,
+//! in fixed point, and allocates only when something is added.
 //!
 //! `docs/algorithm.md` derives each rule from the ctrlTCP papers and says
 //! where and why it departs from them.
@@ -40,5 +40,5 @@ pub use fixed::{Aggression, Micros, Weight};
 pub use flow::QUIET_AFTER;
 pub use grant::Grant;
 pub use group::{GroupConfig, GroupStatus, Share};
-pub use policy::PolicyKind;
+pub use policy::{Coco, PolicyKind};
 pub use report::{PRIORITY_ONE, Refusal, Report, State};

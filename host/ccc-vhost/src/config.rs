@@ -7,9 +7,10 @@
 //! state = "/var/lib/ccc/state.json"  # what they changed, for the next start
 //!
 //! [group.uplink]
-//! policy = "ctrltcp"     # the only one so far, and the default
+//! policy = "ctrltcp"     # or "uncoupled", "e-tcp", "efcm", "lisa", "cm"
 //! share = "rate"         # or "window"
-//! aggression = 1.0       # 0.1 to 64: how many TCPs the group is worth
+//! aggression = 1.0       # of ctrltcp, 0.1 to 64: how many TCPs the group is worth
+//! coco = "mean"          # of ctrltcp, or "first", "shortest-rtt": whose growth counts
 //! coupled = true         # false: its flows are left alone
 //!
 //! [vm.web]

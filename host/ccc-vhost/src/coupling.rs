@@ -137,6 +137,7 @@ impl Coupling {
         let mut config = settings.config;
         config.policy = patch.policy.unwrap_or(config.policy);
         config.share = patch.share.unwrap_or(config.share);
+        config.coco = patch.coco.unwrap_or(config.coco);
         config.aggression = patch.aggression.map_or(config.aggression, |given| given.value);
         if config != settings.config {
             self.engine.set_group(now, self.groups[group].id, config)?;

@@ -139,6 +139,7 @@ impl Operation<'_> {
             policy: values::policy_name(group.config.policy),
             share: values::share_name(group.config.share),
             aggression: group.aggression.written,
+            coco: values::coco_name(group.config.coco),
             coupled: group.coupled,
             window: status.map_or(0, |status| status.window),
             ssthresh: status.and_then(|status| status.ssthresh),

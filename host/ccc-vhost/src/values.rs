@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an operator may write for a setting, in the file and on the socket.
-use ccc_core::{Aggression, PolicyKind, Share, Weight};
+use ccc_core::{Aggression, Coco, PolicyKind, Share, Weight};
 use ipnet::IpNet;
 use thiserror::Error;
 
@@ -8,8 +8,17 @@ use thiserror::Error;
 pub const NO_GROUP: &str = "none";
 /// Weights of VMs.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
-const POLICIES: [(&str, PolicyKind); 1] = [("ctrltcp", PolicyKind::CtrlTcp)];
+const POLICIES: [(&str, PolicyKind); 6] = [
+    ("ctrltcp", PolicyKind::CtrlTcp),
+    ("uncoupled", PolicyKind::Uncoupled),
+    ("e-tcp", PolicyKind::ETcp),
+    ("efcm", PolicyKind::Efcm),
+    ("lisa", PolicyKind::Lisa),
+    ("cm", PolicyKind::Cm),
+];
 const SHARES: [(&str, Share); 2] = [("window", Share::Window), ("rate", Share::Rate)];
+const COCOS: [(&str, Coco); 3] =
+    [("mean", Coco::Mean), ("first", Coco::First), ("shortest-rtt", Coco::ShortestRtt)];
 
 /// Why a value is refused.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -20,6 +29,9 @@ pub enum ValueError {
     /// No such share.
     #[error("unknown share `{0}`")]
     Share(String),
+    /// No such coordinating connection.
+    #[error("unknown coco `{0}`")]
+    Coco(String),
     /// No such part of TCPs.
     #[error("aggression {0} is out of range")]
     Aggression(f64),
@@ -43,8 +55,9 @@ impl ValueError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            ValueError::Policy(_) => "the policy there is is \"ctrltcp\"".to_owned(),
-            ValueError::Share(_) => "use \"window\" or \"rate\"".to_owned(),
+            ValueError::Policy(_) => one_of(&POLICIES),
+            ValueError::Share(_) => one_of(&SHARES),
+            ValueError::Coco(_) => one_of(&COCOS),
             ValueError::Aggression(_) => "use 0.1 to 64, 1 for the part of one TCP".to_owned(),
             ValueError::Weight(_) => "use 0.01 to 1000".to_owned(),
             ValueError::Prefix(_) => "write \"10.0.0.0/8\" or \"2001:db8::/32\"".to_owned(),
@@ -97,6 +110,16 @@ pub fn share(name: &str) -> Result<Share, ValueError> {
     by_name(&SHARES, name).ok_or_else(|| ValueError::Share(name.to_owned()))
 }
 
+/// Whose growth an aggregate takes.
+pub fn coco(name: &str) -> Result<Coco, ValueError> {
+    by_name(&COCOS, name).ok_or_else(|| ValueError::Coco(name.to_owned()))
+}
+
+/// The name of whose growth an aggregate takes.
+pub fn coco_name(coco: Coco) -> &'static str {
+    name_of(&COCOS, coco)
+}
+
 /// The name of a policy.
 pub fn policy_name(policy: PolicyKind) -> &'static str {
     name_of(&POLICIES, policy)
@@ -122,6 +145,17 @@ pub fn prefix(written: &str) -> Result<IpNet, ValueError> {
 pub fn is_name(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
     !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
+}
+
+/// `use "a", "b" or "c"`.
+fn one_of<T>(table: &[(&str, T)]) -> String {
+    let names: Vec<String> = table.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            format!("use {} or {last}", others.join(", "))
+        }
+        _ => format!("use {}", names.concat()),
+    }
 }
 
 fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
@@ -151,6 +185,15 @@ mod tests {
         for (name, value) in SHARES {
             assert_eq!((share(name), share_name(value)), (Ok(value), name));
         }
+        for (name, value) in COCOS {
+            assert_eq!((coco(name), coco_name(value)), (Ok(value), name));
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_is_answered_with_the_right_ones() {
+        let error = coco("last").expect_err("no such rule");
+        assert_eq!(error.remedy(), "use \"mean\", \"first\" or \"shortest-rtt\"");
     }
 
     #[test]

@@ -182,6 +182,26 @@ fn a_group_changes_what_it_shares_and_how_hard() {
 }
 
 #[test]
+fn a_groups_policy_changes_while_flows_run() {
+    let (daemon, operator) = start(&TWO, "");
+    let mut a = driver(&daemon, "a");
+    let chunk = a.lend(0, 4, 1);
+    a.register(&chunk, 0, 1);
+    let window = a.window(&chunk);
+    let coupled = |driver: &Driver| driver.line(&chunk, 0).flags.get() & wire::L_COUPLED != 0;
+    assert!(coupled(&a));
+    let group = operator.patch("/v1/groups/g", &json!({"policy": "uncoupled"}));
+    assert_eq!((&group["policy"], coupled(&a)), (&json!("uncoupled"), false));
+    for policy in ["e-tcp", "efcm", "cm", "ctrltcp"] {
+        let group = operator.patch("/v1/groups/g", &json!({"policy": policy}));
+        assert_eq!((&group["policy"], coupled(&a)), (&json!(policy), true));
+        assert!(a.window(&chunk).abs_diff(window) <= 1, "{policy}");
+    }
+    let group = operator.patch("/v1/groups/g", &json!({"coco": "shortest-rtt"}));
+    assert_eq!(group["coco"], "shortest-rtt");
+}
+
+#[test]
 fn rules_say_where_flows_are_coupled() {
     let rules = "[[rule]]\nvm = \"a\"\ndestination = \"10.1.0.0/16\"\ngroup = \"none\"\n\
                  [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";

@@ -79,7 +79,7 @@ pub struct Set {
 pub struct Group {
     /// Name of the group
     pub name: String,
-    /// Coupling algorithm
+    /// Coupling algorithm: ctrltcp, uncoupled, e-tcp, efcm, lisa or cm
     #[arg(long)]
     pub policy: Option<String>,
     /// What shares are shares of: rate or window
@@ -88,6 +88,9 @@ pub struct Group {
     /// How many TCPs it is worth, 0.1 to 64
     #[arg(long, value_name = "N")]
     pub aggression: Option<f64>,
+    /// Whose growth the aggregate takes: mean, first or shortest-rtt
+    #[arg(long)]
+    pub coco: Option<String>,
     /// Whether its flows are coupled
     #[arg(long)]
     pub coupled: Option<Switch>,

@@ -87,6 +87,7 @@ fn group(client: &Client, group: &Group) -> Result<Value, ClientError> {
         ("policy", group.policy.as_ref().map(|policy| json!(policy))),
         ("share", group.share.as_ref().map(|share| json!(share))),
         ("aggression", group.aggression.map(|aggression| json!(aggression))),
+        ("coco", group.coco.as_ref().map(|coco| json!(coco))),
         ("coupled", group.coupled.map(|coupled| json!(coupled.on()))),
     ]);
     let path = path("groups", &group.name);

@@ -7,7 +7,8 @@
 //! pseudo-code does not work as printed; the rules here are those of
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
 use super::{
-    Ack, Aggregate, Event, Joiner, Policy,
+    Ack, Aggregate, Cause, Coco, Event, Joiner, Policy,
+    coco::Coordinator,
     slow_start::{Exit, Pace},
 };
 use crate::fixed::{Aggression, Micros, Window};
@@ -32,6 +33,7 @@ struct Before {
 pub(crate) struct CtrlTcp {
     now: Aggregate,
     aggression: Aggression,
+    coordinator: Coordinator,
     /// For undo, until the next reduction.
     before: Option<Before>,
     /// Window when the first flow of a set of timeout episodes timed out.
@@ -44,11 +46,11 @@ pub(crate) struct CtrlTcp {
 }
 
 impl CtrlTcp {
-    pub(crate) fn new(aggression: Aggression) -> CtrlTcp {
-        let now = Aggregate { window: Window::default(), threshold: None, epoch: 1 };
+    pub(crate) fn new(aggression: Aggression, coco: Coco) -> CtrlTcp {
         CtrlTcp {
-            now,
+            now: Aggregate::default(),
             aggression,
+            coordinator: Coordinator::new(coco),
             before: None,
             before_timeouts: None,
             empty_since: None,
@@ -59,21 +61,15 @@ impl CtrlTcp {
 
     fn slow_start(&mut self, ack: &Ack) {
         let acked = Window::from_bytes(ack.acked).min(self.now.window);
-        if let Some(threshold) = self.now.threshold {
-            self.now.window = self.now.window.plus(acked).min(threshold);
+        if self.now.threshold.is_some() {
+            self.now.slow_start(acked);
             return;
         }
         match self.exit.pace(self.now.window.bytes(), ack.sample) {
-            Pace::Full => self.now.window = self.now.window.plus(acked),
-            Pace::Slower(shift) => self.now.window = self.now.window.plus(acked.halved(shift)),
+            Pace::Full => self.now.slow_start(acked),
+            Pace::Slower(shift) => self.now.slow_start(acked.halved(shift)),
             Pace::Over => self.now.threshold = Some(self.now.window),
         }
-    }
-
-    fn reduce_to(&mut self, window: Window, threshold: Window) {
-        self.now.window = window;
-        self.now.threshold = Some(threshold);
-        self.now.epoch = self.now.epoch.wrapping_add(1);
     }
 }
 
@@ -88,8 +84,7 @@ impl Policy for CtrlTcp {
                 self.now.window = self.now.window.halved(halvings).max(initial);
             }
             _ => {
-                self.now.window = initial;
-                self.now.threshold = None;
+                self.now.begin(initial);
                 self.exit = Exit::default();
             }
         }
@@ -121,17 +116,16 @@ impl Policy for CtrlTcp {
     /// Congestion avoidance: by the share-weighted mean of the flows' own
     /// growth, one segment in a share-weighted round-trip time.  With equal
     /// times that is the papers' coordinating connection, but no single flow's
-    /// idleness, loss or departure stops it (B2, B11, B19).  As one TCP in
-    /// recovery would not, it does not grow for a round-trip time after a
-    /// reduction.
+    /// idleness, loss or departure stops it (B2, B11, B19); theirs can be had
+    /// too, see [`Coco`].  As one TCP in recovery would not, it does not grow for
+    /// a round-trip time after a reduction.
     fn ack(&mut self, ack: Ack) {
-        // Either way at most doubled at once, whatever a guest claims.
         if self.now.in_slow_start() {
             self.slow_start(&ack);
         } else if ack.sample.now >= self.grows_from {
-            let (own, whole) = ack.part;
+            // Here too at most doubled at once.
             let grown = Window::from_bytes(self.aggression.scale(ack.grown)).min(self.now.window);
-            self.now.window = self.now.window.plus(grown.part(own, whole));
+            self.now.window = self.now.window.plus(self.coordinator.counted(&ack, grown));
         }
     }
 
@@ -139,7 +133,7 @@ impl Policy for CtrlTcp {
     /// a segment sent before the latest reduction took effect says nothing
     /// about the window it left behind (B9, B10).
     fn congestion(&mut self, event: Event) {
-        if event.epoch != self.now.epoch {
+        if event.cause == Cause::LateTimeout || event.epoch != self.now.epoch {
             return;
         }
         let Aggregate { window, threshold, .. } = self.now;
@@ -147,7 +141,7 @@ impl Policy for CtrlTcp {
         let beta = self.aggression.soften(event.beta);
         self.grows_from = event.now.saturating_add(event.srtt);
         let reduced = window.times(beta).max(Window::from_bytes(event.floor)).min(window);
-        self.reduce_to(reduced, reduced);
+        self.now.reduce_to(reduced, reduced);
     }
 
     fn first_timeout(&mut self) {
@@ -161,7 +155,7 @@ impl Policy for CtrlTcp {
         let floor = Window::from_bytes(event.floor);
         let threshold = before.times(event.beta).max(floor.plus(floor));
         self.before = None;
-        self.reduce_to(floor.min(before), threshold);
+        self.now.reduce_to(floor.min(before), threshold);
     }
 
     /// Restores the latest reduction, and only for the flow that caused it.
@@ -186,30 +180,16 @@ impl Policy for CtrlTcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fixed::Beta, policy::Sample};
-
-    const MSS: u64 = 1000;
+    use crate::policy::testing::{self, MSS, ack};
 
     fn begun(segments: u64) -> CtrlTcp {
-        let mut policy = CtrlTcp::new(Aggression::ONE);
+        let mut policy = CtrlTcp::new(Aggression::ONE, Coco::Mean);
         policy.begin(0, Window::from_bytes(segments * MSS));
         policy
     }
 
     fn event(policy: &CtrlTcp, flow: usize) -> Event {
-        Event {
-            now: 0,
-            srtt: 0,
-            flow,
-            beta: Beta::clamped(1 << 15),
-            epoch: policy.now.epoch,
-            floor: 2 * MSS,
-        }
-    }
-
-    fn ack(bytes: u64) -> Ack {
-        let sample = Sample { now: 0, delivered: bytes, rtt_us: 0, min_rtt_us: 0 };
-        Ack { acked: bytes, grown: bytes, part: (1, 1), sample }
+        testing::event(Cause::Recovery, flow, policy.now.epoch)
     }
 
     fn segments(policy: &CtrlTcp) -> u64 {
@@ -244,7 +224,7 @@ mod tests {
         policy.first_timeout();
         policy.all_timed_out(event(&policy, 0));
         for _ in 0..100 {
-            let ack = ack(MSS);
+            let ack = ack(0, MSS);
             if policy.now.in_slow_start() {
                 policy.ack(ack);
             }
@@ -254,11 +234,11 @@ mod tests {
 
     #[test]
     fn aggression_grows_n_times_and_loses_an_nth() {
-        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"));
+        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
         policy.begin(0, Window::from_bytes(80 * MSS));
         policy.congestion(event(&policy, 0));
         assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
-        policy.ack(ack(MSS));
+        policy.ack(ack(0, MSS));
         assert_eq!(segments(&policy), 74);
     }
 }

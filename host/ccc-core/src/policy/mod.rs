@@ -4,8 +4,16 @@
 //! A policy owns the aggregate of one group: its window, its slow start
 //! threshold and the epoch.  Who the members are and how the window is split
 //! among them is not its business; it is told what happened, in shares.
+//! `docs/algorithm.md` says where each comes from and what it does wrong.
+mod cm;
+mod coco;
 mod ctrltcp;
+mod e_tcp;
+mod efcm;
+mod lisa;
+mod single;
 mod slow_start;
+mod uncoupled;
 
 use std::fmt::Debug;
 
@@ -13,6 +21,7 @@ use crate::{
     fixed::{Aggression, Beta, Micros, Window},
     report::Report,
 };
+pub use coco::Coco;
 pub(crate) use slow_start::Sample;
 
 /// Coupling algorithm of a group.
@@ -21,12 +30,29 @@ pub enum PolicyKind {
     /// ctrlTCP (Islam, Welzl et al.), with the repairs of `docs/algorithm.md`.
     #[default]
     CtrlTcp,
+    /// Each flow is its own controller.
+    Uncoupled,
+    /// Ensemble-TCP (Eggert, Heidemann, Touch).
+    ETcp,
+    /// Ensemble Flow Congestion Management (Savorić, Karl, Wolisz et al.).
+    Efcm,
+    /// Windows are shared by flows in slow start only, after LISA (Barik,
+    /// Welzl, Ferlin, Alay).
+    Lisa,
+    /// Congestion Manager (Balakrishnan, Seshan; RFC 3124).
+    Cm,
 }
 
 impl PolicyKind {
-    pub(crate) fn build(self, aggression: Aggression) -> Box<dyn Policy> {
+    /// A policy for an empty group.  `aggression` and `coco` are ctrlTCP's.
+    pub(crate) fn build(self, aggression: Aggression, coco: Coco) -> Box<dyn Policy> {
         match self {
-            PolicyKind::CtrlTcp => Box::new(ctrltcp::CtrlTcp::new(aggression)),
+            PolicyKind::CtrlTcp => Box::new(ctrltcp::CtrlTcp::new(aggression, coco)),
+            PolicyKind::Uncoupled => Box::new(uncoupled::Uncoupled::default()),
+            PolicyKind::ETcp => Box::new(e_tcp::ETcp::default()),
+            PolicyKind::Efcm => Box::new(efcm::Efcm::default()),
+            PolicyKind::Lisa => Box::new(lisa::Lisa::default()),
+            PolicyKind::Cm => Box::new(cm::Cm::default()),
         }
     }
 }
@@ -34,6 +60,10 @@ impl PolicyKind {
 /// Acknowledged data of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
+    pub(crate) flow: usize,
+    /// The flow's smoothed round-trip time; 0 if not known.
+    pub(crate) srtt: Micros,
+    pub(crate) mss: u64,
     /// Bytes acknowledged while window-limited.
     pub(crate) acked: u64,
     /// Bytes by which the flow's own controller grew.
@@ -51,12 +81,26 @@ pub(crate) struct Joiner {
     pub(crate) initial: Window,
     /// What it has on the path already, if it ran uncoupled before.
     pub(crate) brings: Window,
+    /// Its own threshold, if it has one.
+    pub(crate) threshold: Option<Window>,
     pub(crate) mss: u64,
+}
+
+/// What has happened to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It recovers from a loss, or was told of congestion.
+    Recovery,
+    /// Its retransmission timer has expired.
+    Timeout,
+    /// Its timer has expired in a recovery that was an event before.
+    LateTimeout,
 }
 
 /// A congestion event of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
+    pub(crate) cause: Cause,
     pub(crate) now: Micros,
     /// The flow's smoothed round-trip time; 0 if not known.
     pub(crate) srtt: Micros,
@@ -65,6 +109,9 @@ pub(crate) struct Event {
     pub(crate) beta: Beta,
     /// Epoch under which the lost segment was sent.
     pub(crate) epoch: u32,
+    pub(crate) mss: u64,
+    /// The flow's part of the shares of all flows.
+    pub(crate) part: (u64, u64),
     /// One segment for each active flow, bytes.
     pub(crate) floor: u64,
 }
@@ -77,7 +124,32 @@ pub(crate) struct Aggregate {
     pub(crate) epoch: u32,
 }
 
+impl Default for Aggregate {
+    fn default() -> Aggregate {
+        Aggregate { window: Window::default(), threshold: None, epoch: 1 }
+    }
+}
+
 impl Aggregate {
+    /// Begins anew, as any TCP.
+    fn begin(&mut self, initial: Window) {
+        self.window = initial;
+        self.threshold = None;
+    }
+
+    /// Grows by what was acknowledged, up to the threshold; at most doubled at
+    /// once, whatever a guest claims.
+    fn slow_start(&mut self, acked: Window) {
+        let most = self.threshold.unwrap_or(Window::MAX);
+        self.window = self.window.plus(acked.min(self.window)).min(most);
+    }
+
+    fn reduce_to(&mut self, window: Window, threshold: Window) {
+        self.window = window;
+        self.threshold = Some(threshold);
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
     /// Adds a flow's own window and threshold.
     pub(crate) fn absorb(&mut self, report: &Report) {
         let window = Window::from_bytes(report.cwnd.into());
@@ -95,26 +167,75 @@ impl Aggregate {
     }
 }
 
-/// A coupling algorithm.
+/// A coupling algorithm.  What one has no rule for changes nothing.
 pub(crate) trait Policy: Debug + Send {
     /// The group has its first active flow, whose own window is `initial`.
     fn begin(&mut self, now: Micros, initial: Window);
     /// A flow has joined others.
-    fn join(&mut self, joiner: Joiner);
+    fn join(&mut self, _joiner: Joiner) {}
+    /// A flow that had this part of the shares has left the others.
+    fn leave(&mut self, _part: (u64, u64)) {}
     /// The group's last active flow has left or fallen idle.
-    fn end(&mut self, now: Micros);
+    fn end(&mut self, _now: Micros) {}
     /// Data of a flow was acknowledged.
     fn ack(&mut self, ack: Ack);
     /// A flow entered recovery or a timeout episode.
     fn congestion(&mut self, event: Event);
-    /// A timeout episode begins while no other flow is in one.
-    fn first_timeout(&mut self);
+    /// A timeout episode begins while no other flow is in one; its
+    /// [`Policy::congestion`] follows.
+    fn first_timeout(&mut self) {}
     /// Every active flow is in a timeout episode.
-    fn all_timed_out(&mut self, event: Event);
+    fn all_timed_out(&mut self, _event: Event) {}
     /// `flow` found its latest event spurious.
-    fn undo(&mut self, flow: usize);
+    fn undo(&mut self, _flow: usize) {}
     /// Goes on from an aggregate that is given.
     fn restore(&mut self, aggregate: Aggregate);
     /// The aggregate as it is now.
     fn aggregate(&self) -> Aggregate;
+    /// Whether flows take their windows from the aggregate; if not, each is its
+    /// own controller.
+    fn couples(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    //! What happens to policies in their tests: two equal Reno flows.
+    use super::*;
+
+    pub(super) const MSS: u64 = 1000;
+
+    /// `bytes` of a flow acknowledged, and its window grown by as much.
+    pub(super) fn ack(flow: usize, bytes: u64) -> Ack {
+        let sample = Sample { now: 0, delivered: bytes, rtt_us: 0, min_rtt_us: 0 };
+        Ack { flow, srtt: 0, mss: MSS, acked: bytes, grown: bytes, part: (1, 1), sample }
+    }
+
+    pub(super) fn event(cause: Cause, flow: usize, epoch: u32) -> Event {
+        Event {
+            cause,
+            now: 0,
+            srtt: 0,
+            flow,
+            beta: Beta::HALF,
+            epoch,
+            mss: MSS,
+            part: (1, 2),
+            floor: 2 * MSS,
+        }
+    }
+
+    /// A policy in congestion avoidance with a window of that many segments.
+    pub(super) fn steady(mut policy: impl Policy, segments: u64) -> impl Policy {
+        let window = Window::from_bytes(segments * MSS);
+        policy.restore(Aggregate { window, threshold: Some(window), epoch: 7 });
+        policy
+    }
+
+    /// Window and threshold, in segments.
+    pub(super) fn segments(policy: &impl Policy) -> (u64, Option<u64>) {
+        let Aggregate { window, threshold, .. } = policy.aggregate();
+        (window.bytes() / MSS, threshold.map(|t| t.bytes() / MSS))
+    }
 }

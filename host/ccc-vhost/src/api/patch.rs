@@ -2,7 +2,7 @@
 //! Changes: what is left out stays as it is.
 //!
 //! The same form is a request's body and an entry of the state file.
-use ccc_core::{Aggression, PolicyKind, Share, Weight};
+use ccc_core::{Aggression, Coco, PolicyKind, Share, Weight};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,8 @@ pub struct GroupPatch {
     pub share: Option<Share>,
     /// How many TCPs it is worth.
     pub aggression: Option<Given<Aggression>>,
+    /// Whose growth it takes.
+    pub coco: Option<Coco>,
     /// Whether its flows are coupled.
     pub coupled: Option<bool>,
 }
@@ -80,17 +82,19 @@ impl VmPatch {
 
 impl GroupPatch {
     /// All its fields.
-    pub const FIELDS: &[&str] = &["policy", "share", "aggression", "coupled"];
+    pub const FIELDS: &[&str] = &["policy", "share", "aggression", "coco", "coupled"];
 
     /// Reads a change.
     pub fn read(value: Value, place: &str) -> Result<GroupPatch, ApiError> {
         let mut fields = Fields::of(value, place, GroupPatch::FIELDS)?;
         let (policy, share) = (fields.string("policy")?, fields.string("share")?);
+        let coco = fields.string("coco")?;
         let aggression = fields.number("aggression")?;
         Ok(GroupPatch {
             policy: fields.value("policy", policy.as_deref(), values::policy)?,
             share: fields.value("share", share.as_deref(), values::share)?,
             aggression: fields.value("aggression", aggression, values::aggression)?,
+            coco: fields.value("coco", coco.as_deref(), values::coco)?,
             coupled: fields.flag("coupled")?,
         })
     }
@@ -101,6 +105,7 @@ impl GroupPatch {
             ("policy", self.policy.map(|policy| json!(values::policy_name(policy)))),
             ("share", self.share.map(|share| json!(values::share_name(share)))),
             ("aggression", self.aggression.map(|aggression| json!(aggression.written))),
+            ("coco", self.coco.map(|coco| json!(values::coco_name(coco)))),
             ("coupled", self.coupled.map(|coupled| json!(coupled))),
         ])
     }
@@ -110,6 +115,7 @@ impl GroupPatch {
         self.policy = next.policy.or(self.policy);
         self.share = next.share.or(self.share);
         self.aggression = next.aggression.or(self.aggression);
+        self.coco = next.coco.or(self.coco);
         self.coupled = next.coupled.or(self.coupled);
     }
 }
@@ -176,7 +182,8 @@ mod tests {
             let value: Value = serde_json::from_str(text).expect("JSON");
             assert_eq!(VmPatch::read(value, "").expect("right").json().to_string(), text);
         }
-        let text = r#"{"aggression":2.0,"coupled":true,"policy":"ctrltcp","share":"window"}"#;
+        let text =
+            r#"{"aggression":2.0,"coco":"first","coupled":true,"policy":"e-tcp","share":"window"}"#;
         let value = serde_json::from_str(text).expect("JSON");
         assert_eq!(GroupPatch::read(value, "").expect("right").json().to_string(), text);
     }
@@ -200,6 +207,7 @@ mod tests {
         assert_eq!(vm(json!({"coupled": null})).0, "coupled");
         let group = |value| wrong(GroupPatch::read(value, "")).0;
         assert_eq!(group(json!({"policy": "x"})), "policy");
+        assert_eq!(group(json!({"coco": "x"})), "coco");
         assert_eq!(group(json!({"share": 1})), "share");
         assert_eq!(group(json!({"aggression": 65})), "aggression");
         let rules = |value| wrong(RuleSpec::read_all(value)).0;

@@ -104,6 +104,8 @@ pub struct Group {
     pub share: &'static str,
     /// How many TCPs it is worth.
     pub aggression: f64,
+    /// Whose growth it takes.
+    pub coco: &'static str,
     /// Its flows are coupled.
     pub coupled: bool,
     /// Aggregate window, bytes.

@@ -147,6 +147,7 @@ impl Reader<'_> {
             match key {
                 "policy" => self.set(&mut group.config.policy, key, value, values::policy),
                 "share" => self.set(&mut group.config.share, key, value, values::share),
+                "coco" => self.set(&mut group.config.coco, key, value, values::coco),
                 "aggression" => {
                     let read = self.number(key, value);
                     let read = read.and_then(|n| self.accept(value, values::aggression(n)));
@@ -158,7 +159,7 @@ impl Reader<'_> {
                     at,
                     key,
                     &format!(" in group `{name}`"),
-                    "a group has `policy`, `share`, `aggression` and `coupled`",
+                    "a group has `policy`, `share`, `aggression`, `coco` and `coupled`",
                 ),
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Every fault a configuration can have.
-use ccc_core::{Aggression, Share};
+use ccc_core::{Aggression, Coco, Share};
 
 use super::*;
 
@@ -23,6 +23,7 @@ fn is(line: usize, reason: &str) -> (usize, String) {
 #[test]
 fn a_whole_file_is_read() {
     let text = "[group.uplink]\npolicy = \"ctrltcp\"\nshare = \"rate\"\naggression = 2\n\
+                coco = \"first\"\n\
                 [vm.a]\nsocket = \"/run/a\"\ngroup = \"uplink\"\nweight = 3\n\
                 [vm.b]\nsocket = \"/run/b\"\n";
     let config = Config::parse("ccc.toml", text).expect("right");
@@ -30,7 +31,7 @@ fn a_whole_file_is_read() {
     let (a, b) = (&settings.vms[0], &settings.vms[1]);
     let uplink = &settings.groups[a.group.expect("a group")];
     assert_eq!((uplink.name.as_str(), uplink.coupled), ("uplink", true));
-    assert_eq!(uplink.config.share, Share::Rate);
+    assert_eq!((uplink.config.share, uplink.config.coco), (Share::Rate, Coco::First));
     assert_eq!(Some(uplink.config.aggression), Aggression::from_f64(2.0));
     assert_eq!(Some(a.weight.value), Weight::from_f64(3.0));
     assert_eq!(settings.groups[b.group.expect("a group")].name, DEFAULT_GROUP);
@@ -65,6 +66,7 @@ fn wrong_groups_are_told() {
     let with = |line: &str| fault(&format!("[group.g]\n{line}\n[vm.a]\nsocket = \"s\"\n"));
     assert_eq!(with("policy = \"x\""), is(2, "unknown policy `x`"));
     assert_eq!(with("policy = 1"), is(2, "`policy` is no string"));
+    assert_eq!(with("coco = \"x\""), is(2, "unknown coco `x`"));
     assert_eq!(with("share = \"x\""), is(2, "unknown share `x`"));
     assert_eq!(with("share = true"), is(2, "`share` is no string"));
     assert_eq!(with("aggression = 0"), is(2, "aggression 0 is out of range"));

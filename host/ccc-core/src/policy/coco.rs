@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Whose growth ctrlTCP's aggregate takes in congestion avoidance.
+//!
+//! The papers elect a coordinating connection (CoCo): the dissertation's
+//! section 9.2 the first one, the ctrlTCP paper (section II) the one with the
+//! shortest round-trip time.  Neither says who follows one that is idle, limited
+//! or in recovery (B2, B11, B19); here it is whoever grows next.
+use super::Ack;
+use crate::fixed::{Micros, Window};
+
+/// A coordinating connection that does not grow for two of its round-trip
+/// times, and at least this long, is one no more.
+const LEAST_SILENCE: Micros = 200_000;
+/// Another's round-trip time is shorter if it is by this part of it, or else
+/// two equal flows would take turns.
+const SHORTER: Micros = 16;
+
+/// Whose growth the aggregate takes in congestion avoidance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coco {
+    /// The share-weighted mean of all.
+    #[default]
+    Mean,
+    /// The first to grow.
+    First,
+    /// Of those with the shortest round-trip time.
+    ShortestRtt,
+}
+
+/// Elects the coordinating connection.
+#[derive(Debug)]
+pub(super) struct Coordinator {
+    rule: Coco,
+    seat: Option<Seat>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    flow: usize,
+    srtt: Micros,
+    heard: Micros,
+}
+
+impl Coordinator {
+    pub(super) fn new(rule: Coco) -> Coordinator {
+        Coordinator { rule, seat: None }
+    }
+
+    /// What of a flow's growth is the aggregate's.
+    pub(super) fn counted(&mut self, ack: &Ack, grown: Window) -> Window {
+        let (own, whole) = ack.part;
+        if self.rule == Coco::Mean {
+            return grown.part(own, whole);
+        }
+        if self.takes(ack) { grown } else { Window::default() }
+    }
+
+    fn takes(&mut self, ack: &Ack) -> bool {
+        let now = ack.sample.now;
+        let by_rtt = self.rule == Coco::ShortestRtt;
+        let takes = self.seat.is_none_or(|seat| {
+            seat.flow == ack.flow || seat.is_silent(now) || by_rtt && seat.is_longer(ack.srtt)
+        });
+        if takes {
+            self.seat = Some(Seat { flow: ack.flow, srtt: ack.srtt, heard: now });
+        }
+        takes
+    }
+}
+
+impl Seat {
+    fn is_silent(&self, now: Micros) -> bool {
+        now.saturating_sub(self.heard) > (2 * self.srtt).max(LEAST_SILENCE)
+    }
+
+    fn is_longer(&self, srtt: Micros) -> bool {
+        srtt > 0 && srtt + srtt / SHORTER < self.srtt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{MSS, ack};
+
+    /// Bytes the aggregate takes of a segment by which a flow has grown.
+    fn taken(coordinator: &mut Coordinator, flow: usize, srtt: Micros, now: Micros) -> u64 {
+        let mut ack = Ack { srtt, part: (1, 2), ..ack(flow, MSS) };
+        ack.sample.now = now;
+        coordinator.counted(&ack, Window::from_bytes(MSS)).bytes()
+    }
+
+    #[test]
+    fn the_mean_takes_of_each_its_part() {
+        let mut mean = Coordinator::new(Coco::Mean);
+        let sum: u64 = (0..2).map(|flow| taken(&mut mean, flow, 100_000, 0)).sum();
+        assert_eq!(sum, MSS);
+    }
+
+    #[test]
+    fn the_first_alone_drives_the_aggregate_until_it_is_silent() {
+        let mut first = Coordinator::new(Coco::First);
+        assert_eq!(taken(&mut first, 0, 200_000, 0), MSS);
+        assert_eq!(taken(&mut first, 1, 20_000, 10), 0, "whatever its round-trip time");
+        assert_eq!(taken(&mut first, 1, 20_000, 400_001), MSS);
+        assert_eq!(taken(&mut first, 0, 200_000, 400_002), 0);
+    }
+
+    #[test]
+    fn the_shortest_round_trip_time_takes_over() {
+        let mut shortest = Coordinator::new(Coco::ShortestRtt);
+        assert_eq!(taken(&mut shortest, 0, 200_000, 0), MSS);
+        assert_eq!(taken(&mut shortest, 1, 195_000, 1), 0, "hardly shorter");
+        assert_eq!(taken(&mut shortest, 1, 20_000, 2), MSS);
+        assert_eq!(taken(&mut shortest, 0, 200_000, 3), 0);
+    }
+}

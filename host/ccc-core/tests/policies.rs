@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Policies beside ctrlTCP, as guests see them: what each grants, and changing
+//! from one to another while flows live.
+mod common;
+
+use ccc_core::{Coco, GroupConfig, PolicyKind, Share, State};
+use common::{Flow, Host, MSS};
+
+fn config(policy: PolicyKind) -> GroupConfig {
+    GroupConfig { policy, share: Share::Window, ..GroupConfig::default() }
+}
+
+/// Two flows of a VM, `window` segments each by their own reports and in
+/// congestion avoidance, under `policy`.
+fn two_flows(policy: PolicyKind, window: u32) -> (Host, [Flow; 2]) {
+    let mut host = Host::with(config(PolicyKind::Uncoupled));
+    let vm = host.vm(1.0);
+    let flows = [(); 2].map(|()| {
+        let mut flow = host.flow(vm, window);
+        flow.report.state = State::Avoidance;
+        flow.report.ssthresh = Some(window * MSS);
+        host.send(&flow);
+        flow
+    });
+    host.engine.set_group(host.now, host.group, config(policy)).expect("group is known");
+    (host, flows)
+}
+
+#[test]
+fn uncoupled_flows_are_granted_nothing_and_counted() {
+    let (mut host, mut flows) = two_flows(PolicyKind::Uncoupled, 40);
+    assert!(!host.grant(flows[0].vm).coupled);
+    let epoch = host.epoch();
+    host.lose(&mut flows[0], epoch);
+    assert_eq!((host.segments(), host.epoch()), (80, epoch), "nothing is reduced");
+}
+
+#[test]
+fn a_policy_goes_on_from_what_uncoupled_flows_have() {
+    for policy in [PolicyKind::CtrlTcp, PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm] {
+        let (host, flows) = two_flows(policy, 40);
+        assert_eq!((host.segments(), host.segments_of(&flows[1])), (80, 40), "{policy:?}");
+        assert_eq!(host.status().ssthresh, Some(80 * u64::from(MSS)), "{policy:?}");
+    }
+}
+
+/// Aggregate after one of two flows met `event` in 80 segments.
+fn after(policy: PolicyKind, event: fn(&mut Host, &mut Flow, u32)) -> u64 {
+    let (mut host, mut flows) = two_flows(policy, 40);
+    let epoch = host.epoch();
+    event(&mut host, &mut flows[0], epoch);
+    host.segments()
+}
+
+#[test]
+fn one_drop_reduces_as_each_policy_says() {
+    let drops = [
+        (PolicyKind::CtrlTcp, 40),
+        (PolicyKind::ETcp, 40),
+        (PolicyKind::Cm, 40),
+        (PolicyKind::Efcm, 60),
+    ];
+    for (policy, left) in drops {
+        assert_eq!(after(policy, Host::lose), left, "{policy:?}");
+    }
+}
+
+#[test]
+fn one_timeout_restarts_all_only_where_published_so() {
+    let timeouts = [
+        (PolicyKind::CtrlTcp, 40),
+        (PolicyKind::ETcp, 2),
+        (PolicyKind::Cm, 2),
+        (PolicyKind::Efcm, 41),
+    ];
+    for (policy, left) in timeouts {
+        assert_eq!(after(policy, Host::time_out), left, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_timeout_in_recovery_is_told_once() {
+    for (policy, left) in [(PolicyKind::CtrlTcp, 40), (PolicyKind::ETcp, 2)] {
+        let (mut host, mut flows) = two_flows(policy, 40);
+        let epoch = host.epoch();
+        host.lose(&mut flows[0], epoch);
+        host.time_out(&mut flows[0], epoch);
+        assert_eq!(host.segments(), left, "{policy:?}");
+        assert_eq!(host.status().ssthresh, Some(40 * u64::from(MSS)), "{policy:?}");
+    }
+}
+
+#[test]
+fn efcm_flows_take_their_windows_along() {
+    let (mut host, flows) = two_flows(PolicyKind::Efcm, 40);
+    host.leave(flows[1]);
+    assert_eq!((host.segments(), host.segments_of(&flows[0])), (40, 40));
+}
+
+#[test]
+fn an_efcm_joiner_moves_all_back_to_slow_start() {
+    let (mut host, flows) = two_flows(PolicyKind::Efcm, 40);
+    assert!(!host.grant(flows[0].vm).slow_start);
+    host.flow(flows[0].vm, 10);
+    assert!(host.grant(flows[0].vm).slow_start);
+    assert_eq!(host.segments(), 90);
+}
+
+#[test]
+fn lisa_couples_until_the_first_loss() {
+    let mut host = Host::with(config(PolicyKind::Lisa));
+    let vm = host.vm(1.0);
+    let mut flows = [host.flow(vm, 10), host.flow(vm, 10)];
+    assert_eq!((host.segments_of(&flows[0]), host.grant(vm).coupled), (5, true));
+    host.round(&mut flows);
+    assert_eq!(host.segments(), 20);
+    let epoch = host.epoch();
+    host.lose(&mut flows[0], epoch);
+    assert!(!host.grant(vm).coupled);
+    for flow in flows {
+        host.leave(flow);
+    }
+    host.flow(vm, 10);
+    assert!(host.grant(vm).coupled, "an empty group begins anew");
+}
+
+#[test]
+fn a_change_of_policy_keeps_the_window() {
+    let (mut host, _flows) = two_flows(PolicyKind::CtrlTcp, 40);
+    for policy in [PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm, PolicyKind::CtrlTcp] {
+        let epoch = host.epoch();
+        host.engine.set_group(host.now, host.group, config(policy)).expect("group is known");
+        assert_eq!((host.segments(), host.epoch()), (80, epoch + 1), "{policy:?}");
+    }
+}
+
+/// Segments the aggregate of a near and a far flow grows in a round trip of
+/// the far one, in which the near one has ten.
+fn growth(coco: Coco) -> u64 {
+    let mut host = Host::with(config(PolicyKind::Uncoupled));
+    let vm = host.vm(1.0);
+    let mut flows = [200_000, 20_000].map(|srtt_us| {
+        let mut flow = host.flow(vm, 40);
+        flow.report.srtt_us = srtt_us;
+        flow.report.state = State::Avoidance;
+        flow.report.ssthresh = Some(40 * MSS);
+        host.send(&flow);
+        flow
+    });
+    let config = GroupConfig { coco, ..config(PolicyKind::CtrlTcp) };
+    host.engine.set_group(host.now, host.group, config).expect("group is known");
+    let [far, near] = &mut flows;
+    // One ACK of the first flow elects it where the first is elected.
+    host.ack(far);
+    for _ in 0..40 {
+        for _ in 0..10 {
+            host.ack(near);
+            host.now += 500;
+        }
+        host.ack(far);
+    }
+    host.segments() - 80
+}
+
+#[test]
+fn the_coordinating_connection_sets_the_pace() {
+    let (first, mean, shortest) =
+        (growth(Coco::First), growth(Coco::Mean), growth(Coco::ShortestRtt));
+    assert!(first <= 1, "one round trip of the far flow: {first}");
+    assert!((4..=6).contains(&mean), "half of each: {mean}");
+    assert!((8..=10).contains(&shortest), "ten round trips of the near flow: {shortest}");
+}
