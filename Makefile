@@ -10,6 +10,7 @@
 # make coverage   line coverage of the host crates
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
+# make qemu       QEMU with the device of qemu-patches/
 # make test       every test, one line of counts at the end
 # make build      everything that is built, nothing run
 #
@@ -28,7 +29,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures test coverage kernels fuzz clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures test coverage kernels fuzz qemu clean
 
 build: host lab module
 
@@ -74,6 +75,9 @@ coverage: packages
 kernels: packages
 	@guest/tests/compile-kernels
 	@guest/tests/run-on-6.1
+
+qemu:
+	@scripts/qemu
 
 TARGET ?= doorbell
 TIME ?= 60
