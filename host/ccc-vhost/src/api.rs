@@ -17,7 +17,7 @@ pub mod routes;
 pub mod view;
 
 pub use error::ApiError;
-pub use patch::{GroupPatch, RuleSpec, VmPatch};
+pub use patch::{GroupPatch, RuleSpec, VmPatch, VmSpec};
 pub use view::Reply;
 
 /// What an operator asks for.
@@ -31,6 +31,10 @@ pub enum Command {
     Vm(String),
     /// Change a VM.
     PatchVm(String, VmPatch),
+    /// Have a VM, as described.
+    PutVm(String, VmSpec),
+    /// Have it no longer.
+    DeleteVm(String),
     /// Flows of a VM.
     Flows {
         /// The VM.
@@ -55,6 +59,11 @@ pub enum Command {
 impl Command {
     /// It asks for a change.
     pub fn changes(&self) -> bool {
-        matches!(self, Command::PatchVm(..) | Command::PatchGroup(..) | Command::PutRules(_))
+        match self {
+            Command::PatchVm(..) | Command::PutVm(..) | Command::DeleteVm(_) => true,
+            Command::PatchGroup(..) | Command::PutRules(_) => true,
+            Command::Status | Command::Vms | Command::Vm(_) | Command::Flows { .. } => false,
+            Command::Groups | Command::Group(_) | Command::Rules => false,
+        }
     }
 }

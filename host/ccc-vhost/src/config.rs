@@ -99,10 +99,11 @@ impl Config {
             group: Some(0),
             weight: Given::<Weight>::ONE,
             coupled: true,
+            added: false,
         };
         let groups = vec![Group::new(DEFAULT_GROUP)];
         Config {
-            settings: Settings { groups, vms: vec![vm], rules: Vec::new() },
+            settings: Settings { groups, vms: [(0, vm)].into(), rules: Vec::new() },
             ..Config::default()
         }
     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
+use std::collections::BTreeMap;
+
 use ccc_core::{
     Engine, FlowId, Grant, GroupId, GroupStatus, Micros, Refusal, Report, VmId, Weight,
 };
 
 use crate::{
-    api::{ApiError, GroupPatch, RuleSpec, VmPatch, error::nearest},
-    settings::{MAX_RULES, Rule, Settings},
+    api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, error::nearest},
+    settings::{self, MAX_RULES, Rule, Settings},
+    values::Given,
 };
 
 /// The engine with the groups and VMs of the settings.
@@ -16,7 +19,8 @@ pub struct Coupling {
     pub engine: Engine,
     settings: Settings,
     groups: Vec<Group>,
-    vms: Vec<Vm>,
+    /// By the same numbers as in the settings.
+    vms: BTreeMap<usize, Vm>,
 }
 
 #[derive(Debug)]
@@ -31,6 +35,12 @@ struct Vm {
     id: VmId,
     /// Indices of the groups in which the engine knows its weight.
     groups: Vec<usize>,
+}
+
+impl Vm {
+    fn new(engine: &mut Engine) -> Vm {
+        Vm { id: engine.add_vm(), groups: Vec::new() }
+    }
 }
 
 /// The engine, and the time at which it is used.
@@ -51,8 +61,7 @@ impl Coupling {
             .iter()
             .map(|group| Group { id: engine.add_group(group.config), published: None })
             .collect();
-        let vms =
-            settings.vms.iter().map(|_| Vm { id: engine.add_vm(), groups: Vec::new() }).collect();
+        let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
         Coupling { engine, settings, groups, vms }
     }
 
@@ -71,8 +80,9 @@ impl Coupling {
         report: &Report,
         adopted: bool,
     ) -> Result<FlowId, Refusal> {
-        let weight = self.settings.vms[vm].weight.value;
-        let (entry, id) = (&mut self.vms[vm], self.groups[group].id);
+        let weight = self.settings.vms[&vm].weight.value;
+        let id = self.groups[group].id;
+        let entry = self.vms.get_mut(&vm).ok_or(Refusal::UnknownVm(vm as u32))?;
         if !entry.groups.contains(&group) {
             self.engine.set_weight(entry.id, id, weight)?;
             entry.groups.push(group);
@@ -86,7 +96,7 @@ impl Coupling {
 
     /// What a VM is granted in a group.
     pub fn grant(&self, vm: usize, group: usize) -> Grant {
-        self.engine.grant(self.vms[vm].id, self.groups[group].id)
+        self.engine.grant(self.vms[&vm].id, self.groups[group].id)
     }
 
     /// The aggregate of a group.
@@ -115,13 +125,65 @@ impl Coupling {
         };
         if let Some(weight) = patch.weight {
             self.set_weight(vm, weight.value)?;
-            self.settings.vms[vm].weight = weight;
         }
-        let settings = &mut self.settings.vms[vm];
+        let Some(settings) = self.settings.vms.get_mut(&vm) else { return Ok(false) };
+        settings.weight = patch.weight.unwrap_or(settings.weight);
         let before = (settings.group, settings.coupled);
         settings.group = group.unwrap_or(settings.group);
         settings.coupled = patch.coupled.unwrap_or(settings.coupled);
         Ok(before != (settings.group, settings.coupled))
+    }
+
+    /// Makes a VM that is there as described; whether flows may have to move.
+    pub fn put_vm(&mut self, name: &str, spec: &VmSpec) -> Result<bool, ApiError> {
+        let there = &self.settings.vms[&self.vm(name)?];
+        if there.socket != spec.socket {
+            let (name, socket) = (name.to_owned(), there.socket.clone());
+            return Err(ApiError::OtherSocket { name, socket });
+        }
+        self.patch_vm(name, &spec.rest)
+    }
+
+    /// A VM to add as described, if it can be.
+    pub fn new_vm(&self, name: &str, spec: &VmSpec) -> Result<settings::Vm, ApiError> {
+        if let Some(other) = self.settings.vms.values().find(|vm| vm.socket == spec.socket) {
+            let (socket, name) = (spec.socket.clone(), other.name.clone());
+            return Err(ApiError::SocketTaken { socket, name });
+        }
+        let group = spec.rest.group.as_ref().and_then(Option::as_deref);
+        Ok(settings::Vm {
+            name: name.to_owned(),
+            socket: spec.socket.clone(),
+            group: group.map(|name| self.named_group("group", name)).transpose()?,
+            weight: spec.rest.weight.unwrap_or(Given::<Weight>::ONE),
+            coupled: spec.rest.coupled.unwrap_or(true),
+            added: true,
+        })
+    }
+
+    /// Adds a VM; its number.
+    pub fn add_vm(&mut self, vm: settings::Vm) -> usize {
+        let number = self.settings.add_vm(vm);
+        self.vms.insert(number, Vm::new(&mut self.engine));
+        number
+    }
+
+    /// Number of a VM that may be removed.
+    pub fn removable(&self, name: &str) -> Result<usize, ApiError> {
+        let number = self.vm(name)?;
+        if self.settings.vms[&number].added {
+            Ok(number)
+        } else {
+            Err(ApiError::Configured(name.to_owned()))
+        }
+    }
+
+    /// Removes a VM.
+    pub fn remove_vm(&mut self, now: Micros, number: usize) {
+        self.settings.remove_vm(number);
+        if let Some(vm) = self.vms.remove(&number) {
+            self.engine.remove_vm(now, vm.id);
+        }
     }
 
     /// Changes a group; whether flows may have to move.
@@ -160,11 +222,11 @@ impl Coupling {
         Ok(())
     }
 
-    /// Index of a VM that is asked for.
+    /// Number of a VM that is asked for.
     pub fn vm(&self, name: &str) -> Result<usize, ApiError> {
         self.settings.vm(name).ok_or_else(|| ApiError::NoVm {
             name: name.to_owned(),
-            near: nearest(name, self.settings.vms.iter().map(|vm| vm.name.as_str())),
+            near: nearest(name, self.settings.vms.values().map(|vm| vm.name.as_str())),
         })
     }
 
@@ -181,7 +243,7 @@ impl Coupling {
             self.settings.vm(name).ok_or_else(|| ApiError::UnknownVm {
                 field: field("vm"),
                 name: name.to_owned(),
-                near: nearest(name, self.settings.vms.iter().map(|vm| vm.name.as_str())),
+                near: nearest(name, self.settings.vms.values().map(|vm| vm.name.as_str())),
             })
         });
         let group = rule.group.as_deref().map(|name| self.named_group(&field("group"), name));
@@ -201,7 +263,7 @@ impl Coupling {
     }
 
     fn set_weight(&mut self, vm: usize, weight: Weight) -> Result<(), Refusal> {
-        let Vm { id, groups } = &self.vms[vm];
+        let Vm { id, groups } = &self.vms[&vm];
         for group in groups {
             self.engine.set_weight(*id, self.groups[*group].id, weight)?;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Where front ends connect.
 use std::{
-    fs, io,
+    io,
     os::{
         fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::{
@@ -12,8 +12,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::Mode, net::sockopt};
+use rustix::{
+    fs::{self, Mode},
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt},
+};
 use thiserror::Error;
+
+/// Front ends and operators that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Why a VM cannot be served.
 #[derive(Debug, Error)]
@@ -70,7 +76,7 @@ impl Endpoint {
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd.max(0)) };
         let wrong = |error: rustix::io::Errno| ListenError::Descriptor(fd, error.into());
         let listens = sockopt::socket_acceptconn(borrowed).map_err(wrong)?;
-        if sockopt::socket_domain(borrowed).map_err(wrong)? != rustix::net::AddressFamily::UNIX {
+        if sockopt::socket_domain(borrowed).map_err(wrong)? != AddressFamily::UNIX {
             return Err(wrong(rustix::io::Errno::AFNOSUPPORT));
         }
         // SAFETY: the caller passed the descriptor on to this process for this
@@ -117,15 +123,24 @@ pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
 pub fn bind(path: &Path) -> Result<(UnixListener, Bound), ListenError> {
     clear(path)?;
     let failed = |source| ListenError::Bind { path: path.to_owned(), source };
-    // Read and write for owner and group; the mask is the process's, which has
-    // one thread while it sets up.
-    let old = rustix::process::umask(Mode::from_raw_mode(0o117));
-    let listener = UnixListener::bind(path);
-    rustix::process::umask(old);
-    let listener = listener.map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = listen(path).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
     Ok((listener, Bound { path: path.to_owned(), identity }))
+}
+
+/// A socket that owner and group may read and write, and nobody else at any
+/// time.  The mask for new files cannot see to that: it is the process's, of
+/// which other threads create files.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let mode = Mode::from_raw_mode(0o660);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the socket's mode less the mask, and then all of it.
+    fs::fchmod(&socket, mode)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::chmod(path, mode)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 impl Drop for Bound {
@@ -133,20 +148,20 @@ impl Drop for Bound {
         if !identity(&self.path).is_ok_and(|now| now == self.identity) {
             return;
         }
-        if let Err(error) = fs::remove_file(&self.path) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
             log::warn!("cannot remove {}: {error}", self.path.display());
         }
     }
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let there = fs::symlink_metadata(path)?;
+    let there = path.symlink_metadata()?;
     Ok((there.dev(), there.ino()))
 }
 
 /// Removes a socket nobody listens on.
 fn clear(path: &Path) -> Result<(), ListenError> {
-    let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
+    let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if !there.file_type().is_socket() {
         return Err(ListenError::NoSocket(path.to_owned()));
     }
@@ -155,12 +170,12 @@ fn clear(path: &Path) -> Result<(), ListenError> {
         _ => return Err(ListenError::InUse(path.to_owned())),
     }
     log::info!("replacing {}, on which nobody listens", path.display());
-    fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })
+    std::fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 

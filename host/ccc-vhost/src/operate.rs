@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Carries out what operators ask for.
+use std::collections::BTreeMap;
+
 use crate::{
     api::{
         ApiError, Command, Reply,
@@ -26,8 +28,8 @@ pub struct Operation<'a> {
     pub turn: Turn<'a>,
     /// All changes so far.
     pub state: &'a mut State,
-    /// All VMs.
-    pub guests: Vec<Guest<'a>>,
+    /// All VMs, by number.
+    pub guests: BTreeMap<usize, Guest<'a>>,
 }
 
 impl Operation<'_> {
@@ -36,8 +38,7 @@ impl Operation<'_> {
         match command {
             Command::Status => Ok(Reply::Status(self.status())),
             Command::Vms => {
-                let all = 0..self.guests.len();
-                let mut vms: Vec<Vm> = all.map(|vm| self.vm(vm)).collect();
+                let mut vms: Vec<Vm> = self.guests.keys().map(|vm| self.vm(*vm)).collect();
                 vms.sort_by(|a, b| a.name.cmp(&b.name));
                 Ok(Reply::Vms(Vms { vms }))
             }
@@ -66,6 +67,12 @@ impl Operation<'_> {
                 self.state.vms.entry(name.clone()).or_default().then(patch);
                 (moves, Command::Vm(name.clone()))
             }
+            Command::PutVm(name, spec) => {
+                let moves = coupling.put_vm(name, spec)?;
+                self.state.put_vm(name, spec, coupling.removable(name).is_ok());
+                (moves, Command::Vm(name.clone()))
+            }
+            Command::DeleteVm(name) => return self.delete(name),
             Command::PatchGroup(name, patch) => {
                 let moves = coupling.patch_group(*now, name, patch)?;
                 self.state.groups.entry(name.clone()).or_default().then(patch);
@@ -85,15 +92,25 @@ impl Operation<'_> {
         self.execute(&then)
     }
 
+    /// Removes a VM whose front end is gone; how it was.
+    fn delete(&mut self, name: &str) -> Result<Reply, ApiError> {
+        let number = self.turn.coupling.removable(name)?;
+        let last = self.vm(number);
+        self.turn.coupling.remove_vm(self.turn.now, number);
+        self.state.forget_vm(name);
+        log::info!("operator: VM {name} removed");
+        Ok(Reply::Vm(last))
+    }
+
     fn remap(&mut self) {
-        for connection in self.guests.iter().filter_map(|guest| guest.connection) {
+        for connection in self.guests.values().filter_map(|guest| guest.connection) {
             connection.device().remap(&mut self.turn);
         }
     }
 
     fn status(&self) -> Status {
         let settings = self.turn.coupling.settings();
-        let connections = self.guests.iter().filter_map(|guest| guest.connection);
+        let connections = self.guests.values().filter_map(|guest| guest.connection);
         Status {
             version: env!("CARGO_PKG_VERSION"),
             groups: settings.groups.len(),
@@ -104,7 +121,7 @@ impl Operation<'_> {
 
     fn vm(&self, index: usize) -> Vm {
         let settings = self.turn.coupling.settings();
-        let (vm, guest) = (&settings.vms[index], &self.guests[index]);
+        let (vm, guest) = (&settings.vms[&index], &self.guests[&index]);
         let device = guest.connection.map(Connection::device);
         let flows = device.as_ref().map_or((0, 0), |device| device.count_flows());
         let counters = device.as_ref().map_or(guest.counters, |device| device.counters());
@@ -122,7 +139,7 @@ impl Operation<'_> {
     }
 
     fn flows(&self, vm: usize, from: u32, limit: usize) -> Flows {
-        let device = self.guests[vm].connection.map(Connection::device);
+        let device = self.guests[&vm].connection.map(Connection::device);
         let none = Flows { flows: Vec::new(), next: None };
         device.map_or(none, |mut device| device.list_flows(from, limit, self.turn.coupling))
     }
@@ -132,7 +149,7 @@ impl Operation<'_> {
         let group = &coupling.settings().groups[index];
         let status = coupling.status(index);
         let mut vms: Vec<Part> =
-            (0..self.guests.len()).filter_map(|vm| self.part(vm, index)).collect();
+            self.guests.keys().filter_map(|vm| self.part(*vm, index)).collect();
         vms.sort_by(|a, b| a.name.cmp(&b.name));
         Group {
             name: group.name.clone(),
@@ -151,9 +168,9 @@ impl Operation<'_> {
 
     fn part(&self, vm: usize, group: usize) -> Option<Part> {
         let coupling = &self.turn.coupling;
-        let settings = &coupling.settings().vms[vm];
+        let settings = &coupling.settings().vms[&vm];
         let grant = coupling.grant(vm, group);
-        let device = self.guests[vm].connection.map(Connection::device);
+        let device = self.guests[&vm].connection.map(Connection::device);
         let (flows, part) = device.map_or((0, 0), |device| device.part_of(group, &grant));
         let there = flows > 0 || settings.group == Some(group);
         let (name, weight) = (settings.name.clone(), settings.weight.written);
@@ -163,7 +180,7 @@ impl Operation<'_> {
     fn rules(&self) -> Rules {
         let settings = self.turn.coupling.settings();
         let rules = settings.rules.iter().map(|rule| Rule {
-            vm: rule.vm.map(|vm| settings.vms[vm].name.clone()),
+            vm: rule.vm.map(|vm| settings.vms[&vm].name.clone()),
             destination: rule.destination.map(|net| net.to_string()),
             group: rule.group.map(|group| settings.groups[group].name.clone()),
         });

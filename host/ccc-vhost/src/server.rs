@@ -6,25 +6,25 @@
 //! message is tens of nanoseconds of work; and with one thread the same
 //! messages in the same order give the same result, which is what makes runs in
 //! virtual time repeatable.
-use std::{io, os::fd::AsFd};
+use std::{collections::BTreeMap, io, os::fd::AsFd};
 
 use thiserror::Error;
 
 use crate::{
     clock::{Clock, ClockError},
     connection::{Connection, ConnectionError, Request},
-    control::{Desk, Done, Envelope},
+    control::Desk,
     counters::Counters,
     coupling::{Coupling, Turn},
     device::{Device, Identity},
     listener::Endpoint,
     message::{Header, MessageError},
-    operate::{Guest, Operation},
     poll::{Poller, Token, Watch},
-    settings::Settings,
     signals::Signals,
     state::State,
 };
+
+mod operators;
 
 /// Why the daemon cannot go on.
 #[derive(Debug, Error)]
@@ -51,12 +51,12 @@ struct Vm {
 
 /// What a daemon is made of.
 pub struct Parts {
-    /// What the operator decides.
-    pub settings: Settings,
+    /// The engine, and what the operator decides.
+    pub coupling: Coupling,
     /// What was changed in earlier runs.
     pub state: State,
-    /// One endpoint for each VM, in their order.
-    pub endpoints: Vec<Endpoint>,
+    /// One endpoint for each VM, by number.
+    pub endpoints: BTreeMap<usize, Endpoint>,
     /// The time.
     pub clock: Clock,
     /// Where operators' requests come from.
@@ -68,7 +68,8 @@ pub struct Server {
     poller: Poller,
     clock: Clock,
     coupling: Coupling,
-    vms: Vec<Vm>,
+    /// By the same numbers as in the settings.
+    vms: BTreeMap<usize, Vm>,
     /// Queues with more in them than one turn takes.
     backlog: Vec<(usize, usize)>,
     /// Devices begun.
@@ -84,7 +85,7 @@ pub struct Server {
 impl Server {
     /// A daemon that serves its VMs at their endpoints.
     pub fn new(parts: Parts) -> Result<Server, ServerError> {
-        let Parts { settings, state, endpoints, clock, desk } = parts;
+        let Parts { coupling, state, endpoints, clock, desk } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
         let mut watches = vec![
@@ -94,27 +95,13 @@ impl Server {
         if let Some(desk) = &desk {
             watches.push(poller.watch(desk.fd(), Token::Control)?);
         }
-        let mut vms = Vec::with_capacity(endpoints.len());
-        for (index, (vm, endpoint)) in settings.vms.iter().zip(endpoints).enumerate() {
-            let watch = match endpoint.listening() {
-                Some(fd) => Some(poller.watch(fd, Token::Listener(index))?),
-                None => None,
-            };
-            vms.push(Vm {
-                name: vm.name.clone(),
-                endpoint,
-                connection: None,
-                counters: Counters::default(),
-                _watch: watch,
-            });
-        }
-        let mut coupling = Coupling::new(settings);
-        state.apply(&mut coupling);
-        let server = Server {
+        let names = coupling.settings().vms.iter();
+        let names: Vec<_> = names.map(|(number, vm)| (*number, vm.name.clone())).collect();
+        let mut server = Server {
             poller,
             clock,
             coupling,
-            vms,
+            vms: BTreeMap::new(),
             backlog: Vec::new(),
             beginnings: 0,
             desk,
@@ -123,13 +110,27 @@ impl Server {
             signals,
             _watches: watches,
         };
+        for ((number, name), endpoint) in names.into_iter().zip(endpoints.into_values()) {
+            server.open(number, name, endpoint)?;
+        }
         Ok(server)
+    }
+
+    /// Serves a VM from now on.
+    fn open(&mut self, number: usize, name: String, endpoint: Endpoint) -> io::Result<()> {
+        let watch = match endpoint.listening() {
+            Some(fd) => Some(self.poller.watch(fd, Token::Listener(number))?),
+            None => None,
+        };
+        let counters = Counters::default();
+        self.vms.insert(number, Vm { name, endpoint, connection: None, counters, _watch: watch });
+        Ok(())
     }
 
     /// Serves until a signal says to stop, or until nobody can come any more.
     pub fn run(mut self) -> Result<(), ServerError> {
-        for index in 0..self.vms.len() {
-            if self.vms[index].endpoint.listening().is_none() {
+        for index in self.vms.keys().copied().collect::<Vec<_>>() {
+            if self.vms[&index].endpoint.listening().is_none() {
                 self.accept(index)?;
             }
         }
@@ -155,8 +156,10 @@ impl Server {
         Ok(())
     }
 
+    /// Somebody can come, if only an operator who adds a VM.
     fn reachable(&self) -> bool {
-        self.vms.iter().any(|vm| vm.connection.is_some() || vm.endpoint.listening().is_some())
+        let open = |vm: &Vm| vm.connection.is_some() || vm.endpoint.listening().is_some();
+        self.vms.values().any(open) || (self.vms.is_empty() && self.desk.is_some())
     }
 
     fn dispatch(&mut self, token: Token) -> Result<(), ServerError> {
@@ -179,34 +182,11 @@ impl Server {
         Ok(())
     }
 
-    /// Takes requests of operators; each is answered when its effect is where
-    /// guests see it.
-    fn operate(&mut self) -> Result<(), ServerError> {
-        let requests = self.desk.as_ref().map(Desk::take).unwrap_or_default();
-        for Envelope { command, answer } in requests {
-            let guests = self.vms.iter();
-            let guests = guests
-                .map(|vm| Guest { connection: vm.connection.as_ref(), counters: &vm.counters });
-            let turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
-            let mut operation =
-                Operation { turn, state: &mut self.state, guests: guests.collect() };
-            let reply = operation.execute(&command);
-            self.after()?;
-            let keep = (reply.is_ok() && command.changes()).then(|| {
-                self.changes += 1;
-                (self.changes, self.state.clone())
-            });
-            // The client may be gone by now; its request counts all the same.
-            let _ = answer.send(reply.map(|reply| Done { reply, keep }));
-        }
-        Ok(())
-    }
-
     fn accept(&mut self, index: usize) -> Result<(), ServerError> {
-        if self.vms[index].connection.as_ref().is_some_and(Connection::gone) {
+        if connected(&self.vms, index).is_some_and(Connection::gone) {
             self.disconnect(index, &MessageError::Closed.into())?;
         }
-        let vm = &mut self.vms[index];
+        let Some(vm) = self.vms.get_mut(&index) else { return Ok(()) };
         let stream = match vm.endpoint.accept() {
             Ok(Some(stream)) => stream,
             Ok(None) => return Ok(()),
@@ -238,7 +218,8 @@ impl Server {
     }
 
     fn serve(&mut self, index: usize) -> Result<(), ServerError> {
-        let Some(connection) = &mut self.vms[index].connection else { return Ok(()) };
+        let vm = self.vms.get_mut(&index);
+        let Some(connection) = vm.and_then(|vm| vm.connection.as_mut()) else { return Ok(()) };
         match connection.serve() {
             Ok(Request::None) => Ok(()),
             Ok(Request::Answered) => {
@@ -262,7 +243,7 @@ impl Server {
     /// Everything a message brings about is done before it is answered.
     fn answer(&mut self, index: usize, header: &Header, done: bool) -> Result<(), ServerError> {
         self.after()?;
-        let Some(connection) = &self.vms[index].connection else { return Ok(()) };
+        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
         let answered = connection.call(true).and_then(|()| connection.reply(header, done));
         match answered {
             Ok(()) => Ok(()),
@@ -271,7 +252,7 @@ impl Server {
     }
 
     fn kick(&mut self, index: usize, queue: usize) -> Result<(), ServerError> {
-        let Some(connection) = &self.vms[index].connection else { return Ok(()) };
+        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
         let kicked =
             connection.device().vrings.get_mut(queue).is_some_and(crate::vring::Vring::take_kick);
         if kicked {
@@ -293,7 +274,7 @@ impl Server {
     }
 
     fn process(&mut self, index: usize, queue: usize) {
-        let Some(connection) = &self.vms[index].connection else { return };
+        let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().process(queue, &mut turn);
         if more && !self.backlog.contains(&(index, queue)) {
@@ -303,7 +284,7 @@ impl Server {
     }
 
     fn settle(&mut self, index: usize) {
-        let Some(connection) = &self.vms[index].connection else { return };
+        let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().settle(&mut turn);
         self.backlog.extend(more.into_iter().map(|queue| (index, queue)));
@@ -313,7 +294,7 @@ impl Server {
     /// when the engine wants to be woken.
     fn after(&mut self) -> Result<(), ServerError> {
         if self.coupling.take_changed() {
-            for connection in self.vms.iter().filter_map(|vm| vm.connection.as_ref()) {
+            for connection in self.vms.values().filter_map(|vm| vm.connection.as_ref()) {
                 connection.device().publish(&self.coupling);
             }
         }
@@ -322,14 +303,14 @@ impl Server {
     }
 
     fn call(&mut self, index: usize, within_kick: bool) {
-        let Some(connection) = &self.vms[index].connection else { return };
+        let Some(connection) = connected(&self.vms, index) else { return };
         if let Err(error) = connection.call(within_kick) {
-            log::warn!("VM {}: cannot call its driver: {error}", self.vms[index].name);
+            log::warn!("VM {}: cannot call its driver: {error}", connection.device().name());
         }
     }
 
     fn disconnect(&mut self, index: usize, why: &ConnectionError) -> Result<(), ServerError> {
-        let vm = &mut self.vms[index];
+        let Some(vm) = self.vms.get_mut(&index) else { return Ok(()) };
         let Some(connection) = vm.connection.take() else { return Ok(()) };
         let mut device = connection.device();
         if matches!(why, ConnectionError::Message(MessageError::Closed)) {
@@ -347,10 +328,14 @@ impl Server {
     }
 
     fn report(&self) {
-        for vm in &self.vms {
+        for vm in self.vms.values() {
             if let Some(connection) = &vm.connection {
                 log::info!("VM {}: {}", vm.name, connection.device().counters());
             }
         }
     }
+}
+
+fn connected(vms: &BTreeMap<usize, Vm>, index: usize) -> Option<&Connection> {
+    vms.get(&index).and_then(|vm| vm.connection.as_ref())
 }

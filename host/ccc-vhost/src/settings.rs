@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the operator decides: groups, VMs, and which flow is coupled where.
-use std::{net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use ccc_core::{Aggression, GroupConfig, Weight};
 use ipnet::IpNet;
@@ -17,8 +17,8 @@ pub const MAX_RULES: usize = 256;
 pub struct Settings {
     /// Bottleneck groups.
     pub groups: Vec<Group>,
-    /// VMs, by name.
-    pub vms: Vec<Vm>,
+    /// VMs, by number: those of the file, and those that were added.
+    pub vms: BTreeMap<usize, Vm>,
     /// The first that matches a flow says where it is coupled.
     pub rules: Vec<Rule>,
 }
@@ -49,12 +49,14 @@ pub struct Vm {
     pub weight: Given<Weight>,
     /// Its flows are coupled.
     pub coupled: bool,
+    /// An operator added it, and may remove it; the file does not have it.
+    pub added: bool,
 }
 
 /// Which flows are coupled where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Index in [`Settings::vms`] of the VM it is for; `None` for all.
+    /// Number in [`Settings::vms`] of the VM it is for; `None` for all.
     pub vm: Option<usize>,
     /// Where its flows go; `None` for everywhere.
     pub destination: Option<IpNet>,
@@ -84,7 +86,7 @@ impl Rule {
 impl Settings {
     /// The group in which a flow is coupled, if it is.
     pub fn route(&self, vm: usize, to: IpAddr) -> Option<usize> {
-        let settings = self.vms.get(vm).filter(|settings| settings.coupled)?;
+        let settings = self.vms.get(&vm).filter(|settings| settings.coupled)?;
         // A socket for both families writes IPv4 addresses as IPv6 ones.
         let to = to.to_canonical();
         let rule = self.rules.iter().find(|rule| rule.matches(vm, to));
@@ -97,9 +99,22 @@ impl Settings {
         self.groups.iter().position(|group| group.name == name)
     }
 
-    /// Index of the VM with this name.
+    /// Number of the VM with this name.
     pub fn vm(&self, name: &str) -> Option<usize> {
-        self.vms.iter().position(|vm| vm.name == name)
+        self.vms.iter().find(|(_, vm)| vm.name == name).map(|(number, _)| *number)
+    }
+
+    /// Gives a VM the next number.
+    pub fn add_vm(&mut self, vm: Vm) -> usize {
+        let number = self.vms.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.vms.insert(number, vm);
+        number
+    }
+
+    /// Takes a VM out, with the rules that are for it only.
+    pub fn remove_vm(&mut self, number: usize) {
+        self.vms.remove(&number);
+        self.rules.retain(|rule| rule.vm != Some(number));
     }
 }
 
@@ -114,11 +129,12 @@ mod tests {
             group,
             weight: Given::<Weight>::ONE,
             coupled: true,
+            added: false,
         };
         let net = |text: &str| Some(text.parse().expect("prefix"));
         Settings {
             groups: vec![Group::new("g"), Group::new("h")],
-            vms: vec![vm("a", Some(0)), vm("b", None)],
+            vms: [vm("a", Some(0)), vm("b", None)].into_iter().enumerate().collect(),
             rules: vec![
                 Rule { vm: Some(0), destination: net("10.1.0.0/16"), group: None },
                 Rule { vm: None, destination: net("10.0.0.0/8"), group: Some(1) },
@@ -149,7 +165,7 @@ mod tests {
         let mut settings = settings();
         settings.groups[1].coupled = false;
         assert_eq!(settings.route(0, to("10.2.2.3")), None);
-        settings.vms[0].coupled = false;
+        settings.vms.get_mut(&0).expect("there").coupled = false;
         assert_eq!(settings.route(0, to("192.0.2.1")), None);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From the command line to a daemon that serves.
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
@@ -15,6 +16,7 @@ use crate::{
     clock::Clock,
     config::Config,
     control,
+    coupling::Coupling,
     listener::{self, Bound, Endpoint},
     server::{Parts, Server},
     state::{State, Store},
@@ -44,7 +46,9 @@ fn read(file: &Path) -> Result<Config> {
 pub fn serve(args: &Args, config: Config) -> Result<()> {
     let state = config.state.as_deref().map(State::load).transpose()?.unwrap_or_default();
     let mut activated = Activated::take()?;
-    let endpoints = endpoints(args, &config, &mut activated)?;
+    let mut coupling = Coupling::new(config.settings);
+    state.apply(&mut coupling);
+    let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let operators = operators(config.control.as_ref(), &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
@@ -56,21 +60,32 @@ pub fn serve(args: &Args, config: Config) -> Result<()> {
         Ok(desk)
     });
     let desk = desk.transpose()?;
-    let settings = config.settings;
-    Ok(Server::new(Parts { settings, state, endpoints, clock, desk })?.run()?)
+    Ok(Server::new(Parts { coupling, state, endpoints, clock, desk })?.run()?)
 }
 
-/// One endpoint for each VM of the configuration, in its order.
-fn endpoints(args: &Args, config: &Config, activated: &mut Activated) -> Result<Vec<Endpoint>> {
-    if let Some(fd) = args.fd {
-        return Ok(vec![Endpoint::inherited(fd)?]);
+/// One endpoint for each VM.  One that was added in an earlier run and cannot be
+/// served any more is left out, for its own trouble is not the others'.
+fn endpoints(
+    args: &Args,
+    coupling: &mut Coupling,
+    activated: &mut Activated,
+) -> Result<BTreeMap<usize, Endpoint>> {
+    let mut endpoints = BTreeMap::new();
+    for (number, vm) in coupling.settings().vms.clone() {
+        let endpoint = match args.fd.or_else(|| activated.socket(&vm.name)) {
+            Some(fd) => Endpoint::inherited(fd),
+            None => Endpoint::bind(&vm.socket),
+        };
+        match endpoint {
+            Ok(endpoint) => drop(endpoints.insert(number, endpoint)),
+            Err(error) if vm.added => {
+                log::warn!("VM {}: left out: {:#}", vm.name, anyhow::Error::from(error));
+                coupling.remove_vm(0, number);
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    let vms = config.settings.vms.iter();
-    vms.map(|vm| match activated.socket(&vm.name) {
-        Some(fd) => Ok(Endpoint::inherited(fd)?),
-        None => Ok(Endpoint::bind(&vm.socket)?),
-    })
-    .collect()
+    Ok(endpoints)
 }
 
 /// Where operators connect, if anywhere, and the socket's file if it is ours.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::{
-    api::{ApiError, GroupPatch, RuleSpec, VmPatch, fields::Fields},
+    api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, fields::Fields},
     coupling::Coupling,
 };
 
@@ -63,6 +63,8 @@ pub enum StateError {
 /// All changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
+    /// Sockets of VMs that were added, by name.
+    pub added: BTreeMap<String, PathBuf>,
     /// Changes of VMs, by name.
     pub vms: BTreeMap<String, VmPatch>,
     /// Changes of groups, by name.
@@ -97,13 +99,15 @@ impl State {
 
     /// Reads the file's content; `None` if it is of another version.
     pub fn from_json(value: Value) -> Result<Option<State>, ApiError> {
-        let mut fields = Fields::of(value, "", &["version", "vms", "groups", "rules"])?;
+        let mut fields = Fields::of(value, "", &["version", "added", "vms", "groups", "rules"])?;
         if fields.take("version").and_then(|version| version.as_u64()) != Some(VERSION) {
             return Ok(None);
         }
+        let added = fields.take("added").unwrap_or_else(|| json!({}));
         let vms = fields.take("vms").unwrap_or_else(|| json!({}));
         let groups = fields.take("groups").unwrap_or_else(|| json!({}));
         Ok(Some(State {
+            added: each("added", added, socket)?,
             vms: each("vms", vms, VmPatch::read)?,
             groups: each("groups", groups, GroupPatch::read)?,
             rules: fields.take("rules").map(RuleSpec::read_list).transpose()?,
@@ -112,10 +116,13 @@ impl State {
 
     /// The file's content.
     pub fn json(&self) -> Value {
+        let added =
+            self.added.iter().map(|(name, socket)| (name.clone(), json!({"socket": socket})));
         let vms = self.vms.iter().map(|(name, patch)| (name.clone(), patch.json()));
         let groups = self.groups.iter().map(|(name, patch)| (name.clone(), patch.json()));
         let mut value = json!({
             "version": VERSION,
+            "added": added.collect::<Map<_, _>>(),
             "vms": vms.collect::<Map<_, _>>(),
             "groups": groups.collect::<Map<_, _>>(),
         });
@@ -125,9 +132,43 @@ impl State {
         value
     }
 
+    /// A VM is as described now; it may be one that was `added`.
+    pub fn put_vm(&mut self, name: &str, spec: &VmSpec, added: bool) {
+        self.vms.insert(name.to_owned(), spec.rest.clone());
+        if added {
+            self.added.insert(name.to_owned(), spec.socket.clone());
+        }
+    }
+
+    /// A VM is no more, nor are the rules that were for it only.
+    pub fn forget_vm(&mut self, name: &str) {
+        self.added.remove(name);
+        self.vms.remove(name);
+        if let Some(rules) = &mut self.rules {
+            rules.retain(|rule| rule.vm.as_deref() != Some(name));
+        }
+    }
+
+    /// Adds the VMs that were added in earlier runs.  The configuration may
+    /// have one of that name or socket by now; then that is the one.
+    fn populate(&self, coupling: &mut Coupling) {
+        for (name, socket) in &self.added {
+            if coupling.settings().vm(name).is_some() {
+                log::warn!("state of VM {name}: the configuration has it now");
+                continue;
+            }
+            let spec = VmSpec { socket: socket.clone(), rest: VmPatch::default() };
+            match coupling.new_vm(name, &spec) {
+                Ok(vm) => drop(coupling.add_vm(vm)),
+                Err(error) => log::warn!("state of VM {name} not used: {error}"),
+            }
+        }
+    }
+
     /// Puts the changes over the configuration.  What they name may be gone
     /// from there; that is told and left out, but kept for when it comes back.
     pub fn apply(&self, coupling: &mut Coupling) {
+        self.populate(coupling);
         let told = |what: &str, error: ApiError| log::warn!("state of {what} not used: {error}");
         for (name, patch) in &self.groups {
             if let Err(error) = coupling.patch_group(0, name, patch) {
@@ -143,6 +184,10 @@ impl State {
             told("rules", error);
         }
     }
+}
+
+fn socket(value: Value, place: &str) -> Result<PathBuf, ApiError> {
+    VmSpec::socket(&mut Fields::of(value, place, &["socket"])?)
 }
 
 fn each<T>(
@@ -208,6 +253,7 @@ mod tests {
     fn state() -> State {
         let value = json!({
             "version": 1,
+            "added": {"b": {"socket": "/s"}},
             "vms": {"a": {"weight": 2.5, "group": null}},
             "groups": {"g": {"share": "window"}},
             "rules": [{"vm": "a", "destination": "10.0.0.0/8", "group": "g"}],

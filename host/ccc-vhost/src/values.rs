@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an operator may write for a setting, in the file and on the socket.
+use std::path::PathBuf;
+
 use ccc_core::{Aggression, Coco, PolicyKind, Share, Weight};
 use ipnet::IpNet;
 use thiserror::Error;
 
 /// The name of no group, kept free for that.
 pub const NO_GROUP: &str = "none";
+/// Longest path a Unix socket can have.
+pub const SOCKET_PATH_MAX: usize = 107;
 /// Weights of VMs.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
 const POLICIES: [(&str, PolicyKind); 6] = [
@@ -38,6 +42,12 @@ pub enum ValueError {
     /// No such weight.
     #[error("weight {0} is out of range")]
     Weight(f64),
+    /// No name.
+    #[error("`{0}` is no name")]
+    Name(String),
+    /// No path for a socket.
+    #[error("`{0}` is no path for a socket")]
+    Socket(String),
     /// No prefix of addresses.
     #[error("`{0}` is no address prefix")]
     Prefix(String),
@@ -60,6 +70,8 @@ impl ValueError {
             ValueError::Coco(_) => one_of(&COCOS),
             ValueError::Aggression(_) => "use 0.1 to 64, 1 for the part of one TCP".to_owned(),
             ValueError::Weight(_) => "use 0.01 to 1000".to_owned(),
+            ValueError::Name(_) => "use 1 to 64 letters, digits, `.`, `_` and `-`".to_owned(),
+            ValueError::Socket(_) => format!("use `/` and at most {SOCKET_PATH_MAX} bytes in all"),
             ValueError::Prefix(_) => "write \"10.0.0.0/8\" or \"2001:db8::/32\"".to_owned(),
             ValueError::HostBits { prefix, .. } => format!("write \"{prefix}\""),
         }
@@ -139,6 +151,13 @@ pub fn prefix(written: &str) -> Result<IpNet, ValueError> {
     } else {
         Err(ValueError::HostBits { given: written.to_owned(), prefix })
     }
+}
+
+/// Where a socket can be, whatever directory the daemon runs in.
+pub fn socket(written: &str) -> Result<PathBuf, ValueError> {
+    let path = PathBuf::from(written);
+    let fits = path.is_absolute() && written.len() <= SOCKET_PATH_MAX;
+    if fits { Ok(path) } else { Err(ValueError::Socket(written.to_owned())) }
 }
 
 /// Can be the name of a VM or a group.

@@ -282,7 +282,7 @@ fn wrong_requests_are_told_what_is_wrong() {
     assert_eq!(refused("GET", "/v1/nothing", json!({})), is(404, ""));
     assert_eq!(refused("GET", "/v1/vms/c", json!({})), is(404, ""));
     assert_eq!(refused("PATCH", "/v1/groups/c", json!({})), is(404, ""));
-    assert_eq!(refused("DELETE", "/v1/vms/a", json!({})), is(405, ""));
+    assert_eq!(refused("DELETE", "/v1/groups/g", json!({})), is(405, ""));
     assert_eq!(refused("PATCH", "/v1/vms/a", json!({"wieght": 1})), is(400, "wieght"));
     assert_eq!(refused("PATCH", "/v1/vms/a", json!({"weight": 0})), is(400, "weight"));
     assert_eq!(refused("PATCH", "/v1/vms/a", json!({"group": "c"})), is(400, "group"));
@@ -428,4 +428,104 @@ fn the_command_line_names_a_control_socket_too() {
     assert_eq!(operator.get("/v1/status")["vms"], 1);
     drop(daemon);
     until("gone", || !control.exists());
+}
+
+#[test]
+fn vms_come_and_go_while_others_run() {
+    let (daemon, operator) = start(&TWO, "");
+    let mut a = driver(&daemon, "a");
+    let in_a = a.lend(0, 4, 1);
+    a.register(&in_a, 0, 1);
+    let alone = a.window(&in_a);
+    let spec = json!({"socket": text(&daemon.socket("c")), "group": "g", "weight": 3});
+    let put = |spec: &Value| operator.ask("PUT", "/v1/vms/c", Some(spec));
+    for life in 0..20 {
+        let (status, vm) = put(&spec);
+        assert_eq!(status, 200, "life {life}: {vm}");
+        assert_eq!((&vm["weight"], &vm["group"]), (&json!(3.0), &json!("g")));
+        let mode = fs::metadata(daemon.socket("c")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        let mut c = driver(&daemon, "c");
+        let in_c = c.lend(0, 4, 1);
+        c.register(&in_c, 0, 1);
+        // A flow that says nothing for long no longer counts.
+        a.tell(&in_a, wire::OP_UPDATE, 0, &report(1));
+        let ratio = c.window(&in_c) as f64 / a.window(&in_a) as f64;
+        assert!((ratio / 3.0 - 1.0).abs() < 0.01, "life {life}: {ratio}");
+        // Again, with another weight: nothing but that changes.
+        assert_eq!(put(&json!({"socket": spec["socket"], "group": "g"})).0, 200);
+        assert!(c.accepted(&in_c, 0, 1) && c.window(&in_c).abs_diff(a.window(&in_a)) <= 1);
+        let (status, last) = operator.ask("DELETE", "/v1/vms/c", None);
+        assert_eq!((status, &last["name"]), (200, &json!("c")));
+        assert!(!daemon.socket("c").exists());
+        assert_eq!(operator.ask("GET", "/v1/vms/c", None).0, 404);
+        assert_eq!(operator.get("/v1/groups/g")["active_flows"], 1);
+        a.tell(&in_a, wire::OP_UPDATE, 0, &report(1));
+        let window = a.window(&in_a);
+        assert!(a.accepted(&in_a, 0, 1) && window + 1 >= alone, "life {life}: {window}");
+    }
+    assert_eq!(operator.get("/v1/status")["vms"], 2);
+}
+
+#[test]
+fn vms_that_cannot_be_added_or_removed_are_told_why() {
+    let (daemon, operator) = start(&TWO, "");
+    let at = |name: &str| json!({"socket": text(&daemon.socket(name))});
+    let is = |status: u16, field: &str| (status, field.to_owned());
+    let put = |vm: &str, spec: &Value| operator.refused("PUT", &format!("/v1/vms/{vm}"), spec);
+    assert_eq!(put("c", &json!({})), is(400, "socket"));
+    assert_eq!(put("c", &json!({"socket": "relative"})), is(400, "socket"));
+    assert_eq!(put("c", &json!({"socket": format!("/{}", "x".repeat(107))})), is(400, "socket"));
+    assert_eq!(put("c", &json!({"socket": "/nowhere/at/all"})), is(400, "socket"));
+    assert_eq!(put("c", &at("ccc.toml")), is(400, "socket"), "a file");
+    assert_eq!(put("c", &at("a")), is(400, "socket"), "that of another");
+    assert_eq!(put("a", &at("c")), is(409, "socket"), "it has another");
+    assert_eq!(put("a%20b", &at("c")), is(400, "name"));
+    let unknown = json!({"socket": text(&daemon.socket("c")), "group": "nil"});
+    assert_eq!(put("c", &unknown), is(400, "group"));
+    assert!(!daemon.socket("c").exists(), "nothing is left of what was refused");
+    assert_eq!(operator.refused("DELETE", "/v1/vms/c", &Value::Null), is(404, ""));
+    assert_eq!(operator.refused("DELETE", "/v1/vms/a", &Value::Null), is(409, ""));
+    // One of the configuration can be described all the same.
+    let (status, vm) = operator.ask("PUT", "/v1/vms/a", Some(&at("a")));
+    assert_eq!((status, &vm["group"]), (200, &json!("default")));
+}
+
+#[test]
+fn vms_that_were_added_outlive_the_daemon() {
+    let (daemon, operator) = start(&TWO, "");
+    let spec = |vm: &str| json!({"socket": text(&daemon.socket(vm)), "group": "h", "weight": 5});
+    for vm in ["c", "d", "e"] {
+        let (status, told) = operator.ask("PUT", &format!("/v1/vms/{vm}"), Some(&spec(vm)));
+        assert_eq!(status, 200, "{told}");
+    }
+    operator.rules(&json!([{"vm": "d", "group": "g"}, {"vm": "c", "group": "g"}]));
+    assert_eq!(operator.ask("DELETE", "/v1/vms/d", None).0, 200);
+    let (rules, before) = (operator.get("/v1/rules"), operator.get("/v1/vms/c"));
+    assert_eq!(rules["rules"].as_array().unwrap().len(), 1, "{rules}");
+    let mut daemon = daemon.restart_while(|| {});
+    assert_eq!((operator.get("/v1/rules"), operator.get("/v1/vms/c")), (rules, before));
+    assert_eq!(operator.ask("GET", "/v1/vms/d", None).0, 404);
+    let mut c = driver(&daemon, "c");
+    let chunk = c.lend(0, 4, 1);
+    c.register(&chunk, 0, 1);
+    assert!(c.accepted(&chunk, 0, 1));
+    // What is in the way of one is no trouble of the others.
+    daemon.terminate("-TERM");
+    fs::create_dir(daemon.socket("e")).unwrap();
+    daemon = daemon.restart_dead();
+    daemon.says("VM e: left out");
+    assert_eq!(operator.get("/v1/status")["vms"], 3);
+}
+
+#[test]
+fn a_daemon_may_begin_without_any_vm() {
+    let (mut daemon, operator) = start(&[], "");
+    assert_eq!(operator.get("/v1/vms"), json!({"vms": []}));
+    let spec = json!({"socket": text(&daemon.socket("c"))});
+    assert_eq!(operator.ask("PUT", "/v1/vms/c", Some(&spec)).0, 200);
+    drop(driver(&daemon, "c"));
+    assert_eq!(operator.ask("DELETE", "/v1/vms/c", None).0, 200);
+    assert!(daemon.running());
+    assert_eq!(operator.get("/v1/status")["vms"], 0);
 }

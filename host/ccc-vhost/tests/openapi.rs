@@ -6,10 +6,10 @@ mod support;
 use std::{collections::BTreeSet, path::Path};
 
 use ccc_proto::wire;
-use ccc_vhost::api::{GroupPatch, RuleSpec, VmPatch, routes::ROUTES};
+use ccc_vhost::api::{GroupPatch, RuleSpec, VmPatch, VmSpec, routes::ROUTES};
 use serde_json::{Value, json};
 use support::{
-    daemon::Daemon,
+    daemon::{Daemon, text},
     driver::{Driver, report},
     frontend::Mode,
     operator::Operator,
@@ -125,12 +125,16 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
     let chunk = driver.lend(0, 4, 1);
     driver.tell(&chunk, wire::OP_REGISTER, 0, &report(1));
     let operator = Operator::at(&daemon.socket("control"));
+    let socket = daemon.socket("b");
     for (route, methods) in ROUTES {
         let name = if route.contains("groups") { "default" } else { "a" };
-        let path = route.replace("{name}", name);
         for method in *methods {
+            // Of VMs, one is added and removed, so that flows can be looked at.
+            let added = ["PUT", "DELETE"].contains(method) && *route == "/v1/vms/{name}";
+            let path = route.replace("{name}", if added { "b" } else { name });
             let body = match (*method, *route) {
-                ("GET", _) => None,
+                ("GET" | "DELETE", _) => None,
+                (_, "/v1/vms/{name}") if added => Some(json!({"socket": text(&socket)})),
                 (_, "/v1/rules") => {
                     Some(json!({"rules": [{"group": null, "destination": "10.0.0.0/8"}]}))
                 }
@@ -157,6 +161,7 @@ fn every_field_of_every_body_is_described_and_the_other_way_round() {
     let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let vm: BTreeSet<String> = set(VmPatch::FIELDS);
     assert_eq!(fields("/v1/vms/{name}", "patch"), vm);
+    assert_eq!(fields("/v1/vms/{name}", "put"), set(VmSpec::FIELDS));
     let group: BTreeSet<String> = set(GroupPatch::FIELDS);
     assert_eq!(fields("/v1/groups/{name}", "patch"), group);
     assert_eq!(fields("/v1/rules", "put"), set(&["rules"]));

@@ -8,8 +8,8 @@ fuzz_target!(|text: &str| {
     match Config::parse("fuzz.toml", text) {
         Ok(config) => {
             let settings = config.settings.clone();
-            for vm in 0..settings.vms.len() {
-                let group = settings.route(vm, [10, 0, 0, 1].into());
+            for vm in settings.vms.keys() {
+                let group = settings.route(*vm, [10, 0, 0, 1].into());
                 assert!(group.is_none_or(|group| group < settings.groups.len()));
             }
             Coupling::new(config.settings);

@@ -25,7 +25,7 @@ fuzz_target!(|text: &str| {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
-        let guests = (0..2).map(|_| Guest { connection: None, counters: &counters }).collect();
+        let guests = (0..2).map(|vm| (vm, Guest { connection: None, counters: &counters })).collect();
         let turn = Turn { coupling: &mut coupling, now: 0 };
         let mut operation = Operation { turn, state: &mut state, guests };
         let answered = request.command().and_then(|command| operation.execute(&command));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Why a request is refused.
-use std::path::PathBuf;
+use std::{error::Error as _, path::PathBuf};
 
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::values::ValueError;
+use crate::{listener::ListenError, values::ValueError};
 
 /// Why a request is refused.
 #[derive(Debug, Error)]
@@ -113,6 +113,31 @@ pub enum ApiError {
         /// How many there may be.
         most: usize,
     },
+    /// The VM is there, elsewhere.
+    #[error("VM `{name}` is there, with socket {socket}; remove it first, or use that socket")]
+    OtherSocket {
+        /// The VM.
+        name: String,
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// The VM is not one that was added.
+    #[error("VM `{0}` is in the configuration; remove it there")]
+    Configured(String),
+    /// The socket is another VM's.
+    #[error("socket {socket} is that of VM `{name}`; use another")]
+    SocketTaken {
+        /// The socket.
+        socket: PathBuf,
+        /// Whose it is.
+        name: String,
+    },
+    /// Nobody could connect.
+    #[error("{error}{}", because(.error))]
+    Listen {
+        /// Why.
+        error: ListenError,
+    },
     /// The engine does not take it.
     #[error("the engine refuses: {0}")]
     Engine(#[from] ccc_core::Refusal),
@@ -136,12 +161,17 @@ fn suggestion(near: &Option<String>) -> String {
     near.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
+fn because(error: &ListenError) -> String {
+    error.source().map(|source| format!(": {source}")).unwrap_or_default()
+}
+
 impl ApiError {
     /// Status code of the answer.
     pub fn status(&self) -> u16 {
         match self {
             ApiError::NoPath(_) | ApiError::NoVm { .. } | ApiError::NoGroup { .. } => 404,
             ApiError::Method { .. } => 405,
+            ApiError::OtherSocket { .. } | ApiError::Configured(_) => 409,
             ApiError::TooLarge(_) => 413,
             ApiError::MediaType => 415,
             ApiError::NotKept { .. } => 500,
@@ -161,6 +191,9 @@ impl ApiError {
             | ApiError::UnknownGroup { field, .. }
             | ApiError::UnknownVm { field, .. } => Some(field),
             ApiError::TooManyRules { .. } => Some("rules"),
+            ApiError::OtherSocket { .. }
+            | ApiError::SocketTaken { .. }
+            | ApiError::Listen { .. } => Some("socket"),
             _ => None,
         }
     }

@@ -2,12 +2,15 @@
 //! Changes: what is left out stays as it is.
 //!
 //! The same form is a request's body and an entry of the state file.
+use std::path::PathBuf;
+
 use ccc_core::{Aggression, Coco, PolicyKind, Share, Weight};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use crate::{
     api::{ApiError, fields::Fields},
+    settings::DEFAULT_GROUP,
     values::{self, Given},
 };
 
@@ -20,6 +23,15 @@ pub struct VmPatch {
     pub group: Option<Option<String>>,
     /// Whether its flows are coupled.
     pub coupled: Option<bool>,
+}
+
+/// A VM as it is to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VmSpec {
+    /// Where its front end connects.
+    pub socket: PathBuf,
+    /// The rest, all of it.
+    pub rest: VmPatch,
 }
 
 /// A change of a group.
@@ -54,7 +66,10 @@ impl VmPatch {
 
     /// Reads a change.
     pub fn read(value: Value, place: &str) -> Result<VmPatch, ApiError> {
-        let mut fields = Fields::of(value, place, VmPatch::FIELDS)?;
+        VmPatch::take(&mut Fields::of(value, place, VmPatch::FIELDS)?)
+    }
+
+    fn take(fields: &mut Fields) -> Result<VmPatch, ApiError> {
         let weight = fields.number("weight")?;
         Ok(VmPatch {
             weight: fields.value("weight", weight, values::weight)?,
@@ -77,6 +92,31 @@ impl VmPatch {
         self.weight = next.weight.or(self.weight);
         self.group = next.group.clone().or(self.group.take());
         self.coupled = next.coupled.or(self.coupled);
+    }
+}
+
+impl VmSpec {
+    /// All its fields.
+    pub const FIELDS: &[&str] = &["socket", "weight", "group", "coupled"];
+
+    /// Reads a description; what is left out has its default.
+    pub fn read(value: Value) -> Result<VmSpec, ApiError> {
+        let mut fields = Fields::of(value, "", VmSpec::FIELDS)?;
+        let mut rest = VmPatch {
+            weight: Some(Given::<Weight>::ONE),
+            group: Some(Some(DEFAULT_GROUP.to_owned())),
+            coupled: Some(true),
+        };
+        rest.then(&VmPatch::take(&mut fields)?);
+        let socket = VmSpec::socket(&mut fields)?;
+        Ok(VmSpec { socket, rest })
+    }
+
+    /// Reads where a front end connects.
+    pub fn socket(fields: &mut Fields) -> Result<PathBuf, ApiError> {
+        let written = fields.string("socket")?;
+        let socket = fields.value("socket", written.as_deref(), values::socket)?;
+        socket.ok_or_else(|| ApiError::Missing { field: fields.path("socket") })
     }
 }
 

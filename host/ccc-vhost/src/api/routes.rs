@@ -2,7 +2,10 @@
 //! From a request to a command.
 use serde_json::Value;
 
-use crate::api::{ApiError, Command, GroupPatch, RuleSpec, VmPatch};
+use crate::{
+    api::{ApiError, Command, GroupPatch, RuleSpec, VmPatch, VmSpec},
+    values::{self, ValueError},
+};
 
 /// Longest body.
 pub const BODY_MAX: usize = 64 << 10;
@@ -13,7 +16,7 @@ pub const FLOWS_MAX: usize = 1000;
 pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/status", &["GET"]),
     ("/v1/vms", &["GET"]),
-    ("/v1/vms/{name}", &["GET", "PATCH"]),
+    ("/v1/vms/{name}", &["GET", "PATCH", "PUT", "DELETE"]),
     ("/v1/vms/{name}/flows", &["GET"]),
     ("/v1/groups", &["GET"]),
     ("/v1/groups/{name}", &["GET", "PATCH"]),
@@ -47,6 +50,11 @@ impl Request<'_> {
             (Kind::Read, ["groups"]) => Command::Groups,
             (Kind::Read, ["groups", name]) => Command::Group((*name).to_owned()),
             (Kind::Read, ["rules"]) => Command::Rules,
+            (Kind::Remove, ["vms", name]) => Command::DeleteVm((*name).to_owned()),
+            (Kind::Write, ["vms", name]) if self.method == "PUT" => {
+                let name = self::name(name)?;
+                Command::PutVm(name, VmSpec::read(self.value()?)?)
+            }
             (Kind::Write, ["vms", name]) => {
                 Command::PatchVm((*name).to_owned(), VmPatch::read(self.value()?, "")?)
             }
@@ -74,7 +82,11 @@ impl Request<'_> {
             let allowed = methods.join(", ");
             return Err(ApiError::Method { method: self.method.to_owned(), allowed });
         }
-        Ok(if self.method == "GET" { Kind::Read } else { Kind::Write })
+        Ok(match self.method {
+            "GET" => Kind::Read,
+            "DELETE" => Kind::Remove,
+            _ => Kind::Write,
+        })
     }
 
     fn flows(&self, name: &str) -> Result<Command, ApiError> {
@@ -115,11 +127,21 @@ fn unknown(key: &str, known: &str) -> ApiError {
     ApiError::UnknownField { field: key.to_owned(), known: known.to_owned() }
 }
 
+/// The name of what is yet to be.
+fn name(written: &str) -> Result<String, ApiError> {
+    if values::is_name(written) {
+        return Ok(written.to_owned());
+    }
+    let error = ValueError::Name(written.to_owned());
+    Err(ApiError::Value { field: "name".to_owned(), error })
+}
+
 /// What a method does.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Read,
     Write,
+    Remove,
 }
 
 #[cfg(test)]
@@ -136,7 +158,11 @@ mod tests {
     fn every_route_has_a_command() {
         for (route, methods) in ROUTES {
             for method in *methods {
-                let body = if route.ends_with("rules") { r#"{"rules": []}"# } else { "{}" };
+                let body = match *method {
+                    "PUT" if route.ends_with("rules") => r#"{"rules": []}"#,
+                    "PUT" => r#"{"socket": "/s"}"#,
+                    _ => "{}",
+                };
                 let command = ask(method, &route.replace("{name}", "a"), body);
                 assert!(command.is_ok(), "{method} {route}: {command:?}");
             }

@@ -12,11 +12,8 @@ use toml::{
 use super::{Config, Fault};
 use crate::{
     settings::{DEFAULT_GROUP, Group, MAX_RULES, Rule, Settings, Vm},
-    values::{self, Given, NO_GROUP, ValueError},
+    values::{self, Given, NO_GROUP, SOCKET_PATH_MAX, ValueError},
 };
-
-/// Longest path a Unix socket can have.
-const SOCKET_PATH_MAX: usize = 107;
 
 type Value<'i> = Spanned<DeValue<'i>>;
 type Entry<'a, 'i> = (&'a str, Range<usize>, &'a Value<'i>);
@@ -77,10 +74,11 @@ impl Reader<'_> {
         }
         let settings = &mut config.settings;
         settings.groups = self.groups(&groups);
-        settings.vms = self.vms(&vms, &settings.groups);
+        settings.vms = self.vms(&vms, &settings.groups).into_iter().enumerate().collect();
         settings.rules = rules.iter().map(|table| self.rule(table, settings)).collect();
-        if config.settings.vms.is_empty() && self.faults.is_empty() {
-            self.fault(0..0, "no VM", "add a [vm.NAME] with a socket");
+        if config.settings.vms.is_empty() && config.control.is_none() && self.faults.is_empty() {
+            let remedy = "add a [vm.NAME] with a socket, or `control` to [daemon] to add VMs later";
+            self.fault(0..0, "no VM", remedy);
         }
         config
     }
@@ -116,8 +114,8 @@ impl Reader<'_> {
                 continue;
             };
             if !values::is_name(name) {
-                let remedy = "use 1 to 64 letters, digits, `.`, `_` and `-`";
-                self.fault(at, format!("`{name}` is no name"), remedy);
+                let error = ValueError::Name(name.to_owned());
+                self.fault(at, error.to_string(), error.remedy());
                 continue;
             }
             found.push((name, at, table));
@@ -238,7 +236,7 @@ impl Reader<'_> {
         }
         let (socket, place) = socket?;
         let (group, weight, coupled) = (group?, weight?, coupled?);
-        Some((Vm { name: name.to_owned(), socket, group, weight, coupled }, place))
+        Some((Vm { name: name.to_owned(), socket, group, weight, coupled, added: false }, place))
     }
 
     fn path(&mut self, key: &str, value: &Value<'_>, most: usize) -> Option<PathBuf> {

@@ -28,7 +28,7 @@ fn a_whole_file_is_read() {
                 [vm.b]\nsocket = \"/run/b\"\n";
     let config = Config::parse("ccc.toml", text).expect("right");
     let settings = config.settings;
-    let (a, b) = (&settings.vms[0], &settings.vms[1]);
+    let (a, b) = (&settings.vms[&0], &settings.vms[&1]);
     let uplink = &settings.groups[a.group.expect("a group")];
     assert_eq!((uplink.name.as_str(), uplink.coupled), ("uplink", true));
     assert_eq!((uplink.config.share, uplink.config.coco), (Share::Rate, Coco::First));
@@ -142,7 +142,7 @@ fn rules_are_read_in_their_order() {
         (None, None, Some(1)),
     ];
     assert_eq!(read, expected);
-    assert_eq!((settings.vms[0].group, settings.vms[0].coupled), (None, false));
+    assert_eq!((settings.vms[&0].group, settings.vms[&0].coupled), (None, false));
 }
 
 #[test]

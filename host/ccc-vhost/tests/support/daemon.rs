@@ -124,6 +124,11 @@ impl Daemon {
     pub fn restart_while(mut self, between: impl FnOnce()) -> Daemon {
         self.terminate("-KILL");
         between();
+        self.restart_dead()
+    }
+
+    /// Starts one that has ended again.
+    pub fn restart_dead(mut self) -> Daemon {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
         drop(self);
         std::fs::remove_file(dir.path().join("log")).unwrap();
