@@ -150,6 +150,7 @@ class Group:
     share: str | None = None
     aggression: float | None = None
     policy: str | None = None
+    coco: str | None = None
 
 
 @dataclass(frozen=True)

@@ -194,8 +194,10 @@ fn group_config(group: &Group) -> String {
     let policy = group.policy.as_deref().unwrap_or("ctrltcp");
     let mut config = format!("[group.uplink]\npolicy = \"{policy}\"\n");
     // Writing to a String cannot fail.
-    if let Some(share) = &group.share {
-        let _ = writeln!(config, "share = \"{share}\"");
+    for (key, word) in [("share", &group.share), ("coco", &group.coco)] {
+        if let Some(word) = word {
+            let _ = writeln!(config, "{key} = \"{word}\"");
+        }
     }
     if let Some(aggression) = group.aggression {
         let _ = writeln!(config, "aggression = {aggression}");

@@ -107,6 +107,9 @@ pub struct Group {
     /// How many TCPs the aggregate acts as.
     #[serde(default)]
     pub aggression: Option<f64>,
+    /// Whose growth the aggregate takes.
+    #[serde(default)]
+    pub coco: Option<String>,
 }
 
 /// Where the senders live.
@@ -400,7 +403,11 @@ impl Request {
 
 impl Group {
     fn check(&self) -> Result<()> {
-        let named = [("group.policy", &self.policy), ("group.share", &self.share)];
+        let named = [
+            ("group.policy", &self.policy),
+            ("group.share", &self.share),
+            ("group.coco", &self.coco),
+        ];
         for (field, value) in named {
             // They are written into the daemon's configuration as they are.
             let plain = |v: &&String| v.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
