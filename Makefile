@@ -7,6 +7,7 @@
 # make live       weights and priorities changed, daemon killed, while flows run
 # make figure     FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
 # make figures    all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
+# make image      the guest of the experiments on QEMU
 # make coverage   line coverage of the host crates
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
@@ -29,7 +30,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures test coverage kernels fuzz qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image test coverage kernels fuzz qemu clean
 
 build: host lab module
 
@@ -65,6 +66,10 @@ figure: build
 
 figures: build
 	@$(FIGURES)
+
+image:
+	@scripts/packages mmdebstrap squashfs-tools cpio
+	@experiments/qemu/image
 
 test: build
 	@scripts/test

@@ -86,6 +86,21 @@ headers_61() {
 	echo "$dir"
 }
 
+# image_61: prints a directory with the unpacked kernel for the headers.
+image_61() {
+	local headers=$1 release version dir
+	release=$(cat "$headers/release")
+	version=$(candidate "linux-image-$release")
+	dir=$cache/linux-image-$release-$version
+	if [ ! -e "$dir/done" ]; then
+		say "fetching linux-image-$release $version"
+		rm -rf "$dir"
+		unpack "$dir" "linux-image-$release"
+		touch "$dir/done"
+	fi
+	echo "$dir"
+}
+
 # build_module KERNEL-TREE DIR: copies the module's source to DIR and builds it
 # there; warnings are errors.
 build_module() {
