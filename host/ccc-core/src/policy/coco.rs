@@ -2,14 +2,14 @@
 //! Whose growth ctrlTCP's aggregate takes in congestion avoidance.
 //!
 //! The papers elect a coordinating connection (CoCo): the dissertation's
-//! section 9.2 the first one, the ctrlTCP paper (section II) the one with the
-//! shortest round-trip time.  Neither says who follows one that is idle, limited
-//! or in recovery (B2, B11, B19); here it is whoever grows next.
+//! section 9.2 the first one, the ctrlTCP paper the one with the shortest
+//! round-trip time.  Neither says who follows one that is idle, limited or in
+//! recovery (B2, B11, B19); here it is the next of which data is acknowledged.
 use super::Ack;
-use crate::fixed::{Micros, Window};
+use crate::fixed::Micros;
 
-/// A coordinating connection that does not grow for two of its round-trip
-/// times, and at least this long, is one no more.
+/// A coordinating connection of which nothing is acknowledged for two of its
+/// round-trip times, and at least this long, is one no more.
 const LEAST_SILENCE: Micros = 200_000;
 /// Another's round-trip time is shorter if it is by this part of it, or else
 /// two equal flows would take turns.
@@ -21,9 +21,9 @@ pub enum Coco {
     /// The share-weighted mean of all.
     #[default]
     Mean,
-    /// The first to grow.
+    /// The first flow's.
     First,
-    /// Of those with the shortest round-trip time.
+    /// That of the flow with the shortest round-trip time.
     ShortestRtt,
 }
 
@@ -46,13 +46,18 @@ impl Coordinator {
         Coordinator { rule, seat: None }
     }
 
-    /// What of a flow's growth is the aggregate's.
-    pub(super) fn counted(&mut self, ack: &Ack, grown: Window) -> Window {
-        let (own, whole) = ack.part;
-        if self.rule == Coco::Mean {
-            return grown.part(own, whole);
+    /// All flows have left.
+    pub(super) fn clear(&mut self) {
+        self.seat = None;
+    }
+
+    /// Which part of a flow's growth is the aggregate's.  To be asked at every
+    /// acknowledgement.
+    pub(super) fn part(&mut self, ack: &Ack) -> (u64, u64) {
+        match (self.rule, self.takes(ack)) {
+            (Coco::Mean, _) => ack.part,
+            (_, takes) => (u64::from(takes), 1),
         }
-        if self.takes(ack) { grown } else { Window::default() }
     }
 
     fn takes(&mut self, ack: &Ack) -> bool {
@@ -83,35 +88,38 @@ mod tests {
     use super::*;
     use crate::policy::testing::{MSS, ack};
 
-    /// Bytes the aggregate takes of a segment by which a flow has grown.
-    fn taken(coordinator: &mut Coordinator, flow: usize, srtt: Micros, now: Micros) -> u64 {
+    const ALL: (u64, u64) = (1, 1);
+    const NONE: (u64, u64) = (0, 1);
+
+    /// What is taken of the growth of one of two equal flows.
+    fn part(coordinator: &mut Coordinator, flow: usize, srtt: Micros, now: Micros) -> (u64, u64) {
         let mut ack = Ack { srtt, part: (1, 2), ..ack(flow, MSS) };
         ack.sample.now = now;
-        coordinator.counted(&ack, Window::from_bytes(MSS)).bytes()
+        coordinator.part(&ack)
     }
 
     #[test]
     fn the_mean_takes_of_each_its_part() {
         let mut mean = Coordinator::new(Coco::Mean);
-        let sum: u64 = (0..2).map(|flow| taken(&mut mean, flow, 100_000, 0)).sum();
-        assert_eq!(sum, MSS);
+        let parts = [0, 1].map(|flow| part(&mut mean, flow, 100_000, 0));
+        assert_eq!(parts, [(1, 2); 2]);
     }
 
     #[test]
     fn the_first_alone_drives_the_aggregate_until_it_is_silent() {
         let mut first = Coordinator::new(Coco::First);
-        assert_eq!(taken(&mut first, 0, 200_000, 0), MSS);
-        assert_eq!(taken(&mut first, 1, 20_000, 10), 0, "whatever its round-trip time");
-        assert_eq!(taken(&mut first, 1, 20_000, 400_001), MSS);
-        assert_eq!(taken(&mut first, 0, 200_000, 400_002), 0);
+        assert_eq!(part(&mut first, 0, 200_000, 0), ALL);
+        assert_eq!(part(&mut first, 1, 20_000, 10), NONE, "whatever its round-trip time");
+        assert_eq!(part(&mut first, 1, 20_000, 400_001), ALL);
+        assert_eq!(part(&mut first, 0, 200_000, 400_002), NONE);
     }
 
     #[test]
     fn the_shortest_round_trip_time_takes_over() {
         let mut shortest = Coordinator::new(Coco::ShortestRtt);
-        assert_eq!(taken(&mut shortest, 0, 200_000, 0), MSS);
-        assert_eq!(taken(&mut shortest, 1, 195_000, 1), 0, "hardly shorter");
-        assert_eq!(taken(&mut shortest, 1, 20_000, 2), MSS);
-        assert_eq!(taken(&mut shortest, 0, 200_000, 3), 0);
+        assert_eq!(part(&mut shortest, 0, 200_000, 0), ALL);
+        assert_eq!(part(&mut shortest, 1, 195_000, 1), NONE, "hardly shorter");
+        assert_eq!(part(&mut shortest, 1, 20_000, 2), ALL);
+        assert_eq!(part(&mut shortest, 0, 200_000, 3), NONE);
     }
 }

@@ -77,6 +77,7 @@ impl Policy for CtrlTcp {
     /// A group that was empty for a short while goes on with what it knew of
     /// the path, aged; otherwise it starts like any TCP (B1).
     fn begin(&mut self, now: Micros, initial: Window) {
+        self.coordinator.clear();
         let idle = self.empty_since.take().map(|since| now.saturating_sub(since));
         match idle {
             Some(idle) if idle < REMEMBER_FOR => {
@@ -120,12 +121,13 @@ impl Policy for CtrlTcp {
     /// too, see [`Coco`].  As one TCP in recovery would not, it does not grow for
     /// a round-trip time after a reduction.
     fn ack(&mut self, ack: Ack) {
+        let (own, whole) = self.coordinator.part(&ack);
         if self.now.in_slow_start() {
             self.slow_start(&ack);
         } else if ack.sample.now >= self.grows_from {
             // Here too at most doubled at once.
             let grown = Window::from_bytes(self.aggression.scale(ack.grown)).min(self.now.window);
-            self.now.window = self.now.window.plus(self.coordinator.counted(&ack, grown));
+            self.now.window = self.now.window.plus(grown.part(own, whole));
         }
     }
 
