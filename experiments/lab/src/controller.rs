@@ -13,11 +13,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::actions::{self, Caretaker, Exchange};
 use crate::calendar::Calendar;
 use crate::error::{Context, LabError, Result};
+use crate::faults::Faults;
 use crate::fdmsg::{self, Inbox};
 use crate::relay::{self, Relay};
 use crate::scenario::Action;
 use crate::vhost_user::{Kick, Nic, Source};
-use crate::wire::{Frame, RX, TX};
+use crate::wire::{self, Frame, RX, TX};
 
 /// A client may run this long before it has to look in again, so that
 /// progress is seen even when it has nobody to wait for.
@@ -137,6 +138,7 @@ pub struct Controller {
     clients: Vec<Client>,
     ports: Vec<Port>,
     relays: Vec<Relay>,
+    faults: Faults,
     agenda: Agenda,
     running: Option<usize>,
     log: std::fs::File,
@@ -165,6 +167,7 @@ impl Controller {
             clients: names.into_iter().map(client).collect(),
             ports: Vec::new(),
             relays: Vec::new(),
+            faults: Faults::default(),
             agenda: Agenda::default(),
             running: None,
             log: std::fs::File::options().write(true).open(null).on("opening", null)?,
@@ -183,6 +186,16 @@ impl Controller {
     /// Lets a relay stand between its guest and the daemon.
     pub fn relay(&mut self, relay: Relay) {
         self.relays.push(relay);
+    }
+
+    /// Loses frames as these faults say.
+    pub fn lose(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// The faults and what came of them.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// Carries out actions on the daemon, the first client; its control socket
@@ -393,7 +406,9 @@ impl Controller {
         if kick.ring == TX {
             let port = &mut self.ports[index];
             let peer = port.peer;
-            let frames = port.nic.rings.transmitted().map_err(|e| ring_error(&port.nic, e))?;
+            let mut frames = port.nic.rings.transmitted().map_err(|e| ring_error(&port.nic, e))?;
+            let now = self.calendar.now();
+            frames.retain(|frame| !self.faults.take(now, wire::ethernet(frame)));
             self.ports[peer].frames.extend(frames);
             self.deliver(peer)?;
         } else {

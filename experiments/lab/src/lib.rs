@@ -6,7 +6,9 @@
 pub mod actions;
 pub mod calendar;
 pub mod controller;
+pub mod cross;
 pub mod error;
+pub mod faults;
 pub mod fdmsg;
 pub mod guest;
 pub mod launch;

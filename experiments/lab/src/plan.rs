@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{self, Flows, GuestWork, Phase, Scenario, Topology, Vm};
+use crate::cross::Cross;
+use crate::scenario::{self, Flows, GuestWork, Phase, Queue, Scenario, Topology, Vm};
 
 /// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
 pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
@@ -49,6 +50,14 @@ pub struct Router {
     pub rate_bit: u64,
     /// Queue length in packets.
     pub limit_packets: u32,
+    /// Queueing discipline.
+    pub queue: Queue,
+    /// The VMs' weights, for queues that know of VMs.
+    pub weights: BTreeMap<u32, f64>,
+    /// Cross traffic.
+    pub cross: Option<Cross>,
+    /// Its seed.
+    pub seed: u64,
     /// Delay of the way back in microseconds.
     pub delay_us: u64,
     /// VMs whose way back has a delay of its own.
@@ -60,7 +69,7 @@ pub struct Router {
 }
 
 /// One tenant's sending side.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Sender {
     /// Number of the VM, from 1: gives it its addresses.
     pub number: u32,
@@ -93,6 +102,8 @@ pub struct Flow {
     pub bytes: Option<u64>,
     /// SO_PRIORITY.
     pub priority: u32,
+    /// TCP_MAXSEG.
+    pub mss: Option<u32>,
     /// Many short-lived connections in place of this one.
     pub churn: Option<Churn>,
     /// What the application does, in order; empty: it writes all it can.
@@ -155,6 +166,10 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         Some(Router {
             rate_bit: (scenario.bottleneck.rate_mbit * 1e6).round() as u64,
             limit_packets: scenario.bottleneck.limit_packets,
+            queue: scenario.bottleneck.queue,
+            weights: (1..).zip(scenario.vms.iter().map(|vm| vm.weight)).collect(),
+            cross: scenario.cross.clone(),
+            seed: scenario.seed,
             delay_us: microseconds(scenario.bottleneck.delay_ms),
             delays: delays(scenario),
             uplinks,
@@ -224,6 +239,7 @@ fn flows(vm: &Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<F
             stop_ns: group.stop_s.map(seconds),
             bytes: group.bytes,
             priority: group.priority,
+            mss: group.mss,
             churn: group.churn.as_ref().map(churn),
             script: script(group),
         })
@@ -258,11 +274,12 @@ fn script(group: &Flows) -> Vec<Step> {
     from_start.into_iter().chain(group.phases.iter().map(change)).collect()
 }
 
-/// splitmix64: jitter needs no more, and must never change under our feet.
-struct Rng(u64);
+/// splitmix64: jitter and cross traffic need no more, and it must never change
+/// under our feet.
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

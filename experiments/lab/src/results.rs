@@ -30,6 +30,9 @@ pub fn gather(scenario: &Scenario, plans: &[Plan], work: &Workdir, out: &Path) -
         write(out, "queue.csv", &(QUEUE.to_owned() + &text(work, &plan.name, "queue.csv")?))?;
         write(out, "flows.json", &text(work, &plan.name, "flows.json")?)?;
         write(out, "bottleneck.json", &text(work, &plan.name, "bottleneck.json")?)?;
+        if scenario.cross.is_some() {
+            write(out, "cross.json", &text(work, &plan.name, "cross.json")?)?;
+        }
     }
     let actions = guest_actions(plans, work)?;
     if !actions.is_empty() {

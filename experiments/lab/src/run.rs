@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use crate::controller::{Controller, Settings, guest_number};
 use crate::error::{Context, LabError, Result};
+use crate::faults::Faults;
 use crate::guest;
 use crate::launch::{self, DAEMON, Fleet, Guest};
 use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, plans, seconds};
@@ -100,6 +101,7 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     };
     let mut controller = Controller::new(&work.socket(workdir::TIME), clients, settings)?;
     plug(&mut controller, plans, work)?;
+    controller.lose(Faults::new(&scenario.faults, plans)?);
     let actions = scenario.actions.iter().map(|a| (LEAD_NS + seconds(a.at_s), a.clone()));
     controller.act_at(actions.collect(), &work.socket(workdir::CONTROL));
     if scenario.relays() {
@@ -125,6 +127,10 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     if !controller.records().is_empty() {
         let path = options.out.join("actions.json");
         fs::write(&path, json(&controller.records())).on("writing", &path)?;
+    }
+    if let Some(faults) = controller.faults().records() {
+        let path = options.out.join("faults.json");
+        fs::write(&path, json(&faults)).on("writing", &path)?;
     }
     // While it is still connected: a lost controller is an error to it.
     fleet.stop_daemon()

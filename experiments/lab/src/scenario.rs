@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cross::Cross;
 use crate::error::{Context, LabError, Result};
+use crate::faults::Fault;
 
 /// Most VMs of one run; bounded by the address plan (one /24 each).
 pub const MAX_VMS: usize = 200;
@@ -57,6 +59,12 @@ pub struct Scenario {
     /// What is done from outside, in the order of times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
+    /// Traffic beside the tenants' that does not respond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cross: Option<Cross>,
+    /// Segments that are lost on purpose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
     /// The tenants.
     pub vms: Vec<Vm>,
 }
@@ -128,10 +136,28 @@ pub enum Topology {
 pub struct Bottleneck {
     /// Rate in Mbit/s, of Ethernet frames.
     pub rate_mbit: f64,
-    /// Length of the FIFO in packets.
+    /// Length of the FIFO in packets; of each VM's with `htb`.
     pub limit_packets: u32,
+    /// Its queueing discipline.
+    #[serde(default)]
+    pub queue: Queue,
     /// Delay of the way back.
     pub delay_ms: f64,
+}
+
+/// A queueing discipline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// One FIFO.
+    #[default]
+    Fifo,
+    /// FQ-CoDel.
+    FqCodel,
+    /// CAKE, fair to the VMs first and to their flows then.
+    Cake,
+    /// A FIFO for each VM, which has a rate by its weight and may borrow.
+    Htb,
 }
 
 /// One tenant.
@@ -200,6 +226,9 @@ pub struct Flows {
     /// SO_PRIORITY of the sockets.
     #[serde(default)]
     pub priority: u32,
+    /// TCP_MAXSEG of the sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mss: Option<u32>,
     /// What the application writes, kbit/s; none: as much as it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_kbit: Option<f64>,
@@ -331,6 +360,7 @@ impl Scenario {
             return Err(bad("vms", format!("needs 1 to {MAX_VMS} entries")));
         }
         self.group.check()?;
+        self.check_disturbances()?;
         self.check_actions()?;
         let mut names = HashSet::new();
         for (i, vm) in self.vms.iter().enumerate() {
@@ -338,6 +368,19 @@ impl Scenario {
             if !names.insert(&vm.name) {
                 return Err(bad(format!("vms[{i}].name"), format!("'{}' is there twice", vm.name)));
             }
+        }
+        Ok(())
+    }
+
+    fn check_disturbances(&self) -> Result<()> {
+        if let Some(cross) = &self.cross {
+            cross.check(self.bottleneck.rate_mbit)?;
+        }
+        for (i, fault) in self.faults.iter().enumerate() {
+            fault.check(&format!("faults[{i}]"), self.duration_s)?;
+        }
+        if !self.faults.is_empty() && self.topology == Topology::Single {
+            return Err(bad("faults", "needs the topology vms: there are no cables in single"));
         }
         Ok(())
     }
@@ -461,6 +504,9 @@ impl Flows {
                 let reason = format!("{stop} is not after start_s and within duration_s");
                 return Err(bad(format!("{at}.stop_s"), reason));
             }
+        }
+        if let Some(mss) = self.mss.filter(|mss| !(88..=1460).contains(mss)) {
+            return Err(bad(format!("{at}.mss"), format!("{mss} is not in 88 to 1460")));
         }
         if self.bytes == Some(0) {
             return Err(bad(format!("{at}.bytes"), "must not be 0"));
@@ -687,6 +733,18 @@ mod tests {
         assert!(
             message(|j| j["vms"][0]["flows"][0]["churn"] = churn).contains(".churn: goes with")
         );
+    }
+
+    #[test]
+    fn disturbances_are_checked() {
+        let s = with(|j| j["bottleneck"]["queue"] = "fq_codel".into()).expect("valid");
+        assert_eq!(s.bottleneck.queue, Queue::FqCodel);
+        assert!(message(|j| j["cross"] = serde_json::json!({"load": 2})).contains("cross.load: 2"));
+        let faults = serde_json::json!([{"vm": "vm1", "flow": 0, "at_s": 5, "packets": 1}]);
+        assert!(with(|j| j["faults"] = faults.clone()).is_ok());
+        let told = message(|j| (j["faults"], j["topology"]) = (faults.clone(), "single".into()));
+        assert!(told.contains("faults: needs the topology vms"), "{told}");
+        assert!(message(|j| j["vms"][0]["flows"][0]["mss"] = 9.into()).contains("flows[0].mss: 9"));
     }
 
     #[test]

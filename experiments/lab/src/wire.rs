@@ -12,6 +12,11 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 /// A frame with the virtio-net header before it.
 pub type Frame = Vec<u8>;
 
+/// The Ethernet frame behind the header.
+pub fn ethernet(frame: &Frame) -> &[u8] {
+    frame.get(NET_HEADER..).unwrap_or_default()
+}
+
 /// Index of the ring the guest receives from.
 pub const RX: usize = 0;
 /// Index of the ring the guest transmits to.

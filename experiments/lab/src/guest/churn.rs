@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::socket::sockopt::{Linger, Priority};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, SockaddrIn, connect, listen, send,
@@ -23,8 +22,6 @@ use super::network::RECEIVER_ADDRESS;
 use super::receiver::drop_bytes;
 use crate::plan::{Churn, Flow};
 
-/// More descriptors than a churn has connections.
-const DESCRIPTORS: u64 = 65_536;
 /// Events taken at once.
 const EVENTS: usize = 256;
 /// Stack of the thread that sends.
@@ -37,7 +34,6 @@ type Connections = Arc<Mutex<Vec<OwnedFd>>>;
 
 /// Opens the connections, holds them, and resets them.
 pub fn run(flow: &Flow, churn: &Churn, clock: Clock) -> io::Result<()> {
-    raise_limit()?;
     let connections = Connections::default();
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let bytes = vec![0; churn.bytes as usize];
@@ -107,7 +103,6 @@ pub struct Count {
 
 /// Receives all connections of a churn; does not return.
 pub fn receive(listener: &TcpListener, count: &Count, clock: Clock) -> io::Result<()> {
-    raise_limit()?;
     listen(listener, Backlog::MAXALLOWABLE)?;
     listener.set_nonblocking(true)?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -164,10 +159,6 @@ fn take(slot: &mut Option<TcpStream>, count: &Count, clock: Clock) {
             *slot = None;
         }
     }
-}
-
-fn raise_limit() -> io::Result<()> {
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS)?)
 }
 
 fn lock(connections: &Connections) -> std::sync::MutexGuard<'_, Vec<OwnedFd>> {

@@ -8,9 +8,11 @@
 mod actions;
 mod churn;
 mod clock;
+mod cross;
 mod network;
 mod offload;
 mod qdisc;
+mod queues;
 mod receiver;
 mod sender;
 mod system;
@@ -51,6 +53,7 @@ pub fn main(name: &str) -> ! {
 
 fn work(name: &str) -> Result<()> {
     system::mount_all()?;
+    system::raise_limits()?;
     let plan = read_plan(name)?;
     system::set_host_name(&plan.name)?;
     if plan.module.is_some() {
@@ -90,6 +93,13 @@ fn traffic(plan: &Plan, clock: Clock, network: &network::Network) -> Result<Stri
                 network.enter(network::RECEIVER)?;
                 receiver::run(plan, router, clock)
             }));
+            if let Some(cross) = &router.cross {
+                jobs.push(scope.spawn(move || {
+                    network.enter(network::RECEIVER)?;
+                    cross::sink(plan, clock)
+                }));
+                jobs.push(scope.spawn(move || cross::run(plan, router, cross, clock)));
+            }
         }
         let senders: Vec<_> = plan
             .senders

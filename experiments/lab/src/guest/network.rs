@@ -18,7 +18,7 @@ use std::thread;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
-use super::{Sysctls, offload, system};
+use super::{Sysctls, offload, queues, system};
 use crate::error::{Context, LabError, Result};
 use crate::plan::{Plan, Router, Sender};
 
@@ -229,11 +229,13 @@ fn sender_links(number: u32) -> String {
 }
 
 fn bottleneck(router: &Router) -> String {
+    let queue = queues::commands(router).unwrap_or_else(|| fifo(router));
+    format!("{queue}qdisc show dev {BOTTLENECK}\n")
+}
+
+fn fifo(router: &Router) -> String {
     let Router { rate_bit, limit_packets, .. } = router;
-    format!(
-        "qdisc add dev {BOTTLENECK} root netem rate {rate_bit}bit limit {limit_packets}\n\
-         qdisc show dev {BOTTLENECK}\n"
-    )
+    format!("qdisc add dev {BOTTLENECK} root netem rate {rate_bit}bit limit {limit_packets}\n")
 }
 
 fn delay(device: &str, delay_us: u64) -> String {
@@ -255,11 +257,16 @@ fn uplink_delays(router: &Router) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Queue;
 
     fn router(uplinks: Vec<u32>) -> Router {
         Router {
             rate_bit: 10_000_000,
             limit_packets: 83,
+            queue: Queue::Fifo,
+            weights: [(1, 3.0), (2, 1.0)].into(),
+            cross: None,
+            seed: 1,
             delay_us: 100_000,
             delays: [(2, 20_000)].into(),
             uplinks,
@@ -281,6 +288,15 @@ mod tests {
         assert!(delay("rcv", 100_000).contains("dev rcv root netem delay 100000us "));
         assert_eq!(uplink_delays(&router(vec![1, 2])), [("eth1".to_owned(), 20_000)]);
         assert_eq!(uplink_delays(&router(vec![])), [("up2".to_owned(), 20_000)]);
+    }
+
+    #[test]
+    fn a_vms_class_has_its_part_and_may_have_all() {
+        let batch = bottleneck(&Router { queue: Queue::Htb, ..router(vec![]) });
+        assert!(batch.contains("classid 1:1 htb rate 7500000bit ceil 10000000bit "));
+        assert!(batch.contains("match ip src 10.1.2.0/24 flowid 1:2\n"));
+        let batch = bottleneck(&Router { queue: Queue::Cake, ..router(vec![]) });
+        assert!(batch.contains("root cake bandwidth 10000000bit besteffort dual-srchost\n"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender as Report, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use nix::sys::socket::sockopt::{Linger, Priority};
+use nix::sys::socket::sockopt::{Linger, Priority, TcpMaxSeg};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket,
 };
@@ -77,6 +77,9 @@ fn send(flow: &Flow, slot: &Slot, clock: Clock) -> io::Result<()> {
 fn open(flow: &Flow) -> io::Result<TcpStream> {
     let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, Priority, &(flow.priority as libc::c_int))?;
+    if let Some(mss) = flow.mss {
+        setsockopt(&fd, TcpMaxSeg, &mss)?;
+    }
     let address = format!("{RECEIVER_ADDRESS}:{}", flow.port);
     let address = SockaddrIn::from_str(&address).map_err(io::Error::other)?;
     connect(fd.as_raw_fd(), &address)?;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
+use nix::sys::resource::{Resource, setrlimit};
 
 use super::LAB;
 use crate::error::{Context, LabError, Result};
@@ -15,6 +16,11 @@ use crate::workdir;
 
 /// Where programs are.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Most descriptors.
+const DESCRIPTORS: u64 = 65_536;
+/// Most threads; the kernel's own idea follows the little memory it has.
+const THREADS: &str = "32768";
 
 /// Mounts what the guest needs. The root is the machine's own, read-only.
 pub fn mount_all() -> Result<()> {
@@ -33,6 +39,13 @@ pub fn mount_sysfs() -> Result<()> {
 fn mount_one(source: &str, target: &str, kind: &str, data: Option<&str>) -> Result<()> {
     mount(Some(source), target, Some(kind), MsFlags::empty(), data)
         .context(|| format!("mounting {kind} on {target}"))
+}
+
+/// Lets this program have a descriptor and a thread for each connection.
+pub fn raise_limits() -> Result<()> {
+    setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS)
+        .context(|| "raising the number of descriptors".into())?;
+    set_sysctl("kernel.threads-max", THREADS)
 }
 
 /// Sets the host name.

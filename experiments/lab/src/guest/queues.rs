@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Queueing disciplines of the bottleneck beside the FIFO.
+//!
+//! They are set as their manuals say for a link of this rate; each has its own
+//! limits where it is not told.
+
+use std::fmt::Write;
+
+use super::network::BOTTLENECK;
+use crate::plan::Router;
+use crate::scenario::Queue;
+
+/// Bytes that may leave at once: no more than a frame.
+const ONE_FRAME: u32 = 1600;
+
+/// The commands of `tc` that set the queue up; none for a FIFO.
+pub fn commands(router: &Router) -> Option<String> {
+    let Router { rate_bit, .. } = router;
+    let add = format!("qdisc add dev {BOTTLENECK}");
+    match router.queue {
+        Queue::Fifo => None,
+        Queue::FqCodel => Some(format!(
+            "{add} root handle 1: tbf rate {rate_bit}bit burst {ONE_FRAME} limit 100m\n\
+             {add} parent 1:1 fq_codel noecn\n"
+        )),
+        Queue::Cake => {
+            Some(format!("{add} root cake bandwidth {rate_bit}bit besteffort dual-srchost\n"))
+        }
+        Queue::Htb => Some(classes(router)),
+    }
+}
+
+/// A class for each VM, by weight, that lends what it does not use.
+fn classes(router: &Router) -> String {
+    let Router { rate_bit, limit_packets, weights, .. } = router;
+    let at_once = format!("burst {ONE_FRAME} cburst {ONE_FRAME} quantum {ONE_FRAME}");
+    let whole: f64 = weights.values().sum();
+    let mut batch = format!(
+        "qdisc add dev {BOTTLENECK} root handle 1: htb default 1\n\
+         class add dev {BOTTLENECK} parent 1: classid 1:ffff htb rate {rate_bit}bit {at_once}\n"
+    );
+    for (number, weight) in weights {
+        let part = (*rate_bit as f64 * weight / whole) as u64;
+        // Writing to a String cannot fail.
+        let _ = write!(
+            batch,
+            "class add dev {BOTTLENECK} parent 1:ffff classid 1:{number:x} htb \
+             rate {part}bit ceil {rate_bit}bit {at_once}\n\
+             qdisc add dev {BOTTLENECK} parent 1:{number:x} pfifo limit {limit_packets}\n\
+             filter add dev {BOTTLENECK} parent 1: protocol ip prio 1 u32 \
+             match ip src 10.1.{number}.0/24 flowid 1:{number:x}\n"
+        );
+    }
+    batch
+}
