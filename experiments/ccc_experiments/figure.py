@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """What a figure is: the runs it needs, what it shows of them, what must hold."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .interval import Interval
@@ -36,11 +36,15 @@ class Effort:
 
 @dataclass(frozen=True)
 class Point:
-    """A run's place in a figure: `case` along its axis, `kind` its curve."""
+    """A run's place in a figure: `case` along its axis, `kind` its curve.
+
+    A control is only there to be compared with: it is neither told nor drawn.
+    """
 
     case: Hashable
     kind: str
     scenario: Scenario
+    control: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Data:
 
     @property
     def kinds(self) -> list[str]:
-        return list(dict.fromkeys(point.kind for point in self.points))
+        """All but those of controls."""
+        return list(dict.fromkeys(point.kind for point in self.points if not point.control))
 
     def has(self, case: Hashable, kind: str) -> bool:
         return any((p.case, p.kind) == (case, kind) for p in self.points)
@@ -97,12 +102,30 @@ class Figure:
 
     def values(self, data: Data) -> list[dict]:
         """Every measure of every case and kind."""
-        places = dict.fromkeys((point.case, point.kind) for point in data.points)
+        told = (point for point in data.points if not point.control)
+        places = dict.fromkeys((point.case, point.kind) for point in told)
         return [
             {"case": str(case), "kind": kind}
             | {name: _rounded(data.mean(case, kind, measure)) for name, measure in self.measures.items()}
             for case, kind in places
         ]
+
+
+def grid(
+    name: str,
+    effort: Effort,
+    cases: Iterable,
+    kinds: Iterable[str],
+    scenario: Callable[[Hashable, str, int], Scenario],
+    controls: Iterable[str] = (),
+) -> Iterator[Point]:
+    """Every case of every kind and control, with every seed."""
+    kinds, controls = tuple(kinds), tuple(controls)
+    for case in cases:
+        for kind in (*kinds, *controls):
+            for seed in effort.seeds:
+                named = replace(scenario(case, kind, seed), name=f"{name} {case} {kind} seed {seed}")
+                yield Point(case, kind, named, kind in controls)
 
 
 def _rounded(interval: Interval) -> dict:

@@ -95,6 +95,7 @@ class Flows:
     stop_s: float | None = None
     bytes: int | None = None
     priority: int = 0
+    mss: int | None = None
     rate_kbit: float | None = None
     phases: tuple[Phase, ...] = ()
     churn: Churn | None = None
@@ -176,6 +177,35 @@ class Bottleneck:
     rate_mbit: float = 10
     limit_packets: int = 83
     delay_ms: float = 100
+    # fifo, fq_codel, cake or htb
+    queue: str = "fifo"
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Traffic that does not respond: on-off streams as in the papers.
+
+    `load` is their mean part of the bottleneck's rate; packets each second
+    while on, bytes and seconds off are bounds, mean and deviation, and bounds.
+    """
+
+    load: float
+    streams: int = 11
+    hurst: float = 0.8
+    packets_s: tuple[float, float] = (50, 150)
+    bytes: tuple[float, float] = (1000, 200)
+    off_s: tuple[float, float] = (1, 2)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Segments of a flow that are lost: the next `packets`, or all `for_s`."""
+
+    vm: str
+    flow: int
+    at_s: float
+    packets: int | None = None
+    for_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +224,8 @@ class Scenario:
     group: Group = Group()
     relay: bool = False
     actions: tuple[Action, ...] = ()
+    cross: Cross | None = None
+    faults: tuple[Fault, ...] = ()
 
     def content(self) -> dict:
         """What is simulated, as the laboratory reads it."""
@@ -209,6 +241,8 @@ class Scenario:
             "group": vars(self.group),
             "relay": self.relay,
             "actions": [action.document() for action in self.actions],
+            "cross": self.cross and asdict(self.cross),
+            "faults": [asdict(fault) for fault in self.faults],
             "vms": [
                 {
                     "name": f"vm{i}",

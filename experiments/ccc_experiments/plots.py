@@ -40,6 +40,11 @@ def save(figure, stem: Path) -> None:
     plt.close(figure)
 
 
+def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **more):
+    """A figure of that size in inches, and its axes."""
+    return plt.subplots(rows, columns, figsize=(width, height), **more)
+
+
 def fairness(measured: Sequence[Measured], stem: Path) -> None:
     """Fairness, goodput, queue and loss against the case, coupled or not."""
     panels: list[tuple[str, Callable[[Measured], float], dict]] = [
@@ -166,6 +171,20 @@ def draw(axis, data: Data, panel: Panel) -> None:
         axis.yaxis.set_major_formatter("{x:g}")
     else:
         axis.set_ylim(**panel.limits)
+
+
+def bars(data: Data, case, panels: Sequence[Panel], stem: Path) -> None:
+    """A panel for each measure, a bar for each kind, of one case."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(1.4 + 2.1 * len(panels), 2.8), sharey=True)
+    colours = styles(data.kinds)
+    for axis, panel in zip(axes, panels):
+        for place, kind in enumerate(reversed(data.kinds)):
+            value = data.mean(case, kind, panel.measure)
+            axis.barh(place, value.mean, xerr=value.half, color=colours[kind]["color"], capsize=2)
+        axis.set_title(panel.title)
+        axis.set_xlim(panel.limits.get("bottom"), panel.limits.get("top"))
+    axes[0].set_yticks(range(len(data.kinds)), reversed(data.kinds))
+    save(figure, stem)
 
 
 def outside_legend(figure, axis) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccc_experiments import plots
-from ccc_experiments.figure import Data, Effort, Figure, Point
-from ccc_experiments.lab import Flows, Scenario, Vm
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, several_kernels, tenant
 
 DURATION_S = 60.0
 
@@ -44,20 +45,15 @@ CASES = (
 QUICK = (equal(1, 4), equal(1, 16), Case((1, 4), (3, 1)))
 
 
-def scenario(case: Case, coupled: bool, seed: int) -> Scenario:
-    algorithm = "ccc" if coupled else "reno"
+def scenario(case: Case, kind: str, seed: int) -> Scenario:
     vms = tuple(
-        Vm((Flows(count),), weight, algorithm) for count, weight in zip(case.flows, case.weights)
+        tenant(kind, Flows(count), weight=weight) for count, weight in zip(case.flows, case.weights)
     )
-    kind = "coupled" if coupled else "uncoupled"
-    return Scenario(f"vm-fairness {case} {kind} seed {seed}", vms, coupled, seed, DURATION_S)
+    return several_kernels(kind, seed, DURATION_S, *vms)
 
 
 def points(effort: Effort) -> Iterator[Point]:
-    for case in effort.pick(CASES, QUICK):
-        for coupled, kind in ((False, "uncoupled"), (True, "coupled")):
-            for seed in effort.seeds:
-                yield Point(case, kind, scenario(case, coupled, seed))
+    return grid("vm-fairness", effort, effort.pick(CASES, QUICK), KINDS, scenario)
 
 
 MEASURES = {

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Scenarios and parts of them that several figures have.
+
+A kind that begins with `coupled` has the module and the daemon, any other
+plain Reno.
+"""
+
+from random import Random
+
+from .lab import Flows, Scenario, Vm
+
+KINDS = ("uncoupled", "coupled")
+
+# Sizes of background connections: Pareto, cut off.
+_SHAPE = 1.2
+_LEAST_BYTES = 10_000
+_MOST_BYTES = 5_000_000
+# Their round-trip times.
+_BACKGROUND_MS = (80.0, 100.0)
+
+
+def is_coupled(kind: str) -> bool:
+    return kind.startswith("coupled")
+
+
+def tenant(kind: str, *flows: Flows, **more) -> Vm:
+    """A VM of a run of that kind."""
+    return Vm(flows, congestion_control="ccc" if is_coupled(kind) else "reno", **more)
+
+
+def outsider(*flows: Flows, **more) -> Vm:
+    """A sender that is never coupled."""
+    return Vm(flows, congestion_control="reno", device=False, **more)
+
+
+def several_kernels(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -> Scenario:
+    """A kernel for each VM."""
+    return Scenario("", vms, is_coupled(kind), seed, duration_s, **more)
+
+
+def one_kernel(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -> Scenario:
+    """One kernel for all, which counts as one VM: where shares of VMs do not matter."""
+    return several_kernels(kind, seed, duration_s, *vms, topology="single", **more)
+
+
+def background(seed: int, load_mbit: float, duration_s: float) -> tuple[Vm, ...]:
+    """Senders of TCP connections that come at random and respond to congestion.
+
+    Connections of heavy-tailed sizes arrive as a Poisson process; without
+    losses they would offer `load_mbit`.
+    """
+    random = Random(seed)
+    rate = load_mbit * 1e6 / 8 / _mean_bytes()
+    connections: dict[float, list[Flows]] = {delay: [] for delay in _BACKGROUND_MS}
+    at_s = random.expovariate(rate)
+    while at_s < duration_s:
+        size = min(_MOST_BYTES, int(_LEAST_BYTES * random.paretovariate(_SHAPE)))
+        one = Flows(1, start_s=round(at_s, 6), bytes=size)
+        connections[random.choice(_BACKGROUND_MS)].append(one)
+        at_s += random.expovariate(rate)
+    return tuple(outsider(*flows, delay_ms=delay) for delay, flows in connections.items() if flows)
+
+
+def _mean_bytes() -> float:
+    """Mean of the sizes, the cut included."""
+    cut = (_LEAST_BYTES / _MOST_BYTES) ** (_SHAPE - 1)
+    return _LEAST_BYTES * (_SHAPE - cut) / (_SHAPE - 1)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Four flows beside background connections that respond to congestion."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Flows, Scenario
+from ccc_experiments.plots import Panel
+from ccc_experiments.runs import Run
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, background, one_kernel, tenant
+
+LOADS_MBIT = (0, 2.5, 5)
+FLOWS = 4
+DURATION_S = 100.0
+# The papers' load, half of the capacity.
+THEIRS = 5
+
+
+def scenario(load_mbit: float, kind: str, seed: int) -> Scenario:
+    others = background(seed, load_mbit, DURATION_S) if load_mbit else ()
+    ours = tenant(kind, Flows(FLOWS))
+    return one_kernel(kind, seed, DURATION_S, ours, *others, sample_ms=500)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    return grid("background", effort, effort.pick(LOADS_MBIT, (THEIRS,)), KINDS, scenario)
+
+
+def ours_mbit(run: Run) -> float:
+    return run.measured.vm_goodput_mbit[0]
+
+
+def queue_packets(run: Run) -> float:
+    return float(run.queue["backlog_packets"].mean())
+
+
+MEASURES = {
+    "the four Mbit/s": ours_mbit,
+    "sum Mbit/s": lambda run: run.measured.sum_mbit,
+    "loss %": lambda run: run.loss_percent(),
+    "queue packets": queue_packets,
+}
+
+
+def scores(data: Data) -> list[Score]:
+    loss = data.ratio(THEIRS, "coupled", "uncoupled", MEASURES["loss %"])
+    queue = data.ratio(THEIRS, "coupled", "uncoupled", queue_packets)
+    return [
+        Score.mean("coupled over uncoupled loss", loss, "ratio", "<=", 0.25),
+        Score.mean("coupled over uncoupled queue", queue, "ratio", "<=", 2 / 3),
+    ]
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("goodput of the four, Mbit/s", ours_mbit),
+        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
+        Panel("packets lost, %", MEASURES["loss %"]),
+        Panel("mean queue, packets", queue_packets),
+    ]
+    plots.against_case(data, panels, "background, Mbit/s", stem)
+
+
+FIGURE = Figure(
+    "four flows beside responsive background traffic",
+    "dissertation Figures 8.1 and 8.2",
+    points,
+    scores,
+    plot,
+    MEASURES,
+)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Short flows of 50 KB that start at once on a path nothing is known of."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Flows, Scenario
+from ccc_experiments.plots import Panel
+from ccc_experiments.runs import Run
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, one_kernel, tenant
+
+COUNTS = (2, 4, 8, 16)
+BYTES = 50_000
+DURATION_S = 12.0
+
+
+def scenario(count: int, kind: str, seed: int) -> Scenario:
+    return one_kernel(kind, seed, DURATION_S, tenant(kind, Flows(count, bytes=BYTES)), sample_ms=20)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    return grid("cold-start", effort, effort.pick(COUNTS, (4, 16)), KINDS, scenario)
+
+
+def last_s(run: Run) -> float:
+    """When the last flow has everything."""
+    return max(flow["end_s"] for flow in run.flows())
+
+
+def mean_s(run: Run) -> float:
+    """Mean completion time."""
+    times = [flow["end_s"] - flow["start_s"] for flow in run.flows()]
+    return sum(times) / len(times)
+
+
+MEASURES = {
+    "last done s": last_s,
+    "mean s": mean_s,
+    "retransmissions": lambda run: run.retransmissions(),
+}
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for count in data.cases:
+        last = data.ratio(count, "coupled", "uncoupled", last_s)
+        coupled, uncoupled = (data.mean(count, kind, MEASURES["retransmissions"]) for kind in reversed(KINDS))
+        result += [
+            Score.mean(f"{count} flows: coupled over uncoupled time to finish", last, "ratio", "<=", 1),
+            Score.mean(
+                f"{count} flows: retransmissions, coupled, against uncoupled",
+                coupled, "segments", "<=", uncoupled.mean,
+            ),
+        ]
+    return result
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("last flow done, s", last_s),
+        Panel("mean completion time, s", mean_s),
+        Panel("retransmissions", MEASURES["retransmissions"]),
+    ]
+    plots.against_case(data, panels, "flows of 50 KB", stem)
+
+
+FIGURE = Figure("short flows at once in an empty group", "none: new", points, scores, plot, MEASURES)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Delay, goodput and loss against the number of flows, without and with
+cross traffic that takes half of the capacity and does not respond."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Cross, Flows, Group, Scenario
+from ccc_experiments.plots import Panel
+from ccc_experiments.runs import Run
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, one_kernel, tenant
+
+COUNTS = (2, 4, 6, 8, 10)
+CROSSED = tuple(f"{kind}, cross" for kind in KINDS)
+# The aggregate acts as so many TCPs as it has flows.
+AS_MANY = "coupled as n, cross"
+# One uncoupled flow in place of all: what a single TCP gets.
+ONE = "one Reno flow, cross"
+LOAD = 0.5
+DURATION_S = 100.0
+
+
+def scenario(count: int, kind: str, seed: int) -> Scenario:
+    flows = tenant(kind, Flows(1 if kind == ONE else count))
+    cross = Cross(LOAD) if kind.endswith("cross") else None
+    group = Group(aggression=count) if kind == AS_MANY else Group()
+    return one_kernel(kind, seed, DURATION_S, flows, cross=cross, group=group)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    kinds = (*KINDS, *CROSSED, AS_MANY, ONE)
+    return grid("many-flows", effort, effort.pick(COUNTS, (10,)), kinds, scenario)
+
+
+MEASURES = {
+    "RTT ms": lambda run: run.srtt_ms("vm1", 0, DURATION_S),
+    "goodput Mbit/s": lambda run: run.measured.sum_mbit,
+    "loss %": lambda run: run.loss_percent(),
+}
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for count in data.cases:
+        for uncoupled, coupled in (KINDS, CROSSED):
+            with_cross = coupled.removeprefix("coupled")
+            delay, goodput, loss = (
+                data.ratio(count, coupled, uncoupled, MEASURES[name]) for name in MEASURES
+            )
+            name = f"{count} flows{with_cross}: coupled over uncoupled"
+            most = 0.2 if count == 10 else 1
+            result += [
+                Score.mean(f"{name} round-trip time", delay, "ratio", "<", 1),
+                Score.mean(f"{name} loss", loss, "ratio", "<=" if count == 10 else "<", most),
+            ]
+            if not with_cross:
+                result.append(Score.mean(f"{name} goodput", goodput, "ratio", ">=", 0.99))
+        result += _crossed_scores(data, count)
+    return result
+
+
+def _crossed_scores(data: Data, count: int) -> list[Score]:
+    uncoupled, coupled = CROSSED
+    goodput, loss = MEASURES["goodput Mbit/s"], MEASURES["loss %"]
+    single = data.ratio(count, coupled, ONE, goodput).scaled(100, -100)
+    return [
+        Score(
+            f"{count} flows, cross: coupled goodput off that of one Reno flow",
+            abs(single.mean), "%", "<=", 3, single.half,
+        ),
+        Score.mean(
+            f"{count} flows, cross: coupled as {count} over uncoupled goodput",
+            data.ratio(count, AS_MANY, uncoupled, goodput), "ratio", ">=", 0.98,
+        ),
+        Score.mean(
+            f"{count} flows, cross: coupled as {count} over uncoupled loss",
+            data.ratio(count, AS_MANY, uncoupled, loss), "ratio", "<", 1,
+        ),
+    ]
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("mean round-trip time, ms", MEASURES["RTT ms"], {"bottom": 100}),
+        Panel("goodput, Mbit/s", MEASURES["goodput Mbit/s"], {"bottom": 0, "top": 10.4}),
+        Panel("packets lost, %", MEASURES["loss %"], log=True),
+    ]
+    plots.against_case(data, panels, "flows", stem)
+
+
+FIGURE = Figure(
+    "delay, goodput and loss against the number of flows",
+    "dissertation Figures 9.9 to 9.11, paper Figure 5",
+    points,
+    scores,
+    plot,
+    MEASURES,
+)

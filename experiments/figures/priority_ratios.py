@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Two flows of one VM share its part as their priorities say, 1 : 1 to 10 : 1."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Flows, Scenario
+from ccc_experiments.plots import Panel
+from ccc_experiments.runs import Run
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import one_kernel, tenant
+
+DURATION_S = 100.0
+RATIOS = tuple(range(1, 11))
+
+
+def scenario(ratio: int, kind: str, seed: int) -> Scenario:
+    flows = (Flows(1, priority=ratio), Flows(1, priority=1))
+    return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows))
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    return grid("priority-ratios", effort, effort.pick(RATIOS, (2, 10)), ("coupled",), scenario)
+
+
+def ratio_of_goodput(run: Run) -> float:
+    high, low = run.flow_rates_mbit("vm1", 5, DURATION_S)
+    return high / low
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for ratio in data.cases:
+        error = data.mean(ratio, "coupled", ratio_of_goodput).scaled(100 / ratio, -100)
+        name = f"priorities {ratio} : 1, goodput ratio off"
+        result.append(Score(name, abs(error.mean), "%", "<=", 3, error.half))
+    return result
+
+
+def plot(data: Data, stem: Path) -> None:
+    figure, axis = plots.subplots(4.5, 3.4)
+    places = range(len(data.cases))
+    axis.plot(places, data.cases, color="black", lw=0.8, label="ideal")
+    plots.draw(axis, data, Panel("", ratio_of_goodput))
+    axis.set_xlabel("ratio of priorities")
+    axis.set_ylabel("ratio of goodput")
+    plots.outside_legend(figure, axis)
+    plots.save(figure, stem)
+
+
+FIGURE = Figure(
+    "goodput of two flows against the ratio of their priorities",
+    "dissertation Figure 9.12, paper Figure 6",
+    points,
+    scores,
+    plot,
+    {"goodput ratio": ratio_of_goodput},
+)

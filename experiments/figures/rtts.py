@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Flows of different round-trip times: n flows have 20, 40, ... 20n ms."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Flows, Group, Scenario
+from ccc_experiments.measure import jain
+from ccc_experiments.plots import Panel
+from ccc_experiments.runs import Run
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, one_kernel, tenant
+
+COUNTS = tuple(range(2, 11))
+STEP_MS = 20
+BY_RATE = "coupled by rate"
+DURATION_S = 100.0
+
+
+def scenario(count: int, kind: str, seed: int) -> Scenario:
+    vms = (tenant(kind, Flows(1), delay_ms=STEP_MS * (i + 1)) for i in range(count))
+    group = Group(share="rate") if kind == BY_RATE else Group()
+    return one_kernel(kind, seed, DURATION_S, *vms, group=group)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    cases = effort.pick(COUNTS, (2, 10))
+    return grid("rtts", effort, cases, (*KINDS, BY_RATE), scenario)
+
+
+def jain_of_rates(run: Run) -> float:
+    """From 5 s on."""
+    flows = range(1, len(run.scenario.vms) + 1)
+    return jain([run.rate_mbit(f"vm{i}", 5, DURATION_S) for i in flows])
+
+
+MEASURES = {
+    "queue ms": lambda run: run.measured.queue_ms_mean,
+    "loss %": lambda run: run.loss_percent(),
+    "sum Mbit/s": lambda run: run.measured.sum_mbit,
+    "Jain of rates": jain_of_rates,
+}
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for count in data.cases:
+        for kind in ("coupled", BY_RATE):
+            queue, loss, goodput = (
+                data.ratio(count, kind, "uncoupled", MEASURES[name])
+                for name in ("queue ms", "loss %", "sum Mbit/s")
+            )
+            name = f"{count} flows, {kind} over uncoupled"
+            result += [
+                Score.mean(f"{name}: queue", queue, "ratio", "<", 1),
+                Score.mean(f"{name}: loss", loss, "ratio", "<", 1),
+                Score.mean(f"{name}: goodput", goodput, "ratio", ">=", 0.97),
+            ]
+        fair = data.mean(count, BY_RATE, jain_of_rates)
+        result.append(Score.mean(f"{count} flows, {BY_RATE}: Jain's index of rates", fair, "1", ">=", 0.99))
+    return result
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("mean queue delay, ms", MEASURES["queue ms"]),
+        Panel("packets lost, %", MEASURES["loss %"], log=True),
+        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
+        Panel("Jain's index of rates", jain_of_rates, {"bottom": 0, "top": 1.04}),
+    ]
+    plots.against_case(data, panels, "flows, of 20 to 20n ms", stem)
+
+
+FIGURE = Figure(
+    "flows of 20 to 200 ms", "paper Table I and Figure 7", points, scores, plot, MEASURES
+)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""How long a short flow of 200 KB takes beside a long one of 25 MB, 1 to 10 Mbit/s.
+
+What the join of the short flow loses is what is lost while it is there and not
+in the same run without it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.interval import Interval
+from ccc_experiments.lab import Bottleneck, Flows, Scenario
+from ccc_experiments.plots import Panel
+from ccc_experiments.runs import Run
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, one_kernel, tenant
+
+RATES_MBIT = tuple(range(1, 11))
+LONG_BYTES, SHORT_BYTES = 25_000_000, 200_000
+LONG, SHORT = 0, 1
+SHORT_AT_S = 6.0
+# A coupled run without the short flow, to compare with.
+ALONE = "coupled, long alone"
+# By then the short flow has ended.
+ALONE_S = 16
+
+
+def queue_packets(rate_mbit: float) -> int:
+    """One bandwidth-delay product of 100 ms."""
+    return round(rate_mbit * 1e6 * 0.1 / 8 / 1500)
+
+
+def scenario(rate_mbit: int, kind: str, seed: int) -> Scenario:
+    random = Random(seed)
+    long = Flows(1, random.uniform(0, 0.9), bytes=LONG_BYTES)
+    short = Flows(1, SHORT_AT_S + random.uniform(0, 0.9), bytes=SHORT_BYTES)
+    flows = (long,) if kind == ALONE else (long, short)
+    duration_s = ALONE_S if kind == ALONE else round(LONG_BYTES * 8 / (0.93e6 * rate_mbit) + 20)
+    bottleneck = Bottleneck(rate_mbit, queue_packets(rate_mbit))
+    return one_kernel(kind, seed, duration_s, tenant(kind, *flows), bottleneck=bottleneck)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    cases = effort.pick(RATES_MBIT, (2, 6, 10))
+    return grid("short-flows", effort, cases, KINDS, scenario, controls=(ALONE,))
+
+
+def completion_s(run: Run, flow: int) -> float:
+    summary = run.flows()[flow]
+    if not summary["completed"]:
+        raise ValueError(f"{run.scenario.name}: flow {flow} was not completed")
+    return summary["end_s"] - summary["start_s"]
+
+
+def lost_by_join(data: Data, rate: int) -> Interval:
+    """Packets lost in the time of the short flow that are not lost without it."""
+    pairs = zip(data.runs(rate, "coupled"), data.runs(rate, ALONE))
+    return Interval.of([_lost_more(run, alone) for run, alone in pairs])
+
+
+def _lost_more(run: Run, alone: Run) -> int:
+    short = run.flows()[SHORT]
+    span = (short["start_s"], short["end_s"])
+    return run.dropped(*span) - alone.dropped(*span)
+
+
+MEASURES = {
+    "short s": lambda run: completion_s(run, SHORT),
+    "long s": lambda run: completion_s(run, LONG),
+    "retransmissions": lambda run: run.retransmissions(),
+}
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for rate in data.cases:
+        if rate >= 3:
+            ratio = data.ratio(rate, "coupled", "uncoupled", MEASURES["short s"])
+            bound = 45 if rate == 10 else 40
+            name = f"{rate} Mbit/s: short flow faster by"
+            result.append(Score.mean(name, ratio.scaled(-100, 100), "%", ">=", bound))
+        change = data.ratio(rate, "coupled", "uncoupled", MEASURES["long s"]).scaled(100, -100)
+        name = f"{rate} Mbit/s: long flow slower by"
+        result.append(Score.mean(name, change, "%", "<=", 0.7))
+        name = f"{rate} Mbit/s: packets lost by the join, coupled"
+        result.append(Score.mean(name, lost_by_join(data, rate), "packets", "<=", 0))
+    return result
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("short flow, s", MEASURES["short s"]),
+        Panel("long flow, s", MEASURES["long s"]),
+        Panel("retransmissions of both", MEASURES["retransmissions"]),
+    ]
+    plots.against_case(data, panels, "capacity, Mbit/s", stem)
+
+
+FIGURE = Figure(
+    "completion time of a short flow beside a long one",
+    "dissertation Figures 7.2, 9.7 and 9.8, paper Figure 4",
+    points,
+    scores,
+    plot,
+    MEASURES,
+)
