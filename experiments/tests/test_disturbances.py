@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Losses on purpose, cross traffic, and other queues, in the laboratory."""
+
+import json
+
+import pytest
+from ccc_experiments.lab import Bottleneck, Cross, Fault, Flows, Scenario, Vm
+from ccc_experiments.runs import Run
+
+
+@pytest.fixture(scope="session")
+def run(measured, simulate):
+    return lambda scenario: Run(measured(scenario), simulate(scenario))
+
+
+def lossy(name: str, *faults: Fault) -> Scenario:
+    """Two flows that together want less than there is: all other segments arrive."""
+    vms = (Vm((Flows(2, rate_kbit=2000),), congestion_control="reno"),)
+    return Scenario(name, vms, False, 1, 12, faults=faults, sample_ms=20)
+
+
+def test_one_segment_is_lost(run):
+    done = run(lossy("one-segment", Fault("vm1", 0, 5, packets=1)))
+    (fault,) = json.loads((done.raw / "faults.json").read_text())
+    (lost_s,) = fault["lost_s"]
+    assert 5 <= lost_s < 5.1
+    assert done.retransmissions() == 1
+    assert {"recovery"} == set(done.samples["state"]) - {"open", "disorder", "cwr"}
+
+
+def test_a_silence_makes_a_timeout(run):
+    """Longer than the round trip: nothing is left to tell of the loss."""
+    done = run(lossy("silence", Fault("vm1", 0, 5, for_s=1)))
+    hit = done.samples["flow"] == 0
+    assert "loss" in set(done.samples["state"][hit])
+    assert "loss" not in set(done.samples["state"][~hit])
+
+
+def test_cross_traffic_is_the_seeds(run):
+    def crossed(count: int, seed: int) -> dict:
+        vms = (Vm((Flows(count),), congestion_control="reno"),)
+        scenario = Scenario(
+            f"crossed-{count}-{seed}", vms, False, seed, 10, topology="single", cross=Cross(0.5)
+        )
+        return json.loads((run(scenario).raw / "cross.json").read_text())
+
+    assert crossed(1, 1) == crossed(4, 1) != crossed(1, 2)
+    assert crossed(1, 1)["sent_packets"] > 1000
+
+
+@pytest.mark.parametrize("queue", ["fq_codel", "cake", "htb"])
+def test_other_queues_take_the_rate(queue, run):
+    """They fill the link, and all but FQ-CoDel share it between VMs."""
+    vms = tuple(Vm((Flows(count),), congestion_control="reno") for count in (1, 4))
+    scenario = Scenario(
+        f"queue-{queue}", vms, False, 1, 30, topology="single", bottleneck=Bottleneck(queue=queue)
+    )
+    done = run(scenario)
+    assert done.measured.sum_mbit > 8
+    assert done.measured.dropped_packets > 0
+    assert (done.measured.jain > 0.9) == (queue != "fq_codel")
