@@ -10,6 +10,7 @@
 #include <linux/rcupdate.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
+#include <linux/timerqueue.h>
 #include <linux/types.h>
 #include <linux/virtio.h>
 #include <linux/workqueue.h>
@@ -24,6 +25,7 @@
 /* Lines lent to the device: groups that the flows of one guest can be in. */
 #define CCC_LINES	16
 
+struct ccc_clock;
 struct ccc_dev;
 
 /* The last grant that was read in one piece. */
@@ -86,7 +88,18 @@ struct ccc_slot {
 	u32 followed;		/* epoch to which the twin has been brought */
 	u32 share;		/* packets, as last read */
 	u8 climb;		/* packets an ACK releases towards it */
+	bool joining;		/* has not had its share yet */
 	struct ccc_twin twin;
+
+	/* The flow's part in the ACK clock, see ccc_clock.c. */
+	struct ccc_clock *clock;	/* NULL: none */
+	u64 units;
+	bool drives;
+	bool waits;
+	u64 released_at;	/* the clock's time, up to which it was released */
+	struct timerqueue_node release;
+	struct list_head released;
+	struct sock *sk;
 
 	u32 seq;
 	u64 acked;
@@ -130,6 +143,15 @@ struct ccc_watch {
 	u32 instance;
 	u32 epoch;
 	u64 since_us;
+};
+
+/* Of the flows behind one line; see ccc_clock.c. */
+struct ccc_clock {
+	u64 now;		/* bytes acknowledged for a unit, of 2^-32 */
+	u64 units;		/* of all active flows */
+	u64 driving;		/* of those that use their windows */
+	u32 waiters;
+	struct timerqueue_head waiting;
 };
 
 struct ccc_stats {
@@ -185,6 +207,8 @@ struct ccc_dev {
 	spinlock_t watch_lock;
 	struct ccc_watch watch[CCC_LINES];
 
+	struct ccc_clock clock[CCC_LINES];
+
 	/* tableq, eventq and lending belong to this work once probed. */
 	struct delayed_work work;
 	unsigned int poll_ms;
@@ -232,6 +256,16 @@ void ccc_ring(struct ccc_slot *slot, u16 op);
 /* ccc_grant.c: what the device writes */
 void ccc_grant_refresh(struct ccc_slot *slot);
 u32 ccc_epoch_at(struct ccc_slot *slot, u64 sent_us);
+
+/* ccc_clock.c: flows released by the ACKs of others */
+void ccc_clock_slot_init(struct ccc_slot *slot);
+void ccc_clock_count(struct ccc_slot *slot, u64 units, bool drives);
+bool ccc_clock_runs(const struct ccc_slot *slot);
+void ccc_clock_wait(struct sock *sk, struct ccc_slot *slot, u32 debt);
+void ccc_clock_stop(struct ccc_slot *slot);
+u32 ccc_clock_take(struct ccc_slot *slot, u32 mss);
+void ccc_clock_tick(struct ccc_slot *slot, u64 bytes);
+void ccc_clock_exit(void);
 
 /* ccc_lend.c: lending, and what the device has to say about it */
 extern struct workqueue_struct *ccc_wq;

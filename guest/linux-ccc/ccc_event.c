@@ -136,6 +136,8 @@ void ccc_set_state(struct sock *sk, u8 new)
 	if (slot->local && new == TCP_CA_Recovery)
 		slot->reduced_epoch =
 			ccc_epoch_at(slot, ccc_event_sent_us(sk, slot));
+	if (new > TCP_CA_Disorder)
+		ccc_clock_stop(slot);
 	event = ccc_count_event(slot, old, new);
 	ccc_report_as(sk, slot, ccc_wire_state(sk, new), ccc_has_data(sk));
 	/* The share after the reduction, if the device has answered by now. */

@@ -17,6 +17,7 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->twin.cwnd = 0;
 	slot->share = 0;
 	slot->climb = 0;
+	slot->joining = false;
 	slot->acked = 0;
 	slot->delivered = 0;
 	slot->grown = 0;
@@ -47,6 +48,7 @@ struct ccc_slot *ccc_enter(struct sock *sk)
 
 void ccc_leave(struct sock *sk, struct ccc_slot *slot)
 {
+	ccc_clock_count(slot, 0, false);
 	ccc_report_last(sk, slot);
 	WRITE_ONCE(ccc_flow(sk)->slot, NULL);
 	ccc_slot_drop(slot);

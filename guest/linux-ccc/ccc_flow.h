@@ -53,7 +53,8 @@ void ccc_report_last(const struct sock *sk, struct ccc_slot *slot);
 /* ccc_window.c: what is granted, done */
 bool ccc_read_share(struct sock *sk, struct ccc_slot *slot);
 void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked);
-void ccc_join(struct tcp_sock *tp, const struct ccc_slot *slot);
+void ccc_join(struct sock *sk, struct ccc_slot *slot);
+void ccc_release_more(struct sock *sk, struct ccc_slot *slot);
 
 /* ccc_event.c: congestion events */
 u32 ccc_ssthresh(struct sock *sk);

@@ -70,13 +70,28 @@ u8 ccc_climb(u32 cwnd, u32 share)
 	return clamp(share / max(cwnd, 1u), 1u, CCC_CLIMB_MAX - 1u) + 1;
 }
 
-/*
- * The window with which a flow joins others: they need a round trip to make
- * room for its share, in which half of it finds the room that they have made.
- */
-u32 ccc_join_window(u32 cwnd, u32 share)
+/* What @bytes are on the ACK clock of flows with @units in all. */
+u64 ccc_clock_time(u64 bytes, u64 units)
 {
-	return min(cwnd, max(share / 2, 2u));
+	return div64_u64(min_t(u64, bytes, U32_MAX) << 32, max_t(u64, units, 1));
+}
+
+/* The whole packets that @time of that clock releases to a flow of @units. */
+u32 ccc_clock_packets(u64 time, u64 units, u32 mss)
+{
+	return min_t(u64, div_u64(mul_u64_u64_shr(time, units, 32),
+				  max(mss, 1u)), U32_MAX);
+}
+
+/*
+ * The window with which a flow joins others, who need a round trip to make room
+ * for its share.  If their ACKs release it, no more than it takes to begin; if
+ * not, half its share, which will find the room that they have made by then.
+ */
+u32 ccc_join_window(u32 cwnd, u32 share, bool clocked)
+{
+	return min(cwnd, clocked ? CCC_JOIN_PACKETS :
+				   max(share / 2, CCC_JOIN_PACKETS));
 }
 
 /*

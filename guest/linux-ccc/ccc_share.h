@@ -12,6 +12,9 @@
 #define CCC_BETA_HALF	32768u
 /* A joiner is not to send more than this many packets for one ACK. */
 #define CCC_CLIMB_MAX	8u
+/* With how many, and if at least which part of all flows drives the clock. */
+#define CCC_JOIN_PACKETS	2u
+#define CCC_CLOCK_DRIVERS	4u
 /* Round trips in the average that shares by rate count, and how far it may
  * go from what is reported, as a part of it.
  */
@@ -23,7 +26,9 @@ u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
 u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset);
 u32 ccc_cap_packets(u32 share, u64 cap, u32 mss);
 u8 ccc_climb(u32 cwnd, u32 share);
-u32 ccc_join_window(u32 cwnd, u32 share);
+u64 ccc_clock_time(u64 bytes, u64 units);
+u32 ccc_clock_packets(u64 time, u64 units, u32 mss);
+u32 ccc_join_window(u32 cwnd, u32 share, bool clocked);
 u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked, u8 climb);
 u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest);
 u32 ccc_apply_beta(u32 share, u16 beta);

@@ -38,6 +38,7 @@ static void ccc_chunk_init_slots(struct ccc_dev *dev, struct ccc_chunk *chunk,
 		slot->grant = &grant[i];
 		slot->index = first + i;
 		slot->offset = ccc_slot_offset(first + i);
+		ccc_clock_slot_init(slot);
 	}
 }
 

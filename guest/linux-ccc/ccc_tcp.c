@@ -95,6 +95,9 @@ static void ccc_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 
 	if (inner->pkts_acked)
 		inner->pkts_acked(sk, sample);
+	if (slot)
+		ccc_clock_tick(slot, (u64)sample->pkts_acked *
+				     tcp_sk(sk)->mss_cache);
 	if (slot && sample->rtt_us > 0)
 		slot->rtt = min_not_zero(slot->rtt,
 					 ccc_wire_rtt(sample->rtt_us));
@@ -141,7 +144,20 @@ static void ccc_tx_start(struct sock *sk)
 		return;
 	ccc_apply(sk, slot, 0);
 	if (joins)
-		ccc_join(tcp_sk(sk), slot);
+		ccc_join(sk, slot);
+}
+
+/* TCP asks before it sends, with the socket locked. */
+static u32 ccc_min_tso_segs(struct sock *sk)
+{
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	struct ccc_slot *slot = ccc_flow(sk)->slot;
+
+	if (slot && slot->waits)
+		ccc_release_more(sk, slot);
+	if (inner->min_tso_segs)
+		return inner->min_tso_segs(sk);
+	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_min_tso_segs);
 }
 
 #ifdef CCC_HAVE_TX_START_OP
@@ -245,6 +261,7 @@ static struct tcp_congestion_ops ccc_ops __read_mostly = {
 	.cong_avoid	= ccc_cong_avoid,
 	.pkts_acked	= ccc_pkts_acked,
 	.in_ack_event	= ccc_in_ack_event,
+	.min_tso_segs	= ccc_min_tso_segs,
 #ifdef CCC_HAVE_TX_START_OP
 	.cwnd_event_tx_start = ccc_cwnd_event_tx_start,
 #else
@@ -257,7 +274,6 @@ static struct tcp_congestion_ops ccc_ops __read_mostly = {
 static void ccc_take_over_inner(void)
 {
 	ccc_ops.flags = ccc_inner->flags | TCP_CONG_NON_RESTRICTED;
-	ccc_ops.min_tso_segs = ccc_inner->min_tso_segs;
 	ccc_ops.sndbuf_expand = ccc_inner->sndbuf_expand;
 #ifdef CCC_HAVE_TX_START_OP
 	ccc_ops.cwnd_event = ccc_inner->cwnd_event;
@@ -300,6 +316,7 @@ static void __exit ccc_module_exit(void)
 {
 	ccc_debugfs_remove();
 	tcp_unregister_congestion_control(&ccc_ops);
+	ccc_clock_exit();
 	ccc_virtio_unregister();
 	ccc_inner_unload();
 }

@@ -110,9 +110,10 @@ static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 			ccc_apply_share(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
 			U32_MAX);
 	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1, 8), 17u);
-	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 8), 4u);
-	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 80), 10u);
-	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 1), 2u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 8, false), 4u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 80, false), 10u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 1, false), 2u);
+	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 80, true), 2u);
 	KUNIT_EXPECT_EQ(test, ccc_climb(10, 11), 2);
 	KUNIT_EXPECT_EQ(test, ccc_climb(10, 41), 5);
 	KUNIT_EXPECT_EQ(test, ccc_climb(0, U32_MAX), CCC_CLIMB_MAX);
@@ -195,6 +196,26 @@ static void doorbells_per_window(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, ccc_report_due(1, 0, 40, MSS, 64));
 }
 
+/* In the time of one window of the guest, a flow is released its part of it. */
+static void clock_releases_shares(struct kunit *test)
+{
+	u64 units = 12 * ONE;
+	u64 round_trip = ccc_clock_time(120 * MSS, units);
+
+	KUNIT_EXPECT_EQ(test, ccc_clock_packets(round_trip + 1, ONE, MSS), 10u);
+	KUNIT_EXPECT_EQ(test, ccc_clock_packets(round_trip + 1, 2 * ONE, MSS),
+			20u);
+	KUNIT_EXPECT_EQ(test, ccc_clock_packets(round_trip / 20, ONE, MSS), 0u);
+}
+
+static void clock_bears_any_units(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_clock_packets(ccc_clock_time(MSS, 0), 0, 0),
+			0u);
+	KUNIT_EXPECT_EQ(test, ccc_clock_packets(U64_MAX, U64_MAX, 0), U32_MAX);
+	KUNIT_EXPECT_GT(test, ccc_clock_time(U64_MAX, 1), 0ull);
+}
+
 static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(offset_is_van_der_corput),
 	KUNIT_CASE(share_of_one_flow),
@@ -210,6 +231,8 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(generations_wrap_past_zero),
 	KUNIT_CASE(bytes_saturate),
 	KUNIT_CASE(doorbells_per_window),
+	KUNIT_CASE(clock_releases_shares),
+	KUNIT_CASE(clock_bears_any_units),
 	{}
 };
 

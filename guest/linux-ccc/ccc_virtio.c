@@ -119,6 +119,7 @@ static void ccc_events_offer(struct ccc_dev *dev)
 static struct ccc_dev *ccc_dev_alloc(struct virtio_device *vdev)
 {
 	struct ccc_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	u32 i;
 
 	if (!dev)
 		return NULL;
@@ -126,6 +127,8 @@ static struct ccc_dev *ccc_dev_alloc(struct virtio_device *vdev)
 	spin_lock_init(&dev->slot_lock);
 	spin_lock_init(&dev->bell_lock);
 	spin_lock_init(&dev->watch_lock);
+	for (i = 0; i < CCC_LINES; i++)
+		timerqueue_init_head(&dev->clock[i].waiting);
 	INIT_DELAYED_WORK(&dev->work, ccc_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;

@@ -4,16 +4,20 @@
  */
 #include "ccc_flow.h"
 
+static u64 ccc_slot_units(const struct ccc_slot *slot)
+{
+	return ccc_units(slot->priority, slot->srtt_us,
+			 slot->view.flags & VIRTIO_CCC_L_RATE);
+}
+
 static u32 ccc_packets(const struct tcp_sock *tp, const struct ccc_slot *slot,
 		       u64 level)
 {
-	const struct ccc_grant_view *view = &slot->view;
-	u64 units = ccc_units(slot->priority, slot->srtt_us,
-			      view->flags & VIRTIO_CCC_L_RATE);
-	u32 share = ccc_share_packets(level, units, tp->mss_cache,
-				      slot->offset + view->phase);
+	u32 share = ccc_share_packets(level, ccc_slot_units(slot),
+				      tp->mss_cache,
+				      slot->offset + slot->view.phase);
 
-	return ccc_cap_packets(share, view->cap, tp->mss_cache);
+	return ccc_cap_packets(share, slot->view.cap, tp->mss_cache);
 }
 
 /* A reduction that another flow has caused is one of this flow's twin too. */
@@ -41,8 +45,11 @@ bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 	ccc_grant_refresh(slot);
 	if (!slot->coupled) {
 		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
+		ccc_clock_count(slot, 0, false);
 		return false;
 	}
+	ccc_clock_count(slot, slot->active ? ccc_slot_units(slot) : 0,
+			slot->limited && !slot->joining);
 	if (!coupled) {
 		slot->followed = slot->view.epoch;
 		slot->charged = false;
@@ -81,6 +88,22 @@ static void ccc_set_window(struct tcp_sock *tp, const struct ccc_slot *slot,
 	WRITE_ONCE(tp->snd_ssthresh, ccc_phase_ssthresh(tp, slot));
 }
 
+/*
+ * A flow that joins, and all flows in slow start, are released by the ACKs of
+ * others too.  A share that has grown because others left is approached by
+ * the flow's own.
+ */
+static void ccc_follow_clock(struct sock *sk, struct ccc_slot *slot)
+{
+	if (slot->share <= tcp_snd_cwnd(tcp_sk(sk)))
+		slot->joining = false;
+	if (slot->limited &&
+	    (slot->joining || (slot->view.flags & VIRTIO_CCC_L_SLOW_START)))
+		ccc_clock_wait(sk, slot, 0);
+	else
+		ccc_clock_stop(slot);
+}
+
 void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -100,13 +123,41 @@ void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked)
 		slot->twin.cwnd = 0;
 	else if (!slot->twin.cwnd)
 		ccc_twin_start(&slot->twin, slot->share);
+	ccc_follow_clock(sk, slot);
 }
 
-/* In slow start there is no room to wait for: nobody has filled the path. */
-void ccc_join(struct tcp_sock *tp, const struct ccc_slot *slot)
+/*
+ * The flow begins, or comes back.  In slow start there is no room to wait for:
+ * nobody has filled the path.
+ */
+void ccc_join(struct sock *sk, struct ccc_slot *slot)
 {
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 cwnd;
+
 	if (!slot->coupled || (slot->view.flags & VIRTIO_CCC_L_SLOW_START))
 		return;
-	ccc_set_window(tp, slot,
-		       ccc_join_window(tcp_snd_cwnd(tp), slot->share));
+	cwnd = ccc_join_window(tcp_snd_cwnd(tp), slot->share,
+			       ccc_clock_runs(slot));
+	ccc_set_window(tp, slot, cwnd);
+	slot->joining = cwnd < slot->share;
+	if (slot->joining)
+		ccc_clock_wait(sk, slot, cwnd);
+}
+
+/* Data is about to be sent: as much more as others' ACKs have released. */
+void ccc_release_more(struct sock *sk, struct ccc_slot *slot)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 cwnd = tcp_snd_cwnd(tp);
+	u32 packets;
+
+	/* What is released to a flow that has room is not used. */
+	packets = ccc_clock_take(slot, tp->mss_cache);
+	if (!packets || tcp_packets_in_flight(tp) < cwnd ||
+	    inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder ||
+	    !ccc_read_share(sk, slot))
+		return;
+	ccc_set_window(tp, slot, max(cwnd, min(slot->share, cwnd + packets)));
+	ccc_follow_clock(sk, slot);
 }

@@ -79,7 +79,7 @@ fn a_vm_that_comes_back_alone_is_a_joiner() {
 }
 
 #[test]
-fn flows_that_start_together_have_their_initial_windows_up_to_forty_segments() {
+fn flows_that_start_together_have_their_initial_windows_up_to_48_segments() {
     let started = |flows: usize| {
         let mut host = common::Host::new();
         let vm = host.vm(1.0);
@@ -88,7 +88,7 @@ fn flows_that_start_together_have_their_initial_windows_up_to_forty_segments() {
         }
         host.segments()
     };
-    assert_eq!([1, 2, 4, 16].map(started), [10, 20, 40, 40]);
+    assert_eq!([1, 2, 4, 16].map(started), [10, 20, 40, 48]);
 }
 
 #[test]

@@ -9,7 +9,12 @@
 //! deliver.  A window above that rate times the smallest round-trip time,
 //! while packets are seen to wait, is more than the path holds.
 //!
-//! From then on slow start grows at an eighth of its rate (HyStart++'s
+//! What waits is seen a round-trip time late, in which a doubling aggregate
+//! fills the queue.  So growth is halved already when the window is a quarter
+//! above that product.  Where the path is not what limits delivery, bursts show
+//! a rate that no window comes near.
+//!
+//! When packets do wait, slow start grows at an eighth of its rate (HyStart++'s
 //! conservative slow start, which takes a quarter, would overshoot a queue of
 //! one bandwidth-delay product in its five rounds).  It ends after five rounds,
 //! and is itself again if for a whole round there is no sign of a full path.
@@ -21,6 +26,10 @@ const MOST_THRESHOLD_US: u64 = 16_000;
 const THRESHOLD_DIVISOR: u64 = 8;
 /// Growth while the path seems full, as a shift.
 const SLOWER: u32 = 3;
+/// Growth while the window is [`AHEAD`] of what delivery has shown, as a shift.
+const WARY: u32 = 1;
+/// In quarters.
+const AHEAD: u64 = 5;
 /// So many rounds of it end slow start (RFC 9406, section 4.3).
 const ROUNDS: u64 = 5;
 /// The delivery rate is measured over two of so many parts of a round: short
@@ -71,7 +80,7 @@ impl Exit {
             return Pace::Full;
         }
         self.delivery.add(sample);
-        let full = self.delivery.most.is_some_and(|most| window >= most) && waits(sample);
+        let full = self.delivery.exceeded_by(window) && waits(sample);
         let round = u64::from(sample.rtt_us.max(sample.min_rtt_us));
         let now = sample.now;
         self.suspicion = match self.suspicion.filter(|s| full || now < s.until) {
@@ -80,6 +89,7 @@ impl Exit {
             unchanged => unchanged,
         };
         match self.suspicion {
+            None if self.delivery.exceeded_by(window / AHEAD * 4) => Pace::Slower(WARY),
             None => Pace::Full,
             Some(s) if now - s.since >= ROUNDS * round => Pace::Over,
             Some(_) => Pace::Slower(SLOWER),
@@ -108,6 +118,10 @@ struct Delivery {
 }
 
 impl Delivery {
+    fn exceeded_by(&self, window: u64) -> bool {
+        self.most.is_some_and(|most| window >= most)
+    }
+
     fn add(&mut self, sample: Sample) {
         if self.length_us == 0 {
             self.length_us = (u64::from(sample.min_rtt_us) / PARTS).max(1);
@@ -166,9 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn without_waiting_a_large_window_slows_nothing() {
+    fn without_waiting_a_window_ahead_of_delivery_halves_growth() {
         let mut exit = Exit::default();
-        assert_eq!(deliver(&mut exit, 1_000_000, 500, 400, 3_000), Pace::Full);
+        assert_eq!(deliver(&mut exit, 1_000_000, 500, 90, 3_000), Pace::Full);
+        assert_eq!(deliver(&mut exit, 1_500_000, 500, 101, 3_000), Pace::Slower(WARY));
     }
 
     #[test]
