@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The virtio device of one VM: its queues, tables, flows and lines.
-use std::{
-    mem::size_of,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{mem::size_of, rc::Rc, sync::atomic::Ordering};
 
 use ccc_core::FlowId;
 use ccc_proto::{
@@ -18,10 +15,12 @@ use crate::{
     chain::Chain,
     counters::{Counters, Kind},
     coupling::{Coupling, Turn},
+    dirty::Log,
     doorbell::{self, Message},
     flows::Look,
     lines::Lines,
-    memory::{Mapping, Memory, words},
+    memory::{Mapping, Memory, change, words},
+    migration::Transfer,
     poll::Poller,
     table::{Chunk, MAX_LINES, MAX_SLOTS, Refused, Tables},
     vring::{Vring, VringError},
@@ -44,7 +43,11 @@ pub struct Device {
     pub(crate) index: usize,
     pub(crate) features: u64,
     pub(crate) protocol: u64,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) memory: Rc<Memory>,
+    /// Where the front end wants to see what is written.
+    pub(crate) log: Log,
+    /// The transfer of state the front end has begun.
+    pub(crate) transfer: Option<Transfer>,
     pub(crate) vrings: [Vring; VQ_COUNT],
     /// Queues begun since the last look.
     pub(crate) begun: Vec<usize>,
@@ -81,7 +84,9 @@ impl Device {
             index: identity.index,
             features: 0,
             protocol: 0,
-            memory: Arc::default(),
+            memory: Rc::default(),
+            log: Log::default(),
+            transfer: None,
             vrings: [Vring::new()?, Vring::new()?, Vring::new()?],
             begun: Vec::new(),
             tables: Tables::default(),
@@ -174,7 +179,7 @@ impl Device {
         if self.vrings.get(index).is_none_or(|vring| !vring.queue.ready()) {
             return false;
         }
-        let memory = Arc::clone(&self.memory);
+        let memory = Rc::clone(&self.memory);
         let done = match index {
             VQ_TABLE => self.take_chunks(memory.mapping(), turn).map(|()| false),
             VQ_DOORBELL => self.take_messages(memory.mapping(), turn),
@@ -205,7 +210,7 @@ impl Device {
 
     /// Sends the driver an event, if it has left a buffer for it.
     pub fn send_event(&mut self, kind: u16, value: u32, turn: &Turn<'_>) -> bool {
-        let memory = Arc::clone(&self.memory);
+        let memory = Rc::clone(&self.memory);
         match self.try_event(memory.mapping(), kind, value) {
             Ok(true) => true,
             Ok(false) => {
@@ -332,9 +337,9 @@ impl Device {
         status: u32,
         turn: &Turn<'_>,
     ) {
-        match words::<1>(mapping, at) {
-            Ok([word]) => write_status(word, status, self.instance),
-            Err(error) => self.counters.refuse(&self.name, turn.now, Kind::Memory, &error),
+        let told = change(mapping, at, |[word]| write_status(word, status, self.instance));
+        if let Err(error) = told {
+            self.counters.refuse(&self.name, turn.now, Kind::Memory, &error);
         }
     }
 

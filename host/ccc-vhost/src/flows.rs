@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The flows in a device's slots: found, told to the engine, coupled where the
 //! operator wants them, and answered.
-use std::{net::IpAddr, ops::Range, sync::Arc};
+use std::{net::IpAddr, ops::Range, rc::Rc};
 
 use ccc_core::Share;
 use ccc_proto::{
@@ -15,7 +15,7 @@ use crate::{
     counters::Kind,
     coupling::Turn,
     device::Device,
-    memory::{Mapping, MemoryError, words},
+    memory::{Mapping, MemoryError, change, words},
     table::{Held, Place, Units},
 };
 
@@ -175,7 +175,7 @@ impl Device {
     /// Takes flows to where the operator wants them by now.  All leave before
     /// any joins, so that the lines of groups left are there for those joined.
     pub fn remap(&mut self, turn: &mut Turn<'_>) {
-        let memory = Arc::clone(&self.memory);
+        let memory = Rc::clone(&self.memory);
         let mapping = memory.mapping();
         let moved: Vec<(u32, Held)> = self
             .tables
@@ -388,9 +388,8 @@ impl Device {
 
     fn answer(&mut self, mapping: &Mapping, slot: u32, grant: Grant) -> Result<(), SlotError> {
         let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
-        let words = words(mapping, places.grant).map_err(|e| SlotError::Memory(slot, e))?;
-        write_grant(&words, &grant);
-        Ok(())
+        change(mapping, places.grant, |words| write_grant(words, &grant))
+            .map_err(|e| SlotError::Memory(slot, e))
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a front end may ask of a device.
-use std::{fs::File, os::fd::AsFd, sync::Arc};
+use std::{fs::File, os::fd::AsFd, rc::Rc};
 
 use ccc_proto::wire::{F_RATE_SHARE, VQ_COUNT};
 use vhost::vhost_user::{
@@ -19,18 +19,24 @@ use zerocopy::IntoBytes;
 use crate::{
     device::Device,
     memory::{Memory, MemoryError},
+    migration::{MigrationError, Transfer},
     poll::Token,
     vring::Vring,
 };
 
+const F_LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 const F_RING_INDIRECT_DESC: u64 = 1 << 28;
 const F_RING_EVENT_IDX: u64 = 1 << 29;
 const F_VERSION_1: u64 = 1 << 32;
 const F_PROTOCOL: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
 /// Virtio features offered.  Caps of slot grants are not in use yet.
-pub const FEATURES: u64 =
-    1 << F_RATE_SHARE | F_RING_INDIRECT_DESC | F_RING_EVENT_IDX | F_VERSION_1 | F_PROTOCOL;
+pub const FEATURES: u64 = 1 << F_RATE_SHARE
+    | F_LOG_ALL
+    | F_RING_INDIRECT_DESC
+    | F_RING_EVENT_IDX
+    | F_VERSION_1
+    | F_PROTOCOL;
 
 /// vhost-user features offered.
 pub const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
@@ -38,7 +44,9 @@ pub const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatur
     .union(VhostUserProtocolFeatures::BACKEND_REQ)
     .union(VhostUserProtocolFeatures::CONFIG)
     .union(VhostUserProtocolFeatures::RESET_DEVICE)
-    .union(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS);
+    .union(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS)
+    .union(VhostUserProtocolFeatures::LOG_SHMFD)
+    .union(VhostUserProtocolFeatures::DEVICE_STATE);
 
 impl Device {
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
@@ -92,6 +100,9 @@ impl VhostUserBackendReqHandlerMut for Device {
             return Err(self.refuse(&unknown));
         }
         self.features = features;
+        if features & F_LOG_ALL == 0 {
+            self.log.end();
+        }
         for index in 0..VQ_COUNT {
             let vring = &mut self.vrings[index];
             vring.queue.set_event_idx(features & F_RING_EVENT_IDX != 0);
@@ -108,8 +119,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let memory = Memory::map(regions, files).map_err(|error| self.refuse(&error))?;
-        self.memory = Arc::new(memory);
+        let memory = Memory::map(regions, files, &self.log).map_err(|error| self.refuse(&error))?;
+        self.memory = Rc::new(memory);
         Ok(None)
     }
 
@@ -250,22 +261,30 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_device_state_fd(
         &mut self,
-        _: VhostTransferStateDirection,
+        direction: VhostTransferStateDirection,
         _: VhostTransferStatePhase,
-        _: File,
+        pipe: File,
     ) -> Result<Option<File>> {
-        Err(Error::InvalidOperation("no device state"))
+        let transfer = Transfer::begin(direction, pipe).map_err(|error| self.refuse(&error))?;
+        self.transfer = Some(transfer);
+        Ok(None)
     }
 
     fn check_device_state(&mut self) -> Result<()> {
-        Err(Error::InvalidOperation("no device state"))
+        let transfer = self.transfer.take().ok_or(MigrationError::NotBegun);
+        transfer.and_then(Transfer::end).map_err(|error| self.refuse(&error))
     }
 
     fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
         Err(Error::InvalidOperation("no shared memory"))
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("no dirty log"))
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let length = usize::try_from(log.mmap_size).map_err(|_| Error::InvalidMessage)?;
+        self.log.begin(file, log.mmap_offset, length).map_err(|error| {
+            self.refuse(&format!("log of written pages: {error}"));
+            // Without it the VM would arrive with old pages: the connection ends.
+            Error::InvalidMessage
+        })
     }
 }

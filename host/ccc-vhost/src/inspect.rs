@@ -2,7 +2,7 @@
 //! A device's flows, for operators to look at.
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
+    rc::Rc,
 };
 
 use ccc_core::Grant;
@@ -53,7 +53,7 @@ impl Device {
     }
 
     fn view(&mut self, slot: u32, held: &Held, coupling: &Coupling) -> Option<Flow> {
-        let memory = Arc::clone(&self.memory);
+        let memory = Rc::clone(&self.memory);
         let place = self.tables.slot(slot)?.report;
         let report = read_report(&words(memory.mapping(), place).ok()?).ok()?;
         let checked =

@@ -9,7 +9,7 @@ use ccc_proto::{
 use crate::{
     chain::Array,
     coupling::Coupling,
-    memory::{Mapping, MemoryError, words},
+    memory::{Mapping, MemoryError, change},
 };
 
 /// The lines of one VM: the first group it uses has line 0, and so on.  A line
@@ -75,7 +75,7 @@ impl Lines {
             let grant = coupling.grant(vm, used.group);
             let line = line(used.group, &grant);
             if used.written != Some(line) {
-                write_line(&words(mapping, address)?, &line);
+                change(mapping, address, |words| write_line(words, &line))?;
                 used.written = Some(line);
                 count += 1;
             }

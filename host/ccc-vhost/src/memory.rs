@@ -2,15 +2,18 @@
 //! Guest memory.
 use std::{fs::File, sync::atomic::AtomicU64};
 
+use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
-    VolatileMemory,
+    VolatileMemory, bitmap::Bitmap, mmap::MmapRegionBuilder,
 };
 
+use crate::dirty::{Dirty, Log};
+
 /// A VM's memory, by guest physical address.
-pub type Mapping = GuestMemoryMmap<()>;
+pub type Mapping = GuestMemoryMmap<Dirty>;
 
 /// Why guest memory cannot be used.
 #[derive(Debug, Error)]
@@ -56,12 +59,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Maps the regions a front end sent.
-    pub fn map(regions: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<Memory, MemoryError> {
+    /// Maps the regions a front end sent; writes are noted in `log`.
+    pub fn map(
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        log: &Log,
+    ) -> Result<Memory, MemoryError> {
         let mut mapped = Vec::with_capacity(regions.len());
         let mut views = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
-            mapped.push(map_region(region, file)?);
+            mapped.push(map_region(region, file, log)?);
             views.push((region.user_addr, region.guest_phys_addr, region.memory_size));
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
@@ -88,23 +95,43 @@ impl Memory {
 fn map_region(
     region: &VhostUserMemoryRegion,
     file: File,
-) -> Result<GuestRegionMmap<()>, MemoryError> {
+    log: &Log,
+) -> Result<GuestRegionMmap<Dirty>, MemoryError> {
     let (start, size, offset) = (region.guest_phys_addr, region.memory_size, region.mmap_offset);
     let overflow = || MemoryError::Overflow(start);
     let length = usize::try_from(size).map_err(|_| overflow())?;
-    let mapped = MmapRegion::from_file(FileOffset::new(file, offset), length)
+    let mapped = MmapRegionBuilder::new_with_bitmap(length, Dirty::new(log, start))
+        .with_file_offset(FileOffset::new(file, offset))
+        .with_mmap_prot((ProtFlags::READ | ProtFlags::WRITE).bits() as i32)
+        .with_mmap_flags((MapFlags::SHARED | MapFlags::NORESERVE).bits() as i32)
+        .build()
         .map_err(|source| MemoryError::Map { size, offset, source })?;
     GuestRegionMmap::new(mapped, GuestAddress(start)).ok_or_else(overflow)
 }
 
-/// `N` words of guest memory, shared with the guest.
+/// Writes to `N` words of guest memory, and notes that.
+pub fn change<const N: usize>(
+    mapping: &Mapping,
+    address: GuestAddress,
+    write: impl FnOnce(&[&AtomicU64; N]),
+) -> Result<(), MemoryError> {
+    write(&words(mapping, address)?);
+    // Found a moment ago.
+    if let Some((region, start)) = mapping.to_region_addr(address) {
+        let region: &MmapRegion<Dirty> = region;
+        region.bitmap().mark_dirty(start.0 as usize, N * 8);
+    }
+    Ok(())
+}
+
+/// `N` words of guest memory, shared with the guest, to be read.
 pub fn words<const N: usize>(
     mapping: &Mapping,
     address: GuestAddress,
 ) -> Result<[&AtomicU64; N], MemoryError> {
     let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
     let (region, start) = mapping.to_region_addr(address).ok_or_else(outside)?;
-    let region: &MmapRegion<()> = region;
+    let region: &MmapRegion<Dirty> = region;
     let start = start.0 as usize;
     let word = |index: usize| region.get_atomic_ref::<AtomicU64>(start + index * 8);
     if address.0 % 8 != 0 {

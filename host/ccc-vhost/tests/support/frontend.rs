@@ -13,7 +13,7 @@ use std::{
 };
 
 use vhost::{
-    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{
         Frontend, VhostUserFrontend,
         message::{VhostUserHeaderFlag, VhostUserProtocolFeatures},
@@ -28,8 +28,11 @@ pub const MEMORY: usize = 1 << 20;
 pub const QUEUE: u16 = 64;
 /// Where guest memory begins.
 pub const BASE: u64 = 0x10_0000;
-/// What is offered is taken, in-band notifications only where wanted.
+/// What is offered is taken, in-band notifications only where wanted, and the
+/// log of written pages while the VM migrates.
+const OFFERED: u64 = FEATURES | LOG_ALL;
 const FEATURES: u64 = 1 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 32;
+const LOG_ALL: u64 = 1 << 26;
 
 pub type Guest = Arc<GuestMemoryMmap<()>>;
 
@@ -73,7 +76,7 @@ impl FrontEnd {
     /// Connects, and agrees on features.
     pub fn open(socket: &Path, mode: Mode) -> FrontEnd {
         let (stream, mut vhost) = FrontEnd::owner(socket);
-        assert_eq!(vhost.get_features().unwrap(), FEATURES);
+        assert_eq!(vhost.get_features().unwrap(), OFFERED);
         let mut protocol = vhost.get_protocol_features().unwrap();
         assert!(protocol.contains(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS));
         if mode == Mode::Eventfd {
@@ -121,6 +124,28 @@ impl FrontEnd {
             mmap_handle: mapped.file_offset().unwrap().file().as_raw_fd(),
         };
         self.vhost.set_mem_table(&[info]).unwrap();
+    }
+
+    /// Has written pages noted in a bitmap of the whole guest, as a front end does
+    /// that begins to migrate.
+    pub fn log(&mut self) -> File {
+        let fd = rustix::fs::memfd_create(c"log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = File::from(fd);
+        let size = (BASE as usize + MEMORY).div_ceil(8 * 4096) as u64;
+        file.set_len(size).unwrap();
+        let region = VhostUserDirtyLogRegion {
+            mmap_size: size,
+            mmap_offset: 0,
+            mmap_handle: file.as_raw_fd(),
+        };
+        self.vhost.set_log_base(0, Some(region)).unwrap();
+        self.vhost.set_features(FEATURES | LOG_ALL).unwrap();
+        file
+    }
+
+    /// Has them noted no more.
+    pub fn end_log(&mut self) {
+        self.vhost.set_features(FEATURES).unwrap();
     }
 
     pub fn start(&mut self, guest: &Guest, queue: usize, base: u16) {
