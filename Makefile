@@ -12,6 +12,7 @@
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
 # make qemu       QEMU with the device of qemu-patches/
+# make test-qemu  that device with real guests; TESTS='boots migrations' for some
 # make test       every test, one line of counts at the end
 # make build      everything that is built, nothing run
 #
@@ -30,7 +31,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image test coverage kernels fuzz qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image test coverage kernels fuzz qemu test-qemu clean
 
 build: host lab module
 
@@ -83,6 +84,9 @@ kernels: packages
 
 qemu:
 	@scripts/qemu
+
+test-qemu: host
+	@qemu-patches/tests/run $(TESTS)
 
 TARGET ?= doorbell
 TIME ?= 60

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The vhost-user-ccc device under real guests with the real daemon.
+
+Each test prints a line of JSON with what it measured.  Guests are emulated, so
+times are those of a slow machine."""
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from lab import Failed, Lab, require, until
+
+RESTARTS = 100
+PLUGS = 20
+# Coupled again after a migration, by the daemon at the destination.
+COUPLED_WITHIN = 1.0
+
+
+def boots(lab):
+    """A guest boots and its flows are coupled."""
+    daemon = lab.daemon()
+    guest = lab.guest("boots", backend=daemon.socket)
+    took = lab.await_coupled(guest, daemon)
+    lab.receiver.check(lab.flows, "coupled")
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"flows": lab.flows, "coupled_after_s": round(took, 2)}
+
+
+def restarts(lab):
+    """The daemon is killed under load again and again."""
+    daemon = lab.daemon()
+    guest = lab.guest("restarts", backend=daemon.socket)
+    lab.await_coupled(guest, daemon)
+    times, begin = [], time.time()
+    for number in range(RESTARTS):
+        daemon.kill()
+        daemon.start()
+        _, took = until(f"restart {number}: all flows coupled", 20,
+                        lambda: daemon.coupled() == lab.flows)
+        times.append(took)
+    lab.await_coupled(guest, daemon)
+    standstill = lab.receiver.standstill(begin)
+    lab.receiver.check(lab.flows, "after the restarts")
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"restarts": RESTARTS, "flows": lab.flows, "resets": 0,
+            "coupled_again_s": {"mean": round(sum(times) / len(times), 3), "max": round(max(times), 3)},
+            "longest_standstill_s": round(standstill, 2)}
+
+
+def plugs(lab):
+    """The device comes and goes while flows run."""
+    daemon = lab.daemon()
+    guest = lab.guest("plugs")
+    until("flows without a device", 60, lambda: guest.sees() == (lab.flows, 0, 0))
+    begin, plugged, unplugged = time.time(), [], []
+    for number in range(PLUGS):
+        guest.plug(daemon.socket)
+        plugged.append(lab.await_coupled(guest, daemon))
+        guest.unplug()
+        _, took = until(f"unplugged {number}", 20, lambda: guest.sees() == (lab.flows, 0, 0))
+        unplugged.append(took)
+        require(not daemon.coupled(), f"unplugged {number}: the daemon still has flows")
+    standstill = lab.receiver.standstill(begin)
+    lab.receiver.check(lab.flows, "after the last unplug")
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"plugs": PLUGS, "flows": lab.flows, "resets": 0,
+            "coupled_after_plug_s_max": round(max(plugged), 2),
+            "alone_after_unplug_s_max": round(max(unplugged), 2),
+            "longest_standstill_s": round(standstill, 2)}
+
+
+def incoming(lab, guest):
+    """Where the guest listens for the one that migrates."""
+    uri = f"unix:{lab.directory / guest.name}.migration"
+    guest.ask("migrate-incoming", uri=uri)
+    return uri
+
+
+def migration_status(guest):
+    return guest.ask("query-migrate").get("status")
+
+
+def migrate(lab, source, target):
+    """Until the target runs; when that was, and how long the guest stood still."""
+    source.ask("migrate", uri=incoming(lab, target))
+    until(f"{source.name} to {target.name}", 120,
+          lambda: migration_status(source) in ("completed", "failed"))
+    status = source.ask("query-migrate")
+    require(status["status"] == "completed", f"{source.name} to {target.name}: {status}; {source.said()}")
+    return target.event("RESUME"), status["downtime"]
+
+
+def migrations(lab):
+    """There and back again, with daemons of their own at both ends."""
+    here, there = lab.daemon("here"), lab.daemon("there")
+    guest = lab.guest("first", backend=here.socket)
+    lab.await_coupled(guest, here)
+    runs = []
+    for name, daemon in (("second", there), ("third", here)):
+        target = lab.guest(name, backend=daemon.socket, incoming=True)
+        resumed, downtime = migrate(lab, guest, target)
+        until(f"{name}: all flows coupled", 20, lambda: daemon.coupled() == lab.flows)
+        coupled_after = time.time() - resumed
+        guest.close()
+        guest = target
+        lab.await_coupled(guest, daemon)
+        lab.receiver.check(lab.flows, name)
+        require(coupled_after <= COUPLED_WITHIN,
+                f"{name}: coupled again only {coupled_after:.2f} s after the guest went on")
+        runs.append({"to": name, "downtime_ms": downtime, "coupled_again_s": round(coupled_after, 3),
+                     "longest_standstill_s": round(lab.receiver.standstill(resumed - 5), 2)})
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"flows": lab.flows, "resets": 0, "migrations": runs}
+
+
+def refused(lab, guest, daemon, target, why):
+    """The migration fails, says why, and the source has not even been paused."""
+    guest.events.clear()
+    try:
+        guest.ask("migrate", uri=incoming(lab, target))
+        until("an end of the migration", 60,
+              lambda: migration_status(guest) in ("failed", "completed"))
+    except Failed as failed:
+        said = str(failed)
+    else:
+        status = guest.ask("query-migrate")
+        require(status["status"] == "failed", f"not refused: {status}")
+        said = target.said() if not target.gone() or target.said() else ""
+        said = f"{said}\n{status.get('error-desc', '')}"
+    require(why in said, f"refused, but without '{why}': {said}")
+    require(guest.running(), "the source does not run")
+    require(not any(event["event"] == "STOP" for event in guest.events), "the source was paused")
+    lab.await_coupled(guest, daemon)
+    lab.receiver.check(lab.flows, "after a refusal")
+    return next(line for line in said.splitlines() if why in line).strip()
+
+
+def refusals(lab):
+    """Destinations that cannot take the guest."""
+    daemon = lab.daemon()
+    guest = lab.guest("source", backend=daemon.socket)
+    lab.await_coupled(guest, daemon)
+    without = lab.guest("without")
+    said = {"no_device": refused(lab, guest, daemon, without, "vhost-user-ccc")}
+    return {"flows": lab.flows, "resets": 0, "source_paused": False, "said": said}
+
+
+TESTS = {test.__name__: test for test in (boots, restarts, plugs, migrations, refusals)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--qemu", required=True, type=Path)
+    parser.add_argument("--image", required=True, type=Path)
+    parser.add_argument("--vhost", required=True, type=Path)
+    parser.add_argument("--out", default="out/test-qemu", type=Path)
+    parser.add_argument("tests", nargs="*", default=list(TESTS), metavar="TEST",
+                        help=f"of {', '.join(TESTS)}; all if none is named")
+    args = parser.parse_args()
+    if unknown := [name for name in args.tests if name not in TESTS]:
+        parser.error(f"no test {unknown[0]}; there are {', '.join(TESTS)}")
+    failed = 0
+    for name in args.tests:
+        begin = time.monotonic()
+        try:
+            with Lab((args.qemu, args.image, args.vhost), args.out / name) as lab:
+                result = {"test": name, "ok": True, **TESTS[name](lab)}
+        except Failed as why:
+            failed += 1
+            result = {"test": name, "ok": False, "why": str(why), "logs": str(args.out / name)}
+        result["took_s"] = round(time.monotonic() - begin, 1)
+        print(json.dumps(result), flush=True)
+    print(f"{len(args.tests) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# Init of the guest of the QEMU tests.  Sends flows to the address on the kernel's
+# command line for ever, and says four times a second on the console what it sees:
+#   @ <uptime> established <connections> coupled <flows> device <1 if there is one>
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t debugfs debug /sys/kernel/debug
+mount -t tmpfs tmp /run
+
+# busybox has an ip of its own.
+ip() { real-ip "$@"; }
+
+for word in $(cat /proc/cmdline); do
+	case $word in
+	lab.flows=*) flows=${word#*=} ;;
+	lab.to=*) to=${word#*=} ;;
+	lab.address=*) address=${word#*=} ;;
+	esac
+done
+
+for module in virtio_pci virtio_mmio virtio_net tcp_diag; do
+	modprobe $module 2>/run/modprobe || cat /run/modprobe
+done
+modprobe ccc || echo "! no module"
+sysctl -q net.ipv4.tcp_congestion_control=ccc || echo "! no algorithm"
+link=$(ls /sys/class/net | grep -v lo | head -n 1)
+ip address add "$address" dev "$link"
+ip link set "$link" up
+
+n=0
+while [ $n -lt "${flows:-4}" ]; do
+	# The connection is never opened again: one that breaks is missed.
+	nc "$to" 5000 </dev/zero >/dev/null 2>&1 &
+	n=$((n + 1))
+done
+
+while :; do
+	established=$(real-ss -Htn state established dport = 5000 | wc -l)
+	coupled=$(grep -c ' coupled$' /sys/kernel/debug/ccc/flows)
+	grep -q "no device" /sys/kernel/debug/ccc/device && device=0 || device=1
+	echo "@ $(cut -d' ' -f1 /proc/uptime) established $established coupled $coupled device $device"
+	dmesg -c | grep -E "BUG|WARNING|Oops|ccc" | sed 's/^/! /'
+	usleep 250000
+done
