@@ -113,6 +113,7 @@ struct ccc_slot {
 	u32 tcp_delivered;	/* tp->delivered that `delivered` includes */
 	u16 rtt;		/* least since the last message, on the wire */
 	u32 slow_us;		/* srtt, averaged over many round trips */
+	u32 slow_rounds;	/* that many, in 256ths */
 	u32 srtt_us;		/* as reported: shares by rate count it */
 	u16 priority;		/* as reported */
 	u8 state;

@@ -128,9 +128,12 @@ static void ccc_announce(struct ccc_slot *slot, u16 op)
 /* Shares by rate count it: device and driver must use the same. */
 static void ccc_average_rtt(const struct tcp_sock *tp, struct ccc_slot *slot)
 {
-	slot->slow_us = ccc_slow_rtt(slot->slow_us, tp->srtt_us >> 3,
-				     slot->delivered - slot->rung.delivered,
-				     ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache));
+	u32 cwnd = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache);
+	u64 delivered = slot->delivered - slot->rung.delivered;
+
+	slot->slow_rounds = ccc_slow_rounds(slot->slow_rounds, delivered, cwnd);
+	slot->slow_us = ccc_slow_rtt(slot->slow_us, tp->srtt_us >> 3, delivered,
+				     cwnd, slot->slow_rounds);
 	slot->srtt_us = ccc_steady_rtt(slot->srtt_us, slot->slow_us);
 }
 
@@ -196,6 +199,7 @@ void ccc_report_first(const struct sock *sk, struct ccc_slot *slot)
 	u8 state = ccc_wire_state(sk, inet_csk(sk)->icsk_ca_state);
 
 	slot->slow_us = tcp_sk(sk)->srtt_us >> 3;
+	slot->slow_rounds = 0;
 	slot->srtt_us = slot->slow_us;
 	ccc_update(sk, slot, state, true);
 	ccc_report_begin(slot);

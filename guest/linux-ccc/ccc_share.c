@@ -178,16 +178,34 @@ u16 ccc_wire_rtt(u32 rtt_us)
  * TCP's own average follows the queue within a round trip.  Shares by rate
  * that did so too would chase each other, so they count an average over
  * CCC_SLOW_RTTS round trips, in which @delivered bytes of a window of @cwnd
- * are a part of one.
+ * are a part of one; over fewer, if @rounds, in 256ths, is less.
  */
-u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd)
+u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd, u32 rounds)
 {
 	s64 difference = (s64)rtt_us - slow_us;
 	u32 part = min_t(u64, delivered, cwnd);
+	u32 over = clamp(rounds >> 8, 1u, CCC_SLOW_RTTS);
 
 	if (!slow_us || !cwnd)
 		return rtt_us;
-	return slow_us + div_s64(difference * part, cwnd) / CCC_SLOW_RTTS;
+	return slow_us + (s32)div_s64(div_s64(difference * part, cwnd), over);
+}
+
+/* Round trips that an average has seen, in 256ths, with these bytes too. */
+u32 ccc_slow_rounds(u32 rounds, u64 delivered, u32 cwnd)
+{
+	u32 part = div_u64(min_t(u64, delivered, cwnd) << 8, max(cwnd, 1u));
+
+	return min(rounds + part, CCC_SLOW_RTTS << 8);
+}
+
+/*
+ * Whether somebody has divided the aggregate anew: growth comes in small steps,
+ * and reductions with an epoch.  With another window a flow has another RTT.
+ */
+bool ccc_level_jumps(u64 before, u64 now)
+{
+	return now > before + before / 4 || now < before - before / 4;
 }
 
 /* The average that is reported: steady while the flow's own moves little. */

@@ -18,7 +18,7 @@
 /* Round trips in the average that shares by rate count, and how far it may
  * go from what is reported, as a part of it.
  */
-#define CCC_SLOW_RTTS	32
+#define CCC_SLOW_RTTS	32u
 #define CCC_STEADY_RTT	32
 
 u32 ccc_slot_offset(u32 index);
@@ -38,7 +38,9 @@ u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
 u32 ccc_next_generation(u32 generation);
 u32 ccc_bytes(u32 packets, u32 mss);
 u16 ccc_wire_rtt(u32 rtt_us);
-u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd);
+u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd, u32 rounds);
+u32 ccc_slow_rounds(u32 rounds, u64 delivered, u32 cwnd);
+bool ccc_level_jumps(u64 before, u64 now);
 u32 ccc_steady_rtt(u32 reported_us, u32 slow_us);
 bool ccc_report_due(u64 delivered, u32 grown, u32 cwnd, u32 mss, u32 shift);
 

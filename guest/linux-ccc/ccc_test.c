@@ -9,6 +9,7 @@
 
 #define MSS	1448u
 #define ONE	VIRTIO_CCC_PRIORITY_ONE
+#define MANY	(CCC_SLOW_RTTS << 8)
 
 /* The level at which a flow of priority 1 has @bytes. */
 static u64 level_of(u64 bytes)
@@ -173,10 +174,20 @@ static void bytes_saturate(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(100000), 3125);
 	KUNIT_EXPECT_EQ(test, ccc_wire_rtt(1), 1);
-	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(0, 100000, 1, 1), 100000);
-	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 132000, 500, 500), 101000);
-	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 132000, 250, 500), 100500);
-	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 68000, 900, 500), 99000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(0, 100000, 1, 1, MANY), 100000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 132000, 500, 500, MANY), 101000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 132000, 250, 500, MANY), 100500);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 68000, 900, 500, MANY), 99000);
+	/* The first round trips count as much as they are. */
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 132000, 250, 500, 128),
+			116000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rtt(100000, 132000, 500, 500, 2 << 8),
+			116000);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rounds(128, 250, 500), 256u);
+	KUNIT_EXPECT_EQ(test, ccc_slow_rounds(MANY, 900, 0), MANY);
+	KUNIT_EXPECT_FALSE(test, ccc_level_jumps(1000, 1250));
+	KUNIT_EXPECT_TRUE(test, ccc_level_jumps(1000, 1251));
+	KUNIT_EXPECT_TRUE(test, ccc_level_jumps(1000, 749));
 	KUNIT_EXPECT_EQ(test, ccc_steady_rtt(160000, 164000), 160000);
 	KUNIT_EXPECT_EQ(test, ccc_steady_rtt(160000, 171000), 171000);
 	KUNIT_EXPECT_EQ(test, ccc_steady_rtt(160000, 149000), 149000);
