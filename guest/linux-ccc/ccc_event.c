@@ -142,8 +142,7 @@ void ccc_set_state(struct sock *sk, u8 new)
 	ccc_report_as(sk, slot, ccc_wire_state(sk, new), ccc_has_data(sk));
 	/* The share after the reduction, if the device has answered by now. */
 	if (event && ccc_read_share(sk, slot))
-		WRITE_ONCE(tp->snd_ssthresh,
-			   clamp(slot->share, 2u, max(tp->prior_cwnd, 2u)));
+		WRITE_ONCE(tp->snd_ssthresh, ccc_target(tp, slot, new));
 }
 
 u32 ccc_undo_cwnd(struct sock *sk)

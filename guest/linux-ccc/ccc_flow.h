@@ -52,6 +52,8 @@ void ccc_report_last(const struct sock *sk, struct ccc_slot *slot);
 
 /* ccc_window.c: what is granted, done */
 bool ccc_read_share(struct sock *sk, struct ccc_slot *slot);
+u32 ccc_target(const struct tcp_sock *tp, const struct ccc_slot *slot,
+	       u8 ca_state);
 void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked);
 void ccc_join(struct sock *sk, struct ccc_slot *slot);
 void ccc_release_more(struct sock *sk, struct ccc_slot *slot);

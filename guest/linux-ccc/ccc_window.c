@@ -83,6 +83,23 @@ static u32 ccc_phase_ssthresh(const struct tcp_sock *tp,
 	return min(ssthresh, tcp_snd_cwnd(tp));
 }
 
+/*
+ * Where TCP's own machinery is to take the window after an event: to the share;
+ * after a timeout, where the aggregate begins again in slow start, to its part
+ * of the threshold, or the flow would creep up from two segments.
+ */
+u32 ccc_target(const struct tcp_sock *tp, const struct ccc_slot *slot,
+	       u8 ca_state)
+{
+	u64 level = slot->view.ssthresh_level;
+	u32 target = slot->share;
+
+	if (ca_state == TCP_CA_Loss && level != VIRTIO_CCC_LEVEL_UNSET &&
+	    (slot->view.flags & VIRTIO_CCC_L_SLOW_START))
+		target = max(target, ccc_packets(tp, slot, level));
+	return clamp(target, 2u, max(tp->prior_cwnd, 2u));
+}
+
 static void ccc_set_window(struct tcp_sock *tp, const struct ccc_slot *slot,
 			   u32 cwnd)
 {
