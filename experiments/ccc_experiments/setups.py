@@ -7,7 +7,7 @@ plain Reno.
 
 from random import Random
 
-from .lab import Flows, Scenario, Vm
+from .lab import Flows, Group, Scenario, Vm
 
 KINDS = ("uncoupled", "coupled")
 
@@ -65,3 +65,18 @@ def _mean_bytes() -> float:
     """Mean of the sizes, the cut included."""
     cut = (_LEAST_BYTES / _MOST_BYTES) ** (_SHAPE - 1)
     return _LEAST_BYTES * (_SHAPE - cut) / (_SHAPE - 1)
+
+
+# Coupling algorithms that the papers compare.
+POLICIES = {
+    "uncoupled": None,
+    "coupled EFCM": "efcm",
+    "coupled E-TCP": "e-tcp",
+    "coupled": "ctrltcp",
+}
+
+
+def policy_run(kind: str, seed: int, duration_s: float, *flows: Flows, **more) -> Scenario:
+    """One VM's flows, coupled by the policy of that kind."""
+    group = Group(share="window", policy=POLICIES[kind])
+    return several_kernels(kind, seed, duration_s, tenant(kind, *flows), group=group, **more)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What two flows carry together, against how often one of them times out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Fault, Flows, Scenario
+from ccc_experiments.plots import Panel
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import POLICIES, policy_run
+
+from .one_event import BLACKOUT_S
+
+COUNTS = (0, 2, 5, 10, 15)
+DURATION_S = 60.0
+FIRST_S, LAST_S = 5.0, 55.0
+
+
+def scenario(count: int, kind: str, seed: int) -> Scenario:
+    step = (LAST_S - FIRST_S) / max(count, 1)
+    faults = (Fault("vm1", 0, round(FIRST_S + i * step, 3), for_s=BLACKOUT_S) for i in range(count))
+    return policy_run(kind, seed, DURATION_S, Flows(2), sample_ms=100, faults=tuple(faults))
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    counts = effort.pick(COUNTS, (0, COUNTS[-1]))
+    return grid("timeouts", effort, counts, POLICIES, scenario)
+
+
+MEASURES = {
+    "sum Mbit/s": lambda run: run.measured.sum_mbit,
+    "queue ms": lambda run: run.measured.queue_ms_mean,
+}
+
+
+def scores(data: Data) -> list[Score]:
+    goodput = MEASURES["sum Mbit/s"]
+    order = (("coupled", "coupled EFCM"), ("coupled E-TCP", "coupled"))
+    return [
+        Score.mean(
+            f"{count} timeouts: goodput, {less} over {more}",
+            data.ratio(count, less, more, goodput), "ratio", "<", 1,
+        )  # fmt: skip
+        for count in data.cases
+        if count
+        for less, more in order
+    ]
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
+        Panel("mean queue delay, ms", MEASURES["queue ms"]),
+    ]
+    plots.against_case(data, panels, "timeouts of one flow in 60 s", stem)
+
+
+FIGURE = Figure(
+    "throughput against the number of timeouts", "dissertation Figure 9.5", points, scores, plot, MEASURES
+)
