@@ -87,6 +87,11 @@ impl Calendar {
         self.header().free_until.store(self.now(), Relaxed);
     }
 
+    /// Makes the running client stop at `time`, if it would run longer.
+    pub fn stop_at(&self, time: u64) {
+        self.header().free_until.fetch_min(time, Relaxed);
+    }
+
     /// Lets time go on to `time` while nobody runs.
     pub fn advance(&self, time: u64) {
         self.header().current_time.fetch_max(time, Relaxed);

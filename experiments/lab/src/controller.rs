@@ -249,7 +249,7 @@ impl Controller {
                 Origin::Listener => self.accept()?,
                 Origin::Client(index) => self.client_readable(index, supervisor)?,
                 Origin::Nic(index, source) => self.nic_readable(index, source)?,
-                Origin::Relay(index, source) => self.relays[index].readable(source)?,
+                Origin::Relay(index, source) => self.relay_readable(index, source)?,
                 Origin::Control => self.answered()?,
                 Origin::Newcomer(_) => (),
             }
@@ -400,6 +400,20 @@ impl Controller {
         Ok(())
     }
 
+    fn relay_readable(&mut self, index: usize, source: relay::Source) -> Result<()> {
+        self.relays[index].readable(source, self.calendar.now())?;
+        if let Some(due) = self.relays[index].due() {
+            self.calendar.stop_at(due);
+        }
+        Ok(())
+    }
+
+    /// The relay whose doorbell arrives next, and when.
+    fn next_doorbell(&self) -> Option<(u64, usize)> {
+        let due = self.relays.iter().enumerate().filter_map(|(i, r)| Some((r.due()?, i)));
+        due.min()
+    }
+
     /// A guest stands in a kick: move frames, then let it go on, but not
     /// beyond now, so that the peer can run at this very time.
     fn kicked(&mut self, index: usize, kick: &Kick) -> Result<()> {
@@ -473,6 +487,15 @@ impl Controller {
         if act_at.is_some_and(|at| earliest.is_none_or(|(time, _)| at <= time)) {
             return self.act(supervisor);
         }
+        let doorbell = self.next_doorbell();
+        if let Some((at, relay)) = doorbell {
+            if earliest.is_none_or(|(time, _)| at <= time) {
+                self.calendar.advance(at);
+                self.relays[relay].deliver()?;
+                // Nobody has to answer: there would be nothing to wait for.
+                return self.run_next(supervisor);
+            }
+        }
         let Some((time, next)) = earliest else {
             return Err(self.stalled("nobody has anything left to do"));
         };
@@ -484,7 +507,8 @@ impl Controller {
         }
         let index = usize::from(next) - 1;
         let limit = (time + SLICE_NS).min(self.settings.end_ns + 1);
-        let limit = act_at.map_or(limit, |at| limit.min(at));
+        let breaks = act_at.into_iter().chain(doorbell.map(|(at, _)| at));
+        let limit = breaks.fold(limit, u64::min);
         self.calendar.grant(next, time, limit);
         self.clients[index].state = State::Running;
         self.running = Some(index);

@@ -23,6 +23,8 @@ use crate::vhost_user::{
     u32_at, u64_at,
 };
 
+/// The ring guests tell of news by.
+const DOORBELL: u32 = 1;
 /// A daemon that is back answers within this.
 const PATIENCE_MS: u16 = 10_000;
 
@@ -62,6 +64,10 @@ pub struct Relay {
     asked: Option<Vec<u8>>,
     /// Answers the daemon has given to such questions.
     known: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// How long a doorbell takes, in nanoseconds.
+    delay: Option<u64>,
+    /// When the doorbell that is under way arrives.
+    arrives: Option<u64>,
 }
 
 impl Link {
@@ -112,7 +118,10 @@ impl Link {
 
 impl Relay {
     /// Listens for the guest on `own` and speaks to the daemon at `daemon`.
-    pub fn new(vm: &str, own: &Path, daemon: &Path) -> Result<Self> {
+    ///
+    /// With a delay, doorbells reach the daemon so many nanoseconds after they
+    /// rang, and all that rang meanwhile with the first.
+    pub fn new(vm: &str, own: &Path, daemon: &Path, delay: Option<u64>) -> Result<Self> {
         Ok(Self {
             vm: vm.to_owned(),
             listener: UnixListener::bind(own).on("listening on", own)?,
@@ -124,6 +133,8 @@ impl Relay {
             setup: Setup::default(),
             asked: None,
             known: BTreeMap::new(),
+            delay,
+            arrives: None,
         })
     }
 
@@ -140,15 +151,26 @@ impl Relay {
         all.into_iter().filter_map(|(source, fd)| Some((source, fd?)))
     }
 
-    /// Handles a descriptor that was readable.
-    pub fn readable(&mut self, source: Source) -> Result<()> {
+    /// Handles a descriptor that was readable at simulated time `now`.
+    pub fn readable(&mut self, source: Source, now: u64) -> Result<()> {
         match source {
             Source::Listener => self.accept(),
-            Source::Guest => self.hear_guest(),
+            Source::Guest => self.hear_guest(now),
             Source::GuestBack => self.hear_guest_back(),
             Source::Daemon => self.hear_daemon(),
             Source::DaemonBack => self.hear_daemon_back(),
         }
+    }
+
+    /// When the doorbell that is under way arrives.
+    pub fn due(&self) -> Option<u64> {
+        self.arrives
+    }
+
+    /// Lets the doorbell arrive.
+    pub fn deliver(&mut self) -> Result<()> {
+        self.arrives = None;
+        if self.daemon.stream.is_none() { Ok(()) } else { self.kick(DOORBELL) }
     }
 
     /// The daemon was killed: from now on the guest is answered here.
@@ -173,12 +195,16 @@ impl Relay {
             }
         }
         for ring in self.setup.rings() {
-            let mut kick = header(VRING_KICK, VERSION | NEED_REPLY, 8);
-            kick.extend(ring.to_le_bytes());
-            kick.extend(0u32.to_le_bytes());
-            self.ask(&kick, &[])?;
+            self.kick(ring)?;
         }
         Ok(())
+    }
+
+    fn kick(&mut self, ring: u32) -> Result<()> {
+        let mut kick = header(VRING_KICK, VERSION | NEED_REPLY, 8);
+        kick.extend(ring.to_le_bytes());
+        kick.extend(0u32.to_le_bytes());
+        self.ask(&kick, &[])
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -203,7 +229,7 @@ impl Relay {
         Ok(theirs.into())
     }
 
-    fn hear_guest(&mut self) -> Result<()> {
+    fn hear_guest(&mut self, now: u64) -> Result<()> {
         if !self.guest.fill(&self.vm)? {
             // It has ended: the daemon is to see that.
             self.guest = Link::default();
@@ -220,9 +246,25 @@ impl Relay {
                     message.fds = vec![self.back_channel()?];
                 }
             }
-            self.pass_on(message)?;
+            match self.delay {
+                Some(delay) if is_doorbell(&message)? => {
+                    self.arrives.get_or_insert(now + delay);
+                    self.acknowledge(&message)?;
+                }
+                _ => self.pass_on(message)?,
+            }
         }
         Ok(())
+    }
+
+    /// Answers a message in the daemon's place, if its sender waits for that.
+    fn acknowledge(&self, message: &Message) -> Result<()> {
+        if !message.needs_reply()? {
+            return Ok(());
+        }
+        let mut done = header(message.code()?, VERSION | REPLY, 8);
+        done.extend(0u64.to_le_bytes());
+        self.guest.send(&done, &[], &self.vm)
     }
 
     fn pass_on(&mut self, message: Message) -> Result<()> {
@@ -234,10 +276,8 @@ impl Relay {
             let answer = self.known.get(&message.bytes);
             let answer = answer.ok_or_else(|| self.broken("asks what only the daemon knows"))?;
             self.guest.send(answer, &[], &self.vm)?;
-        } else if message.needs_reply()? {
-            let mut done = header(message.code()?, VERSION | REPLY, 8);
-            done.extend(0u64.to_le_bytes());
-            self.guest.send(&done, &[], &self.vm)?;
+        } else {
+            self.acknowledge(&message)?;
         }
         self.setup.remember(message)
     }
@@ -334,7 +374,8 @@ impl Relay {
                         return Err(LabError::protocol("daemon", "has left when it was back"));
                     }
                 }
-                other => self.readable(other)?,
+                // Not the guest's requests: the time does not matter.
+                other => self.readable(other, 0)?,
             }
         }
         Ok(())
@@ -343,4 +384,8 @@ impl Relay {
     fn broken(&self, reason: &str) -> LabError {
         LabError::protocol(&self.vm, format!("CCC device: {reason}"))
     }
+}
+
+fn is_doorbell(message: &Message) -> Result<bool> {
+    Ok(message.code()? == VRING_KICK && u32_at(&message.bytes, HEADER)? == DOORBELL)
 }

@@ -105,9 +105,10 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     let actions = scenario.actions.iter().map(|a| (LEAD_NS + seconds(a.at_s), a.clone()));
     controller.act_at(actions.collect(), &work.socket(workdir::CONTROL));
     if scenario.relays() {
+        let delay = scenario.doorbell_delay_ms.map(|ms| seconds(ms / 1e3));
         for vm in plans.iter().filter_map(|plan| device(scenario, plan)) {
             let [ours, daemons] = [workdir::device_socket(vm), workdir::relayed_socket(vm)];
-            controller.relay(Relay::new(vm, &work.socket(&ours), &work.socket(&daemons))?);
+            controller.relay(Relay::new(vm, &work.socket(&ours), &work.socket(&daemons), delay)?);
         }
     }
     let mut fleet = Fleet::new(work, &options.out, scenario.seed, options.stop.clone());

@@ -56,6 +56,9 @@ pub struct Scenario {
     /// daemon can come back; given when one is killed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub relay: bool,
+    /// How long doorbells take to the daemon; those rung meanwhile go along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doorbell_delay_ms: Option<f64>,
     /// What is done from outside, in the order of times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
@@ -338,7 +341,8 @@ impl Scenario {
 
     /// Whether the laboratory stands between guests and daemon.
     pub fn relays(&self) -> bool {
-        self.coupled && (self.relay || self.actions.iter().any(|a| a.kill_daemon))
+        let stands_between = self.relay || self.doorbell_delay_ms.is_some();
+        self.coupled && (stands_between || self.actions.iter().any(|a| a.kill_daemon))
     }
 
     /// Whether the daemon is spoken to.
@@ -373,6 +377,9 @@ impl Scenario {
     }
 
     fn check_disturbances(&self) -> Result<()> {
+        if let Some(delay) = self.doorbell_delay_ms {
+            positive("doorbell_delay_ms", delay, 10_000.0)?;
+        }
         if let Some(cross) = &self.cross {
             cross.check(self.bottleneck.rate_mbit)?;
         }
@@ -739,6 +746,7 @@ mod tests {
     fn disturbances_are_checked() {
         let s = with(|j| j["bottleneck"]["queue"] = "fq_codel".into()).expect("valid");
         assert_eq!(s.bottleneck.queue, Queue::FqCodel);
+        assert!(message(|j| j["doorbell_delay_ms"] = 0.into()).contains("doorbell_delay_ms: 0"));
         assert!(message(|j| j["cross"] = serde_json::json!({"load": 2})).contains("cross.load: 2"));
         let faults = serde_json::json!([{"vm": "vm1", "flow": 0, "at_s": 5, "packets": 1}]);
         assert!(with(|j| j["faults"] = faults.clone()).is_ok());
