@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import markdown
 from .figure import Data, Effort, Figure, Point
 from .interval import Interval
 from .lab import Scenario
@@ -14,6 +15,7 @@ from .scores import Score, print_scores
 from .store import Store
 
 RESULT = "result.json"
+TEXT = "result.md"
 RUNS = "runs"
 
 
@@ -149,6 +151,7 @@ def _summary(made: list[Made], out: Path) -> bool:
     failed = sum(not score["holds"] for score in scores)
     summary = {"scores": len(scores), "failed": failed, "figures": figures}
     (out / RESULT).write_text(json.dumps(summary, indent=1) + "\n")
+    (out / TEXT).write_text(markdown.results(known.values()))
     print(f"\n{len(made)} figures made; {out}/{RESULT}: {len(scores)} scores, {failed} not held")
     sys.stdout.flush()
     return all(figure.holds for figure in made)

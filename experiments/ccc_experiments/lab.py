@@ -225,6 +225,8 @@ class Scenario:
     relay: bool = False
     actions: tuple[Action, ...] = ()
     cross: Cross | None = None
+    # How long doorbells take to the daemon.
+    doorbell_delay_ms: float | None = None
     faults: tuple[Fault, ...] = ()
 
     def content(self) -> dict:
@@ -242,6 +244,7 @@ class Scenario:
             "relay": self.relay,
             "actions": [action.document() for action in self.actions],
             "cross": self.cross and asdict(self.cross),
+            "doorbell_delay_ms": self.doorbell_delay_ms,
             "faults": [asdict(fault) for fault in self.faults],
             "vms": [
                 {

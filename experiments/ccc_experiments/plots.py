@@ -17,13 +17,14 @@ from .measure import Measured  # noqa: E402
 # Colour-blind safe (Okabe and Ito); one colour for each kind of run, always.
 UNCOUPLED = "#D55E00"
 COUPLED = "#0072B2"
-_OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")
+_OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#8B5A2B", "#000000")
 _MARKERS = "sovD^P*X"
 
 plt.rcParams.update(
     {
         "font.size": 9,
         "axes.grid": True,
+        "axes.axisbelow": True,
         "grid.alpha": 0.3,
         "axes.spines.top": False,
         "axes.spines.right": False,

@@ -57,6 +57,7 @@ def plot(data: Data, stem: Path) -> None:
         for flow in range(1 + len(JOINS_S)):
             windows.plot(*run.flow_window("vm1", flow), lw=1, label=f"flow {flow + 1}")
         windows.set_title(kind)
+        windows.set_ylim(0, 180)
         queue.plot(run.queue["time_s"], run.queue["backlog_packets"], lw=0.8, color="#777777")
         for at in JOINS_S:
             queue.axvline(at, color="black", lw=0.6, ls=":")
