@@ -53,7 +53,7 @@ def plugs(lab):
     """The device comes and goes while flows run."""
     daemon = lab.daemon()
     guest = lab.guest("plugs")
-    until("flows without a device", 60, lambda: guest.sees() == (lab.flows, 0, 0))
+    until("flows without a device", 180, lambda: guest.sees() == (lab.flows, 0, 0))
     begin, plugged, unplugged = time.time(), [], []
     for number in range(PLUGS):
         guest.plug(daemon.socket)
@@ -115,35 +115,45 @@ def migrations(lab):
     return {"flows": lab.flows, "resets": 0, "migrations": runs}
 
 
-def refused(lab, guest, daemon, target, why):
-    """The migration fails, says why, and the source has not even been paused."""
+def refused(lab, guest, target, why):
+    """The migration fails, says why, and the source was not even paused."""
     guest.events.clear()
+    uri = incoming(lab, target)
     try:
-        guest.ask("migrate", uri=incoming(lab, target))
-        until("an end of the migration", 60,
-              lambda: migration_status(guest) in ("failed", "completed"))
+        guest.ask("migrate", uri=uri)
     except Failed as failed:
         said = str(failed)
     else:
+        until("an end of the migration", 60,
+              lambda: migration_status(guest) in ("failed", "completed"))
         status = guest.ask("query-migrate")
         require(status["status"] == "failed", f"not refused: {status}")
-        said = target.said() if not target.gone() or target.said() else ""
-        said = f"{said}\n{status.get('error-desc', '')}"
+        said = "\n".join((target.said(), guest.said(), status.get("error-desc", "")))
     require(why in said, f"refused, but without '{why}': {said}")
     require(guest.running(), "the source does not run")
     require(not any(event["event"] == "STOP" for event in guest.events), "the source was paused")
-    lab.await_coupled(guest, daemon)
-    lab.receiver.check(lab.flows, "after a refusal")
-    return next(line for line in said.splitlines() if why in line).strip()
+    target.close()
+    return next(line for line in said.splitlines() if why in line).partition(": ")[2]
 
 
 def refusals(lab):
-    """Destinations that cannot take the guest."""
-    daemon = lab.daemon()
+    """Destinations that cannot take the guest, and a source that cannot give it."""
+    daemon, old = lab.daemon(), lab.daemon("old", program=lab.old_vhost)
     guest = lab.guest("source", backend=daemon.socket)
     lab.await_coupled(guest, daemon)
-    without = lab.guest("without")
-    said = {"no_device": refused(lab, guest, daemon, without, "vhost-user-ccc")}
+    said = {}
+    without = lab.guest("without", incoming=True)
+    said["no device"] = refused(lab, guest, without, "vhost-user-ccc-promise")
+    behind = lab.guest("behind", backend=old.socket, incoming=True)
+    said["older daemon"] = refused(lab, guest, behind, "too old")
+    lab.await_coupled(guest, daemon)
+    lab.receiver.check(lab.flows, "after the refusals")
+    guest.close()
+
+    stuck = lab.guest("stuck", backend=old.socket)
+    until("the guest runs", 180, lambda: stuck.sees()[2])
+    target = lab.guest("target", backend=daemon.socket, incoming=True)
+    said["older daemon at the source"] = refused(lab, stuck, target, "backend lacks")
     return {"flows": lab.flows, "resets": 0, "source_paused": False, "said": said}
 
 
@@ -155,6 +165,8 @@ def main():
     parser.add_argument("--qemu", required=True, type=Path)
     parser.add_argument("--image", required=True, type=Path)
     parser.add_argument("--vhost", required=True, type=Path)
+    parser.add_argument("--old-vhost", required=True, type=Path,
+                        help="a daemon from before migration")
     parser.add_argument("--out", default="out/test-qemu", type=Path)
     parser.add_argument("tests", nargs="*", default=list(TESTS), metavar="TEST",
                         help=f"of {', '.join(TESTS)}; all if none is named")
@@ -165,7 +177,7 @@ def main():
     for name in args.tests:
         begin = time.monotonic()
         try:
-            with Lab((args.qemu, args.image, args.vhost), args.out / name) as lab:
+            with Lab(args, args.out / name) as lab:
                 result = {"test": name, "ok": True, **TESTS[name](lab)}
         except Failed as why:
             failed += 1

@@ -286,7 +286,8 @@ class Lab:
     """One test's network, receiver, daemons and guests, and their end."""
 
     def __init__(self, paths, directory, flows=4):
-        self.qemu, self.image, self.vhost = paths
+        self.qemu, self.image = paths.qemu, paths.image
+        self.vhost, self.old_vhost = paths.vhost, paths.old_vhost
         self.directory, self.flows = directory, flows
         directory.mkdir(parents=True, exist_ok=True)
         for file in directory.iterdir():
@@ -311,7 +312,7 @@ class Lab:
     def guest(self, name, **options):
         return self.closing(Guest(self, name, **options))
 
-    def await_coupled(self, guest, daemon, seconds=60):
+    def await_coupled(self, guest, daemon, seconds=180):
         """Until guest and daemon both say that all flows are coupled; how long that took."""
         all_of_them = (self.flows, self.flows, 1)
         _, took = until(f"{guest.name}: all flows coupled", seconds, lambda:
