@@ -84,6 +84,7 @@ class Churn:
     hold_s: float
     open_ms: int = 1000
     bytes: int = 4096
+    again_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,14 @@ class Flows:
     def document(self) -> dict:
         phases = [phase.document() for phase in self.phases]
         return asdict(self) | {"phases": phases}
+
+
+@dataclass(frozen=True)
+class DelayChange:
+    """A change of the delay of a VM's way back."""
+
+    at_s: float
+    delay_ms: float
 
 
 @dataclass(frozen=True)
@@ -164,6 +173,10 @@ class Vm:
     device: bool = True
     delay_ms: float | None = None
     guest_actions: tuple[GuestAction, ...] = ()
+    delay_changes: tuple[DelayChange, ...] = ()
+    module_options: str = ""
+    ecn: bool = False
+    reboot_s: float | None = None
 
     @property
     def count(self) -> int:
@@ -179,6 +192,7 @@ class Bottleneck:
     delay_ms: float = 100
     # fifo, fq_codel, cake or htb
     queue: str = "fifo"
+    mark_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -228,6 +242,7 @@ class Scenario:
     # How long doorbells take to the daemon.
     doorbell_delay_ms: float | None = None
     faults: tuple[Fault, ...] = ()
+    receiver_congestion_control: str = "reno"
 
     def content(self) -> dict:
         """What is simulated, as the laboratory reads it."""
@@ -242,6 +257,7 @@ class Scenario:
             "queue_sample_ms": self.queue_sample_ms,
             "group": vars(self.group),
             "relay": self.relay,
+            "receiver_congestion_control": self.receiver_congestion_control,
             "actions": [action.document() for action in self.actions],
             "cross": self.cross and asdict(self.cross),
             "doorbell_delay_ms": self.doorbell_delay_ms,
@@ -253,6 +269,10 @@ class Scenario:
                     "device": vm.device,
                     "congestion_control": vm.congestion_control,
                     "delay_ms": vm.delay_ms,
+                    "delay_changes": [vars(change) for change in vm.delay_changes],
+                    "module_options": vm.module_options,
+                    "ecn": vm.ecn,
+                    "reboot_s": vm.reboot_s,
                     "guest_actions": [action.document() for action in vm.guest_actions],
                     "flows": [flows.document() for flows in vm.flows],
                 }

@@ -56,6 +56,19 @@ def test_module_unloaded_and_loaded_again(simulate):
     assert seen(simulate(two_vms("reloaded", vm2, 7, 11, 16))) == [(4, 4), (0, 0), (4, 4)]
 
 
+def test_a_guest_that_reboots(simulate, measured):
+    """Its kernel is killed: nothing leaves, nothing is closed, new tables come."""
+    vm2 = Vm((Flows(4), Flows(4, start_s=18)), reboot_s=10)
+    scenario = two_vms("reboot", vm2, 9, 10.1, 17, 20)
+    raw = simulate(scenario)
+    assert seen(raw) == [(4, 4), (0, 0), (0, 0), (4, 4)]
+    run = Run(measured(scenario), raw)
+    # What its flows had on the way still comes; then the other VM has all.
+    assert run.rate_mbit("vm2", 11, 18) == 0
+    assert run.rate_mbit("vm1", 11, 18) >= 0.97 * run.measured.scenario.bottleneck.rate_mbit * 1448 / 1514
+    assert jain([run.rate_mbit(vm, 20, 30) for vm in ("vm1", "vm2")]) >= 0.995
+
+
 def test_thousands_of_flows_come_and_go(simulate):
     vm2 = Vm((Flows(1, start_s=1, churn=Churn(4096, hold_s=4)),))
     scenario = Scenario(

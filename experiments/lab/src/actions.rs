@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What is done to the daemon from outside, at simulated times: requests on
-//! its control socket, its death and its return.
+//! What is done from outside, at simulated times: requests on the daemon's
+//! control socket, death and return of the daemon and of guests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,12 +18,30 @@ const LISTENS: Duration = Duration::from_secs(10);
 /// Longest answer.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Ends and starts the daemon.
+/// What is done to the programs of a run from outside.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// Something to the daemon.
+    Daemon(Action),
+    /// A guest is killed, and another one takes its place.
+    Reboot {
+        /// Who is killed.
+        from: String,
+        /// Who is started.
+        to: String,
+    },
+}
+
+/// Ends and starts the daemon and guests.
 pub trait Caretaker {
     /// Kills it; it is gone when this returns.
     fn kill_daemon(&mut self) -> Result<()>;
     /// Starts it; it joins when it is ready.
     fn start_daemon(&mut self) -> Result<()>;
+    /// Kills a guest that has written its results.
+    fn kill_guest(&mut self, name: &str) -> Result<()>;
+    /// Starts a guest that was not there from the beginning.
+    fn start_guest(&mut self, name: &str) -> Result<()>;
 }
 
 /// A request under way.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::actions::{self, Caretaker, Exchange};
+use crate::actions::{self, Caretaker, Deed, Exchange};
 use crate::calendar::Calendar;
 use crate::error::{Context, LabError, Result};
 use crate::faults::Faults;
@@ -65,6 +65,8 @@ pub struct Settings {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// Not started yet, and not to be waited for.
+    Later,
     /// Expected, not heard of.
     Absent,
     /// Asked to start; the answer is still to be given.
@@ -78,6 +80,8 @@ enum State {
 
 struct Client {
     name: String,
+    /// When its own time began, in which it is told when to run.
+    began: u64,
     state: State,
     conn: Option<UnixStream>,
     inbox: Inbox,
@@ -102,11 +106,13 @@ enum Origin {
     Control,
 }
 
-/// Actions on the daemon, which is the first client.
+/// What is done to the daemon, which is the first client, and to guests.
 #[derive(Default)]
 struct Agenda {
     /// Still to come, by simulated time.
-    due: VecDeque<(u64, Action)>,
+    due: VecDeque<(u64, Deed)>,
+    /// There is a daemon.
+    has_daemon: bool,
     /// The daemon's control socket.
     control: PathBuf,
     /// The request under way.
@@ -156,8 +162,13 @@ impl Controller {
     /// client's, the daemon's, which knows nothing of the others. The order is
     /// also that of the starts and of equal run times.
     pub fn new(path: &Path, names: Vec<String>, settings: Settings) -> Result<Self> {
-        let client =
-            |name| Client { name, state: State::Absent, conn: None, inbox: Inbox::default() };
+        let client = |name| Client {
+            name,
+            began: 0,
+            state: State::Absent,
+            conn: None,
+            inbox: Inbox::default(),
+        };
         let null = Path::new("/dev/null");
         Ok(Self {
             settings,
@@ -198,11 +209,30 @@ impl Controller {
         &self.faults
     }
 
-    /// Carries out actions on the daemon, the first client; its control socket
-    /// is at `control`. The list is in the order of simulated times.
-    pub fn act_at(&mut self, actions: Vec<(u64, Action)>, control: &Path) {
-        self.agenda.due = actions.into();
+    /// The first client is the daemon; its control socket is at `control`.
+    pub fn has_daemon(&mut self, control: &Path) {
+        self.agenda.has_daemon = true;
         self.agenda.control = control.to_owned();
+    }
+
+    /// Carries out deeds in the order of simulated times.  Guests that are
+    /// started by one are not waited for before.
+    pub fn act_at(&mut self, mut deeds: Vec<(u64, Deed)>) -> Result<()> {
+        deeds.sort_by_key(|(at, _)| *at);
+        for (_, deed) in &deeds {
+            if let Deed::Reboot { to, .. } = deed {
+                let later = self.client(to)?;
+                self.clients[later].state = State::Later;
+            }
+        }
+        self.agenda.due = deeds.into();
+        Ok(())
+    }
+
+    /// Place of the client with this name.
+    fn client(&self, name: &str) -> Result<usize> {
+        let place = self.clients.iter().position(|c| c.name == name);
+        place.ok_or_else(|| LabError::protocol(name, "is not part of this run"))
     }
 
     /// The actions that were carried out.
@@ -326,6 +356,8 @@ impl Controller {
         self.calendar.set_name(id(index), message.time);
         *client = Client {
             name: std::mem::take(&mut client.name),
+            // Guests begin at 0; the daemon, which comes back, has our time.
+            began: known.map_or(0, |_| self.calendar.now()),
             state: State::Starting { seq: message.seq },
             conn: Some(conn),
             inbox,
@@ -512,16 +544,23 @@ impl Controller {
         self.calendar.grant(next, time, limit);
         self.clients[index].state = State::Running;
         self.running = Some(index);
-        self.send(index, op::RUN, 0, time)
+        self.send(index, op::RUN, 0, time - self.clients[index].began)
     }
 
     /// Carries out the next action: nobody runs, and time stands still until
     /// it is done.
     fn act(&mut self, supervisor: &mut dyn Supervisor) -> Result<()> {
-        let Some((at, action)) = self.agenda.due.pop_front() else {
+        let Some((at, deed)) = self.agenda.due.pop_front() else {
             return Ok(());
         };
         self.calendar.advance(at);
+        match deed {
+            Deed::Daemon(action) => self.act_on_daemon(action, supervisor),
+            Deed::Reboot { from, to } => self.reboot(&from, &to, supervisor),
+        }
+    }
+
+    fn act_on_daemon(&mut self, action: Action, supervisor: &mut dyn Supervisor) -> Result<()> {
         if let Some(request) = &action.control {
             let exchange = Exchange::begin(&self.agenda.control, request)?;
             self.agenda.exchange = Some((exchange, action));
@@ -540,6 +579,40 @@ impl Controller {
             supervisor.start_daemon()?;
         }
         self.agenda.records.push(actions::record(&action, None)?);
+        Ok(())
+    }
+
+    /// Kills a guest and starts another one in its place.
+    fn reboot(&mut self, from: &str, to: &str, supervisor: &mut dyn Supervisor) -> Result<()> {
+        let (index, next) = (self.client(from)?, self.client(to)?);
+        supervisor.kill_guest(from)?;
+        self.bury(index)?;
+        for port in self.ports.iter_mut().filter(|p| p.nic.guest == from) {
+            port.nic.close()?;
+            port.frames.clear();
+            (port.call_due, port.calls_open) = (false, 0);
+        }
+        self.relays.iter_mut().filter(|r| r.vm() == from).for_each(Relay::guest_gone);
+        self.clients[next].state = State::Absent;
+        supervisor.start_guest(to)?;
+        if self.agenda.has_daemon {
+            self.agenda.settling = true;
+            self.send(DAEMON, op::BROADCAST, 0, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a client that was killed has let go of its descriptors, so
+    /// that all have seen its end at this simulated time.
+    fn bury(&mut self, index: usize) -> Result<()> {
+        self.calendar.withdraw(id(index));
+        let client = &mut self.clients[index];
+        if let Some(conn) = client.conn.take() {
+            let what = || format!("waiting for the end of {}", client.name);
+            conn.set_read_timeout(Some(self.settings.patience)).context(what)?;
+            while client.inbox.fill(&conn).context(what)? {}
+        }
+        client.state = State::Gone;
         Ok(())
     }
 

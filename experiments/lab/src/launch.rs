@@ -38,18 +38,21 @@ pub fn equip(work: &Workdir, init: &Path) -> Result<()> {
 }
 
 /// A guest to be started.
-pub struct Guest<'a> {
+#[derive(Clone)]
+pub struct Guest {
     /// Its name.
-    pub name: &'a str,
+    pub name: String,
     /// Its number for the controller.
     pub number: u64,
+    /// Its wall clock when it starts.
+    pub clock_ns: u64,
     /// Sockets of its NICs.
     pub nics: Vec<String>,
     /// Socket of its CCC device.
     pub device: Option<String>,
 }
 
-impl Guest<'_> {
+impl Guest {
     /// The kernel's command line. It must not depend on where or when the run
     /// is: the kernel's random numbers do depend on it.
     pub fn arguments(&self) -> Vec<String> {
@@ -70,13 +73,13 @@ impl Guest<'_> {
         ];
         let init = format!("init=/proc/self/cwd/{}", workdir::INIT);
         let time = format!("time-travel=ext:{}:{}", self.number, workdir::TIME);
-        let start = format!("time-travel-start={}", crate::plan::CLOCK_START_NS);
+        let start = format!("time-travel-start={}", self.clock_ns);
         let nics = self.nics.iter().map(|socket| format!("virtio_uml.device={socket}:1"));
         let device = self.device.iter().map(|socket| format!("virtio_uml.device={socket}:63"));
         let mut arguments: Vec<String> = fixed.map(String::from).into();
         arguments.extend([init, format!("umid={}", self.name), time, start]);
         arguments.extend(nics.chain(device));
-        arguments.extend(["--".into(), self.name.into()]);
+        arguments.extend(["--".into(), self.name.clone()]);
         arguments
     }
 }
@@ -96,13 +99,16 @@ pub struct Fleet<'a> {
     programs: Vec<Program>,
     /// How the daemon was started, and how often.
     daemon: Option<(PathBuf, Vec<String>, u32)>,
+    /// Guests for later, with their kernel.
+    later: Vec<(PathBuf, Guest)>,
     stop: Arc<AtomicBool>,
 }
 
 impl<'a> Fleet<'a> {
     /// No programs yet. Their logs go to `logs`; `stop` ends the run.
     pub fn new(work: &'a Workdir, logs: &Path, seed: u64, stop: Arc<AtomicBool>) -> Self {
-        Self { work, logs: logs.to_owned(), seed, programs: Vec::new(), daemon: None, stop }
+        let (programs, later) = (Vec::new(), Vec::new());
+        Self { work, logs: logs.to_owned(), seed, programs, daemon: None, later, stop }
     }
 
     /// Starts the daemon, with `options` too, and waits until it listens on
@@ -139,10 +145,28 @@ impl<'a> Fleet<'a> {
     }
 
     /// Starts a guest.
-    pub fn start_guest(&mut self, kernel: &Path, guest: &Guest<'_>) -> Result<()> {
+    pub fn launch_guest(&mut self, kernel: &Path, guest: &Guest) -> Result<()> {
         let mut command = Command::new(kernel);
         command.args(guest.arguments());
-        self.spawn(guest.name, &format!("console-{}.log", guest.name), command)
+        self.spawn(&guest.name, &format!("console-{}.log", guest.name), command)
+    }
+
+    /// Keeps a guest to be started in the middle of the run.
+    pub fn keep_guest(&mut self, kernel: &Path, guest: Guest) {
+        self.later.push((kernel.to_owned(), guest));
+    }
+
+    /// Kills a program; it is gone when this returns.
+    fn kill(&mut self, name: &str) -> Result<()> {
+        let place = self.programs.iter().position(|p| p.name == name);
+        let Some(mut program) = place.map(|place| self.programs.remove(place)) else {
+            return Err(LabError::protocol(name, "does not run"));
+        };
+        program.signal(Signal::SIGKILL);
+        match program.wait(GOODBYE)? {
+            Some(_) => Ok(()),
+            None => Err(self.failure(name, "does not end on SIGKILL".into())),
+        }
     }
 
     /// Ends the daemon and waits for it.
@@ -231,19 +255,25 @@ impl Supervisor for Fleet<'_> {
 
 impl Caretaker for Fleet<'_> {
     fn kill_daemon(&mut self) -> Result<()> {
-        let place = self.programs.iter().position(|p| p.name == DAEMON);
-        let Some(mut daemon) = place.map(|place| self.programs.remove(place)) else {
-            return Err(LabError::protocol(DAEMON, "does not run"));
-        };
-        daemon.signal(Signal::SIGKILL);
-        match daemon.wait(GOODBYE)? {
-            Some(_) => Ok(()),
-            None => Err(self.failure(DAEMON, "does not end on SIGKILL".into())),
-        }
+        self.kill(DAEMON)
     }
 
     fn start_daemon(&mut self) -> Result<()> {
         self.launch_daemon()
+    }
+
+    fn kill_guest(&mut self, name: &str) -> Result<()> {
+        self.kill(name)?;
+        // It has been told to write its results before.
+        self.verdict(name, None)
+    }
+
+    fn start_guest(&mut self, name: &str) -> Result<()> {
+        let place = self.later.iter().position(|(_, guest)| guest.name == name);
+        let Some((kernel, guest)) = place.map(|place| self.later.remove(place)) else {
+            return Err(LabError::protocol(name, "is not part of this run"));
+        };
+        self.launch_guest(&kernel, &guest)
     }
 }
 
@@ -306,8 +336,9 @@ mod tests {
     #[test]
     fn the_command_line_names_no_place() {
         let guest = Guest {
-            name: "vm1",
+            name: "vm1".into(),
             number: 7,
+            clock_ns: 0,
             nics: vec!["vm1.nic0".into()],
             device: Some("vm1.ccc".into()),
         };

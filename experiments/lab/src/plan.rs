@@ -7,20 +7,27 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::cross::Cross;
-use crate::scenario::{self, Flows, GuestWork, Phase, Queue, Scenario, Topology, Vm};
+use crate::scenario::{
+    self, BOOT_S, Flows, GuestWork, JITTER_S, Phase, Queue, Scenario, Topology, Vm,
+};
 
 /// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
 pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
 /// Traffic starts this long after the guests do; all have booted by then.
-pub const LEAD_NS: u64 = 5_000_000_000;
+pub const LEAD_NS: u64 = (BOOT_S * 1e9) as u64;
+/// Starts of flows are spread over this.
+const JITTER_NS: u64 = (JITTER_S * 1e9) as u64;
 /// Name of the guest that holds the bottleneck and the receivers.
 pub const NETWORK_GUEST: &str = "net";
+/// What the name of a kernel has more when it is the second of its VM.
+const SECOND_LIFE: &str = ".2";
 /// Name of the only guest of the single topology.
 pub const SINGLE_GUEST: &str = "lab";
-/// Starts of flows are spread over this.
-const JITTER_NS: u64 = 100_000_000;
 /// First TCP port of the receivers; each flow has its own.
 const FIRST_PORT: u16 = 10_000;
+
+/// A VM is killed so long after its results are to be written.
+pub const WRITING_NS: u64 = 1_000_000;
 
 /// Work of one guest.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -29,18 +36,42 @@ pub struct Plan {
     pub name: String,
     /// Wall clock of the guest at which the traffic's time is 0.
     pub epoch_ns: u64,
+    /// When it has to be ready.
+    pub begin_ns: u64,
     /// End of the traffic.
     pub duration_ns: u64,
+    /// It is killed then, and does not end by itself.
+    pub killed: bool,
     /// Interval of TCP and goodput samples.
     pub sample_ns: u64,
     /// Interval of queue samples.
     pub queue_sample_ns: u64,
     /// Kernel module to load.
     pub module: Option<PathBuf>,
+    /// The module's parameters.
+    pub module_options: String,
     /// The bottleneck, if it is here.
     pub router: Option<Router>,
     /// The senders that are here.
     pub senders: Vec<Sender>,
+}
+
+impl Plan {
+    /// Whether it is for the first, or only, kernel of a VM or of the network.
+    pub fn is_first(&self) -> bool {
+        self.begin_ns == 0
+    }
+
+    /// The kernel that follows this one when it is killed.
+    pub fn successor<'a>(&self, plans: &'a [Plan]) -> Option<&'a Plan> {
+        let name = format!("{}{SECOND_LIFE}", self.name);
+        plans.iter().find(|plan| plan.name == name)
+    }
+
+    /// The name the guest's NICs have.
+    pub fn machine(&self) -> &str {
+        self.name.strip_suffix(SECOND_LIFE).unwrap_or(&self.name)
+    }
 }
 
 /// The bottleneck and the receivers behind it.
@@ -58,10 +89,16 @@ pub struct Router {
     pub cross: Option<Cross>,
     /// Its seed.
     pub seed: u64,
+    /// What waited longer than this, in microseconds, is marked.
+    pub mark_us: Option<u64>,
     /// Delay of the way back in microseconds.
     pub delay_us: u64,
     /// VMs whose way back has a delay of its own.
     pub delays: BTreeMap<u32, u64>,
+    /// Changes of these: when, of which VM, and to what.
+    pub delay_changes: Vec<(u64, u32, u64)>,
+    /// Congestion control of the receivers.
+    pub congestion_control: String,
     /// Numbers of the VMs behind NICs `eth0`, `eth1`, … in this order.
     pub uplinks: Vec<u32>,
     /// Every flow of the run.
@@ -79,6 +116,8 @@ pub struct Sender {
     pub namespace: bool,
     /// Default congestion control.
     pub congestion_control: String,
+    /// Whether its flows ask for ECN.
+    pub ecn: bool,
     /// Its connections.
     pub flows: Vec<Flow>,
     /// What is done inside its kernel, and when.
@@ -121,6 +160,8 @@ pub struct Churn {
     pub hold_ns: u64,
     /// What each sends.
     pub bytes: u32,
+    /// Time after which each sends it again.
+    pub again_ns: Option<u64>,
 }
 
 /// What changes in a flow at a time.
@@ -170,8 +211,11 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
             weights: (1..).zip(scenario.vms.iter().map(|vm| vm.weight)).collect(),
             cross: scenario.cross.clone(),
             seed: scenario.seed,
+            mark_us: scenario.bottleneck.mark_ms.map(microseconds),
             delay_us: microseconds(scenario.bottleneck.delay_ms),
             delays: delays(scenario),
+            delay_changes: delay_changes(scenario),
+            congestion_control: scenario.receiver_congestion_control.clone(),
             uplinks,
             flows,
         })
@@ -180,6 +224,7 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         return vec![Plan {
             name: SINGLE_GUEST.into(),
             module: scenario.module.clone(),
+            module_options: scenario.vms[0].module_options.clone(),
             router: router(Vec::new()),
             senders,
             ..blank
@@ -187,13 +232,36 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
     }
     let uplinks = senders.iter().map(|s| s.number).collect();
     let net = Plan { name: NETWORK_GUEST.into(), router: router(uplinks), ..blank.clone() };
-    let tenant = |sender: Sender| Plan {
-        name: sender.vm.clone(),
-        module: scenario.module.clone(),
-        senders: vec![sender],
-        ..blank.clone()
+    let tenant = |(sender, vm): (Sender, &Vm)| {
+        let plan = Plan {
+            name: sender.vm.clone(),
+            module: scenario.module.clone(),
+            module_options: vm.module_options.clone(),
+            senders: vec![sender],
+            ..blank.clone()
+        };
+        lives(plan, vm.reboot_s.map(seconds))
     };
-    senders.into_iter().map(tenant).chain([net]).collect()
+    senders.into_iter().zip(&scenario.vms).flat_map(tenant).chain([net]).collect()
+}
+
+/// The plan of a VM's kernel, or of the two it has one after the other.
+fn lives(whole: Plan, reboot_ns: Option<u64>) -> Vec<Plan> {
+    let Some(reboot_ns) = reboot_ns else {
+        return vec![whole];
+    };
+    let (mut first, mut second) = (whole.clone(), whole);
+    (first.duration_ns, first.killed) = (reboot_ns, true);
+    // No VM can be called so.
+    second.name += SECOND_LIFE;
+    second.begin_ns = reboot_ns + LEAD_NS;
+    for (life, later) in [(&mut first, false), (&mut second, true)] {
+        for sender in &mut life.senders {
+            sender.flows.retain(|flow| (flow.start_ns >= reboot_ns) == later);
+            sender.work.retain(|(at_ns, _)| (*at_ns >= reboot_ns) == later);
+        }
+    }
+    vec![first, second]
 }
 
 fn microseconds(ms: f64) -> u64 {
@@ -202,11 +270,23 @@ fn microseconds(ms: f64) -> u64 {
 
 /// Delays of all VMs if one has its own: the common one would add to it.
 fn delays(scenario: &Scenario) -> BTreeMap<u32, u64> {
-    if scenario.vms.iter().all(|vm| vm.delay_ms.is_none()) {
+    let common = |vm: &Vm| vm.delay_ms.is_none() && vm.delay_changes.is_empty();
+    if scenario.vms.iter().all(common) {
         return BTreeMap::new();
     }
     let delay = |vm: &Vm| microseconds(vm.delay_ms.unwrap_or(scenario.bottleneck.delay_ms));
     (1..).zip(scenario.vms.iter().map(delay)).collect()
+}
+
+/// Changes of the VMs' delays in the order of times.
+fn delay_changes(scenario: &Scenario) -> Vec<(u64, u32, u64)> {
+    let changes = (1..).zip(&scenario.vms).flat_map(|(number, vm)| {
+        let all = vm.delay_changes.iter();
+        all.map(move |c| (seconds(c.at_s), number, microseconds(c.delay_ms)))
+    });
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort_by_key(|(at_ns, ..)| *at_ns);
+    changes
 }
 
 fn senders(scenario: &Scenario) -> Vec<Sender> {
@@ -217,6 +297,7 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
         vm: vm.name.clone(),
         namespace: scenario.topology == Topology::Single,
         congestion_control: vm.congestion_control.clone(),
+        ecn: vm.ecn,
         flows: flows(vm, &mut rng, &mut ports),
         work: vm
             .guest_actions
@@ -252,6 +333,7 @@ fn churn(churn: &scenario::Churn) -> Churn {
         open_ns: churn.open_ms * 1_000_000,
         hold_ns: seconds(churn.hold_s),
         bytes: churn.bytes,
+        again_ns: churn.again_ms.map(|ms| ms * 1_000_000),
     }
 }
 
@@ -316,11 +398,30 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_that_reboots_has_two_lives() {
+        let mut scenario = scenario(1, "vms");
+        scenario.vms[1].flows[1].start_s = 30.0;
+        scenario.vms[1].reboot_s = Some(20.0);
+        let plans = plans(&scenario);
+        let names: Vec<_> = plans.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["vm1", "vm2", "vm2.2", "net"]);
+        let flows = |n: usize| plans[n].senders[0].flows.iter().map(|f| f.flow).collect::<Vec<_>>();
+        assert_eq!((flows(1), flows(2)), (vec![0, 1], vec![2]));
+        assert_eq!((plans[1].duration_ns, plans[1].killed), (20_000_000_000, true));
+        assert_eq!((plans[2].begin_ns, plans[2].killed), (25_000_000_000, false));
+        assert_eq!(plans[3].router.as_ref().expect("router").uplinks, [1, 2]);
+    }
+
+    #[test]
     fn a_delay_of_ones_own_replaces_the_common_one() {
         let mut scenario = scenario(1, "vms");
         assert!(delays(&scenario).is_empty());
         scenario.vms[1].delay_ms = Some(20.0);
         assert_eq!(delays(&scenario), BTreeMap::from([(1, 100_000), (2, 20_000)]));
+        scenario.vms[1].delay_ms = None;
+        scenario.vms[0].delay_changes = vec![scenario::DelayChange { at_s: 2.0, delay_ms: 5.0 }];
+        assert_eq!(delays(&scenario), BTreeMap::from([(1, 100_000), (2, 100_000)]));
+        assert_eq!(delay_changes(&scenario), [(2_000_000_000, 1, 5000)]);
     }
 
     #[test]

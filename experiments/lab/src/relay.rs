@@ -179,6 +179,19 @@ impl Relay {
         self.daemon_back = Link::default();
     }
 
+    /// The guest has ended: the daemon is to see that.
+    pub fn guest_gone(&mut self) {
+        self.guest = Link::default();
+        self.guest_back = Link::default();
+        self.daemon_gone();
+        self.setup = Setup::default();
+    }
+
+    /// Whose device this is.
+    pub fn vm(&self) -> &str {
+        &self.vm
+    }
+
     /// The daemon is back: it is told all it has to know.
     pub fn reconnect(&mut self) -> Result<()> {
         if self.guest.stream.is_none() {
@@ -231,11 +244,7 @@ impl Relay {
 
     fn hear_guest(&mut self, now: u64) -> Result<()> {
         if !self.guest.fill(&self.vm)? {
-            // It has ended: the daemon is to see that.
-            self.guest = Link::default();
-            self.guest_back = Link::default();
-            self.daemon_gone();
-            self.setup = Setup::default();
+            self.guest_gone();
             return Ok(());
         }
         while let Some(mut message) = self.guest.next() {

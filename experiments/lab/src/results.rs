@@ -49,7 +49,11 @@ fn guest_actions(plans: &[Plan], work: &Workdir) -> Result<BTreeMap<String, Valu
             let told = text(work, &plan.name, &format!("{}.actions.json", sender.vm))?;
             let told = serde_json::from_str(&told)
                 .map_err(|e| LabError::protocol(&plan.name, format!("actions: {e}")))?;
-            actions.insert(sender.vm.clone(), told);
+            // A VM may have two lives.
+            let all = actions.entry(sender.vm.clone()).or_insert_with(|| json!([]));
+            if let (Value::Array(all), Value::Array(told)) = (all, told) {
+                all.extend(told);
+            }
         }
     }
     Ok(actions)

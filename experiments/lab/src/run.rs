@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
+use crate::actions::Deed;
 use crate::controller::{Controller, Settings, guest_number};
 use crate::error::{Context, LabError, Result};
 use crate::faults::Faults;
 use crate::guest;
 use crate::launch::{self, DAEMON, Fleet, Guest};
-use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, plans, seconds};
+use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, WRITING_NS, plans, seconds};
 use crate::relay::Relay;
 use crate::results;
 use crate::scenario::{Group, Scenario};
@@ -96,17 +97,20 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     let clients: Vec<String> = servants.iter().copied().chain(guests).map(String::from).collect();
     let settings = Settings {
         clock_start_ns: CLOCK_START_NS,
-        end_ns: LEAD_NS + plans[0].duration_ns + END_NS,
+        end_ns: LEAD_NS + seconds(scenario.duration_s) + END_NS,
         patience: options.patience,
     };
     let mut controller = Controller::new(&work.socket(workdir::TIME), clients, settings)?;
     plug(&mut controller, plans, work)?;
     controller.lose(Faults::new(&scenario.faults, plans)?);
-    let actions = scenario.actions.iter().map(|a| (LEAD_NS + seconds(a.at_s), a.clone()));
-    controller.act_at(actions.collect(), &work.socket(workdir::CONTROL));
+    if scenario.coupled {
+        controller.has_daemon(&work.socket(workdir::CONTROL));
+    }
+    controller.act_at(deeds(scenario, plans))?;
+    let first = || plans.iter().filter(|plan| plan.is_first());
     if scenario.relays() {
         let delay = scenario.doorbell_delay_ms.map(|ms| seconds(ms / 1e3));
-        for vm in plans.iter().filter_map(|plan| device(scenario, plan)) {
+        for vm in first().filter_map(|plan| device(scenario, plan)) {
             let [ours, daemons] = [workdir::device_socket(vm), workdir::relayed_socket(vm)];
             controller.relay(Relay::new(vm, &work.socket(&ours), &work.socket(&daemons), delay)?);
         }
@@ -117,12 +121,17 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     }
     for (place, plan) in plans.iter().enumerate() {
         let guest = Guest {
-            name: &plan.name,
+            name: plan.name.clone(),
             number: guest_number(place + servants.len()),
-            nics: (0..nics(plan)).map(|n| workdir::nic_socket(&plan.name, n)).collect(),
+            clock_ns: CLOCK_START_NS + started_at(plan, plans),
+            nics: (0..nics(plan)).map(|n| workdir::nic_socket(plan.machine(), n)).collect(),
             device: device(scenario, plan).map(workdir::device_socket),
         };
-        fleet.start_guest(&scenario.kernel, &guest)?;
+        if plan.is_first() {
+            fleet.launch_guest(&scenario.kernel, &guest)?;
+        } else {
+            fleet.keep_guest(&scenario.kernel, guest);
+        }
     }
     controller.run(servants, &mut fleet)?;
     if !controller.records().is_empty() {
@@ -137,6 +146,27 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
     fleet.stop_daemon()
 }
 
+/// When a guest is started: as the run begins, or as its predecessor is killed.
+fn started_at(plan: &Plan, plans: &[Plan]) -> u64 {
+    let follows = |other: &&Plan| other.successor(plans).is_some_and(|next| next.name == plan.name);
+    plans.iter().find(follows).map_or(0, killed_at)
+}
+
+fn killed_at(plan: &Plan) -> u64 {
+    LEAD_NS + plan.duration_ns + WRITING_NS
+}
+
+/// What is done from outside, and when.
+fn deeds(scenario: &Scenario, plans: &[Plan]) -> Vec<(u64, Deed)> {
+    let actions = scenario.actions.iter();
+    let actions = actions.map(|a| (LEAD_NS + seconds(a.at_s), Deed::Daemon(a.clone())));
+    let reboots = plans.iter().filter_map(|plan| {
+        let to = plan.successor(plans)?.name.clone();
+        Some((killed_at(plan), Deed::Reboot { from: plan.name.clone(), to }))
+    });
+    actions.chain(reboots).collect()
+}
+
 /// Joins each tenant's NIC with the network guest's NIC for it.
 fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<()> {
     let Some((net, tenants)) = plans.split_last().filter(|(net, _)| net.name == NETWORK_GUEST)
@@ -146,7 +176,7 @@ fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<(
     let nic = |guest: &str, index: usize, mac: [u8; 6]| {
         Nic::new(guest, mac, &work.socket(&workdir::nic_socket(guest, index)))
     };
-    for (index, tenant) in tenants.iter().enumerate() {
+    for (index, tenant) in tenants.iter().filter(|plan| plan.is_first()).enumerate() {
         let number = tenant.senders[0].number;
         let end = nic(&tenant.name, 0, guest::uplink_mac(number, false))?;
         controller.connect(end, nic(&net.name, index, guest::uplink_mac(number, true))?);
@@ -169,7 +199,8 @@ fn device<'a>(scenario: &'a Scenario, plan: &Plan) -> Option<&'a str> {
 
 fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> Result<()> {
     let plans = plans(scenario);
-    let vms: Vec<_> = plans.iter().filter_map(|plan| device(scenario, plan)).collect();
+    let first = plans.iter().filter(|plan| plan.is_first());
+    let vms: Vec<_> = first.filter_map(|plan| device(scenario, plan)).collect();
     let relays = scenario.relays();
     let socket = if relays { workdir::relayed_socket } else { workdir::device_socket };
     let mut config = group_config(&scenario.group);

@@ -13,6 +13,11 @@ use crate::faults::Fault;
 /// Most VMs of one run; bounded by the address plan (one /24 each).
 pub const MAX_VMS: usize = 200;
 
+/// What a kernel may take to boot, simulated.
+pub const BOOT_S: f64 = 5.0;
+/// By how much a flow may start later than its time.
+pub const JITTER_S: f64 = 0.1;
+
 /// Most connections of a churn; local ports suffice for them.
 const MAX_CHURN: u32 = 20_000;
 /// Highest rate of an application that has one.
@@ -49,6 +54,9 @@ pub struct Scenario {
     /// The `ccc-vhost` program.
     #[serde(default)]
     pub daemon: Option<PathBuf>,
+    /// Congestion control of the receivers, which decides how they echo marks.
+    #[serde(default = "default_receiver_control")]
+    pub receiver_congestion_control: String,
     /// Settings of the bottleneck group, for the daemon's configuration.
     #[serde(default)]
     pub group: Group,
@@ -146,6 +154,9 @@ pub struct Bottleneck {
     pub queue: Queue,
     /// Delay of the way back.
     pub delay_ms: f64,
+    /// Packets of flows with ECN that waited longer than this are marked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark_ms: Option<f64>,
 }
 
 /// A queueing discipline.
@@ -178,6 +189,18 @@ pub struct Vm {
     /// Delay of its way back, in place of the bottleneck's.
     #[serde(default)]
     pub delay_ms: Option<f64>,
+    /// Changes of that delay, in the order of times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delay_changes: Vec<DelayChange>,
+    /// Parameters of the module in its kernel.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub module_options: String,
+    /// Whether its flows ask for ECN.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ecn: bool,
+    /// When its kernel is killed, and started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot_s: Option<f64>,
     /// Default congestion control of its sockets.
     pub congestion_control: String,
     /// Its connections.
@@ -185,6 +208,16 @@ pub struct Vm {
     /// What is done inside its kernel, in the order of times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guest_actions: Vec<GuestAction>,
+}
+
+/// A change of the delay of a VM's way back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelayChange {
+    /// When.
+    pub at_s: f64,
+    /// Delay from then on.
+    pub delay_ms: f64,
 }
 
 /// Something done inside a VM's kernel: one of its kinds.
@@ -258,6 +291,10 @@ pub struct Churn {
     /// What each sends.
     #[serde(default = "default_churn_bytes")]
     pub bytes: u32,
+    /// Milliseconds after which each sends that again, until the reset; none:
+    /// it sends once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_ms: Option<u64>,
 }
 
 /// A change of live flows; what is left out stays as it is.
@@ -291,6 +328,10 @@ fn default_open_ms() -> u64 {
 
 fn default_churn_bytes() -> u32 {
     4096
+}
+
+fn default_receiver_control() -> String {
+    "reno".into()
 }
 
 fn default_sample_ms() -> u64 {
@@ -355,6 +396,7 @@ impl Scenario {
         positive("bottleneck.rate_mbit", self.bottleneck.rate_mbit, 100_000.0)?;
         not_negative("bottleneck.delay_ms", self.bottleneck.delay_ms, 10_000.0)?;
         at_least_one("bottleneck.limit_packets", self.bottleneck.limit_packets.into())?;
+        self.bottleneck.check_marks()?;
         at_least_one("sample_ms", self.sample_ms)?;
         at_least_one("queue_sample_ms", self.queue_sample_ms)?;
         if self.coupled && self.daemon.is_none() {
@@ -369,6 +411,7 @@ impl Scenario {
         let mut names = HashSet::new();
         for (i, vm) in self.vms.iter().enumerate() {
             vm.check(&format!("vms[{i}]"), self.duration_s)?;
+            self.check_kernel_of(vm, &format!("vms[{i}]"))?;
             if !names.insert(&vm.name) {
                 return Err(bad(format!("vms[{i}].name"), format!("'{}' is there twice", vm.name)));
             }
@@ -388,6 +431,21 @@ impl Scenario {
         }
         if !self.faults.is_empty() && self.topology == Topology::Single {
             return Err(bad("faults", "needs the topology vms: there are no cables in single"));
+        }
+        Ok(())
+    }
+
+    /// What concerns a VM's kernel, which in `single` all share.
+    fn check_kernel_of(&self, vm: &Vm, at: &str) -> Result<()> {
+        if self.topology == Topology::Vms {
+            return Ok(());
+        }
+        if vm.reboot_s.is_some() {
+            return Err(bad(format!("{at}.reboot_s"), "needs the topology vms"));
+        }
+        if vm.module_options != self.vms[0].module_options {
+            let reason = "differ from those of vms[0], in whose kernel it is";
+            return Err(bad(format!("{at}.module_options"), reason));
         }
         Ok(())
     }
@@ -451,6 +509,18 @@ impl Request {
     }
 }
 
+impl Bottleneck {
+    fn check_marks(&self) -> Result<()> {
+        let Some(mark_ms) = self.mark_ms else {
+            return Ok(());
+        };
+        if self.queue != Queue::Fifo {
+            return Err(bad("bottleneck.mark_ms", "goes with the queue fifo only"));
+        }
+        not_negative("bottleneck.mark_ms", mark_ms, 10_000.0)
+    }
+}
+
 impl Group {
     fn check(&self) -> Result<()> {
         let named = [
@@ -489,12 +559,38 @@ impl Vm {
             not_negative(&format!("{at}.delay_ms"), delay, 10_000.0)?;
         }
         let mut earliest = 0.0;
+        for (i, change) in self.delay_changes.iter().enumerate() {
+            change.check(&format!("{at}.delay_changes[{i}]"), earliest, duration_s)?;
+            earliest = change.at_s;
+        }
+        let mut earliest = 0.0;
         for (i, action) in self.guest_actions.iter().enumerate() {
             action.check(&format!("{at}.guest_actions[{i}]"), earliest, duration_s)?;
             earliest = action.at_s;
         }
         for (i, flows) in self.flows.iter().enumerate() {
             flows.check(&format!("{at}.flows[{i}]"), duration_s)?;
+        }
+        self.reboot_s.map_or(Ok(()), |reboot| self.check_reboot(reboot, at, duration_s))
+    }
+
+    /// Nothing may begin while the kernel is not there.
+    fn check_reboot(&self, reboot_s: f64, at: &str, duration_s: f64) -> Result<()> {
+        if !(reboot_s > 0.0 && reboot_s + BOOT_S < duration_s) {
+            let reason = format!("{reboot_s} is not in 0 to duration_s less {BOOT_S} s to boot");
+            return Err(bad(format!("{at}.reboot_s"), reason));
+        }
+        let away = reboot_s..reboot_s + BOOT_S;
+        let until = away.end;
+        let flows = self.flows.iter().map(|flows| flows.start_s);
+        if let Some(i) = flows.clone().position(|start| away.contains(&(start + JITTER_S))) {
+            let reason = format!("starts while the VM boots, up to {until} s");
+            return Err(bad(format!("{at}.flows[{i}].start_s"), reason));
+        }
+        let mut actions = self.guest_actions.iter();
+        if let Some(i) = actions.position(|action| away.contains(&action.at_s)) {
+            let reason = format!("is while the VM boots, up to {until} s");
+            return Err(bad(format!("{at}.guest_actions[{i}].at_s"), reason));
         }
         Ok(())
     }
@@ -542,11 +638,22 @@ impl Churn {
             return Err(bad(format!("{at}.bytes"), "needs 1 to 65536"));
         }
         not_negative(&format!("{at}.hold_s"), self.hold_s, duration_s)?;
+        self.again_ms.map_or(Ok(()), |again| at_least_one(&format!("{at}.again_ms"), again))?;
         let alone = flows.stop_s.is_none() && flows.bytes.is_none() && flows.rate_kbit.is_none();
         if !alone || !flows.phases.is_empty() || flows.count != 1 {
             return Err(bad(at, "goes with count 1, start_s and priority only"));
         }
         Ok(())
+    }
+}
+
+impl DelayChange {
+    fn check(&self, at: &str, earliest: f64, duration_s: f64) -> Result<()> {
+        if !(earliest..=duration_s).contains(&self.at_s) {
+            let reason = format!("{} is not in {earliest} to {duration_s}", self.at_s);
+            return Err(bad(format!("{at}.at_s"), reason));
+        }
+        not_negative(&format!("{at}.delay_ms"), self.delay_ms, 10_000.0)
     }
 }
 
@@ -728,6 +835,38 @@ mod tests {
         let told = actions(two).expect_err("refused").to_string();
         assert!(told.contains("vms[0].guest_actions[0]: needs one thing"), "{told}");
         assert!(actions(serde_json::json!([{"at_s": 1}])).is_err());
+    }
+
+    #[test]
+    fn nothing_begins_while_a_vm_boots() {
+        let flows = |start_s: f64| {
+            with(|j| {
+                j["vms"][0]["reboot_s"] = 20.into();
+                j["vms"][0]["flows"] = serde_json::json!([{}, {"start_s": start_s}]);
+            })
+        };
+        assert!(flows(25.0).is_ok() && flows(19.8).is_ok());
+        for start_s in [19.95, 22.0] {
+            let told = flows(start_s).expect_err("refused").to_string();
+            assert!(told.contains("vms[0].flows[1].start_s: starts while the VM boots"), "{told}");
+        }
+        assert!(message(|j| j["vms"][0]["reboot_s"] = 58.into()).contains("58 is not in 0 to"));
+        let told = message(|j| {
+            j["topology"] = "single".into();
+            j["vms"][0]["reboot_s"] = 20.into();
+        });
+        assert!(told.contains("vms[0].reboot_s: needs the topology vms"), "{told}");
+    }
+
+    #[test]
+    fn one_kernel_has_one_set_of_module_options() {
+        let told = message(|j| {
+            j["topology"] = "single".into();
+            let mut vm = j["vms"][0].clone();
+            (vm["name"], vm["module_options"]) = ("vm2".into(), "inner=cubic".into());
+            j["vms"].as_array_mut().expect("array").push(vm);
+        });
+        assert!(told.contains("vms[1].module_options: differ"), "{told}");
     }
 
     #[test]

@@ -190,8 +190,10 @@ impl Nic {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<()> {
+    /// Forgets a guest that is gone.
+    pub fn close(&mut self) -> Result<()> {
         self.conn = None;
+        (self.inbox, self.backend_inbox) = (Inbox::default(), Inbox::default());
         self.backend = None;
         self.rings = Rings::new().map_err(|e| self.broken(&e.to_string()))?;
         Ok(())

@@ -27,7 +27,7 @@ pub fn run(plan: &Plan, sender: &Sender, clock: Clock) -> Result<()> {
     let mut records = Vec::new();
     for (at, work) in &sender.work {
         clock.sleep_until(*at);
-        let outcome = perform(work, &module);
+        let outcome = perform(work, &module, &plan.module_options);
         records.push(record(*at, work, &outcome));
     }
     let path = super::output(&plan.name, &format!("{}.actions.json", sender.vm));
@@ -40,13 +40,13 @@ fn module_name(plan: &Plan) -> String {
     stem.map(|s| s.to_string_lossy().replace('-', "_")).unwrap_or_default()
 }
 
-fn perform(work: &GuestWork, module: &str) -> Result<()> {
+fn perform(work: &GuestWork, module: &str, parameters: &str) -> Result<()> {
     match work {
         GuestWork::UnloadModule => {
             let name = std::ffi::CString::new(module).context(|| "naming the module".into())?;
             delete_module(&name, DeleteModuleFlags::O_NONBLOCK).context(|| "unloading".into())
         }
-        GuestWork::ReloadModule => system::load_module(),
+        GuestWork::ReloadModule => system::load_module(parameters),
         GuestWork::UnbindDevice => tell_driver(module, "unbind"),
         GuestWork::BindDevice => tell_driver(module, "bind"),
         GuestWork::CongestionControl(name) => {

@@ -37,6 +37,7 @@ pub fn run(flow: &Flow, churn: &Churn, clock: Clock) -> io::Result<()> {
     let connections = Connections::default();
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let bytes = vec![0; churn.bytes as usize];
+    let once_more = bytes.clone();
     let (theirs, events) = (connections.clone(), epoll.clone());
     // It waits for ever in the end, and ends with the guest.
     thread::Builder::new().stack_size(STACK).spawn(move || {
@@ -52,7 +53,17 @@ pub fn run(flow: &Flow, churn: &Churn, clock: Clock) -> io::Result<()> {
         epoll.add(&fd, event)?;
         connections.push(fd);
     }
-    clock.sleep_until(flow.start_ns + churn.open_ns + churn.hold_ns);
+    let end = flow.start_ns + churn.open_ns + churn.hold_ns;
+    let mut next = flow.start_ns + churn.open_ns;
+    while let Some(at) = churn.again_ns.map(|again| next + again).filter(|at| *at < end) {
+        clock.sleep_until(at);
+        for fd in lock(&connections).iter() {
+            // As above.
+            let _ = send(fd.as_raw_fd(), &once_more, MsgFlags::MSG_NOSIGNAL);
+        }
+        next = at;
+    }
+    clock.sleep_until(end);
     for fd in lock(&connections).drain(..) {
         setsockopt(&fd, Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     }

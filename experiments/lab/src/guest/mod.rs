@@ -39,7 +39,7 @@ pub const LAB: &str = "/run/lab";
 pub fn main(name: &str) -> ! {
     let outcome = work(name);
     let (file, text) = match &outcome {
-        Ok(()) => ("done", String::new()),
+        Ok(_) => ("done", String::new()),
         Err(e) => ("error", e.to_string()),
     };
     println!("ccc-lab-guest: {name}: {file} {text}");
@@ -47,24 +47,38 @@ pub fn main(name: &str) -> ! {
     // the guest has ended without a word.
     let _ = fs::write(Path::new(LAB).join(format!("{name}.{file}")), text);
     nix::unistd::sync();
+    if matches!(outcome, Ok(End::Killed)) {
+        // Its flows run on meanwhile.
+        loop {
+            thread::park();
+        }
+    }
     let failure = reboot(RebootMode::RB_POWER_OFF);
     panic!("power off: {failure:?}");
 }
 
-fn work(name: &str) -> Result<()> {
+/// How a guest ends that has done its work.
+enum End {
+    /// By itself.
+    PowerOff,
+    /// From outside, in the middle of its traffic.
+    Killed,
+}
+
+fn work(name: &str) -> Result<End> {
     system::mount_all()?;
     system::raise_limits()?;
     let plan = read_plan(name)?;
     system::set_host_name(&plan.name)?;
     if plan.module.is_some() {
-        system::load_module()?;
+        system::load_module(&plan.module_options)?;
     }
     if plan.senders.iter().any(|s| !s.work.is_empty()) {
         system::mount_sysfs()?;
     }
     let network = network::set_up(&plan)?;
     let clock = Clock::new(plan.epoch_ns);
-    if clock.is_past(0) {
+    if clock.is_past(plan.begin_ns) {
         return Err(LabError::protocol(name, "was not ready when the traffic was to start"));
     }
     let flows = traffic(&plan, clock, &network)?;
@@ -74,7 +88,8 @@ fn work(name: &str) -> Result<()> {
         "namespaces": network.sysctls,
         "qdiscs": network.qdiscs,
     });
-    write_json(&output(name, "meta.json"), &meta)
+    write_json(&output(name, "meta.json"), &meta)?;
+    Ok(if plan.killed { End::Killed } else { End::PowerOff })
 }
 
 fn read_plan(name: &str) -> Result<Plan> {
@@ -100,6 +115,7 @@ fn traffic(plan: &Plan, clock: Clock, network: &network::Network) -> Result<Stri
                 }));
                 jobs.push(scope.spawn(move || cross::run(plan, router, cross, clock)));
             }
+            jobs.push(scope.spawn(move || network::change_delays(router, clock)));
         }
         let senders: Vec<_> = plan
             .senders

@@ -18,6 +18,7 @@ use std::thread;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
+use super::clock::Clock;
 use super::{Sysctls, offload, queues, system};
 use crate::error::{Context, LabError, Result};
 use crate::plan::{Plan, Router, Sender};
@@ -33,7 +34,7 @@ const ROOT: &str = "root";
 
 /// Set in every namespace: buffers never limit a window, and no connection
 /// profits from an earlier one.
-const SYSCTLS: [(&str, &str); 9] = [
+const SYSCTLS: [(&str, &str); 8] = [
     ("net.ipv6.conf.all.disable_ipv6", "1"),
     ("net.ipv6.conf.default.disable_ipv6", "1"),
     ("net.ipv4.ip_forward", "1"),
@@ -42,10 +43,14 @@ const SYSCTLS: [(&str, &str); 9] = [
     ("net.ipv4.tcp_wmem", "4096 1048576 33554432"),
     ("net.ipv4.tcp_sack", "1"),
     ("net.ipv4.tcp_timestamps", "1"),
-    ("net.ipv4.tcp_ecn", "0"),
 ];
 const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
 const DEFAULT_CONGESTION_CONTROL: &str = "reno";
+const ECN: &str = "net.ipv4.tcp_ecn";
+/// Values of that: for none, to ask for it, to have it when asked.
+const ECN_OFF: &str = "0";
+const ECN_ASK: &str = "1";
+const ECN_ACCEPT: &str = "2";
 
 /// What has been set up.
 pub struct Network {
@@ -74,11 +79,7 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
     for name in spaced.clone().map(|s| s.vm.as_str()).chain(receiver) {
         network.namespaces.insert(name.to_owned(), new_namespace(name)?);
     }
-    let mut root_control = DEFAULT_CONGESTION_CONTROL;
-    if let Some(sender) = plan.senders.iter().find(|s| !s.namespace) {
-        root_control = &sender.congestion_control;
-    }
-    network.sysctls.insert(ROOT.into(), settle(root_control)?);
+    network.sysctls.insert(ROOT.into(), settle_root(plan)?);
     network.sysctls_in_namespaces(plan)?;
     if let Some(router) = &plan.router {
         ip(None, &router_links(router, &plan.senders))?;
@@ -107,8 +108,10 @@ impl Network {
     fn sysctls_in_namespaces(&mut self, plan: &Plan) -> Result<()> {
         for name in self.namespaces.keys() {
             let sender = plan.senders.iter().find(|s| &s.vm == name);
-            let control = sender.map_or(DEFAULT_CONGESTION_CONTROL, |s| &s.congestion_control);
-            let settled = self.within(name, || settle(control))?;
+            let settled = self.within(name, || match sender {
+                Some(sender) => settle_sender(sender),
+                None => settle(receiver_control(plan), ECN_ACCEPT),
+            })?;
             self.sysctls.insert(name.clone(), settled);
         }
         Ok(())
@@ -125,8 +128,26 @@ impl Network {
     }
 }
 
-fn settle(congestion_control: &str) -> Result<Sysctls> {
-    let all = SYSCTLS.into_iter().chain([(CONGESTION_CONTROL, congestion_control)]);
+fn settle_sender(sender: &Sender) -> Result<Sysctls> {
+    settle(&sender.congestion_control, if sender.ecn { ECN_ASK } else { ECN_OFF })
+}
+
+/// What is default here may be default in every namespace: the receivers' too,
+/// even if it is for the privileged only.
+fn settle_root(plan: &Plan) -> Result<Sysctls> {
+    match plan.senders.iter().find(|s| !s.namespace) {
+        Some(sender) => settle_sender(sender),
+        None => settle(receiver_control(plan), ECN_OFF),
+    }
+}
+
+fn receiver_control(plan: &Plan) -> &str {
+    plan.router.as_ref().map_or(DEFAULT_CONGESTION_CONTROL, |r| &r.congestion_control)
+}
+
+fn settle(congestion_control: &str, ecn: &str) -> Result<Sysctls> {
+    let own = [(CONGESTION_CONTROL, congestion_control), (ECN, ecn)];
+    let all = SYSCTLS.into_iter().chain(own);
     let mut settled = Sysctls::new();
     for (name, value) in all {
         system::set_sysctl(name, value)?;
@@ -245,13 +266,28 @@ fn delay(device: &str, delay_us: u64) -> String {
     )
 }
 
-/// The router's interface towards each VM that has a delay of its own.
-fn uplink_delays(router: &Router) -> Vec<(String, u64)> {
-    let device = |number: u32| match router.uplinks.iter().position(|&n| n == number) {
+/// Changes delays when their time has come.
+pub fn change_delays(router: &Router, clock: Clock) -> Result<()> {
+    for &(at_ns, number, delay_us) in &router.delay_changes {
+        clock.sleep_until(at_ns);
+        let device = uplink_device(router, number);
+        tc(None, &delay(&device, delay_us).replacen("qdisc add", "qdisc change", 1))?;
+    }
+    Ok(())
+}
+
+/// The router's interface towards a VM.
+fn uplink_device(router: &Router, number: u32) -> String {
+    match router.uplinks.iter().position(|&n| n == number) {
         Some(index) => format!("eth{index}"),
         None => format!("up{number}"),
-    };
-    router.delays.iter().map(|(&number, &delay)| (device(number), delay)).collect()
+    }
+}
+
+/// The router's interface towards each VM that has a delay of its own.
+fn uplink_delays(router: &Router) -> Vec<(String, u64)> {
+    let all = router.delays.iter();
+    all.map(|(&number, &delay)| (uplink_device(router, number), delay)).collect()
 }
 
 #[cfg(test)]
@@ -269,6 +305,9 @@ mod tests {
             seed: 1,
             delay_us: 100_000,
             delays: [(2, 20_000)].into(),
+            delay_changes: vec![],
+            mark_us: None,
+            congestion_control: "reno".into(),
             uplinks,
             flows: vec![],
         }
@@ -285,6 +324,9 @@ mod tests {
     #[test]
     fn the_bottleneck_has_rate_and_limit() {
         assert!(bottleneck(&router(vec![])).contains("netem rate 10000000bit limit 83\n"));
+        let marking = Router { mark_us: Some(30_000), ..router(vec![]) };
+        assert!(bottleneck(&marking).contains("flows 1 limit 83 drop_batch 1 target"));
+        assert!(bottleneck(&marking).contains("ce_threshold 30000us"));
         assert!(delay("rcv", 100_000).contains("dev rcv root netem delay 100000us "));
         assert_eq!(uplink_delays(&router(vec![1, 2])), [("eth1".to_owned(), 20_000)]);
         assert_eq!(uplink_delays(&router(vec![])), [("up2".to_owned(), 20_000)]);

@@ -13,12 +13,15 @@ use crate::scenario::Queue;
 /// Bytes that may leave at once: no more than a frame.
 const ONE_FRAME: u32 = 1600;
 
-/// The commands of `tc` that set the queue up; none for a FIFO.
+/// A time no packet waits.
+const NEVER: &str = "1000s";
+
+/// The commands of `tc` that set the queue up; none for a plain FIFO.
 pub fn commands(router: &Router) -> Option<String> {
     let Router { rate_bit, .. } = router;
     let add = format!("qdisc add dev {BOTTLENECK}");
     match router.queue {
-        Queue::Fifo => None,
+        Queue::Fifo => router.mark_us.map(|mark_us| marking(router, mark_us)),
         Queue::FqCodel => Some(format!(
             "{add} root handle 1: tbf rate {rate_bit}bit burst {ONE_FRAME} limit 100m\n\
              {add} parent 1:1 fq_codel noecn\n"
@@ -28,6 +31,18 @@ pub fn commands(router: &Router) -> Option<String> {
         }
         Queue::Htb => Some(classes(router)),
     }
+}
+
+/// A FIFO that marks what waited longer than the threshold: that of FQ-CoDel,
+/// of one queue, with a target of its control law that no packet reaches.
+fn marking(router: &Router, mark_us: u64) -> String {
+    let Router { rate_bit, limit_packets, .. } = router;
+    format!(
+        "qdisc add dev {BOTTLENECK} root handle 1: tbf rate {rate_bit}bit burst {ONE_FRAME} \
+         limit 100m\n\
+         qdisc add dev {BOTTLENECK} parent 1:1 fq_codel flows 1 limit {limit_packets} \
+         drop_batch 1 target {NEVER} interval {NEVER} ce_threshold {mark_us}us noecn\n"
+    )
 }
 
 /// A class for each VM, by weight, that lends what it does not use.

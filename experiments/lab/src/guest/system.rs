@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! File systems, names, modules, sysctls and programs of a guest.
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -59,11 +60,12 @@ pub fn release() -> Result<String> {
     Ok(names.release().to_string_lossy().into_owned())
 }
 
-/// Loads the run's kernel module.
-pub fn load_module() -> Result<()> {
+/// Loads the run's kernel module with these parameters.
+pub fn load_module(parameters: &str) -> Result<()> {
     let path = Path::new(LAB).join(workdir::MODULE);
     let file = File::open(&path).on("opening", &path)?;
-    finit_module(&file, c"", ModuleInitFlags::empty()).on("loading", &path)
+    let parameters = CString::new(parameters).context(|| "module parameters".into())?;
+    finit_module(&file, &parameters, ModuleInitFlags::empty()).on("loading", &path)
 }
 
 /// Sets a sysctl of the calling thread's network namespace.

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Marks in the place of losses, and an event that proves to be none."""
+
+import csv
+import json
+from itertools import pairwise
+
+import pytest
+from ccc_experiments.lab import Action, Bottleneck, DelayChange, Flows, Request, Scenario, Vm
+from ccc_experiments.measure import jain
+from ccc_experiments.runs import Run
+
+RTT_S = 0.1
+
+
+def looks(start_s: float, end_s: float, step_s: float) -> tuple[Action, ...]:
+    """Questions for the state of the group."""
+    count = round((end_s - start_s) / step_s)
+    request = Request("GET", "/v1/groups/uplink")
+    return tuple(Action(start_s + i * step_s, control=request) for i in range(count))
+
+
+def groups(raw) -> list[tuple[float, dict]]:
+    """When it was asked, and the answer."""
+    records = json.loads((raw / "actions.json").read_text())
+    return [(record["action"]["at_s"], record["answer"]) for record in records]
+
+
+def times_in_cwr(raw, start_s: float) -> int:
+    """How often flows reduced for a mark."""
+    entered, before = 0, {}
+    with (raw / "flows.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            flow = row["vm"], row["flow"]
+            if row["state"] == "cwr" and before.get(flow) != "cwr" and float(row["time_s"]) >= start_s:
+                entered += 1
+            before[flow] = row["state"]
+    return entered
+
+
+def marked(name: str, options: str = "", receiver: str = "reno", actions=()) -> Scenario:
+    """Two VMs with ECN, one flow against four; marks from 30 ms of queue on."""
+    vms = tuple(Vm((Flows(count),), ecn=True, module_options=options) for count in (1, 4))
+    return Scenario(
+        name, vms, True, 1, 30, sample_ms=20, actions=actions,
+        bottleneck=Bottleneck(limit_packets=300, mark_ms=30), receiver_congestion_control=receiver,
+    )  # fmt: skip
+
+
+def test_marks_reduce_the_aggregate_once_for_all_flows(measured, simulate):
+    start_s = 2.0
+    scenario = marked("ecn", actions=looks(start_s, 30, 0.05))
+    raw = simulate(scenario)
+    run = Run(measured(scenario), raw)
+    assert run.measured.dropped_packets == run.retransmissions() == 0
+    assert jain([run.rate_mbit(vm, start_s, 30) for vm in ("vm1", "vm2")]) >= 0.995
+    reductions = [
+        (at_s, now["window"] / before["window"], now["epoch"] - before["epoch"])
+        for (_, before), (at_s, now) in pairwise(groups(raw))
+        if now["epoch"] != before["epoch"]
+    ]
+    assert len(reductions) >= 3
+    # Reno's factor, once for each window in which flows were told.
+    assert all(0.45 <= factor <= 0.55 and epochs == 1 for _, factor, epochs in reductions), reductions
+    assert min(b[0] - a[0] for a, b in pairwise(reductions)) > 10 * RTT_S
+    assert times_in_cwr(raw, start_s) >= 3 * len(reductions)
+
+
+@pytest.mark.parametrize("inner", ["cubic", "vegas", "dctcp"])
+def test_marks_with_another_inner_algorithm(inner, measured):
+    # Only DCTCP's own receiver echoes each mark.
+    receiver = "dctcp" if inner == "dctcp" else "reno"
+    run = measured(marked(f"ecn-{inner}", f"inner={inner}", receiver))
+    assert run.dropped_packets == 0
+    assert run.jain >= 0.995
+    assert run.sum_mbit >= 8.5
+
+
+def test_a_spurious_timeout_is_undone_once(simulate):
+    """ACKs of one VM come 0.7 s late, then again in time."""
+    changes = DelayChange(20, 800), DelayChange(20.8, 100)
+    vms = Vm((Flows(1),), delay_changes=changes), Vm((Flows(4),))
+    scenario = Scenario("undo", vms, True, 1, 26, sample_ms=20, actions=looks(19.5, 23, 0.02))
+    raw = simulate(scenario)
+    seen = [(group["epoch"], group["ssthresh"], group["window"]) for _, group in groups(raw)]
+    before, after = seen[0], seen[-1]
+    reduced = [one for one in seen if one[0] == before[0] + 1 and one[1] != before[1]]
+    # One reduction, to half, and all of it taken back; its number stays.
+    assert after[:2] == (before[0] + 1, before[1])
+    assert reduced and max(window for *_, window in reduced) <= 0.55 * before[2]
+    assert after[2] >= before[2]
+    assert Run(None, raw).dropped(19.5, 23) == 0
+    with (raw / "flows.csv").open(newline="") as file:
+        late = [row for row in csv.DictReader(file) if float(row["time_s"]) > 20]
+    states = {(row["vm"], row["state"]) for row in late}
+    assert ("vm1", "loss") in states and ("vm2", "loss") not in states
