@@ -18,6 +18,16 @@ pub struct Args {
     )]
     pub socket: PathBuf,
 
+    /// libvirt, for the commands on domains
+    #[arg(
+        long,
+        global = true,
+        value_name = "URI",
+        env = "LIBVIRT_DEFAULT_URI",
+        default_value = "qemu:///system"
+    )]
+    pub connect: String,
+
     /// Print what the daemon answers, as JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -54,6 +64,60 @@ pub enum Command {
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
+    /// Give a libvirt domain the device, or change its group and weight
+    Attach(Attach),
+    /// Take the device from a libvirt domain
+    Detach(Detach),
+    /// Tell the daemon what the metadata of a running domain say
+    Sync {
+        /// Name of the domain
+        domain: String,
+    },
+    /// Do so whenever the metadata of a domain change
+    Watch,
+    /// Tell the daemon of a domain that starts or stops: libvirt's hook
+    Hook(Hook),
+}
+
+/// How to attach a domain.
+#[derive(Debug, ClapArgs)]
+pub struct Attach {
+    /// Name of the domain
+    pub domain: String,
+    /// Its group, or `none`
+    #[arg(long, value_name = "G")]
+    pub group: Option<String>,
+    /// Its share of any group, 0.01 to 1000
+    #[arg(long, value_name = "W", value_parser = weight)]
+    pub weight: Option<f64>,
+    /// Where the daemon listens for it [default: /run/ccc/DOMAIN.sock]
+    #[arg(long, value_name = "PATH")]
+    pub vhost_socket: Option<PathBuf>,
+    /// At once too, while it runs
+    #[arg(long)]
+    pub live: bool,
+}
+
+/// How to detach a domain.
+#[derive(Debug, ClapArgs)]
+pub struct Detach {
+    /// Name of the domain
+    pub domain: String,
+    /// At once too, while it runs
+    #[arg(long)]
+    pub live: bool,
+}
+
+/// What libvirt calls a hook with; the domain's description is on its input.
+#[derive(Debug, ClapArgs)]
+pub struct Hook {
+    /// Name of the domain
+    pub domain: String,
+    /// What is being done with it
+    pub operation: String,
+    /// Where in that it is, and why
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub rest: Vec<String>,
 }
 
 /// Change of a VM.
@@ -110,6 +174,11 @@ impl Switch {
     pub fn on(self) -> bool {
         self == Switch::On
     }
+}
+
+fn weight(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.01..=1000.0).contains(&value) { Ok(value) } else { Err("use 0.01 to 1000".to_owned()) }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

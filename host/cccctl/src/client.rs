@@ -54,8 +54,13 @@ pub enum ClientError {
     #[error("the daemon does not answer")]
     Silent,
     /// The daemon refuses.
-    #[error("{0}")]
-    Told(String),
+    #[error("{told}")]
+    Told {
+        /// Status of its answer.
+        status: u16,
+        /// What it says.
+        told: String,
+    },
 }
 
 /// The daemon.
@@ -85,6 +90,16 @@ impl Client {
         self.ask("PATCH", path, Some(change))
     }
 
+    /// Has something at a path; how it is then.
+    pub fn put(&self, path: &str, what: &Value) -> Result<Value, ClientError> {
+        self.ask("PUT", path, Some(what))
+    }
+
+    /// Removes what is at a path; how it was.
+    pub fn delete(&self, path: &str) -> Result<Value, ClientError> {
+        self.ask("DELETE", path, None)
+    }
+
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ClientError> {
         let (status, answer) = self.runtime.block_on(async {
             let exchange = exchange(&self.socket, method, path, body);
@@ -94,7 +109,8 @@ impl Client {
             return Ok(answer);
         }
         let told = answer["error"].as_str().map(str::to_owned);
-        Err(ClientError::Told(told.unwrap_or_else(|| format!("the daemon answers {status}"))))
+        let told = told.unwrap_or_else(|| format!("the daemon answers {status}"));
+        Err(ClientError::Told { status, told })
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What each command asks and prints.
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::{
     args::{Args, Command, Group, Set, Switch},
     client::{Client, ClientError, path},
+    domain::{DomainError, Host},
     views,
 };
 
@@ -20,6 +21,9 @@ pub enum Error {
     /// The daemon.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// A domain.
+    #[error(transparent)]
+    Domain(#[from] DomainError),
     /// What is to be printed cannot be.
     #[error("cannot print: {0}")]
     Output(#[from] io::Error),
@@ -28,6 +32,7 @@ pub enum Error {
 /// Runs a command.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     let client = Client::new(&args.socket)?;
+    let host = Host::new(&args.connect, &client);
     let (answer, text) = match &args.command {
         Command::List => plain(client.get("/v1/vms")?, views::vms),
         Command::Show { vm } => show(&client, vm)?,
@@ -40,8 +45,35 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Top { interval, count } => {
             return top(&client, args.json, *interval, *count, out);
         }
+        Command::Attach(attach) => return say(out, &host.attach(attach)?),
+        Command::Detach(detach) => return say(out, &host.detach(detach)?),
+        Command::Sync { domain } => plain(host.sync(domain)?, views::vm),
+        Command::Watch => return watch(&host),
+        Command::Hook(hook) => {
+            let mut description = String::new();
+            io::stdin().read_to_string(&mut description)?;
+            return Ok(host.hook(hook, &description)?);
+        }
     };
     print(out, args.json, &answer, &text)
+}
+
+fn say(out: &mut impl Write, text: &str) -> Result<(), Error> {
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Ends with libvirt; a service manager starts it again.
+fn watch(host: &Host<'_>) -> Result<(), Error> {
+    let told = |name: &str, synced: Result<(), DomainError>| {
+        let said = match synced {
+            Ok(()) => writeln!(io::stderr(), "{name}: told the daemon"),
+            Err(error) => writeln!(io::stderr(), "{name}: {error}"),
+        };
+        // What cannot be said is done all the same.
+        drop(said);
+    };
+    Ok(host.watch(told)?)
 }
 
 fn plain(answer: Value, view: fn(&Value) -> String) -> (Value, String) {

@@ -5,6 +5,7 @@
 mod args;
 mod client;
 mod commands;
+mod domain;
 mod table;
 mod views;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::OnceLock,
@@ -93,11 +94,22 @@ impl Drop for Daemon {
 }
 
 fn run(socket: &Path, arguments: &[&str]) -> (bool, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_cccctl"))
+    run_with(socket, arguments, "")
+}
+
+/// The same, with something on its input.
+fn run_with(socket: &Path, arguments: &[&str], input: &str) -> (bool, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cccctl"))
         .args(arguments)
         .env("CCC_CONTROL", socket)
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
+    // One that does not read its input may be gone.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
@@ -183,4 +195,61 @@ fn a_daemon_that_is_not_there_is_told() {
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let (done, _, said) = run(&socket, &["list"]);
     assert!(!done && said.contains("nobody listens"), "{said}");
+}
+
+/// A domain's description with this in its metadata.
+fn described(metadata: &str) -> String {
+    format!("<domain type='kvm'><name>mail</name><metadata>{metadata}</metadata></domain>")
+}
+
+#[test]
+fn the_hook_tells_of_domains_that_come_and_go() {
+    let daemon = Daemon::start();
+    let control = daemon.dir.path().join("control");
+    let socket = daemon.dir.path().join("mail").display().to_string();
+    let metadata = |weight: &str| {
+        let socket = format!("socket='{socket}' weight='{weight}' group='uplink'");
+        described(&format!("<c:vm xmlns:c='urn:ccc:vm:1' {socket}/>"))
+    };
+    let hook = |operation: &str, description: &str| {
+        let arguments = ["hook", "--", "mail", operation, "begin", "-"];
+        run_with(&control, &arguments, description)
+    };
+    let silent = (true, String::new(), String::new());
+    for (operation, weight) in [("prepare", "2.5"), ("reconnect", "4"), ("attach", "1")] {
+        assert_eq!(hook(operation, &metadata(weight)), silent, "{operation}");
+        let vm = daemon.json(&["show", "mail"]);
+        let expected: f64 = weight.parse().unwrap();
+        assert_eq!((&vm["weight"], &vm["group"]), (&expected.into(), &"uplink".into()));
+        assert_eq!(hook("started", &metadata("9")), silent, "none of its business");
+    }
+    let (done, _, said) = hook("prepare", &metadata("-1"));
+    assert!(!done && said.contains("use 0.01 to 1000"), "{said}");
+    for _ in 0..2 {
+        assert_eq!(hook("release", &metadata("1")), silent, "what is gone is gone");
+        assert!(daemon.fails(&["show", "mail"]).contains("no VM"));
+    }
+    let (done, _, said) = hook("prepare", "<domain");
+    assert!(!done && said.contains("no XML"), "{said}");
+}
+
+#[test]
+fn other_domains_start_without_a_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("control");
+    let other = described("<o:vm xmlns:o='urn:other'/>");
+    let hook = ["hook", "--", "mail", "prepare", "begin", "-"];
+    assert_eq!(run_with(&control, &hook, &other), (true, String::new(), String::new()));
+    let ours = described("<c:vm xmlns:c='urn:ccc:vm:1'/>");
+    let (done, _, said) = run_with(&control, &hook, &ours);
+    assert!(!done && said.contains("start ccc-vhost"), "{said}");
+}
+
+#[test]
+fn without_libvirt_commands_on_domains_say_so() {
+    let nowhere = Path::new("/nowhere/control");
+    let (done, _, said) = run(nowhere, &["attach", "mail", "--weight", "0"]);
+    assert!(!done && said.contains("use 0.01 to 1000"), "{said}");
+    let (done, _, said) = run(nowhere, &["--connect", "nonsense:///", "attach", "mail"]);
+    assert!(!done && (said.contains("libvirt: ") || said.contains("install libvirt")), "{said}");
 }
