@@ -8,6 +8,8 @@
 # make figure     FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
 # make figures    all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 # make image      the guest of the experiments on QEMU
+# make demo-qemu  the fairness test on libvirt's QEMU domains, beside virtual time
+# make test-libvirt  cccctl and the hook against a real libvirtd
 # make coverage   line coverage of the host crates
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
@@ -31,7 +33,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image test coverage kernels fuzz qemu test-qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu test-libvirt test coverage kernels fuzz qemu test-qemu clean
 
 build: host lab module
 
@@ -71,6 +73,16 @@ figures: build
 image:
 	@scripts/packages mmdebstrap squashfs-tools cpio
 	@experiments/qemu/image
+
+LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2
+
+demo-qemu: build
+	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)
+	@experiments/qemu/demo-qemu out/$@
+
+test-libvirt: host
+	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)
+	@libvirt/test
 
 test: build
 	@scripts/test

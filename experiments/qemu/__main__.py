@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Command line: private-libvirt python -m qemu --out DIR --emulator QEMU ..."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ccc_experiments.lab import LabError
+
+from . import demo
+from .domains import Machine
+from .errors import GuestError, HostError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="qemu", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    parser.add_argument("--emulator", type=Path, required=True, help="qemu-system-x86_64 with the device")
+    parser.add_argument("--accelerator", choices=("kvm", "tcg"), required=True)
+    parser.add_argument("--image", type=Path, required=True, help="what experiments/qemu/image prints")
+    parser.add_argument("--programs", type=Path, required=True, help="directory of ccc-vhost and cccctl")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    machine = Machine(args.emulator, args.accelerator, args.image)
+    try:
+        holds = demo.run(args.out.resolve(), machine, args.programs)
+    except (LabError, HostError, GuestError) as error:
+        print(f"demo-qemu: {error}", file=sys.stderr)
+        return 2
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Domains of libvirt, and programs run in them through their guest agents."""
+
+import base64
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import GuestError, HostError
+
+_TEMPLATE = Path(__file__).with_name("domain.xml")
+_BOOT_S = 90.0
+
+
+def host(*command: str, stdin: str | None = None) -> str:
+    """What a program of the host prints."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise HostError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What domains are made of."""
+
+    emulator: Path
+    accelerator: str
+    image: Path
+
+    def define(self, name: str, bridge: str, mac: int, console: Path) -> "Domain":
+        """Defines a domain with one NIC on a bridge."""
+        text = _TEMPLATE.read_text().format(
+            name=name,
+            type={"kvm": "kvm", "tcg": "qemu"}[self.accelerator],
+            cpu={"kvm": "host-passthrough", "tcg": "maximum"}[self.accelerator],
+            emulator=self.emulator,
+            image=self.image,
+            bridge=bridge,
+            mac=f"52:54:00:cc:00:{mac:02x}",
+            console=console,
+        )
+        host("virsh", "-q", "define", "--validate", "/dev/stdin", stdin=text)
+        return Domain(name)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A domain by its name."""
+
+    name: str
+
+    def start(self) -> float:
+        """Starts it; seconds until its agent answers."""
+        started = time.monotonic()
+        host("virsh", "-q", "start", self.name)
+        while not self._answers():
+            if time.monotonic() - started > _BOOT_S:
+                raise GuestError(f"{self.name}: no answer of its agent after {_BOOT_S:g} s")
+            time.sleep(0.2)
+        return time.monotonic() - started
+
+    def _answers(self) -> bool:
+        ping = ("virsh", "-q", "qemu-agent-command", self.name, '{"execute": "guest-ping"}')
+        return subprocess.run(ping, capture_output=True).returncode == 0
+
+    def run(self, script: str, patience_s: float = 30) -> str:
+        """What a shell script in the guest prints."""
+        return self.begin(script).end(patience_s)
+
+    def begin(self, script: str) -> "Job":
+        """Starts a shell script in the guest."""
+        arguments = {"path": "/bin/sh", "arg": ["-ec", script], "capture-output": True}
+        return Job(self, script, self.ask("guest-exec", arguments)["pid"])
+
+    def ask(self, command: str, arguments: dict) -> dict:
+        """What the guest's agent answers."""
+        text = json.dumps({"execute": command, "arguments": arguments})
+        answer = host("virsh", "-q", "qemu-agent-command", "--timeout", "30", self.name, text)
+        return json.loads(answer)["return"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A script that runs in a guest."""
+
+    domain: Domain
+    script: str
+    pid: int
+
+    def end(self, patience_s: float) -> str:
+        """What it has printed, when it has ended."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            status = self.domain.ask("guest-exec-status", {"pid": self.pid})
+            if status["exited"]:
+                break
+            if time.monotonic() > deadline:
+                raise GuestError(f"{self.domain.name}: not done after {patience_s:g} s: {self.script}")
+            time.sleep(0.2)
+        out, err = (base64.b64decode(status.get(key, "")).decode() for key in ("out-data", "err-data"))
+        if status.get("exitcode") != 0:
+            raise GuestError(f"{self.domain.name}: {self.script}: {err.strip() or out.strip()}")
+        return out

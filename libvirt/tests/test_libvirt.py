@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""`cccctl` and the hook against a real libvirtd, with domains that run.
+
+Run by `make test-libvirt`, beside a libvirtd of its own."""
+
+import json
+import os
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from qemu.domains import Domain, Machine, host
+from qemu.errors import HostError
+from qemu.host import Daemon
+
+HERE = Path(__file__).parent
+QEMU_ARG = "{http://libvirt.org/schemas/domain/qemu/1.0}arg"
+URI = "urn:ccc:vm:1"
+
+
+@pytest.fixture(scope="session")
+def machine() -> Machine:
+    return Machine(Path(os.environ["CCC_EMULATOR"]), "tcg", Path(os.environ["CCC_IMAGE"]))
+
+
+@pytest.fixture(scope="session")
+def bridge() -> str:
+    host("ip", "link", "add", "testbr", "type", "bridge")
+    return "testbr"
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    with Daemon(Path(os.environ["CCC_PROGRAMS"]), tmp_path) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def domain(machine, bridge, daemon, tmp_path):
+    domain = machine.define("web", bridge, 1, tmp_path / "console")
+    yield domain
+    subprocess.run(["virsh", "-q", "destroy", "web"], capture_output=True)
+    host("virsh", "-q", "undefine", "web")
+
+
+def persistent() -> str:
+    return host("virsh", "-q", "dumpxml", "--inactive", "web")
+
+
+def arguments() -> list[str]:
+    root = ElementTree.fromstring(persistent())
+    return [arg.get("value") for arg in root.iter(QEMU_ARG)]
+
+
+def devices(domain: Domain) -> list[str]:
+    asked = '{"execute": "qom-list", "arguments": {"path": "/machine/peripheral"}}'
+    answer = host("virsh", "-q", "qemu-monitor-command", domain.name, asked)
+    return [device["name"] for device in json.loads(answer)["return"]]
+
+
+def refused(daemon: Daemon, *arguments: str) -> str:
+    with pytest.raises(HostError) as error:
+        daemon.control(*arguments)
+    return str(error.value)
+
+
+def until(what: str, so, patience_s: float = 60) -> float:
+    """Seconds until something is so."""
+    began = time.monotonic()
+    while not so():
+        assert time.monotonic() - began < patience_s, f"never: {what}"
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def guest_sees(domain: Domain) -> bool:
+    return "no device" not in domain.run("cat /sys/kernel/debug/ccc/device")
+
+
+@pytest.mark.parametrize("example", sorted((HERE.parent / "examples").glob("*.xml")), ids=lambda path: path.stem)
+def test_libvirt_takes_the_examples(machine, example):
+    text = example.read_text().replace("/usr/bin/qemu-system-x86_64", str(machine.emulator))
+    name = ElementTree.fromstring(text).findtext("name")
+    host("virsh", "-q", "define", "--validate", "/dev/stdin", stdin=text)
+    try:
+        told = host("virsh", "-q", "metadata", name, URI)
+        assert ElementTree.fromstring(told).get("group") == "uplink"
+    finally:
+        host("virsh", "-q", "undefine", name)
+
+
+def test_attach_and_detach_leave_nothing_behind(daemon, domain):
+    before = persistent()
+    assert daemon.control("attach", "web", "--group", "uplink", "--weight", "3") == "web: attached\n"
+    attached = persistent()
+    assert daemon.control("attach", "web") == "web: attached as it was\n"
+    assert persistent() == attached
+    assert any("/run/ccc/web.sock" in argument for argument in arguments())
+    daemon.control("attach", "web", "--weight", "5")
+    told = ElementTree.fromstring(host("virsh", "-q", "metadata", "web", URI))
+    assert told.attrib == {"group": "uplink", "weight": "5"}
+    assert len(arguments()) == 6
+    assert daemon.control("detach", "web") == "web: detached\n"
+    assert daemon.control("detach", "web") == "web: was not attached\n"
+    backing = "  <memoryBacking>\n    <source type='memfd'/>\n    <access mode='shared'/>\n  </memoryBacking>\n"
+    after = persistent().replace(backing, "").replace("  <metadata/>\n", "")
+    assert after.replace(" xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'", "") == before
+
+
+def test_the_hook_adds_and_removes_the_vm(daemon, domain):
+    daemon.control("attach", "web", "--group", "uplink", "--weight", "3")
+    assert "no VM `web`" in refused(daemon, "show", "web")
+    domain.start()
+    vm = daemon.vm("web")
+    assert (vm["group"], vm["weight"], vm["connected"]) == ("uplink", 3, True)
+    assert guest_sees(domain)
+    host("virsh", "-q", "destroy", "web")
+    until("removed", lambda: '"web"' not in daemon.control("--json", "list"))
+
+
+def test_metadata_are_in_force_within_a_second_without_a_reconnect(daemon, domain):
+    daemon.control("attach", "web", "--group", "uplink")
+    domain.start()
+    connected = daemon.log.count("connected")
+    for weight in (4, 0.5):
+        element = f'<vm group="uplink" weight="{weight}"/>'
+        place = ("--domain", "web", "--uri", URI, "--key", "ccc")
+        host("virsh", "-q", "metadata", *place, "--set", element, "--live", "--config")
+        took = until("in force", lambda: daemon.vm("web")["weight"] == weight)
+        assert took < 1, f"{took:.2f} s"
+    daemon.control("attach", "web", "--weight", "7")
+    assert daemon.vm("web")["weight"] == 7
+    assert daemon.log.count("connected") == connected
+
+
+def test_live_attach_and_detach(daemon, domain):
+    daemon.control("attach", "web")
+    daemon.control("detach", "web")
+    domain.start()
+    assert not guest_sees(domain)
+    for weight in (2, 3):
+        daemon.control("attach", "web", "--group", "uplink", "--weight", str(weight), "--live")
+        assert "ccc" in devices(domain)
+        until("connected", lambda: daemon.vm("web")["connected"])
+        assert daemon.vm("web")["weight"] == weight
+        until("seen by the guest", lambda: guest_sees(domain))
+        assert "coupled as it runs" in daemon.control("attach", "web", "--live")
+        daemon.control("detach", "web", "--live")
+        assert "ccc" not in devices(domain)
+        assert "no VM `web`" in refused(daemon, "show", "web")
+        until("gone from the guest", lambda: not guest_sees(domain))
+    assert arguments() == []
+
+
+def test_what_fails_is_undone(daemon, domain, machine):
+    before = persistent()
+    assert "does not run" in refused(daemon, "attach", "web", "--live")
+    assert persistent() == before
+    domain.start()
+    assert "memory of domain web is not shared" in refused(daemon, "attach", "web", "--live")
+    assert "unknown group `nil`" in refused(daemon, "attach", "web", "--group", "nil", "--live")
+    assert persistent() == before
+    assert "no VM `web`" in refused(daemon, "show", "web")
+    assert URI not in host("virsh", "-q", "dumpxml", "web")
+    assert "ccc" not in devices(domain)
+    assert "failed to get domain 'nil'" in refused(daemon, "attach", "nil")
+
+
+def test_a_domain_whose_daemon_is_not_there_says_so(machine, bridge, tmp_path):
+    domain = machine.define("web", bridge, 1, tmp_path / "console")
+    control = str(Path(os.environ["CCC_PROGRAMS"]) / "cccctl")
+    host(control, "attach", "web")
+    try:
+        with pytest.raises(HostError, match="control socket"):
+            domain.start()
+        host(control, "detach", "web")
+        domain.start()
+        host("virsh", "-q", "destroy", "web")
+    finally:
+        host("virsh", "-q", "undefine", "web")
