@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The fairness of 1 against 4 flows with other inner algorithms, marks in place
+of losses, and segments of different sizes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.lab import Bottleneck, Flows, Scenario, Vm
+from ccc_experiments.plots import Panel
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import KINDS, is_coupled, several_kernels
+
+DURATION_S = 60.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is other than usual."""
+
+    name: str
+    algorithm: str = "reno"
+    ecn: bool = False
+    # Of the flow of VM1, and of the flows of VM2.
+    mss: tuple[int | None, ...] = (None,) * 5
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES = (
+    Case("as usual"),
+    Case("inner CUBIC", algorithm="cubic"),
+    Case("ECN", ecn=True),
+    Case("mixed MSS", mss=(536, 1448, 1200, 900, 536)),
+)
+# Packets that waited longer are marked: about a third of the queue.
+MARK_MS = 35.0
+
+
+def vm(case: Case, kind: str, segments: tuple[int | None, ...]) -> Vm:
+    flows = tuple(Flows(1, mss=mss) for mss in segments)
+    control = "ccc" if is_coupled(kind) else case.algorithm
+    options = f"inner={case.algorithm}"
+    return Vm(flows, congestion_control=control, module_options=options, ecn=case.ecn)
+
+
+def scenario(case: Case, kind: str, seed: int) -> Scenario:
+    vms = (vm(case, kind, case.mss[:1]), vm(case, kind, case.mss[1:]))
+    bottleneck = Bottleneck(mark_ms=MARK_MS if case.ecn else None)
+    return several_kernels(kind, seed, DURATION_S, *vms, bottleneck=bottleneck)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    return grid("variants", effort, effort.pick(CASES, CASES[1:]), KINDS, scenario)
+
+
+MEASURES = {
+    "Jain": lambda run: run.measured.jain,
+    "sum Mbit/s": lambda run: run.measured.sum_mbit,
+    "queue ms": lambda run: run.measured.queue_ms_mean,
+    "loss %": lambda run: run.loss_percent(),
+}
+
+
+def scores(data: Data) -> list[Score]:
+    return [
+        Score(f"{case}: least Jain's index, coupled", min(data.each(case, "coupled", MEASURES["Jain"])), "1", ">=", 0.995)
+        for case in data.cases
+    ]
+
+
+def plot(data: Data, stem: Path) -> None:
+    panels = [
+        Panel("Jain's index of the VMs", MEASURES["Jain"], {"bottom": 0, "top": 1.04}),
+        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
+        Panel("mean queue delay, ms", MEASURES["queue ms"]),
+        Panel("packets lost, %", MEASURES["loss %"]),
+    ]
+    plots.against_case(data, panels, "", stem, rotate=True)
+
+
+FIGURE = Figure(
+    "fairness of 1 against 4 flows, variants", "none: new", points, scores, plot, MEASURES
+)
