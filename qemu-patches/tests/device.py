@@ -22,6 +22,10 @@ def boots(lab):
     """A guest boots and its flows are coupled."""
     daemon = lab.daemon()
     guest = lab.guest("boots", backend=daemon.socket)
+    return coupled(lab, guest, daemon)
+
+
+def coupled(lab, guest, daemon):
     took = lab.await_coupled(guest, daemon)
     lab.receiver.check(lab.flows, "coupled")
     require(not guest.complaints(), f"the guest complains: {guest.complaints()}")

@@ -183,7 +183,8 @@ class Guest:
         self.log = lab.directory / f"{name}.log"
         self.events = []
         monitor = lab.directory / f"{name}.qmp"
-        words = [*self.command(lab, lab.network.tap(name)), "-qmp", f"unix:{monitor},server=on,wait=off"]
+        words = [*self.command(lab, lab.network.tap(name)),
+                 "-qmp", f"unix:{monitor},server=on,wait=off"]
         if backend:
             words += ["-chardev", f"socket,id=ccc,path={backend},reconnect-ms=100",
                       "-device", "vhost-user-ccc-pci,id=ccc,chardev=ccc,bus=root1"]
@@ -191,12 +192,8 @@ class Guest:
             words += ["-incoming", "defer"]
         self.process = subprocess.Popen([str(word) for word in words],
                                         stdout=self.log.open("w"), stderr=subprocess.STDOUT)
-        until(f"{name}: monitor", 30, lambda: monitor.exists() or self.gone())
         self.stream = socket.socket(socket.AF_UNIX)
-        try:
-            self.stream.connect(str(monitor))
-        except OSError:
-            raise Failed(f"{name}: {self.said()}") from None
+        until(f"{name}: monitor", 60, lambda: self.connect(monitor))
         self.stream.settimeout(60)
         self.lines = self.stream.makefile("r")
         self.lines.readline()
@@ -217,6 +214,10 @@ class Guest:
             "-device", "virtio-net-pci,netdev=net,mac=52:54:00:63:63:63,addr=2,romfile=",
             "-device", "pcie-root-port,id=root1,addr=3,chassis=1",
         ]
+
+    def connect(self, monitor):
+        require(not self.gone(), f"{self.name}: QEMU has gone: {self.said()}")
+        return self.stream.connect_ex(str(monitor)) == 0
 
     def gone(self):
         return self.process.poll() is not None
