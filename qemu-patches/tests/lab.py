@@ -193,11 +193,11 @@ class Guest:
         self.process = subprocess.Popen([str(word) for word in words],
                                         stdout=self.log.open("w"), stderr=subprocess.STDOUT)
         self.stream = socket.socket(socket.AF_UNIX)
-        until(f"{name}: monitor", 60, lambda: self.connect(monitor))
-        self.stream.settimeout(60)
-        self.lines = self.stream.makefile("r")
-        self.lines.readline()
-        self.ask("qmp_capabilities")
+        try:
+            self.greet(monitor)
+        except Exception:
+            self.close()
+            raise
 
     def command(self, lab, tap):
         return [
@@ -214,6 +214,13 @@ class Guest:
             "-device", "virtio-net-pci,netdev=net,mac=52:54:00:63:63:63,addr=2,romfile=",
             "-device", "pcie-root-port,id=root1,addr=3,chassis=1",
         ]
+
+    def greet(self, monitor):
+        until(f"{self.name}: monitor", 60, lambda: self.connect(monitor))
+        self.stream.settimeout(60)
+        self.lines = self.stream.makefile("r")
+        self.lines.readline()
+        self.ask("qmp_capabilities")
 
     def connect(self, monitor):
         require(not self.gone(), f"{self.name}: QEMU has gone: {self.said()}")
