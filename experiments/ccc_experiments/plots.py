@@ -143,28 +143,28 @@ def styles(kinds: Sequence[str]) -> dict[str, dict]:
 
 
 def against_case(
-    data: Data, panels: Sequence[Panel], xlabel: str, stem: Path, rotate: bool = False
+    data: Data, panels: Sequence[Panel], xlabel: str, stem: Path, ordered: bool = True
 ) -> None:
     """A panel for each measure; means with 95 % confidence intervals.
 
-    Names of cases that are too long to stand side by side are rotated.
+    Cases that have no order are not joined by lines, and their names stand upright.
     """
     figure, axes = plt.subplots(1, len(panels), figsize=(0.6 + 2.9 * len(panels), 3.1), squeeze=False)
     for axis, panel in zip(axes[0], panels):
-        draw(axis, data, panel)
+        draw(axis, data, panel, "-" if ordered else "")
         axis.set_xlabel(xlabel)
-        axis.tick_params("x", rotation=90 if rotate else 0)
+        axis.tick_params("x", rotation=0 if ordered else 90)
     outside_legend(figure, axes[0, 0])
     save(figure, stem)
 
 
-def draw(axis, data: Data, panel: Panel) -> None:
+def draw(axis, data: Data, panel: Panel, line: str = "-") -> None:
     """One panel."""
     for kind, style in styles(data.kinds).items():
         places = [place for place, case in enumerate(data.cases) if data.has(case, kind)]
         means = [data.mean(data.cases[place], kind, panel.measure) for place in places]
         halves = [interval.half or 0 for interval in means]
-        axis.errorbar(places, [m.mean for m in means], halves, label=kind, capsize=2, ms=4, lw=1.2, **style)
+        axis.errorbar(places, [m.mean for m in means], halves, label=kind, capsize=2, ms=4, ls=line, **style)
     axis.set_xticks(range(len(data.cases)), [str(case) for case in data.cases])
     axis.set_title(panel.title)
     if panel.log:

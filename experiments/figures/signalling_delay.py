@@ -7,9 +7,9 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.lab import Flows, Scenario
-from ccc_experiments.plots import Panel
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import several_kernels, tenant
+from ccc_experiments.sharing import MEASURES, PANELS, jain
 
 DELAYS_MS = (0, 1, 10, 30, 100, 200, 300)
 DURATION_S = 60.0
@@ -28,18 +28,10 @@ def points(effort: Effort) -> Iterator[Point]:
     return grid("signalling-delay", effort, delays, (UNCOUPLED, KIND), scenario)
 
 
-MEASURES = {
-    "Jain": lambda run: run.measured.jain,
-    "sum Mbit/s": lambda run: run.measured.sum_mbit,
-    "queue ms": lambda run: run.measured.queue_ms_mean,
-    "loss %": lambda run: run.loss_percent(),
-}
-
-
 def scores(data: Data) -> list[Score]:
     result = []
     for delay in (d for d in data.cases if d <= 100):
-        least = min(data.each(delay, KIND, MEASURES["Jain"]))
+        least = min(data.each(delay, KIND, jain))
         result.append(Score(f"{delay} ms: least Jain's index, coupled", least, "1", ">=", 0.995))
     loss = max(data.mean(delay, KIND, MEASURES["loss %"]).mean for delay in data.cases)
     uncoupled = data.mean(data.cases[0], UNCOUPLED, MEASURES["loss %"]).mean
@@ -48,13 +40,7 @@ def scores(data: Data) -> list[Score]:
 
 
 def plot(data: Data, stem: Path) -> None:
-    panels = [
-        Panel("Jain's index of the VMs", MEASURES["Jain"], {"bottom": 0, "top": 1.04}),
-        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
-        Panel("mean queue delay, ms", MEASURES["queue ms"]),
-        Panel("packets lost, %", MEASURES["loss %"]),
-    ]
-    plots.against_case(data, panels, "delay of doorbells, ms", stem)
+    plots.against_case(data, PANELS, "delay of doorbells, ms", stem)
 
 
 FIGURE = Figure(

@@ -9,9 +9,9 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.lab import Bottleneck, Flows, Scenario, Vm
-from ccc_experiments.plots import Panel
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, is_coupled, several_kernels
+from ccc_experiments.sharing import MEASURES, PANELS, jain
 
 DURATION_S = 60.0
 
@@ -57,29 +57,15 @@ def points(effort: Effort) -> Iterator[Point]:
     return grid("variants", effort, effort.pick(CASES, CASES[1:]), KINDS, scenario)
 
 
-MEASURES = {
-    "Jain": lambda run: run.measured.jain,
-    "sum Mbit/s": lambda run: run.measured.sum_mbit,
-    "queue ms": lambda run: run.measured.queue_ms_mean,
-    "loss %": lambda run: run.loss_percent(),
-}
-
-
 def scores(data: Data) -> list[Score]:
     return [
-        Score(f"{case}: least Jain's index, coupled", min(data.each(case, "coupled", MEASURES["Jain"])), "1", ">=", 0.995)
+        Score(f"{case}: least Jain's index, coupled", min(data.each(case, "coupled", jain)), "1", ">=", 0.995)
         for case in data.cases
     ]
 
 
 def plot(data: Data, stem: Path) -> None:
-    panels = [
-        Panel("Jain's index of the VMs", MEASURES["Jain"], {"bottom": 0, "top": 1.04}),
-        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
-        Panel("mean queue delay, ms", MEASURES["queue ms"]),
-        Panel("packets lost, %", MEASURES["loss %"]),
-    ]
-    plots.against_case(data, panels, "", stem, rotate=True)
+    plots.against_case(data, PANELS, "", stem, ordered=False)
 
 
 FIGURE = Figure(

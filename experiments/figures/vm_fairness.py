@@ -8,9 +8,9 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.lab import Flows, Scenario
-from ccc_experiments.plots import Panel
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, several_kernels, tenant
+from ccc_experiments.sharing import MEASURES, PANELS, jain
 
 DURATION_S = 60.0
 
@@ -56,18 +56,10 @@ def points(effort: Effort) -> Iterator[Point]:
     return grid("vm-fairness", effort, effort.pick(CASES, QUICK), KINDS, scenario)
 
 
-MEASURES = {
-    "Jain": lambda run: run.measured.weighted_jain,
-    "sum Mbit/s": lambda run: run.measured.sum_mbit,
-    "queue ms": lambda run: run.measured.queue_ms_mean,
-    "loss %": lambda run: run.loss_percent(),
-}
-
-
 def scores(data: Data) -> list[Score]:
     result = []
     for case in data.cases:
-        least = min(data.each(case, "coupled", MEASURES["Jain"]))
+        least = min(data.each(case, "coupled", jain))
         goodput = data.ratio(case, "coupled", "uncoupled", MEASURES["sum Mbit/s"])
         result += [
             Score(f"{case}: least Jain's index of the VMs, by weight, coupled", least, "1", ">=", 0.995),
@@ -77,13 +69,7 @@ def scores(data: Data) -> list[Score]:
 
 
 def plot(data: Data, stem: Path) -> None:
-    panels = [
-        Panel("Jain's index of the VMs, by weight", MEASURES["Jain"], {"bottom": 0, "top": 1.04}),
-        Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
-        Panel("mean queue delay, ms", MEASURES["queue ms"]),
-        Panel("packets lost, %", MEASURES["loss %"], log=True),
-    ]
-    plots.against_case(data, panels, "flows of the VMs (weights)", stem, rotate=True)
+    plots.against_case(data, PANELS, "flows of the VMs (weights)", stem, ordered=False)
 
 
 FIGURE = Figure(
