@@ -77,7 +77,7 @@ def _is_of(directory: Path, scenario: Scenario) -> bool:
     asked = json.loads((directory / "request.json").read_text())
     # As it is after it was written and read.
     wanted = json.loads(json.dumps(scenario.content()))
-    return all(asked[name] == value for name, value in wanted.items() if name != "name")
+    return all(asked.get(name) == value for name, value in wanted.items() if name != "name")
 
 
 def _make(
