@@ -50,7 +50,7 @@ def scores(data: Data) -> list[Score]:
 
 
 def plot(data: Data, stem: Path) -> None:
-    figure, axis = plots.subplots(8, 3.6)
+    figure, axis = plots.subplots(10, 3.6)
     plots.draw(axis, data, plots.Panel("goodput over that of one outside flow of 100 ms", part))
     axis.axhline(1, color="black", lw=0.8)
     axis.set_xlabel("flows, of 20 to 20n ms")

@@ -98,7 +98,7 @@ struct virtio_ccc_report {
 	ccc_le16 priority;
 	ccc_le64 acked;			/* acknowledged while window-limited */
 	ccc_le64 delivered;		/* acknowledged, selectively too: never below acked */
-	ccc_le32 grown;			/* window growth of the flow's own controller */
+	ccc_le32 grown;			/* window growth of the flow's own controller; may fall */
 	ccc_le16 events;		/* congestion events: loss recovery, ECN, timeout episode */
 	ccc_le16 timeouts;		/* timeout episodes; in recovery they are no new event */
 	ccc_le16 undos;			/* latest event found spurious */

@@ -57,7 +57,6 @@ struct ccc_twin {
 	u32 cwnd_cnt;
 	u32 ssthresh;
 	u32 prior_cwnd;
-	u32 peak;		/* largest since the latest reduction */
 	u32 rest;		/* of the acknowledged packets, when scaled */
 	bool reducing;		/* between ssthresh() and set_state() */
 };

@@ -19,9 +19,8 @@
  * of each flow becomes what the flows are together: one connection with that
  * algorithm.  Until then it is the smaller of the two, which is the safe side.
  *
- * An algorithm like Vegas also closes its window a little, again and again.
- * The aggregate does not shrink without a congestion event, so growth counts
- * only beyond the largest window since the latest reduction.
+ * An algorithm like Vegas also closes its window a little, without an event.
+ * That is reported as growth below 0.
  *
  * In slow start, and after a timeout, there is no twin: the host decides on
  * acknowledged data alone, or the flow works its way up by itself.
@@ -46,7 +45,6 @@ void ccc_twin_start(struct ccc_twin *twin, u32 cwnd)
 	twin->cwnd_cnt = 0;
 	twin->ssthresh = twin->cwnd;
 	twin->prior_cwnd = twin->cwnd;
-	twin->peak = twin->cwnd;
 	twin->rest = 0;
 	twin->reducing = false;
 }
@@ -61,12 +59,14 @@ void ccc_twin_stop(struct sock *sk, struct ccc_twin *twin,
 	inner->ssthresh(sk);
 }
 
-/* The packets by which the twin has opened its window, and not before. */
+/* The packets by which the algorithm has opened the twin's window; modulo 2^32,
+ * as it may close it.
+ */
 u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
 		  const struct tcp_congestion_ops *inner, u32 ack, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 grown;
+	u32 before = twin->cwnd;
 
 	acked = ccc_scale_acked(acked, twin->cwnd, tcp_snd_cwnd(tp),
 				&twin->rest);
@@ -75,11 +75,7 @@ u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
 	ccc_twin_swap(tp, twin);
 	/* It has left slow start for good. */
 	twin->ssthresh = min(twin->ssthresh, twin->cwnd);
-	if (twin->cwnd <= twin->peak)
-		return 0;
-	grown = twin->cwnd - twin->peak;
-	twin->peak = twin->cwnd;
-	return grown;
+	return twin->cwnd - before;
 }
 
 /*

@@ -36,6 +36,8 @@ pub(crate) struct Delta {
     pub(crate) acked: u64,
     /// Bytes the flow's own controller grew by.
     pub(crate) grown: u64,
+    /// Bytes it closed its window by, without an event.
+    pub(crate) shrunk: u64,
     /// New congestion events, whatever their number: one charge at most.
     pub(crate) event: bool,
     /// A new timeout episode.
@@ -46,7 +48,8 @@ pub(crate) struct Delta {
 
 impl Delta {
     /// Differences of the counters, modulo their width.  No controller grows
-    /// by more than was acknowledged (that is slow start), so more is cut.
+    /// by more than was acknowledged (that is slow start), so more is cut; of
+    /// what it shrinks by, too.
     pub(crate) fn between(old: &Report, new: &Report) -> Delta {
         let delivered = forward(old.delivered, new.delivered);
         let acked = forward(old.acked, new.acked).min(delivered);
@@ -55,6 +58,7 @@ impl Delta {
             delivered,
             acked,
             grown: forward32(grown).min(acked),
+            shrunk: forward32(grown.wrapping_neg()).min(acked),
             event: forward16(new.events.wrapping_sub(old.events)),
             timeout: forward16(new.timeouts.wrapping_sub(old.timeouts)),
             undo: forward16(new.undos.wrapping_sub(old.undos)),
@@ -133,9 +137,24 @@ mod tests {
     fn a_report_older_than_the_last_changes_nothing() {
         let old = Report { acked: 100, delivered: 100, events: 1, ..Report::default() };
         let new = Report { acked: 90, delivered: 90, events: 0, ..old };
-        let nothing =
-            Delta { delivered: 0, acked: 0, grown: 0, event: false, timeout: false, undo: false };
+        let nothing = Delta {
+            delivered: 0,
+            acked: 0,
+            grown: 0,
+            shrunk: 0,
+            event: false,
+            timeout: false,
+            undo: false,
+        };
         assert_eq!(Delta::between(&old, &new), nothing);
+    }
+
+    #[test]
+    fn a_controller_may_close_its_window() {
+        let old = Report { grown: 500, ..Report::default() };
+        let new = Report { grown: 400, acked: 1000, delivered: 1000, ..old };
+        let delta = Delta::between(&old, &new);
+        assert_eq!((delta.grown, delta.shrunk), (0, 100));
     }
 
     #[test]

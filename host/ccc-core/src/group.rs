@@ -240,6 +240,8 @@ impl Group {
             mss: u64::from(change.new.mss),
             acked: delta.acked,
             grown: delta.grown,
+            shrunk: delta.shrunk,
+            floor: self.members.floor(),
             part,
             sample,
         });

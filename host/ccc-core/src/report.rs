@@ -36,7 +36,8 @@ pub struct Report {
     pub acked: u64,
     /// Bytes acknowledged.
     pub delivered: u64,
-    /// Bytes by which the flow's own controller raised its window.
+    /// Bytes by which the flow's own controller raised its window, less those by
+    /// which it lowered it without an event.
     pub grown: u32,
     /// Congestion events.
     pub events: u16,

@@ -18,12 +18,11 @@ impl Policy for Cm {
     }
 
     fn ack(&mut self, ack: Ack) {
-        let window = self.0.now.window;
         if self.0.now.in_slow_start() {
             self.0.now.slow_start(Window::from_bytes(ack.acked));
         } else {
-            let acked = Window::from_bytes(ack.acked).raw();
-            self.0.grow(ack.sample.now, Window::from_bytes(ack.mss).part(acked, window.raw()));
+            let part = (Window::from_bytes(ack.acked).raw(), self.0.now.window.raw());
+            self.0.avoid(&Ack { grown: ack.mss, shrunk: 0, ..ack }, part);
         }
     }
 

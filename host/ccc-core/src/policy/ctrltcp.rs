@@ -122,13 +122,12 @@ impl Policy for CtrlTcp {
     /// too, see [`Coco`].  As one TCP in recovery would not, it does not grow for
     /// a round-trip time after a reduction.
     fn ack(&mut self, ack: Ack) {
-        let (own, whole) = self.coordinator.part(&ack);
+        let part = self.coordinator.part(&ack);
         if self.now.in_slow_start() {
             self.slow_start(&ack);
         } else if ack.sample.now >= self.grows_from {
-            // Here too at most doubled at once.
-            let grown = Window::from_bytes(self.aggression.scale(ack.grown)).min(self.now.window);
-            self.now.window = self.now.window.plus(grown.part(own, whole));
+            let aggression = self.aggression;
+            self.now.avoid(&ack, |bytes| aggression.scale(bytes), part);
         }
     }
 
@@ -233,6 +232,16 @@ mod tests {
             }
         }
         assert_eq!(segments(&policy), 40);
+    }
+
+    #[test]
+    fn a_flow_that_watches_the_delay_closes_the_window() {
+        let mut policy = begun(80);
+        policy.congestion(event(&policy, 0));
+        policy.ack(Ack { grown: 0, shrunk: 4 * MSS, part: (1, 2), ..ack(0, 8 * MSS) });
+        assert_eq!((segments(&policy), policy.now.in_slow_start()), (38, false));
+        policy.ack(Ack { grown: 0, shrunk: 900 * MSS, ..ack(0, 900 * MSS) });
+        assert_eq!(segments(&policy), 2, "a segment for each flow is left");
     }
 
     #[test]

@@ -22,8 +22,7 @@ impl Policy for ETcp {
         if self.0.now.in_slow_start() {
             self.0.now.slow_start(Window::from_bytes(ack.acked));
         } else {
-            let (own, whole) = ack.part;
-            self.0.grow(ack.sample.now, Window::from_bytes(ack.grown).part(own, whole));
+            self.0.avoid(&ack, ack.part);
         }
     }
 

@@ -36,14 +36,12 @@ impl Policy for Efcm {
         self.0.threshold = threshold.map(|t| t.minus(part(t, own, whole)));
     }
 
-    /// Each flow's growth counts in full; at most doubled at once, whatever a
-    /// guest claims.
+    /// Each flow's growth counts in full.
     fn ack(&mut self, ack: Ack) {
         if self.0.in_slow_start() {
             self.0.slow_start(Window::from_bytes(ack.acked));
         } else {
-            let grown = Window::from_bytes(ack.grown).min(self.0.window);
-            self.0.window = self.0.window.plus(grown);
+            self.0.avoid(&ack, |bytes| bytes, (1, 1));
         }
     }
 

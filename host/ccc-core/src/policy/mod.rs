@@ -68,6 +68,10 @@ pub(crate) struct Ack {
     pub(crate) acked: u64,
     /// Bytes by which the flow's own controller grew.
     pub(crate) grown: u64,
+    /// Bytes by which it closed its window, as one that watches the delay does.
+    pub(crate) shrunk: u64,
+    /// One segment for each active flow, bytes.
+    pub(crate) floor: u64,
     /// The flow's part of the shares of all flows that can grow.
     pub(crate) part: (u64, u64),
     /// What was measured with these data.
@@ -144,6 +148,16 @@ impl Aggregate {
         self.window = self.window.plus(acked.min(self.window)).min(most);
     }
 
+    /// Congestion avoidance: grows and shrinks by a part of what a flow's own
+    /// controller does, scaled; at most doubled at once, whatever a guest claims.
+    fn avoid(&mut self, ack: &Ack, scale: impl Fn(u64) -> u64, (own, whole): (u64, u64)) {
+        let part = |bytes| Window::from_bytes(scale(bytes)).min(self.window).part(own, whole);
+        let least = Window::from_bytes(ack.floor).min(self.window);
+        self.window = self.window.plus(part(ack.grown)).minus(part(ack.shrunk)).max(least);
+        // No way back to slow start.
+        self.threshold = self.threshold.map(|threshold| threshold.min(self.window));
+    }
+
     fn reduce_to(&mut self, window: Window, threshold: Window) {
         self.window = window;
         self.threshold = Some(threshold);
@@ -209,7 +223,17 @@ mod testing {
     /// `bytes` of a flow acknowledged, and its window grown by as much.
     pub(super) fn ack(flow: usize, bytes: u64) -> Ack {
         let sample = Sample { now: 0, delivered: bytes, rtt_us: 0, min_rtt_us: 0 };
-        Ack { flow, srtt: 0, mss: MSS, acked: bytes, grown: bytes, part: (1, 1), sample }
+        Ack {
+            flow,
+            srtt: 0,
+            mss: MSS,
+            acked: bytes,
+            grown: bytes,
+            shrunk: 0,
+            floor: 2 * MSS,
+            part: (1, 1),
+            sample,
+        }
     }
 
     pub(super) fn event(cause: Cause, flow: usize, epoch: u32) -> Event {

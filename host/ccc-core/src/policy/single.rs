@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One window for all flows, kept as one TCP keeps its own (RFC 5681): what
 //! Ensemble-TCP and the Congestion Manager have in common.
-use super::{Aggregate, Cause, Event};
+use super::{Ack, Aggregate, Cause, Event};
 use crate::fixed::{Beta, Micros, Window};
 
 /// An aggregate that any flow's timeout sends back to slow start.
@@ -13,10 +13,10 @@ pub(super) struct Single {
 }
 
 impl Single {
-    /// Congestion avoidance; at most doubled at once, whatever a guest claims.
-    pub(super) fn grow(&mut self, now: Micros, grown: Window) {
-        if now >= self.grows_from {
-            self.now.window = self.now.window.plus(grown.min(self.now.window));
+    /// Congestion avoidance, by this part of what the flow's controller does.
+    pub(super) fn avoid(&mut self, ack: &Ack, part: (u64, u64)) {
+        if ack.sample.now >= self.grows_from {
+            self.now.avoid(ack, |bytes| bytes, part);
         }
     }
 
