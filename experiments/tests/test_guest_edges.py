@@ -240,7 +240,10 @@ def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
     assert seen["window=28960"].coupled == 2
     assert seen["window=28961"].coupled == 2
     # The flow's own growth, never its slow start.
-    assert all(report.grown <= report.delivered for report in device.reports)
+    # Modulo 2^32: an algorithm may close its window.
+    assert all(
+        report.grown <= report.delivered or report.grown >= 1 << 31 for report in device.reports
+    )
     if ecn:
         factor = max(report.beta for report in device.reports) / 65536
         assert factor == {"reno": 0.5, "vegas": 0.5}.get(inner, pytest.approx(factor))

@@ -21,7 +21,8 @@ impl Policy for Cm {
         if self.0.now.in_slow_start() {
             self.0.now.slow_start(Window::from_bytes(ack.acked));
         } else {
-            let part = (Window::from_bytes(ack.acked).raw(), self.0.now.window.raw());
+            let window = self.0.now.window;
+            let part = (Window::from_bytes(ack.acked).min(window).raw(), window.raw());
             self.0.avoid(&Ack { grown: ack.mss, shrunk: 0, ..ack }, part);
         }
     }
