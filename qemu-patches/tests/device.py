@@ -13,6 +13,8 @@ from pathlib import Path
 from lab import Failed, Lab, require, until
 
 RESTARTS = 100
+SUSPEND_AT = 20
+PROCESSORS = 2
 PLUGS = 20
 # Coupled again after a migration, by the daemon at the destination.
 COUPLED_WITHIN = 1.0
@@ -161,7 +163,35 @@ def refusals(lab):
     return {"flows": lab.flows, "resets": 0, "source_paused": False, "said": said}
 
 
-TESTS = {test.__name__: test for test in (boots, restarts, plugs, migrations, refusals)}
+def processors(lab):
+    """Flows of one guest on several processors, for half a minute."""
+    daemon = lab.daemon()
+    guest = lab.guest("processors", backend=daemon.socket, processors=PROCESSORS)
+    took = lab.await_coupled(guest, daemon)
+    begin = time.time()
+    time.sleep(30)
+    lab.receiver.check(lab.flows, "after half a minute")
+    lab.await_coupled(guest, daemon)
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"processors": PROCESSORS, "flows": lab.flows, "coupled_after_s": round(took, 2),
+            "longest_standstill_s": round(lab.receiver.standstill(begin), 2)}
+
+
+def suspends(lab):
+    """The guest sleeps and wakes with flows open."""
+    daemon = lab.daemon()
+    guest = lab.guest("suspends", backend=daemon.socket, suspend_at=SUSPEND_AT)
+    lab.await_coupled(guest, daemon)
+    # The guest's driver resets the device.
+    until("asleep: the daemon has no flows", 120, lambda: not daemon.coupled())
+    _, took = until("awake: all flows coupled", 60, lambda: daemon.coupled() == lab.flows)
+    lab.await_coupled(guest, daemon)
+    lab.receiver.check(lab.flows, "awake")
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"flows": lab.flows, "resets": 0, "coupled_after_falling_asleep_s": round(took, 2)}
+
+
+TESTS = {test.__name__: test for test in (boots, restarts, plugs, processors, suspends, migrations, refusals)}
 
 
 def main():
