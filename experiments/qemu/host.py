@@ -32,16 +32,25 @@ class Daemon:
         return (self.directory / "ccc-vhost.log").read_text()
 
     def __enter__(self) -> "Daemon":
-        config = self.directory / "ccc.toml"
-        config.write_text(_CONFIG.format(control=CONTROL, state="/run/ccc/state.json"))
-        self._start("ccc-vhost", "--config", str(config))
+        config = _CONFIG.format(control=CONTROL, state="/run/ccc/state.json")
+        (self.directory / "ccc.toml").write_text(config)
+        self.serve()
+        self._start("cccctl", "watch")
+        return self
+
+    def serve(self) -> None:
+        """Starts the daemon."""
+        self._start("ccc-vhost", "--config", str(self.directory / "ccc.toml"))
         deadline = time.monotonic() + 10
-        while not CONTROL.exists():
+        while "serving" not in self.log:
             if time.monotonic() > deadline or self._running["ccc-vhost"].poll() is not None:
                 raise HostError(f"ccc-vhost does not serve: {self.log}")
             time.sleep(0.05)
-        self._start("cccctl", "watch")
-        return self
+
+    def kill(self) -> None:
+        """Ends the daemon without a chance to clean up."""
+        self._running["ccc-vhost"].kill()
+        self._running["ccc-vhost"].wait()
 
     def _start(self, program: str, *arguments: str) -> None:
         with (self.directory / f"{program}.log").open("w") as log:

@@ -135,6 +135,17 @@ def test_metadata_are_in_force_within_a_second_without_a_reconnect(daemon, domai
     assert daemon.log.count("connected") == connected
 
 
+def test_a_daemon_that_comes_back_serves_the_domains_that_run(daemon, domain):
+    daemon.control("attach", "web", "--group", "uplink", "--weight", "3")
+    domain.start()
+    for _ in range(5):
+        daemon.kill()
+        daemon.serve()
+        until("connected again", lambda: daemon.vm("web")["connected"])
+        vm = daemon.vm("web")
+        assert (vm["group"], vm["weight"]) == ("uplink", 3)
+
+
 def test_live_attach_and_detach(daemon, domain):
     daemon.control("attach", "web")
     daemon.control("detach", "web")

@@ -35,7 +35,7 @@ pub enum DomainError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// Nothing can be plugged into what does not run.
-    #[error("domain {0} does not run; without --live it is attached or detached at its next start")]
+    #[error("domain {0} does not run; its next start is as its description says (without --live)")]
     NotRunning(String),
     /// The daemon could not see the guest's tables.
     #[error(
@@ -86,7 +86,7 @@ impl<'a> Host<'a> {
 
     fn attach_steps(&self, attach: &Attach, undo: &mut Undo) -> Result<String, DomainError> {
         let name = &attach.domain;
-        let runs = self.virsh.runs(name)?;
+        let runs = self.current(name)?.runs();
         if attach.live && !runs {
             return Err(DomainError::NotRunning(name.clone()));
         }
@@ -117,7 +117,7 @@ impl<'a> Host<'a> {
         wanted: &Wanted,
         undo: &mut Undo,
     ) -> Result<(), DomainError> {
-        let running = Domain::parse(&self.virsh.current(name)?)?;
+        let running = self.current(name)?;
         let had = running.wanted()?;
         let there = hotplug::is_there(&self.virsh, name)?;
         if !there {
@@ -144,7 +144,7 @@ impl<'a> Host<'a> {
 
     fn detach_steps(&self, detach: &Detach, undo: &mut Undo) -> Result<String, DomainError> {
         let name = &detach.domain;
-        let runs = self.virsh.runs(name)?;
+        let runs = self.current(name)?.runs();
         if detach.live && !runs {
             return Err(DomainError::NotRunning(name.clone()));
         }
@@ -158,7 +158,7 @@ impl<'a> Host<'a> {
         }
         if detach.live {
             hotplug::unplug(&self.virsh, name)?;
-            if Domain::parse(&self.virsh.current(name)?)?.wanted()?.is_some() {
+            if self.current(name)?.wanted()?.is_some() {
                 self.virsh.set_metadata(name, None)?;
             }
             self.forget(name)?;
@@ -173,7 +173,10 @@ impl<'a> Host<'a> {
 
     /// Tells the daemon what a running domain's metadata want.
     pub fn sync(&self, name: &str) -> Result<Value, DomainError> {
-        let running = Domain::parse(&self.virsh.current(name)?)?;
+        let running = self.current(name)?;
+        if !running.runs() {
+            return Err(DomainError::NotRunning(name.to_owned()));
+        }
         let wanted = running.wanted()?.ok_or_else(|| DomainError::NotAttached(name.to_owned()))?;
         Ok(self.tell(name, &wanted)?)
     }
@@ -184,22 +187,18 @@ impl<'a> Host<'a> {
         &self,
         mut told: impl FnMut(&str, Result<(), DomainError>),
     ) -> Result<(), DomainError> {
+        let mut look = |name: &str| match self.sync(name) {
+            // Its next start tells, or there is nothing to tell.
+            Err(DomainError::NotRunning(_) | DomainError::NotAttached(_)) => {}
+            synced => told(name, synced.map(drop)),
+        };
         // Events first, so that no change falls between.
         let mut events = self.virsh.metadata_events()?;
         for name in self.virsh.running()? {
-            match self.sync(&name) {
-                Err(DomainError::NotAttached(_)) => {}
-                synced => told(&name, synced.map(drop)),
-            }
+            look(&name);
         }
         loop {
-            let name = events.next()?;
-            match self.virsh.runs(&name) {
-                // Its next start tells.
-                Ok(false) => {}
-                Ok(true) => told(&name, self.sync(&name).map(drop)),
-                Err(error) => told(&name, Err(error.into())),
-            }
+            look(&events.next()?);
         }
     }
 
@@ -218,6 +217,10 @@ impl<'a> Host<'a> {
             self.forget(&hook.domain)?;
         }
         Ok(())
+    }
+
+    fn current(&self, name: &str) -> Result<Domain, DomainError> {
+        Ok(Domain::parse(&self.virsh.current(name)?)?)
     }
 
     fn tell(&self, name: &str, wanted: &Wanted) -> Result<Value, ClientError> {

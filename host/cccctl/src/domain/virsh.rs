@@ -80,15 +80,10 @@ impl Virsh {
         self.run(&["dumpxml", "--inactive", "--security-info", "--domain", domain], "")
     }
 
-    /// Description of a domain as it is.
+    /// Description of a domain as it is; of one that does not run, as it is at
+    /// its next start.
     pub fn current(&self, domain: &str) -> Result<String, VirshError> {
         self.run(&["dumpxml", "--domain", domain], "")
-    }
-
-    /// Whether a domain runs.
-    pub fn runs(&self, domain: &str) -> Result<bool, VirshError> {
-        let state = self.run(&["domstate", "--domain", domain], "")?;
-        Ok(!matches!(state.trim(), "shut off" | "crashed"))
     }
 
     /// Names of the domains that run.

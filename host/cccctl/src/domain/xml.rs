@@ -121,6 +121,11 @@ impl Domain {
         Ok(Some(Wanted { group, weight: weight.transpose()?, socket }))
     }
 
+    /// It is the description of a domain that runs: only those have an id.
+    pub fn runs(&self) -> bool {
+        self.xot.name("id").is_some_and(|id| self.xot.get_attribute(self.root, id).is_some())
+    }
+
     /// The guest's memory is one that others may map.
     pub fn shares_memory(&self) -> bool {
         let backing = self.child(self.root, "memoryBacking");
@@ -328,7 +333,7 @@ mod tests {
     #[test]
     fn what_is_attached_is_read_again_and_detached_without_a_trace() {
         let mut domain = Domain::parse(PLAIN).expect("right");
-        assert!(!domain.has_device() && domain.wanted().expect("none").is_none());
+        assert!(!domain.runs() && !domain.has_device() && domain.wanted().expect("none").is_none());
         domain.attach("web", &wanted()).expect("attached");
         let text = domain.text().expect("text");
         let mut again = Domain::parse(&text).expect("still right");
