@@ -37,12 +37,13 @@ class Laboratory:
         time.sleep(1)
         sampler = self.router.begin(f"sample-queue bott {duration + 2}")
         steal = Steal.now()
+        began = time.monotonic()
         senders = [
             _send(domain, number, vm.count, vm.congestion_control, duration)
             for number, (domain, vm) in enumerate(zip(self.vms, scenario.vms), 1)
         ]
         if meanwhile:
-            meanwhile(time.monotonic())
+            meanwhile(began)
         for sender in senders:
             sender.end(duration + 60)
         host = steal.since()
