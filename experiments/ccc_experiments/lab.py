@@ -238,6 +238,7 @@ class Scenario:
     group: Group = Group()
     relay: bool = False
     actions: tuple[Action, ...] = ()
+    ipv6: bool = False
     cross: Cross | None = None
     # How long doorbells take to the daemon.
     doorbell_delay_ms: float | None = None
@@ -259,6 +260,7 @@ class Scenario:
             "relay": self.relay,
             "receiver_congestion_control": self.receiver_congestion_control,
             "actions": [action.document() for action in self.actions],
+            "ipv6": self.ipv6,
             "cross": self.cross and asdict(self.cross),
             "doorbell_delay_ms": self.doorbell_delay_ms,
             "faults": [asdict(fault) for fault in self.faults],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """The fairness of 1 against 4 flows with other inner algorithms, marks in place
-of losses, and segments of different sizes."""
+of losses, IPv6, and segments of different sizes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ class Case:
     name: str
     algorithm: str = "reno"
     ecn: bool = False
+    ipv6: bool = False
     # Of the flow of VM1, and of the flows of VM2.
     mss: tuple[int | None, ...] = (None,) * 5
 
@@ -34,6 +35,7 @@ CASES = (
     Case("as usual"),
     Case("inner CUBIC", algorithm="cubic"),
     Case("ECN", ecn=True),
+    Case("IPv6", ipv6=True),
     Case("mixed MSS", mss=(536, 1448, 1200, 900, 536)),
 )
 # Packets that waited longer are marked: about a third of the queue.
@@ -50,7 +52,7 @@ def vm(case: Case, kind: str, segments: tuple[int | None, ...]) -> Vm:
 def scenario(case: Case, kind: str, seed: int) -> Scenario:
     vms = (vm(case, kind, case.mss[:1]), vm(case, kind, case.mss[1:]))
     bottleneck = Bottleneck(mark_ms=MARK_MS if case.ecn else None)
-    return several_kernels(kind, seed, DURATION_S, *vms, bottleneck=bottleneck)
+    return several_kernels(kind, seed, DURATION_S, *vms, bottleneck=bottleneck, ipv6=case.ipv6)
 
 
 def points(effort: Effort) -> Iterator[Point]:

@@ -59,3 +59,13 @@ def test_other_queues_take_the_rate(queue, run):
     assert done.measured.sum_mbit > 8
     assert done.measured.dropped_packets > 0
     assert (done.measured.jain > 0.85) == (queue != "fq_codel")
+
+
+def test_flows_use_ipv6(run):
+    """A header of 20 bytes more takes its part of the rate."""
+    vms = (Vm((Flows(2),), congestion_control="reno"),)
+    four, six = (
+        run(Scenario(f"ipv6-{ipv6}", vms, False, 1, 20, topology="single", ipv6=ipv6)).measured
+        for ipv6 in (False, True)
+    )
+    assert 0.98 < six.sum_mbit / four.sum_mbit < 0.995

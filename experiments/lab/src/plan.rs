@@ -46,6 +46,8 @@ pub struct Plan {
     pub sample_ns: u64,
     /// Interval of queue samples.
     pub queue_sample_ns: u64,
+    /// Its flows use IPv6.
+    pub ipv6: bool,
     /// Kernel module to load.
     pub module: Option<PathBuf>,
     /// The module's parameters.
@@ -139,6 +141,8 @@ pub struct Flow {
     pub stop_ns: Option<u64>,
     /// How much it sends.
     pub bytes: Option<u64>,
+    /// It uses IPv6.
+    pub ipv6: bool,
     /// SO_PRIORITY.
     pub priority: u32,
     /// TCP_MAXSEG.
@@ -199,6 +203,7 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
     let blank = Plan {
         epoch_ns: CLOCK_START_NS + LEAD_NS,
         duration_ns: seconds(scenario.duration_s),
+        ipv6: scenario.ipv6,
         sample_ns: scenario.sample_ms * 1_000_000,
         queue_sample_ns: scenario.queue_sample_ms * 1_000_000,
         ..Plan::default()
@@ -298,7 +303,7 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
         namespace: scenario.topology == Topology::Single,
         congestion_control: vm.congestion_control.clone(),
         ecn: vm.ecn,
-        flows: flows(vm, &mut rng, &mut ports),
+        flows: flows(vm, scenario.ipv6, &mut rng, &mut ports),
         work: vm
             .guest_actions
             .iter()
@@ -308,7 +313,7 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
     scenario.vms.iter().enumerate().map(sender).collect()
 }
 
-fn flows(vm: &Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<Flow> {
+fn flows(vm: &Vm, ipv6: bool, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<Flow> {
     let each = vm.flows.iter().flat_map(|group| (0..group.count).map(move |_| group));
     each.zip(ports)
         .enumerate()
@@ -319,6 +324,7 @@ fn flows(vm: &Vm, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<F
             start_ns: seconds(group.start_s) + rng.next() % JITTER_NS,
             stop_ns: group.stop_s.map(seconds),
             bytes: group.bytes,
+            ipv6,
             priority: group.priority,
             mss: group.mss,
             churn: group.churn.as_ref().map(churn),

@@ -70,6 +70,9 @@ pub struct Scenario {
     /// What is done from outside, in the order of times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
+    /// Whether the tenants' flows use IPv6.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ipv6: bool,
     /// Traffic beside the tenants' that does not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross: Option<Cross>,

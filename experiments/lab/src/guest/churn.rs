@@ -5,7 +5,6 @@
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -13,13 +12,13 @@ use std::thread;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::sockopt::{Linger, Priority};
 use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, SockaddrIn, connect, listen, send,
-    setsockopt, socket,
+    Backlog, MsgFlags, SockFlag, SockType, SockaddrStorage, connect, listen, send, setsockopt,
+    socket,
 };
 
 use super::clock::Clock;
-use super::network::RECEIVER_ADDRESS;
 use super::receiver::drop_bytes;
+use super::sender::{address, family};
 use crate::plan::{Churn, Flow};
 
 /// Events taken at once.
@@ -73,10 +72,9 @@ pub fn run(flow: &Flow, churn: &Churn, clock: Clock) -> io::Result<()> {
 /// A connection under way.
 fn begin(flow: &Flow) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    let fd = socket(family(flow), SockType::Stream, flags, None)?;
     setsockopt(&fd, Priority, &(flow.priority as libc::c_int))?;
-    let address = format!("{RECEIVER_ADDRESS}:{}", flow.port);
-    let address = SockaddrIn::from_str(&address).map_err(io::Error::other)?;
+    let address = SockaddrStorage::from(address(flow)?);
     match connect(fd.as_raw_fd(), &address) {
         Ok(()) | Err(nix::Error::EINPROGRESS) => Ok(fd),
         Err(e) => Err(e.into()),

@@ -9,6 +9,7 @@ mod actions;
 mod churn;
 mod clock;
 mod cross;
+mod ipv6;
 mod network;
 mod offload;
 mod qdisc;

@@ -19,7 +19,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::clock::Clock;
-use super::{Sysctls, offload, queues, system};
+use super::{Sysctls, ipv6, offload, queues, system};
 use crate::error::{Context, LabError, Result};
 use crate::plan::{Plan, Router, Sender};
 
@@ -88,6 +88,9 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
     for sender in &plan.senders {
         ip(sender.namespace.then_some(&sender.vm), &sender_links(sender.number))?;
     }
+    if plan.ipv6 {
+        ipv6::set_up(plan, &network)?;
+    }
     offload::turn_off()?;
     for name in network.namespaces.keys() {
         network.within(name, offload::turn_off)?;
@@ -115,6 +118,11 @@ impl Network {
             self.sysctls.insert(name.clone(), settled);
         }
         Ok(())
+    }
+
+    /// Does `job` in every namespace but the first.
+    pub(super) fn in_each(&self, job: impl Fn() -> Result<()> + Sync) -> Result<()> {
+        self.namespaces.keys().try_for_each(|name| self.within(name, &job))
     }
 
     /// Does `job` in a namespace, on a thread of its own.
@@ -171,7 +179,7 @@ fn new_namespace(name: &str) -> Result<File> {
     File::open(&path).on("opening", &path)
 }
 
-fn ip(namespace: Option<&str>, batch: &str) -> Result<String> {
+pub(super) fn ip(namespace: Option<&str>, batch: &str) -> Result<String> {
     batched("ip", namespace, batch)
 }
 
@@ -184,7 +192,7 @@ fn batched(name: &str, namespace: Option<&str>, batch: &str) -> Result<String> {
     Ok(system::program(name, &[place, &["-batch", "-"]].concat(), batch)?.trim().to_owned())
 }
 
-fn mac(network: u32, number: u32, host: u32) -> String {
+pub(super) fn mac(network: u32, number: u32, host: u32) -> String {
     format!("02:00:00:{network:02x}:{number:02x}:{host:02x}")
 }
 
@@ -277,7 +285,7 @@ pub fn change_delays(router: &Router, clock: Clock) -> Result<()> {
 }
 
 /// The router's interface towards a VM.
-fn uplink_device(router: &Router, number: u32) -> String {
+pub(super) fn uplink_device(router: &Router, number: u32) -> String {
     match router.uplinks.iter().position(|&n| n == number) {
         Some(index) => format!("eth{index}"),
         None => format!("up{number}"),

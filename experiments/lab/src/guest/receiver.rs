@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::churn::{self, Count};
 use super::clock::{self, Clock};
-use super::network::RECEIVER_ADDRESS;
+use super::sender::address;
 use super::tcp_info::TcpInfo;
 use crate::error::{Context, Result};
 use crate::plan::{Churn, Flow, Plan, Router};
@@ -43,8 +43,8 @@ type Slot = Arc<Mutex<Arrival>>;
 pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
     let mut slots = Vec::new();
     for flow in &router.flows {
-        let address = format!("{RECEIVER_ADDRESS}:{}", flow.port);
-        let listener = TcpListener::bind(&address).context(|| format!("listening on {address}"))?;
+        let address = address(flow).context(|| "the receivers' address".into())?;
+        let listener = TcpListener::bind(address).context(|| format!("listening on {address}"))?;
         let slot = Slot::default();
         slots.push(slot.clone());
         // The threads of endless flows block for ever: they end with the guest.

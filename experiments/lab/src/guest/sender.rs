@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::mpsc::{Sender as Report, channel};
@@ -12,14 +12,14 @@ use std::thread;
 
 use nix::sys::socket::sockopt::{Linger, Priority, TcpMaxSeg};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket,
 };
 
 use super::churn;
 use super::clock::{self, Clock};
-use super::network::RECEIVER_ADDRESS;
 use super::tcp_info::TcpInfo;
 use super::writer;
+use super::{ipv6, network};
 use crate::error::{Context, LabError, Result};
 use crate::plan::{Flow, Plan, Sender};
 
@@ -75,15 +75,25 @@ fn send(flow: &Flow, slot: &Slot, clock: Clock) -> io::Result<()> {
 }
 
 fn open(flow: &Flow) -> io::Result<TcpStream> {
-    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let fd = socket(family(flow), SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, Priority, &(flow.priority as libc::c_int))?;
     if let Some(mss) = flow.mss {
         setsockopt(&fd, TcpMaxSeg, &mss)?;
     }
-    let address = format!("{RECEIVER_ADDRESS}:{}", flow.port);
-    let address = SockaddrIn::from_str(&address).map_err(io::Error::other)?;
-    connect(fd.as_raw_fd(), &address)?;
+    connect(fd.as_raw_fd(), &SockaddrStorage::from(address(flow)?))?;
     Ok(TcpStream::from(fd))
+}
+
+/// Where a flow's receiver is.
+pub fn address(flow: &Flow) -> io::Result<SocketAddr> {
+    let host = if flow.ipv6 { ipv6::RECEIVER_ADDRESS } else { network::RECEIVER_ADDRESS };
+    let host = IpAddr::from_str(host).map_err(io::Error::other)?;
+    Ok(SocketAddr::new(host, flow.port))
+}
+
+/// The address family of a flow.
+pub fn family(flow: &Flow) -> AddressFamily {
+    if flow.ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
 fn sample(plan: &Plan, sender: &Sender, slots: &[Slot], clock: Clock) -> Result<String> {
