@@ -13,7 +13,6 @@ from pathlib import Path
 from lab import Failed, Lab, require, until
 
 RESTARTS = 100
-SUSPEND_AT = 20
 PROCESSORS = 2
 PLUGS = 20
 # Coupled again after a migration, by the daemon at the destination.
@@ -177,21 +176,7 @@ def processors(lab):
             "longest_standstill_s": round(lab.receiver.standstill(begin), 2)}
 
 
-def suspends(lab):
-    """The guest sleeps and wakes with flows open."""
-    daemon = lab.daemon()
-    guest = lab.guest("suspends", backend=daemon.socket, suspend_at=SUSPEND_AT)
-    lab.await_coupled(guest, daemon)
-    # The guest's driver resets the device.
-    until("asleep: the daemon has no flows", 120, lambda: not daemon.coupled())
-    _, took = until("awake: all flows coupled", 60, lambda: daemon.coupled() == lab.flows)
-    lab.await_coupled(guest, daemon)
-    lab.receiver.check(lab.flows, "awake")
-    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
-    return {"flows": lab.flows, "resets": 0, "coupled_after_falling_asleep_s": round(took, 2)}
-
-
-TESTS = {test.__name__: test for test in (boots, restarts, plugs, processors, suspends, migrations, refusals)}
+TESTS = {test.__name__: test for test in (boots, restarts, plugs, processors, migrations, refusals)}
 
 
 def main():

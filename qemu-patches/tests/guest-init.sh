@@ -18,7 +18,6 @@ for word in $(cat /proc/cmdline); do
 	lab.flows=*) flows=${word#*=} ;;
 	lab.to=*) to=${word#*=} ;;
 	lab.address=*) address=${word#*=} ;;
-	lab.suspend=*) suspend=${word#*=} ;;
 	esac
 done
 
@@ -37,14 +36,6 @@ while [ $n -lt "${flows:-4}" ]; do
 	nc "$to" 5000 </dev/zero >/dev/null 2>&1 &
 	n=$((n + 1))
 done
-
-if [ -n "${suspend-}" ]; then
-	(
-		while [ "$(cut -d. -f1 /proc/uptime)" -lt "$suspend" ]; do sleep 1; done
-		echo +5 >/sys/class/rtc/rtc0/wakealarm && echo freeze >/sys/power/state ||
-			echo "! WARNING: no suspend"
-	) &
-fi
 
 while :; do
 	established=$(real-ss -Htn state established dport = 5000 | wc -l)

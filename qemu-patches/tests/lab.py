@@ -175,12 +175,11 @@ class Daemon:
 
 
 class Guest:
-    """A virtual machine in QEMU's emulation; `backend` is the socket of its device.
-    It sleeps for some seconds once it has been up for `suspend_at` seconds."""
+    """A virtual machine in QEMU's emulation; `backend` is the socket of its device."""
 
-    def __init__(self, lab, name, *, backend=None, incoming=False, processors=1, suspend_at=None):
+    def __init__(self, lab, name, *, backend=None, incoming=False, processors=1):
         self.name = name
-        self.processors, self.suspend_at = processors, suspend_at
+        self.processors = processors
         self.console = lab.directory / f"{name}.console"
         self.log = lab.directory / f"{name}.log"
         self.events = []
@@ -210,8 +209,7 @@ class Guest:
             "-object", f"memory-backend-memfd,id=mem,size={MEMORY},share=on",
             "-kernel", lab.image / "vmlinuz", "-initrd", lab.image / "initrd",
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=unstable clocksource=acpi_pm "
-            f"lab.flows={lab.flows} lab.to={RECEIVER} lab.address=10.77.0.2/24"
-            + (f" lab.suspend={self.suspend_at}" if self.suspend_at else ""),
+            f"lab.flows={lab.flows} lab.to={RECEIVER} lab.address=10.77.0.2/24",
             "-serial", f"file:{self.console}",
             "-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
             "-device", "virtio-net-pci,netdev=net,mac=52:54:00:63:63:63,addr=2,romfile=",
