@@ -205,7 +205,7 @@ u32 ccc_slow_rounds(u32 rounds, u64 delivered, u32 cwnd)
  */
 bool ccc_level_jumps(u64 before, u64 now)
 {
-	return now > before + before / 4 || now < before - before / 4;
+	return now > before + before / 8 || now < before - before / 8;
 }
 
 /* The average that is reported: steady while the flow's own moves little. */

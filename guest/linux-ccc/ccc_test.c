@@ -185,9 +185,9 @@ static void bytes_saturate(struct kunit *test)
 			116000);
 	KUNIT_EXPECT_EQ(test, ccc_slow_rounds(128, 250, 500), 256u);
 	KUNIT_EXPECT_EQ(test, ccc_slow_rounds(MANY, 900, 0), MANY);
-	KUNIT_EXPECT_FALSE(test, ccc_level_jumps(1000, 1250));
-	KUNIT_EXPECT_TRUE(test, ccc_level_jumps(1000, 1251));
-	KUNIT_EXPECT_TRUE(test, ccc_level_jumps(1000, 749));
+	KUNIT_EXPECT_FALSE(test, ccc_level_jumps(1000, 1125));
+	KUNIT_EXPECT_TRUE(test, ccc_level_jumps(1000, 1126));
+	KUNIT_EXPECT_TRUE(test, ccc_level_jumps(1000, 874));
 	KUNIT_EXPECT_EQ(test, ccc_steady_rtt(160000, 164000), 160000);
 	KUNIT_EXPECT_EQ(test, ccc_steady_rtt(160000, 171000), 171000);
 	KUNIT_EXPECT_EQ(test, ccc_steady_rtt(160000, 149000), 149000);
