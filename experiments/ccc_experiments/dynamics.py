@@ -15,6 +15,10 @@ from .runs import Run, finish, run_all
 from .scores import Score
 
 GREEDY_AT_S = 40.0
+# Two round-trip times with a full queue after the last of the flows that start
+# within 100 ms; and how long a share is looked at.
+SHARED_S = 0.1 + 0.35
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,48 @@ def _join(uncoupled: Run, coupled: Run) -> list[Score]:
     caused = sum(coupled.dropped(at, at + 2) for at in (20, 40))
     shared = jain([coupled.rate_mbit(vm, 21, 40) for vm in ("vm1", "vm2")])
     after = coupled.rate_mbit("vm1", 40.5, 59) / uncoupled.rate_mbit("vm1", 50, 59)
+    before = coupled.window("vm1", 39, 40)
+    both = coupled.window("vm2", 39, 40) + before
+    taken = coupled.window("vm1", 40.35, 40.35 + LOOK_S) / both
+    joined = _part(coupled.window("vm2", *_soon(20)), coupled.window("vm1", *_soon(20)))
     return [
+        Score("10 flows join: their windows over their share, 2 RTT later", joined / 0.5, "ratio", ">=", 0.9),
+        Score("10 flows leave: windows taken over, 2 RTT later", taken, "ratio", ">=", 0.9),
         Score("10 flows join and leave: Jain's index from 1 s after they came", shared, "1", ">=", 0.995),
         Score("10 flows join and leave: goodput taken over 0.5 s after they left", after, "ratio", ">=", 0.97),
         Score("10 flows join and leave: drops in the 2 s after each", caused, "packets", "<=", 0),
+    ]
+
+
+def _soon(at_s: float) -> tuple[float, float]:
+    return at_s + SHARED_S, at_s + SHARED_S + LOOK_S
+
+
+def _part(one: float, other: float) -> float:
+    return one / (one + other)
+
+
+def _flow_window(run: Run, vm: str, flow: int, span: tuple[float, float]) -> float:
+    times, windows = run.flow_window(vm, flow)
+    return float(windows[(span[0] <= times) & (times <= span[1])].mean())
+
+
+def _join_siblings(_: Run, coupled: Run) -> list[Score]:
+    windows = [_flow_window(coupled, "vm1", flow, _soon(20)) for flow in range(12)]
+    return [
+        Score("10 flows join 2 of their VM: their windows over their share, 2 RTT later",
+              sum(windows[2:]) / sum(windows) / (10 / 12), "ratio", ">=", 0.9),
+        Score("10 flows join 2 of their VM: drops in the 2 s after", coupled.dropped(20, 22), "packets", "<=", 0),
+    ]
+
+
+def _join_idle(_: Run, coupled: Run) -> list[Score]:
+    joiner = _flow_window(coupled, "vm1", 1, _soon(20))
+    return [
+        Score("a flow joins while its sibling is idle: its window over its share, 2 RTT later",
+              _part(joiner, coupled.window("vm2", *_soon(20))) / 0.5, "ratio", ">=", 0.9),
+        Score("a flow joins while its sibling is idle: drops in the 2 s after", coupled.dropped(20, 22), "packets",
+              "<=", 0),
     ]
 
 
@@ -111,6 +153,13 @@ CASES = (
     Case("cold-start", (Vm((Flows(16, bytes=50_000),)),), 10, _cold),
     Case("distance", (Vm((Flows(1),), delay_ms=20), Vm((Flows(1),), delay_ms=200)), 120, _distance),
     Case("join", (Vm((Flows(2),)), Vm((Flows(10, start_s=20, stop_s=40),))), 60, _join),
+    Case("join-siblings", (Vm((Flows(2), Flows(10, start_s=20))),), 25, _join_siblings),
+    Case(
+        "join-idle",
+        (Vm((Flows(1, phases=(Phase(15, rate_kbit=0),)), Flows(1, start_s=20))), Vm((Flows(1),))),
+        25,
+        _join_idle,
+    ),
 )
 
 

@@ -81,3 +81,19 @@ def test_thousands_of_flows_come_and_go(simulate):
     answer = json.loads((raw / "actions.json").read_text())[0]["answer"]
     counters = answer["counters"]
     assert (counters["registered"], counters["left"], counters["refused"]) == (4096, 4096, 0)
+
+
+def test_more_flows_than_slots(simulate):
+    """5,000 flows on 4,096 slots: the rest run alone, until slots come free."""
+    early = Flows(1, start_s=1, churn=Churn(4000, hold_s=6, open_ms=2000))
+    late = Flows(1, start_s=4, churn=Churn(1000, hold_s=8, again_ms=250))
+    scenario = Scenario(
+        # The module lends at most 64 chunks, so here 64 times 64 slots.
+        "surplus", (Vm((Flows(1),)), Vm((early, late), module_options="slots=64")), True, 1, 18,
+        bottleneck=Bottleneck(rate_mbit=100, limit_packets=830),
+        sample_ms=1000, queue_sample_ms=100, actions=tuple(map(look, (8.5, 12.9, 17.5))),
+    )
+    raw = simulate(scenario)
+    assert [flows for flows, _ in seen(raw)] == [4096, 1000, 0]
+    churned = [flow for flow in json.loads((raw / "flows.json").read_text()) if "connections" in flow]
+    assert [flow["accepted"] for flow in churned] == [4000, 1000]
