@@ -13,6 +13,8 @@ from pathlib import Path
 from lab import Failed, Lab, require, until
 
 RESTARTS = 100
+SLEEP_AT = 20
+ASLEEP = 3
 PROCESSORS = 2
 PLUGS = 20
 # Coupled again after a migration, by the daemon at the destination.
@@ -176,7 +178,23 @@ def processors(lab):
             "longest_standstill_s": round(lab.receiver.standstill(begin), 2)}
 
 
-TESTS = {test.__name__: test for test in (boots, restarts, plugs, processors, migrations, refusals)}
+def sleeps(lab):
+    """The guest sleeps (s2idle) and wakes with flows open."""
+    daemon = lab.daemon()
+    guest = lab.guest("sleeps", backend=daemon.socket, sleep_at=SLEEP_AT)
+    lab.await_coupled(guest, daemon)
+    # The guest's driver resets the device.
+    until("asleep: the daemon has no flows", 120, lambda: not daemon.coupled())
+    time.sleep(ASLEEP)
+    guest.ask("system_powerdown")
+    _, took = until("awake: all flows coupled", 60, lambda: daemon.coupled() == lab.flows)
+    lab.await_coupled(guest, daemon)
+    lab.receiver.check(lab.flows, "awake")
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"flows": lab.flows, "resets": 0, "asleep_s": ASLEEP, "coupled_after_waking_s": round(took, 2)}
+
+
+TESTS = {test.__name__: test for test in (boots, restarts, plugs, processors, sleeps, migrations, refusals)}
 
 
 def main():

@@ -18,10 +18,12 @@ for word in $(cat /proc/cmdline); do
 	lab.flows=*) flows=${word#*=} ;;
 	lab.to=*) to=${word#*=} ;;
 	lab.address=*) address=${word#*=} ;;
+	lab.sleep=*) sleep_at=${word#*=} ;;
 	esac
 done
 
-for module in virtio_pci virtio_mmio virtio_net tcp_diag; do
+# The power button wakes the guest.
+for module in virtio_pci virtio_mmio virtio_net tcp_diag button; do
 	modprobe $module 2>/run/modprobe || cat /run/modprobe
 done
 modprobe ccc || echo "! no module"
@@ -36,6 +38,13 @@ while [ $n -lt "${flows:-4}" ]; do
 	nc "$to" 5000 </dev/zero >/dev/null 2>&1 &
 	n=$((n + 1))
 done
+
+if [ -n "${sleep_at-}" ]; then
+	(
+		while [ "$(cut -d. -f1 /proc/uptime)" -lt "$sleep_at" ]; do sleep 1; done
+		echo freeze >/sys/power/state || echo "! WARNING: no sleep"
+	) &
+fi
 
 while :; do
 	established=$(real-ss -Htn state established dport = 5000 | wc -l)

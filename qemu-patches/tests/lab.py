@@ -175,11 +175,12 @@ class Daemon:
 
 
 class Guest:
-    """A virtual machine in QEMU's emulation; `backend` is the socket of its device."""
+    """A virtual machine in QEMU's emulation; `backend` is the socket of its device.
+    It falls asleep once it has been up for `sleep_at` seconds."""
 
-    def __init__(self, lab, name, *, backend=None, incoming=False, processors=1):
+    def __init__(self, lab, name, *, backend=None, incoming=False, processors=1, sleep_at=None):
         self.name = name
-        self.processors = processors
+        self.processors, self.sleep_at = processors, sleep_at
         self.console = lab.directory / f"{name}.console"
         self.log = lab.directory / f"{name}.log"
         self.events = []
@@ -209,7 +210,8 @@ class Guest:
             "-object", f"memory-backend-memfd,id=mem,size={MEMORY},share=on",
             "-kernel", lab.image / "vmlinuz", "-initrd", lab.image / "initrd",
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=unstable clocksource=acpi_pm "
-            f"lab.flows={lab.flows} lab.to={RECEIVER} lab.address=10.77.0.2/24",
+            f"lab.flows={lab.flows} lab.to={RECEIVER} lab.address=10.77.0.2/24"
+            + (f" lab.sleep={self.sleep_at}" if self.sleep_at else ""),
             "-serial", f"file:{self.console}",
             "-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
             "-device", "virtio-net-pci,netdev=net,mac=52:54:00:63:63:63,addr=2,romfile=",
