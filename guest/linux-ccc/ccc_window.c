@@ -40,8 +40,7 @@ static void ccc_follow(struct sock *sk, struct ccc_slot *slot)
 /* Read the grant; true if the flow is coupled, with its share up to date. */
 bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 {
-	u64 level = slot->view.level;
-	u32 epoch = slot->view.epoch;
+	struct ccc_grant_view before = slot->view;
 	bool coupled = slot->coupled;
 
 	ccc_grant_refresh(slot);
@@ -56,9 +55,9 @@ bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 		slot->followed = slot->view.epoch;
 		slot->charged = false;
 	}
-	if (slot->view.epoch == epoch &&
+	if (slot->view.epoch == before.epoch &&
 	    !(slot->view.flags & VIRTIO_CCC_L_SLOW_START) &&
-	    ccc_level_jumps(level, slot->view.level))
+	    ccc_level_jumps(before.level, slot->view.level))
 		slot->slow_rounds = 0;
 	WRITE_ONCE(slot->share, ccc_packets(tcp_sk(sk), slot, slot->view.level));
 	if (slot->followed != slot->view.epoch)
