@@ -29,6 +29,11 @@ class Effort:
         usual = QUICK_SEEDS if quick else FULL_SEEDS
         return cls(quick, usual if seeds is None else tuple(range(1, seeds + 1)))
 
+    def at_least(self, runs: int) -> "Effort":
+        """With more seeds, if there are fewer: for what a single run says little of."""
+        more = tuple(range(1, runs + 1)) if len(self.seeds) < runs else self.seeds
+        return replace(self, seeds=more)
+
     def pick(self, full, quick):
         """One of two, by the form."""
         return quick if self.quick else full
@@ -99,6 +104,12 @@ class Figure:
     plot: Callable[[Data, Path], None]
     # What is told of every case and kind: name with unit, and how it is measured.
     measures: Mapping[str, Measure] = field(default_factory=dict)
+    # Scores that are known not to hold, by name, and why: as the README has it.
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    def judged(self, data: Data) -> list[Score]:
+        """The scores, those that are known not to hold with the reason."""
+        return [replace(score, known=self.known.get(score.name)) for score in self.scores(data)]
 
     def values(self, data: Data) -> list[dict]:
         """Every measure of every case and kind."""

@@ -45,5 +45,11 @@ def _value(value: dict) -> str:
 def _score(score: dict) -> str:
     value = Interval(score["value"], score.get("ci95"))
     unit = "" if score["unit"] in ("1", "ratio") else f" {score['unit']}"
-    held = "" if score["holds"] else " **does not hold**"
-    return f"- {score['name']}: {value}{unit} (bound {score['bound']}){held}"
+    return f"- {score['name']}: {value}{unit} (bound {score['bound']}){_held(score)}"
+
+
+def _held(score: dict) -> str:
+    if "known" in score:
+        mark = "holds now, known not to" if score["holds"] else "known"
+        return f" **{mark}**: {score['known']}"
+    return "" if score["holds"] else " **does not hold**"

@@ -25,6 +25,8 @@ class Score:
     limit: float
     # Half the width of the 95 % confidence interval, where there are several runs.
     half: float | None = None
+    # Why it is known not to hold, if it is.
+    known: str | None = None
 
     @classmethod
     def mean(cls, name: str, interval: Interval, unit: str, relation: str, limit: float) -> "Score":
@@ -35,6 +37,18 @@ class Score:
     def holds(self) -> bool:
         return _HOLDS[self.relation](self.value, self.limit)
 
+    @property
+    def fails(self) -> bool:
+        """Whether it does not hold and nobody has said why."""
+        return not self.holds and self.known is None
+
+    @property
+    def mark(self) -> str:
+        """What became of it, in a word."""
+        if self.known is None:
+            return "ok" if self.holds else "FAILED"
+        return "holds now" if self.holds else "known"
+
     def document(self) -> dict:
         spread = {} if self.half is None else {"ci95": round(self.half, 5)}
         return {
@@ -44,7 +58,7 @@ class Score:
             "unit": self.unit,
             "bound": f"{self.relation} {self.limit:g}",
             "holds": self.holds,
-        }
+        } | ({} if self.known is None else {"known": self.known})
 
 
 def write_result(path: Path, runs: list[dict], scores: list[Score], about: dict) -> None:
@@ -54,10 +68,10 @@ def write_result(path: Path, runs: list[dict], scores: list[Score], about: dict)
 
 
 def print_scores(scores: list[Score]) -> bool:
-    """Prints scores, the failed ones marked; returns whether all hold."""
+    """Prints scores, marked by what became of them; returns whether none fails."""
     for score in scores:
-        mark = "ok    " if score.holds else "FAILED"
         bound = f"{score.relation} {score.limit:g}"
         value = Interval(score.value, score.half)
-        print(f"  {mark} {score.name}: {value} {score.unit} (bound {bound})")
-    return all(score.holds for score in scores)
+        reason = "" if score.known is None else f"; known not to hold: {score.known}"
+        print(f"  {score.mark:<9} {score.name}: {value} {score.unit} (bound {bound}){reason}")
+    return not any(score.fails for score in scores)

@@ -88,4 +88,8 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
+    {
+        "coupled over uncoupled loss": "most of what the bottleneck drops is of the background's own"
+        " slow starts"
+    },
 )

@@ -24,6 +24,8 @@ AGGRESSION = {AS_MANY: lambda count: count, AS_ROOT: lambda count: round(sqrt(co
 ONE = "one Reno flow, cross"
 LOAD = 0.5
 DURATION_S = 100.0
+# Each seed has cross traffic of its own.
+LEAST_SEEDS = 3
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
@@ -35,7 +37,7 @@ def scenario(count: int, kind: str, seed: int) -> Scenario:
 
 def points(effort: Effort) -> Iterator[Point]:
     kinds = (*KINDS, *CROSSED, AS_MANY, AS_ROOT, ONE)
-    return grid("many-flows", effort, effort.pick(COUNTS, (10,)), kinds, scenario)
+    return grid("many-flows", effort.at_least(LEAST_SEEDS), effort.pick(COUNTS, (10,)), kinds, scenario)
 
 
 MEASURES = {

@@ -22,6 +22,8 @@ CROSS = Cross(0.25, streams=10, hurst=0.75, packets_s=(62.5, 62.5), bytes=(1000,
 DURATION_S = 100.0
 # What the aggregate is worth, in place of the four.
 ONE = "one Reno flow"
+# Why bounds do not hold.
+ONE_TCP = "one TCP cannot fill a short queue with bursts beside it, and the aggregate is one TCP"
 
 
 def scenario(packets: int, kind: str, seed: int) -> Scenario:
@@ -71,4 +73,9 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
+    {
+        f"queue of {packets}: goodput, coupled over {kind}": ONE_TCP
+        for packets in QUEUES
+        for kind in (ONE, "uncoupled")
+    },
 )

@@ -79,4 +79,5 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
+    {"1:1:2:2:4:4:8:8: coupled over uncoupled goodput": "the aggregate leaves slow start early"},
 )

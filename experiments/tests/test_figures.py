@@ -69,6 +69,33 @@ def test_data_says_how_it_came_to_be(made):
         assert about["revision"] and "ccc-lab run" in about["command"]
 
 
+def test_a_bound_known_not_to_hold_does_not_fail(made, capsys):
+    def unheld(data):
+        return [Score("too much", 1, "1", ">=", 2), Score("enough", 3, "1", ">=", 2)]
+
+    def make(known) -> bool:
+        figure = Figure("a small figure", "none", points, unheld, plot, MEASURES, known)
+        return gallery.make({"known": figure}, made, Effort.of(quick=True, seeds=2))
+
+    assert not make({})
+    reasons = {"too much": "there is no more", "enough": "there was too little"}
+    assert make(reasons)
+    told = capsys.readouterr().out
+    assert "known     too much: 1 1 (bound >= 2); known not to hold: there is no more" in told
+    assert "holds now enough" in told
+    scores = json.loads((made / "known" / "result.json").read_text())["scores"]
+    assert {score["name"]: score["known"] for score in scores} == reasons
+    assert "**known**: there is no more" in (made / "result.md").read_text()
+    assert json.loads((made / "result.json").read_text())["known"] == 1
+
+
+def test_the_readme_has_every_reason_why_a_bound_does_not_hold():
+    readme = " ".join((lab.PROJECT / "experiments" / "README.md").read_text().split())
+    reasons = {reason for name in figures.names() for reason in figures.load(name).known.values()}
+    assert reasons
+    assert not [reason for reason in reasons if reason not in readme]
+
+
 def test_data_of_another_figure_is_refused(made, tmp_path):
     def others(effort):
         for point in points(effort):
