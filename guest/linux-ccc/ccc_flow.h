@@ -50,6 +50,9 @@ void ccc_report_as(const struct sock *sk, struct ccc_slot *slot, u8 state,
 void ccc_report(const struct sock *sk, struct ccc_slot *slot);
 void ccc_report_last(const struct sock *sk, struct ccc_slot *slot);
 
+/* ccc_join.c: how a flow joins others */
+u32 ccc_join_begin(struct sock *sk, const struct ccc_slot *slot);
+
 /* ccc_window.c: what is granted, done */
 bool ccc_read_share(struct sock *sk, struct ccc_slot *slot);
 u32 ccc_target(const struct tcp_sock *tp, const struct ccc_slot *slot,

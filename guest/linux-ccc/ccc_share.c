@@ -9,6 +9,7 @@
 #include <linux/limits.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
+#include <linux/time64.h>
 
 #include "ccc_share.h"
 #include "virtio_ccc.h"
@@ -92,6 +93,13 @@ u32 ccc_join_window(u32 cwnd, u32 share, bool clocked)
 {
 	return min(cwnd, clocked ? CCC_JOIN_PACKETS :
 				   max(share / 2, CCC_JOIN_PACKETS));
+}
+
+/* The rate, in bytes a second, that spreads a window over a round trip. */
+u64 ccc_pacing_rate(u32 packets, u32 mss, u32 rtt_us)
+{
+	return div_u64((u64)ccc_bytes(packets, mss) * USEC_PER_SEC,
+		       max(rtt_us, 1u));
 }
 
 /*

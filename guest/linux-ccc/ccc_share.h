@@ -29,6 +29,7 @@ u8 ccc_climb(u32 cwnd, u32 share);
 u64 ccc_clock_time(u64 bytes, u64 units);
 u32 ccc_clock_packets(u64 time, u64 units, u32 mss);
 u32 ccc_join_window(u32 cwnd, u32 share, bool clocked);
+u64 ccc_pacing_rate(u32 packets, u32 mss, u32 rtt_us);
 u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked, u8 climb);
 u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest);
 u32 ccc_apply_beta(u32 share, u16 beta);

@@ -120,6 +120,15 @@ static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ccc_climb(0, U32_MAX), CCC_CLIMB_MAX);
 }
 
+static void pacing_spreads_a_window_over_a_round_trip(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_pacing_rate(40, MSS, 100000), 400ull * MSS);
+	KUNIT_EXPECT_EQ(test, ccc_pacing_rate(0, MSS, 100000), 0ull);
+	KUNIT_EXPECT_EQ(test, ccc_pacing_rate(1, MSS, 0), 1000000ull * MSS);
+	KUNIT_EXPECT_GT(test, ccc_pacing_rate(U32_MAX, U32_MAX, 1),
+			ccc_pacing_rate(U32_MAX, 1, 2));
+}
+
 static void twins_have_as_many_acks_as_their_window(struct kunit *test)
 {
 	u32 i, sum = 0, rest = 0;
@@ -235,6 +244,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(rounding_keeps_the_sum),
 	KUNIT_CASE(cap_limits_a_share),
 	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),
+	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
 	KUNIT_CASE(twins_have_as_many_acks_as_their_window),
 	KUNIT_CASE(reductions),
 	KUNIT_CASE(priorities),

@@ -159,8 +159,7 @@ void ccc_join(struct sock *sk, struct ccc_slot *slot)
 
 	if (!slot->coupled || (slot->view.flags & VIRTIO_CCC_L_SLOW_START))
 		return;
-	cwnd = ccc_join_window(tcp_snd_cwnd(tp), slot->share,
-			       ccc_clock_runs(slot));
+	cwnd = ccc_join_begin(sk, slot);
 	ccc_set_window(tp, slot, cwnd);
 	slot->joining = cwnd < slot->share;
 	if (slot->joining)
