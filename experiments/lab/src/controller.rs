@@ -3,6 +3,7 @@
 //! simulated time, and carries frames between their NICs meanwhile.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -87,10 +88,11 @@ struct Client {
     inbox: Inbox,
 }
 
-/// A NIC and the cable at it.
+/// A NIC and the cable at it, or the switch that a cable with more ends is.
 struct Port {
     nic: Nic,
-    peer: usize,
+    /// The NICs at the other end.
+    peers: Range<usize>,
     frames: VecDeque<Frame>,
     call_due: bool,
     calls_open: usize,
@@ -185,13 +187,19 @@ impl Controller {
         })
     }
 
-    /// Joins two NICs by a cable without delay or loss.
-    pub fn connect(&mut self, a: Nic, b: Nic) {
+    /// Joins NICs with one by cables without delay or loss.
+    pub fn connect(&mut self, ends: Vec<Nic>, one: Nic) {
         let first = self.ports.len();
-        let port =
-            |nic, peer| Port { nic, peer, frames: VecDeque::new(), call_due: false, calls_open: 0 };
-        self.ports.push(port(a, first + 1));
-        self.ports.push(port(b, first));
+        let last = first + ends.len();
+        let port = |nic, peers| Port {
+            nic,
+            peers,
+            frames: VecDeque::new(),
+            call_due: false,
+            calls_open: 0,
+        };
+        self.ports.extend(ends.into_iter().map(|nic| port(nic, last..last + 1)));
+        self.ports.push(port(one, first..last));
     }
 
     /// Lets a relay stand between its guest and the daemon.
@@ -451,16 +459,30 @@ impl Controller {
     fn kicked(&mut self, index: usize, kick: &Kick) -> Result<()> {
         if kick.ring == TX {
             let port = &mut self.ports[index];
-            let peer = port.peer;
+            let peers = port.peers.clone();
             let mut frames = port.nic.rings.transmitted().map_err(|e| ring_error(&port.nic, e))?;
             let now = self.calendar.now();
             frames.retain(|frame| !self.faults.take(now, wire::ethernet(frame)));
-            self.ports[peer].frames.extend(frames);
-            self.deliver(peer)?;
+            self.switch(peers.clone(), frames);
+            peers.into_iter().try_for_each(|peer| self.deliver(peer))?;
         } else {
             self.deliver(index)?;
         }
         self.ports[index].nic.answer(kick)
+    }
+
+    /// Puts frames on the cable of the NIC they are for, of several; what is
+    /// for all goes to none: the guests know their neighbours.
+    fn switch(&mut self, peers: Range<usize>, frames: Vec<Frame>) {
+        if peers.len() == 1 {
+            return self.ports[peers.start].frames.extend(frames);
+        }
+        for frame in frames {
+            let is_for = |port: &&mut Port| wire::ethernet(&frame).starts_with(&port.nic.mac);
+            if let Some(port) = self.ports[peers.clone()].iter_mut().find(is_for) {
+                port.frames.push_back(frame);
+            }
+        }
     }
 
     fn deliver(&mut self, index: usize) -> Result<()> {

@@ -23,6 +23,9 @@ pub const NETWORK_GUEST: &str = "net";
 const SECOND_LIFE: &str = ".2";
 /// Name of the only guest of the single topology.
 pub const SINGLE_GUEST: &str = "lab";
+/// The network's kernel has interrupts for 52 NICs; with more VMs than this,
+/// several share one.
+pub const MOST_UPLINKS: usize = 48;
 /// First TCP port of the receivers; each flow has its own.
 const FIRST_PORT: u16 = 10_000;
 
@@ -102,7 +105,7 @@ pub struct Router {
     /// Congestion control of the receivers.
     pub congestion_control: String,
     /// Numbers of the VMs behind NICs `eth0`, `eth1`, … in this order.
-    pub uplinks: Vec<u32>,
+    pub uplinks: Vec<Vec<u32>>,
     /// Every flow of the run.
     pub flows: Vec<Flow>,
 }
@@ -112,6 +115,8 @@ pub struct Router {
 pub struct Sender {
     /// Number of the VM, from 1: gives it its addresses.
     pub number: u32,
+    /// The first VM behind the same NIC of the router, which gives that its address.
+    pub gateway: u32,
     /// Name of the VM, and of its network namespace if it needs one.
     pub vm: String,
     /// Whether it shares its kernel with the router.
@@ -235,7 +240,7 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
             ..blank
         }];
     }
-    let uplinks = senders.iter().map(|s| s.number).collect();
+    let uplinks = uplinks(senders.len());
     let net = Plan { name: NETWORK_GUEST.into(), router: router(uplinks), ..blank.clone() };
     let tenant = |(sender, vm): (Sender, &Vm)| {
         let plan = Plan {
@@ -294,11 +299,26 @@ fn delay_changes(scenario: &Scenario) -> Vec<(u64, u32, u64)> {
     changes
 }
 
+/// The VMs behind each NIC of the router.
+fn uplinks(vms: usize) -> Vec<Vec<u32>> {
+    let numbers: Vec<_> = (1..=vms as u32).collect();
+    numbers.chunks(vms_of_an_uplink(vms)).map(<[u32]>::to_vec).collect()
+}
+
+fn vms_of_an_uplink(vms: usize) -> usize {
+    vms.div_ceil(MOST_UPLINKS)
+}
+
 fn senders(scenario: &Scenario) -> Vec<Sender> {
     let mut rng = Rng(scenario.seed);
     let mut ports = FIRST_PORT..;
+    let together = match scenario.topology {
+        Topology::Vms => vms_of_an_uplink(scenario.vms.len()),
+        Topology::Single => 1,
+    };
     let sender = |(index, vm): (usize, &Vm)| Sender {
         number: index as u32 + 1,
+        gateway: (index - index % together) as u32 + 1,
         vm: vm.name.clone(),
         namespace: scenario.topology == Topology::Single,
         congestion_control: vm.congestion_control.clone(),
@@ -398,7 +418,7 @@ mod tests {
         let names: Vec<_> = plans.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["vm1", "vm2", "net"]);
         let router = plans[2].router.as_ref().expect("router");
-        assert_eq!(router.uplinks, [1, 2]);
+        assert_eq!(router.uplinks, [[1], [2]]);
         let ports: Vec<_> = router.flows.iter().map(|f| f.port).collect();
         assert_eq!(ports, [10_000, 10_001, 10_002, 10_003]);
     }
@@ -415,7 +435,18 @@ mod tests {
         assert_eq!((flows(1), flows(2)), (vec![0, 1], vec![2]));
         assert_eq!((plans[1].duration_ns, plans[1].killed), (20_000_000_000, true));
         assert_eq!((plans[2].begin_ns, plans[2].killed), (25_000_000_000, false));
-        assert_eq!(plans[3].router.as_ref().expect("router").uplinks, [1, 2]);
+        assert_eq!(plans[3].router.as_ref().expect("router").uplinks, [[1], [2]]);
+    }
+
+    #[test]
+    fn many_vms_share_nics_of_the_router() {
+        assert_eq!(uplinks(48).len(), 48);
+        let shared = uplinks(49);
+        assert_eq!((shared.len(), &shared[0][..], &shared[24][..]), (25, &[1, 2][..], &[49][..]));
+        let mut many = scenario(1, "vms");
+        many.vms = vec![many.vms[0].clone(); 64];
+        let gateways: Vec<_> = senders(&many).iter().map(|s| s.gateway).collect();
+        assert_eq!(gateways[..4], [1, 1, 3, 3]);
     }
 
     #[test]

@@ -176,10 +176,16 @@ fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<(
     let nic = |guest: &str, index: usize, mac: [u8; 6]| {
         Nic::new(guest, mac, &work.socket(&workdir::nic_socket(guest, index)))
     };
-    for (index, tenant) in tenants.iter().filter(|plan| plan.is_first()).enumerate() {
-        let number = tenant.senders[0].number;
-        let end = nic(&tenant.name, 0, guest::uplink_mac(number, false))?;
-        controller.connect(end, nic(&net.name, index, guest::uplink_mac(number, true))?);
+    let tenants: Vec<_> = tenants.iter().filter(|plan| plan.is_first()).collect();
+    let behind_one =
+        |one: &&Plan, other: &&Plan| one.senders[0].gateway == other.senders[0].gateway;
+    for (index, tenants) in tenants.chunk_by(behind_one).enumerate() {
+        let ends = tenants
+            .iter()
+            .map(|tenant| nic(&tenant.name, 0, guest::uplink_mac(tenant.senders[0].number, false)));
+        let ends = ends.collect::<Result<_>>()?;
+        let gateway = guest::uplink_mac(tenants[0].senders[0].gateway, true);
+        controller.connect(ends, nic(&net.name, index, gateway)?);
     }
     Ok(())
 }

@@ -59,7 +59,8 @@ pub struct Nic {
     pub guest: String,
     /// Its rings.
     pub rings: Rings,
-    mac: [u8; 6],
+    /// Its address.
+    pub mac: [u8; 6],
     listener: UnixListener,
     conn: Option<UnixStream>,
     inbox: Inbox,

@@ -31,7 +31,7 @@ pub fn set_up(plan: &Plan, network: &Network) -> Result<()> {
         let number = sender.number;
         let [own, gateway] = [2, 1].map(|end| format!("fd00:1:{number:x}::{end}"));
         let namespace = sender.namespace.then_some(sender.vm.as_str());
-        ip(namespace, &host("eth0", &own, &gateway, &mac(1, number, 1)))?;
+        ip(namespace, &host("eth0", &own, &gateway, &mac(1, sender.gateway, 1)))?;
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
         ip(Some(RECEIVER), &receiver_links())?;
     }
     for sender in &plan.senders {
-        ip(sender.namespace.then_some(&sender.vm), &sender_links(sender.number))?;
+        ip(sender.namespace.then_some(&sender.vm), &sender_links(sender))?;
     }
     if plan.ipv6 {
         ipv6::set_up(plan, &network)?;
@@ -222,8 +222,10 @@ fn router_links(router: &Router, senders: &[Sender]) -> String {
         );
         batch += &uplink(&format!("up{number}"), number);
     }
-    for (index, &number) in router.uplinks.iter().enumerate() {
-        batch += &uplink(&format!("eth{index}"), number);
+    for (index, numbers) in router.uplinks.iter().enumerate() {
+        for &number in numbers {
+            batch += &uplink(&format!("eth{index}"), number);
+        }
     }
     batch
 }
@@ -247,13 +249,14 @@ fn receiver_links() -> String {
     )
 }
 
-fn sender_links(number: u32) -> String {
+fn sender_links(sender: &Sender) -> String {
+    let number = sender.number;
     format!(
         "addr add 10.1.{number}.2/24 dev eth0\n\
          link set eth0 up\n\
          neigh replace 10.1.{number}.1 lladdr {} nud permanent dev eth0\n\
          route add default via 10.1.{number}.1\n",
-        mac(1, number, 1),
+        mac(1, sender.gateway, 1),
     )
 }
 
@@ -286,7 +289,7 @@ pub fn change_delays(router: &Router, clock: Clock) -> Result<()> {
 
 /// The router's interface towards a VM.
 pub(super) fn uplink_device(router: &Router, number: u32) -> String {
-    match router.uplinks.iter().position(|&n| n == number) {
+    match router.uplinks.iter().position(|numbers| numbers.contains(&number)) {
         Some(index) => format!("eth{index}"),
         None => format!("up{number}"),
     }
@@ -303,7 +306,7 @@ mod tests {
     use super::*;
     use crate::scenario::Queue;
 
-    fn router(uplinks: Vec<u32>) -> Router {
+    fn router(uplinks: Vec<Vec<u32>>) -> Router {
         Router {
             rate_bit: 10_000_000,
             limit_packets: 83,
@@ -323,10 +326,12 @@ mod tests {
 
     #[test]
     fn the_router_has_an_interface_for_each_uplink() {
-        let batch = router_links(&router(vec![1, 2]), &[]);
+        let batch = router_links(&router(vec![vec![1], vec![2]]), &[]);
         assert!(batch.contains("addr add 10.1.1.1/24 dev eth0\n"));
         assert!(batch.contains("addr add 10.1.2.1/24 dev eth1\n"));
         assert!(!batch.contains("up1"));
+        let shared = router_links(&router(vec![vec![1, 2]]), &[]);
+        assert!(shared.contains("addr add 10.1.2.1/24 dev eth0\n"));
     }
 
     #[test]
@@ -336,7 +341,7 @@ mod tests {
         assert!(bottleneck(&marking).contains("flows 1 limit 83 drop_batch 1 target"));
         assert!(bottleneck(&marking).contains("ce_threshold 30000us"));
         assert!(delay("rcv", 100_000).contains("dev rcv root netem delay 100000us "));
-        assert_eq!(uplink_delays(&router(vec![1, 2])), [("eth1".to_owned(), 20_000)]);
+        assert_eq!(uplink_delays(&router(vec![vec![1], vec![2]])), [("eth1".to_owned(), 20_000)]);
         assert_eq!(uplink_delays(&router(vec![])), [("up2".to_owned(), 20_000)]);
     }
 

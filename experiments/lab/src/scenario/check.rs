@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::*;
 use crate::error::{Context, LabError, Result};
+use crate::plan::MOST_UPLINKS;
 
 impl Scenario {
     /// Reads and checks a scenario file.
@@ -87,7 +88,7 @@ impl Scenario {
     /// What concerns a VM's kernel, which in `single` all share.
     fn check_kernel_of(&self, vm: &Vm, at: &str) -> Result<()> {
         if self.topology == Topology::Vms {
-            return Ok(());
+            return self.check_delay_of(vm, at);
         }
         if vm.reboot_s.is_some() {
             return Err(bad(format!("{at}.reboot_s"), "needs the topology vms"));
@@ -95,6 +96,16 @@ impl Scenario {
         if vm.module_options != self.vms[0].module_options {
             let reason = "differ from those of vms[0], in whose kernel it is";
             return Err(bad(format!("{at}.module_options"), reason));
+        }
+        Ok(())
+    }
+
+    fn check_delay_of(&self, vm: &Vm, at: &str) -> Result<()> {
+        if self.vms.len() > MOST_UPLINKS && (vm.delay_ms.is_some() || !vm.delay_changes.is_empty())
+        {
+            let reason =
+                format!("of more than {MOST_UPLINKS} VMs none may have a delay of its own");
+            return Err(bad(format!("{at}.delay_ms"), reason));
         }
         Ok(())
     }

@@ -132,6 +132,21 @@ fn one_kernel_has_one_set_of_module_options() {
 }
 
 #[test]
+fn vms_that_share_a_nic_share_its_delay() {
+    let many = |j: &mut serde_json::Value, count: usize| {
+        let mut vms = vec![j["vms"][0].clone(); count];
+        for (i, vm) in vms.iter_mut().enumerate() {
+            vm["name"] = format!("vm{}", i + 1).into();
+        }
+        vms[2]["delay_ms"] = 20.into();
+        j["vms"] = vms.into();
+    };
+    assert!(with(|j| many(j, 48)).is_ok());
+    let told = message(|j| many(j, 49));
+    assert!(told.contains("vms[2].delay_ms: of more than 48 VMs none may"), "{told}");
+}
+
+#[test]
 fn a_churn_has_defaults_and_stands_alone() {
     let churn = serde_json::json!({"connections": 4096, "hold_s": 5});
     let s = with(|j| j["vms"][0]["flows"][0] = serde_json::json!({"churn": churn}));
