@@ -29,7 +29,7 @@ pub fn plug(virsh: &Virsh, running: &Domain, name: &str, socket: &Path) -> Resul
     }
     let bus = if running.is_express() { free_port(virsh, name)? } else { "pci.0".to_owned() };
     let address = json!({"type": "unix", "data": {"path": socket}});
-    let backend = json!({"addr": address, "server": false, "reconnect": 1});
+    let backend = json!({"addr": address, "server": false, "reconnect-ms": 100});
     let chardev = json!({"id": DEVICE_ID, "backend": {"type": "socket", "data": backend}});
     virsh.qemu(name, "chardev-add", chardev)?;
     let device =

@@ -156,7 +156,7 @@ impl Domain {
         let socket = wanted.socket(name);
         // Options of QEMU: a comma in a value is written twice.
         let socket = socket.display().to_string().replace(',', ",,");
-        let chardev = format!("socket,id={DEVICE_ID},path={socket},reconnect=1");
+        let chardev = format!("socket,id={DEVICE_ID},path={socket},reconnect-ms=100");
         self.argument(commandline, "-chardev", &chardev)?;
         for device in self.devices() {
             self.argument(commandline, "-device", &device)?;
@@ -339,7 +339,7 @@ mod tests {
         let mut again = Domain::parse(&text).expect("still right");
         assert_eq!(again.wanted().expect("there"), Some(wanted()));
         assert!(again.has_device() && again.shares_memory());
-        assert!(text.contains("path=/run/ccc/web.sock,reconnect=1"), "{text}");
+        assert!(text.contains("path=/run/ccc/web.sock,reconnect-ms=100"), "{text}");
         assert!(text.contains("x:b=\"1\"") && text.contains("<!-- kept -->"), "{text}");
         again.attach("web", &wanted()).expect("again");
         assert_eq!(again.text().expect("text"), text, "idempotent");
