@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""The daemon and the operator's program on this machine, which is to have a
-libvirtd of its own (`private-libvirt`)."""
+"""The daemon and the operator's program on a host that has a libvirtd of its own
+(`private-libvirt`)."""
 
 import json
 import subprocess
@@ -21,10 +21,12 @@ state = "{state}"
 
 @dataclass
 class Daemon:
-    """`ccc-vhost` without any VM, and `cccctl watch` beside it."""
+    """`ccc-vhost` without any VM, and `cccctl watch` beside it, on this host or on
+    one that `inside` runs commands on."""
 
     programs: Path
     directory: Path
+    inside: tuple[str, ...] = ()
     _running: dict[str, subprocess.Popen] = field(default_factory=dict)
 
     @property
@@ -54,7 +56,7 @@ class Daemon:
 
     def _start(self, program: str, *arguments: str) -> None:
         with (self.directory / f"{program}.log").open("w") as log:
-            command = [str(self.programs / program), *arguments]
+            command = [*self.inside, str(self.programs / program), *arguments]
             self._running[program] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def __exit__(self, *_) -> None:
@@ -65,7 +67,7 @@ class Daemon:
 
     def control(self, *arguments: str) -> str:
         """What `cccctl` prints."""
-        return host(str(self.programs / "cccctl"), *arguments)
+        return host(*self.inside, str(self.programs / "cccctl"), *arguments)
 
     def vm(self, name: str) -> dict:
         return json.loads(self.control("--json", "show", name))
