@@ -5,44 +5,18 @@ Run by `make test-libvirt`, beside a libvirtd of its own."""
 
 import json
 import os
-import subprocess
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from qemu.domains import Domain, Machine, host
+from flows import until
+from qemu.domains import Domain, host
 from qemu.errors import HostError
 from qemu.host import Daemon
 
 HERE = Path(__file__).parent
 QEMU_ARG = "{http://libvirt.org/schemas/domain/qemu/1.0}arg"
 URI = "urn:ccc:vm:1"
-
-
-@pytest.fixture(scope="session")
-def machine() -> Machine:
-    return Machine(Path(os.environ["CCC_EMULATOR"]), "tcg", Path(os.environ["CCC_IMAGE"]))
-
-
-@pytest.fixture(scope="session")
-def bridge() -> str:
-    host("ip", "link", "add", "testbr", "type", "bridge")
-    return "testbr"
-
-
-@pytest.fixture
-def daemon(tmp_path):
-    with Daemon(Path(os.environ["CCC_PROGRAMS"]), tmp_path) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def domain(machine, bridge, daemon, tmp_path):
-    domain = machine.define("web", bridge, 1, tmp_path / "console")
-    yield domain
-    subprocess.run(["virsh", "-q", "destroy", "web"], capture_output=True)
-    host("virsh", "-q", "undefine", "web")
 
 
 def persistent() -> str:
@@ -64,15 +38,6 @@ def refused(daemon: Daemon, *arguments: str) -> str:
     with pytest.raises(HostError) as error:
         daemon.control(*arguments)
     return str(error.value)
-
-
-def until(what: str, so, patience_s: float = 60) -> float:
-    """Seconds until something is so."""
-    began = time.monotonic()
-    while not so():
-        assert time.monotonic() - began < patience_s, f"never: {what}"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def guest_sees(domain: Domain) -> bool:

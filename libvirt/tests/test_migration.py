@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Live migration through libvirt, between two hosts with a daemon each."""
+
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from flows import Flows, all_coupled, taken, until
+from hosts import OtherHost
+from qemu.domains import Domain
+from qemu.host import Daemon
+
+COUPLED_WITHIN_S = 1.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """A host, and the domain as it is when it is there."""
+
+    domain: Domain
+    daemon: Daemon
+    address: str
+
+    def has_vm(self) -> bool:
+        return '"web"' in self.daemon.control("--json", "list")
+
+
+@pytest.fixture
+def sides(domain, daemon, other, programs, tmp_path):
+    directory = tmp_path / "there"
+    directory.mkdir()
+    with Daemon(programs, directory, other.inside) as far:
+        yield Side(domain, daemon, other.here), Side(Domain("web", other.inside), far, other.there)
+
+
+class Resumed:
+    """When libvirt says that a domain goes on after it came."""
+
+    def __init__(self, side: Side, log: Path) -> None:
+        command = ["virsh", "event", "--event", "lifecycle", "--loop", "--timestamp"]
+        self._log = log
+        with log.open("w") as file:
+            self._process = subprocess.Popen([*side.domain.inside, *command], stdout=file)
+
+    def at(self) -> float:
+        event = r"^(\S+ \S+): event 'lifecycle' for domain 'web': Resumed Migrated"
+        until("resumed", lambda: re.search(event, self._log.read_text(), re.M))
+        self._process.terminate()
+        when = re.search(event, self._log.read_text(), re.M)[1]
+        return datetime.strptime(when, "%Y-%m-%d %H:%M:%S.%f%z").timestamp()
+
+
+def migrate(source: Side, target: Side, *how: str) -> None:
+    uri = (f"qemu+tcp://{target.address}/system", f"tcp://{target.address}")
+    source.domain.virsh("migrate", "--live", "--persistent", "--undefinesource", *how, "web", *uri)
+
+
+def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
+    here, there = sides
+    here.daemon.control("attach", "web", "--group", "uplink", "--weight", "3")
+    here.domain.start()
+    flows = Flows(here.domain, uplink, tmp_path)
+    until("coupled", lambda: all_coupled(here.domain, here.daemon))
+    # By the source's libvirtd, and by virsh; a weight that was set goes along.
+    for source, target, how, weight in ((here, there, ("--p2p",), 3), (there, here, (), 5)):
+        resumed = Resumed(target, tmp_path / "events")
+        migrate(source, target, *how)
+        until("coupled again", lambda: taken(target.daemon, "web"), 20)
+        took = time.time() - resumed.at()
+        measured(to=target.address, coupled_again_s=took)
+        assert took <= COUPLED_WITHIN_S
+        target.domain.favour()
+        until("its agent is there", target.domain.answers)
+        until("the guest says so too", lambda: all_coupled(target.domain, target.daemon))
+        vm = target.daemon.vm("web")
+        assert (vm["group"], vm["weight"], vm["connected"]) == ("uplink", weight, True)
+        until("the source has forgotten it", lambda: not source.has_vm(), 5)
+        target.daemon.control("attach", "web", "--weight", "5")
+    received = flows.end(here.domain)
+    measured(migrations=2, resets=0, longest_standstill_s=received.standstill_s())
+    assert received.no_flow_was_reset()
