@@ -52,6 +52,14 @@ pub enum LabError {
         /// How.
         reason: String,
     },
+    /// The receivers threw away what the path had delivered.
+    #[error(
+        "the receivers' kernel dropped {lost} segments for want of memory, so this run says nothing of the senders: simulate fewer flows"
+    )]
+    Overload {
+        /// How many.
+        lost: u64,
+    },
     /// The user asked for the end.
     #[error("interrupted by a signal")]
     Interrupted,

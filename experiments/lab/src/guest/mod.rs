@@ -12,6 +12,7 @@ mod cross;
 mod ipv6;
 mod network;
 mod offload;
+mod overload;
 mod qdisc;
 mod queues;
 mod receiver;

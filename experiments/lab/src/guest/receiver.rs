@@ -14,13 +14,17 @@ use serde_json::json;
 
 use super::churn::{self, Count};
 use super::clock::{self, Clock};
+use super::overload;
 use super::sender::address;
 use super::tcp_info::TcpInfo;
 use crate::error::{Context, Result};
 use crate::plan::{Churn, Flow, Plan, Router};
 
-/// The reader is woken only for so much, or the end.
-static LOW_WATER: libc::c_int = 256 * 1024;
+/// What the readers of a guest leave in its memory together, waiting for more.
+/// TCP takes no more than some 20 MB of 256, with its overhead, and drops the rest.
+const WAITING: usize = 8 << 20;
+/// A reader is woken only for so much, or the end.
+const MOST_WAITING: usize = 256 * 1024;
 /// Taken at once at most.
 const TAKE: usize = 64 << 20;
 /// Stack of a flow's thread.
@@ -42,6 +46,7 @@ type Slot = Arc<Mutex<Arrival>>;
 /// Receives all flows to the end of the run and writes the results.
 pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
     let mut slots = Vec::new();
+    let low_water = low_water(router.flows.len());
     for flow in &router.flows {
         let address = address(flow).context(|| "the receivers' address".into())?;
         let listener = TcpListener::bind(address).context(|| format!("listening on {address}"))?;
@@ -53,7 +58,7 @@ pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
         let job = move || {
             let outcome = match churn {
                 Some(count) => churn::receive(&listener, &count, clock),
-                None => receive(&listener, &slot, clock),
+                None => receive(&listener, &slot, low_water, clock),
             };
             if let Err(e) = outcome {
                 println!("ccc-lab-guest: receiving on {address}: {e}");
@@ -66,12 +71,18 @@ pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
     let goodput = super::output(&plan.name, "goodput.csv");
     fs::write(&goodput, rows).on("writing", &goodput)?;
     let flows: Vec<_> = router.flows.iter().zip(&slots).map(|(f, s)| summary(plan, f, s)).collect();
-    super::write_json(&super::output(&plan.name, "flows.json"), &json!(flows))
+    super::write_json(&super::output(&plan.name, "flows.json"), &json!(flows))?;
+    overload::refuse()
 }
 
-fn receive(listener: &TcpListener, slot: &Slot, clock: Clock) -> io::Result<()> {
+fn receive(
+    listener: &TcpListener,
+    slot: &Slot,
+    low_water: libc::c_int,
+    clock: Clock,
+) -> io::Result<()> {
     let (stream, _) = listener.accept()?;
-    set_low_water(&stream)?;
+    set_low_water(&stream, low_water)?;
     lock(slot).stream = Some(stream.try_clone()?);
     let (bytes, outcome) = drain(&stream);
     let end = clock.now();
@@ -84,15 +95,19 @@ fn receive(listener: &TcpListener, slot: &Slot, clock: Clock) -> io::Result<()> 
     }
 }
 
-fn set_low_water(stream: &TcpStream) -> io::Result<()> {
+fn low_water(flows: usize) -> libc::c_int {
+    (WAITING / flows.max(1)).min(MOST_WAITING) as libc::c_int
+}
+
+fn set_low_water(stream: &TcpStream, bytes: libc::c_int) -> io::Result<()> {
     // SAFETY: the value lives through the call and has the length said.
     let result = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_RCVLOWAT,
-            (&raw const LOW_WATER).cast(),
-            size_of_val(&LOW_WATER) as libc::socklen_t,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
