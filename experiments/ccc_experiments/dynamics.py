@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """What happens when flows come, go, pause, want less, or are far away.
 
-Each case runs coupled and uncoupled with the same seed.
+Each case runs coupled and uncoupled with the same seeds; a score is the mean of
+all.  Where a loss falls is chance, and a score that looks at half a second says
+more of that than of the law if it is of one run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from .measure import jain
 from .runs import Run, finish, run_all
 from .scores import Score
 
+SEEDS = (1, 2, 3, 4)
 GREEDY_AT_S = 40.0
 # Two round-trip times with a full queue after the last of the flows that start
 # within 100 ms; and how long a share is looked at.
@@ -163,19 +166,31 @@ CASES = (
 )
 
 
-def scenario(case: Case, coupled: bool, seed: int = 1) -> Scenario:
+def scenario(case: Case, coupled: bool, seed: int) -> Scenario:
     algorithm = "ccc" if coupled else "reno"
     vms = tuple(replace(vm, congestion_control=algorithm) for vm in case.vms)
     kind = "coupled" if coupled else "uncoupled"
-    return Scenario(f"{case.name}-{kind}", vms, coupled, seed, case.duration_s, sample_ms=50)
+    name = f"{case.name}-seed{seed}-{kind}"
+    return Scenario(name, vms, coupled, seed, case.duration_s, sample_ms=50)
+
+
+def scenarios(case: Case) -> list[Scenario]:
+    """Uncoupled and coupled by turns, a pair for each seed."""
+    return [scenario(case, coupled, seed) for seed in SEEDS for coupled in (False, True)]
+
+
+def judge(case: Case, runs: Sequence[Run]) -> list[Score]:
+    """The scores of a case, from the runs of `scenarios`."""
+    by_seed = [case.judge(*pair) for pair in zip(runs[::2], runs[1::2])]
+    return [Score.over(scores) for scores in zip(*by_seed)]
 
 
 def run(out: Path) -> bool:
     """`make dynamics`."""
-    scenarios = [scenario(case, coupled) for case in CASES for coupled in (False, True)]
-    runs = run_all(scenarios, out)
-    pairs = list(zip(CASES, runs[::2], runs[1::2]))
-    judged = [score for case, *pair in pairs for score in case.judge(*pair)]
-    shown = [(case.name, *pair) for case, *pair in pairs if case.duration_s >= 30]
+    each = 2 * len(SEEDS)
+    runs = run_all([scenario for case in CASES for scenario in scenarios(case)], out)
+    by_case = [(case, runs[at : at + each]) for case, at in zip(CASES, range(0, len(runs), each))]
+    judged = [score for case, runs_of in by_case for score in judge(case, runs_of)]
+    shown = [(case.name, *runs_of[:2]) for case, runs_of in by_case if case.duration_s >= 30]
     plots.goodput_over_time(shown, ("uncoupled Reno", "coupled"), out / "dynamics")
     return finish(out, "dynamics", runs, judged)

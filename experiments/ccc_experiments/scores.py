@@ -2,6 +2,7 @@
 """Scores: measured values with the bound they have to keep."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,13 @@ class Score:
     def mean(cls, name: str, interval: Interval, unit: str, relation: str, limit: float) -> "Score":
         """A score of several runs."""
         return cls(name, interval.mean, unit, relation, limit, interval.half)
+
+    @classmethod
+    def over(cls, runs: Sequence["Score"]) -> "Score":
+        """One score, taken from several runs."""
+        first, *_ = runs
+        interval = Interval.of([score.value for score in runs])
+        return cls.mean(first.name, interval, first.unit, first.relation, first.limit)
 
     @property
     def holds(self) -> bool:

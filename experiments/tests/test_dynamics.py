@@ -15,8 +15,8 @@ def run(measured, simulate):
 
 @pytest.mark.parametrize("case", dynamics.CASES, ids=lambda case: case.name)
 def test_dynamics(case, run):
-    pair = [run(dynamics.scenario(case, coupled)) for coupled in (False, True)]
-    for score in case.judge(*pair):
+    runs = [run(scenario) for scenario in dynamics.scenarios(case)]
+    for score in dynamics.judge(case, runs):
         assert score.holds, score
 
 
