@@ -25,7 +25,8 @@ def is_coupled(kind: str) -> bool:
 
 def tenant(kind: str, *flows: Flows, **more) -> Vm:
     """A VM of a run of that kind."""
-    return Vm(flows, congestion_control="ccc" if is_coupled(kind) else "reno", **more)
+    control = "ccc" if is_coupled(kind) else "reno"
+    return Vm(flows, congestion_control=control, module_options=JOINS.get(kind, ""), **more)
 
 
 def outsider(*flows: Flows, **more) -> Vm:
@@ -67,11 +68,16 @@ def _mean_bytes() -> float:
     return _LEAST_BYTES * (_SHAPE - cut) / (_SHAPE - 1)
 
 
+# Ways of joining that are not the ACK clock, and the module's parameter for each.
+PACED, UNCLOCKED = "coupled, paced", "coupled, unclocked"
+JOINS = {PACED: "join=paced", UNCLOCKED: "join=unclocked"}
+
 # Coupling algorithms that the papers compare.
 POLICIES = {
     "uncoupled": None,
     "coupled EFCM": "efcm",
     "coupled E-TCP": "e-tcp",
+    "coupled CM": "cm",
     "coupled": "ctrltcp",
 }
 

@@ -6,23 +6,27 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
+from ccc_experiments.lab import Flows, Group, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
+# Shares slow start only, which is all there is here but for losses.
+LISA = "coupled LISA"
 COUNTS = (2, 4, 8, 16)
 BYTES = 50_000
 DURATION_S = 12.0
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    return one_kernel(kind, seed, DURATION_S, tenant(kind, Flows(count, bytes=BYTES)), sample_ms=20)
+    flows = tenant(kind, Flows(count, bytes=BYTES))
+    group = Group(policy="lisa") if kind == LISA else Group()
+    return one_kernel(kind, seed, DURATION_S, flows, group=group, sample_ms=20)
 
 
 def points(effort: Effort) -> Iterator[Point]:
-    return grid("cold-start", effort, effort.pick(COUNTS, (4, 16)), KINDS, scenario)
+    return grid("cold-start", effort, effort.pick(COUNTS, (4, 16)), (*KINDS, LISA), scenario)
 
 
 def last_s(run: Run) -> float:
@@ -48,11 +52,16 @@ def scores(data: Data) -> list[Score]:
     for count in data.cases:
         last = data.ratio(count, "coupled", "uncoupled", last_s)
         coupled, uncoupled = (data.mean(count, kind, MEASURES["retransmissions"]) for kind in reversed(KINDS))
+        alone = data.mean(count, LISA, MEASURES["retransmissions"])
         result += [
             Score.mean(f"{count} flows: coupled over uncoupled time to finish", last, "ratio", "<=", 1),
             Score.mean(
                 f"{count} flows: retransmissions, coupled, against uncoupled",
                 coupled, "segments", "<=", uncoupled.mean,
+            ),
+            Score.mean(
+                f"{count} flows: retransmissions, coupled, against LISA",
+                coupled, "segments", "<=", alone.mean,
             ),
         ]
     return result

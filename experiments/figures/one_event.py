@@ -77,12 +77,14 @@ def scores(data: Data) -> list[Score]:
         bound(DROP, "coupled EFCM", "aggregate left", ">=", 0.7),
         bound(TIMEOUT, "coupled", "other flow left", ">=", 0.45),
         bound(TIMEOUT, "coupled E-TCP", "other flow left", "<=", 0.1),
+        bound(DROP, "coupled CM", "aggregate left", "<=", 0.55),
+        bound(TIMEOUT, "coupled CM", "other flow left", "<=", 0.1),
     ]
 
 
 def plot(data: Data, stem: Path) -> None:
     figure, axes = plots.subplots(
-        12, 5, len(data.cases), len(data.kinds), sharex=True, sharey=True, squeeze=False
+        14, 5, len(data.cases), len(data.kinds), sharex=True, sharey=True, squeeze=False
     )
     for row, case in zip(axes, data.cases):
         for axis, kind in zip(row, data.kinds):
