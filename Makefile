@@ -9,6 +9,7 @@
 # make figures    all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 # make image      the guest of the experiments on QEMU
 # make demo-qemu  the fairness test on libvirt's QEMU domains, beside virtual time
+# make variants-qemu  the same with TSO in the guests, and with two processors
 # make test-libvirt  cccctl and the hook against a real libvirtd
 # make coverage   line coverage of the host crates
 # make kernels    the guest module against Debian's kernels, and run on 6.1
@@ -33,7 +34,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu test-libvirt test coverage kernels fuzz qemu test-qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test coverage kernels fuzz qemu test-qemu clean
 
 build: host lab module
 
@@ -76,9 +77,9 @@ image:
 
 LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2
 
-demo-qemu: build
+demo-qemu variants-qemu: build
 	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)
-	@experiments/qemu/demo-qemu out/$@
+	@experiments/qemu/run $@ out/$@
 
 test-libvirt: host
 	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)

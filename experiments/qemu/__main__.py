@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Command line: private-libvirt python -m qemu --out DIR --emulator QEMU ..."""
+"""Command line: private-libvirt python -m qemu EXPERIMENT --out DIR --emulator QEMU ..."""
 
 import argparse
 import sys
@@ -7,13 +7,16 @@ from pathlib import Path
 
 from ccc_experiments.lab import LabError
 
-from . import demo
+from . import demo, variants
 from .domains import Machine
 from .errors import GuestError, HostError
+
+EXPERIMENTS = {"demo-qemu": demo.run, "variants-qemu": variants.run}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="qemu", description=__doc__)
+    parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     parser.add_argument("--emulator", type=Path, required=True, help="qemu-system-x86_64 with the device")
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), required=True)
@@ -23,9 +26,9 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     machine = Machine(args.emulator, args.accelerator, args.image)
     try:
-        holds = demo.run(args.out.resolve(), machine, args.programs)
+        holds = EXPERIMENTS[args.experiment](args.out.resolve(), machine, args.programs)
     except (LabError, HostError, GuestError) as error:
-        print(f"demo-qemu: {error}", file=sys.stderr)
+        print(f"{args.experiment}: {error}", file=sys.stderr)
         return 2
     return 0 if holds else 1
 

@@ -24,6 +24,15 @@ def host(*command: str, stdin: str | None = None) -> str:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What is other in one domain than in another."""
+
+    cpus: int = 1
+    # Its NIC cuts large segments for it.
+    tso: bool = False
+
+
+@dataclass(frozen=True)
 class Machine:
     """What domains are made of."""
 
@@ -31,7 +40,7 @@ class Machine:
     accelerator: str
     image: Path
 
-    def define(self, name: str, bridge: str, mac: int, console: Path) -> "Domain":
+    def define(self, name: str, bridge: str, mac: int, console: Path, shape: Shape = Shape()) -> "Domain":
         """Defines a domain of this host with one NIC on a bridge."""
         text = _TEMPLATE.read_text().format(
             name=name,
@@ -42,6 +51,8 @@ class Machine:
             bridge=bridge,
             mac=f"52:54:00:cc:00:{mac:02x}",
             console=console,
+            cpus=shape.cpus,
+            tso="on" if shape.tso else "off",
         )
         host("virsh", "-q", "define", "--validate", "/dev/stdin", stdin=text)
         return Domain(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Figures of the experiments on real virtual machines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ccc_experiments import plots
@@ -13,18 +13,35 @@ _STEP_S = 1.0
 
 def side_by_side(virtual: Sequence[Run], real: Sequence[Run], stem: Path) -> None:
     """Goodput of each VM against time; a column a case, virtual time above QEMU."""
-    figure, axes = plt.subplots(2, len(real), figsize=(3.4 * len(real), 4.4), sharey=True, squeeze=False)
-    for row, (kind, runs) in zip(axes, (("virtual time", virtual), ("QEMU", real))):
-        for axis, run in zip(row, runs):
+    rows = {"virtual time": virtual, "QEMU": real}
+    _grid({kind: [(f"{plots.case_of(run.measured)}, {_kind(run)}, {kind}", run) for run in runs] for kind, runs in rows.items()}, stem)
+
+
+def by_case(cases: Mapping[str, Sequence[Run]], stem: Path) -> None:
+    """Goodput of each VM against time; a column a case, uncoupled above coupled."""
+    rows: dict[str, list] = {}
+    for name, runs in cases.items():
+        for run in runs:
+            rows.setdefault(_kind(run), []).append((f"{name}, {_kind(run)}", run))
+    _grid(rows, stem)
+
+
+def _grid(rows: Mapping[str, Sequence[tuple[str, Run]]], stem: Path) -> None:
+    columns = max(map(len, rows.values()))
+    figure, axes = plots.subplots(3.4 * columns, 2.2 * len(rows), len(rows), columns, sharey=True, squeeze=False)
+    for row, runs in zip(axes, rows.values()):
+        for axis, (title, run) in zip(row, runs):
             _goodput(axis, run)
-            coupled = "coupled" if run.measured.scenario.coupled else "uncoupled"
-            case = plots.case_of(run.measured).replace("\n", " ")
-            axis.set_title(f"{case}, {coupled}, {kind}")
+            axis.set_title(title.replace("\n", " "))
         row[0].set_ylabel("goodput, Mbit/s")
     for axis in axes[-1]:
         axis.set_xlabel("time, s")
     axes[0, 0].legend(frameon=False, loc="upper right")
     plots.save(figure, stem)
+
+
+def _kind(run: Run) -> str:
+    return "coupled" if run.scenario.coupled else "uncoupled"
 
 
 def weight_changes(run: Run, changes: Sequence[dict], stem: Path) -> None:
