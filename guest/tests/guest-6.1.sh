@@ -1,15 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # Init of the guest of run-on-6.1.
-export PATH=/bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-mount -t debugfs debug /sys/kernel/debug
-mount -t tmpfs tmp /run
-
-# busybox has an ip of its own.
-ip() { real-ip "$@"; }
+. /begin
 
 mkfifo /run/open
 exec 9<>/run/open

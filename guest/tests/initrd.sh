@@ -45,6 +45,7 @@ base_root() {
 	done
 	# Where the kernel looks for modprobe.
 	ln -s bin "$root/sbin"
+	install -m 644 "$tests/guest-begin.sh" "$root/begin"
 }
 
 pack_root() {

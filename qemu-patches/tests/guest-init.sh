@@ -3,15 +3,7 @@
 # Init of the guest of the QEMU tests.  Sends flows to the address on the kernel's
 # command line for ever, and says four times a second on the console what it sees:
 #   @ <uptime> established <connections> coupled <flows> device <1 if there is one>
-export PATH=/bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-mount -t debugfs debug /sys/kernel/debug
-mount -t tmpfs tmp /run
-
-# busybox has an ip of its own.
-ip() { real-ip "$@"; }
+. /begin
 
 for word in $(cat /proc/cmdline); do
 	case $word in
