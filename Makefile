@@ -75,14 +75,14 @@ image:
 	@scripts/packages mmdebstrap squashfs-tools cpio
 	@experiments/qemu/image
 
-LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2
+LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client
 
 demo-qemu variants-qemu: build
 	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)
 	@experiments/qemu/run $@ out/$@
 
 test-libvirt: host
-	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)
+	@scripts/packages mmdebstrap squashfs-tools cpio iperf3 $(LIBVIRT)
 	@libvirt/test
 
 test: build

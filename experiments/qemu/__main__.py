@@ -10,6 +10,7 @@ from ccc_experiments.lab import LabError
 from . import demo, variants
 from .domains import Machine
 from .errors import GuestError, HostError
+from .ssh import Key
 
 EXPERIMENTS = {"demo-qemu": demo.run, "variants-qemu": variants.run}
 
@@ -24,9 +25,10 @@ def main() -> int:
     parser.add_argument("--programs", type=Path, required=True, help="directory of ccc-vhost and cccctl")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    machine = Machine(args.emulator, args.accelerator, args.image)
+    out = args.out.resolve()
     try:
-        holds = EXPERIMENTS[args.experiment](args.out.resolve(), machine, args.programs)
+        machine = Machine(args.emulator, args.accelerator, args.image, Key.make(out))
+        holds = EXPERIMENTS[args.experiment](out, machine, args.programs)
     except (LabError, HostError, GuestError) as error:
         print(f"{args.experiment}: {error}", file=sys.stderr)
         return 2

@@ -12,8 +12,9 @@ from ccc_experiments.runs import Run
 from ccc_experiments.scores import Score, print_scores, write_result
 
 from . import figure
-from .domains import Machine, host
+from .domains import Machine
 from .host import Daemon
+from .shell import host
 from .testbed import Testbed
 
 COUNTS = (1, 4)

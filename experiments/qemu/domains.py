@@ -3,24 +3,17 @@
 
 import base64
 import json
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import GuestError, HostError
+from .shell import host
+from .ssh import Key
 
 _TEMPLATE = Path(__file__).with_name("domain.xml")
 _BOOT_S = 90.0
 _NICE = -10
-
-
-def host(*command: str, stdin: str | None = None) -> str:
-    """What a program of the host prints."""
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise HostError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
-    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,7 @@ class Machine:
     emulator: Path
     accelerator: str
     image: Path
+    key: Key
 
     def define(self, name: str, bridge: str, mac: int, console: Path, shape: Shape = Shape()) -> "Domain":
         """Defines a domain of this host with one NIC on a bridge."""
@@ -48,6 +42,7 @@ class Machine:
             cpu={"kvm": "host-passthrough", "tcg": "maximum"}[self.accelerator],
             emulator=self.emulator,
             image=self.image,
+            key=self.key.public,
             bridge=bridge,
             mac=f"52:54:00:cc:00:{mac:02x}",
             console=console,

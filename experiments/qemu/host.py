@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .domains import host
 from .errors import HostError
+from .shell import host
 
 CONTROL = Path("/run/ccc/control.sock")
 _CONFIG = """[daemon]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ccc_experiments.lab import Bottleneck
 
-from .domains import Domain, host
+from .domains import Domain
+from .shell import host
 
 BRIDGE = "cccbr0"
 RECEIVER = "10.2.0.2"
@@ -25,11 +26,18 @@ _APART = "ethtool -K {0} tso off gso off gro off >/dev/null 2>&1 || true; ip lin
 def make_bridge() -> None:
     host("ip", "link", "add", BRIDGE, "type", "bridge")
     host("ip", "link", "set", BRIDGE, "up")
+    # For who logs in.
+    host("ip", "address", "add", "10.1.1.2/24", "dev", BRIDGE)
+
+
+def address(number: int) -> str:
+    """Of a VM."""
+    return f"10.1.1.{10 + number}"
 
 
 def set_up_vm(vm: Domain, number: int) -> None:
     vm.run(
-        f"{_APART.format('eth0')}; ip address add 10.1.1.{10 + number}/24 dev eth0; ip link set eth0 up;"
+        f"{_APART.format('eth0')}; ip address add {address(number)}/24 dev eth0; ip link set eth0 up;"
         " ip route add default via 10.1.1.1"
     )
 

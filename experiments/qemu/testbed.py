@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Two VMs and the network between them and their receivers, as domains."""
 
+import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +34,8 @@ class Testbed:
         for number, vm in enumerate(self.vms, 1):
             network.set_up_vm(vm, number)
             vm.run(f"busybox ping -c 3 -W 5 {network.RECEIVER}")
+            login = shlex.join(machine.key.command(network.address(number)))
+            self.say(f"{vm.name}: nsenter --net --target {os.environ['CCC_LIBVIRT_PID']} {login}")
         self._laboratory = Laboratory(router, tuple(self.vms))
         self.hosts: dict[str, dict] = {}
 

@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 from flows import Uplink
 from hosts import OtherHost
-from qemu.domains import Machine, host
+from qemu.domains import Machine
 from qemu.host import Daemon
+from qemu.shell import host
+from qemu.ssh import Key
 
 
 @pytest.fixture(scope="session")
-def machine() -> Machine:
-    return Machine(Path(os.environ["CCC_EMULATOR"]), "tcg", Path(os.environ["CCC_IMAGE"]))
+def key(tmp_path_factory) -> Key:
+    return Key.make(tmp_path_factory.mktemp("key"))
+
+
+@pytest.fixture(scope="session")
+def machine(key) -> Machine:
+    return Machine(Path(os.environ["CCC_EMULATOR"]), "tcg", Path(os.environ["CCC_IMAGE"]), key)
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from qemu.domains import Domain, host
+from qemu.domains import Domain
 from qemu.host import Daemon
+from qemu.shell import host
 
 COUNT = 4
 _INTERVAL_S = 0.1

@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from qemu.domains import host
+from qemu.shell import host
 
 _PRIVATE = Path("experiments/qemu/private-libvirt")
 _CABLE = "cable"

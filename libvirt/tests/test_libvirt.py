@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from flows import until
-from qemu.domains import Domain, host
+from qemu.domains import Domain
 from qemu.errors import HostError
 from qemu.host import Daemon
+from qemu.shell import host
 
 HERE = Path(__file__).parent
 QEMU_ARG = "{http://libvirt.org/schemas/domain/qemu/1.0}arg"
