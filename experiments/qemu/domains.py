@@ -76,12 +76,13 @@ class Domain:
         return time.monotonic() - started
 
     def favour(self) -> None:
-        """Gives it more of the processors than others have: emulated ones are slow,
-        and real time waits for none.  Each domain is a session, which Linux
-        schedules as a group where that is so configured; a nice value of its
-        threads would say nothing to other groups."""
-        group = f"/proc/$(cat /run/libvirt/qemu/{self.name}.pid)/autogroup"
-        host(*self.inside, "sh", "-c", f"[ ! -w {group} ] || echo {_NICE} >{group}")
+        """Gives it and its libvirtd more of the processors than others have: emulated
+        ones are slow, and real time waits for none.  Each is a session, which Linux
+        schedules as a group where it is so configured; a nice value of a group's
+        threads says nothing to other groups.  What does not run yet is left out."""
+        pids = f"/run/libvirtd.pid /run/libvirt/qemu/{self.name}.pid"
+        each = f"read -r pid <$file && echo {_NICE} >/proc/$pid/autogroup"
+        host(*self.inside, "sh", "-c", f"for file in {pids}; do {{ {each}; }} 2>/dev/null; done; true")
 
     def answers(self) -> bool:
         """Its agent does."""
