@@ -25,8 +25,10 @@ const GOODBYE: Duration = Duration::from_secs(10);
 const DAEMON_START: Duration = Duration::from_secs(10);
 /// Lines of a log shown with an error.
 const TAIL: usize = 15;
-/// Memory of a guest; only what is touched is used.
-const MEMORY: &str = "mem=256M";
+/// Megabytes of a guest; only what is touched is used.
+const MEMORY: usize = 256;
+/// Flows that a megabyte is enough for, at either end.
+const FLOWS_A_MEGABYTE: usize = 4;
 
 static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/seed.so"));
 
@@ -46,6 +48,8 @@ pub struct Guest {
     pub number: u64,
     /// Its wall clock when it starts.
     pub clock_ns: u64,
+    /// Flows that begin or end in it.
+    pub flows: usize,
     /// Sockets of its NICs.
     pub nics: Vec<String>,
     /// Socket of its CCC device.
@@ -56,8 +60,9 @@ impl Guest {
     /// The kernel's command line. It must not depend on where or when the run
     /// is: the kernel's random numbers do depend on it.
     pub fn arguments(&self) -> Vec<String> {
+        let memory = format!("mem={}M", MEMORY.max(self.flows / FLOWS_A_MEGABYTE));
         let fixed = [
-            MEMORY,
+            &memory,
             // Faster than ptrace; falls back to it where it is not possible.
             "seccomp=auto",
             "root=/dev/root",
@@ -339,10 +344,14 @@ mod tests {
             name: "vm1".into(),
             number: 7,
             clock_ns: 0,
+            flows: 1,
             nics: vec!["vm1.nic0".into()],
             device: Some("vm1.ccc".into()),
         };
         let line = guest.arguments().join(" ");
+        assert!(line.starts_with("mem=256M "));
+        let busy = Guest { flows: 4096, ..guest.clone() };
+        assert!(busy.arguments().join(" ").starts_with("mem=1024M "));
         assert!(line.contains("time-travel=ext:7:time "));
         assert!(line.contains("virtio_uml.device=vm1.nic0:1 virtio_uml.device=vm1.ccc:63 -- vm1"));
     }

@@ -67,6 +67,12 @@ impl Plan {
         self.begin_ns == 0
     }
 
+    /// How many flows begin or end here.
+    pub fn flows(&self) -> usize {
+        let received = self.router.as_ref().map_or(0, |router| router.flows.len());
+        received.max(self.senders.iter().map(|sender| sender.flows.len()).sum())
+    }
+
     /// The kernel that follows this one when it is killed.
     pub fn successor<'a>(&self, plans: &'a [Plan]) -> Option<&'a Plan> {
         let name = format!("{}{SECOND_LIFE}", self.name);

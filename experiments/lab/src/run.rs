@@ -124,6 +124,7 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
             name: plan.name.clone(),
             number: guest_number(place + servants.len()),
             clock_ns: CLOCK_START_NS + started_at(plan, plans),
+            flows: plan.flows(),
             nics: (0..nics(plan)).map(|n| workdir::nic_socket(plan.machine(), n)).collect(),
             device: device(scenario, plan).map(workdir::device_socket),
         };
