@@ -52,7 +52,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Hook(hook) => {
             let mut description = String::new();
             io::stdin().read_to_string(&mut description)?;
-            return Ok(host.hook(hook, &description)?);
+            return say(out, &host.hook(hook, &description)?.unwrap_or_default());
         }
     };
     print(out, args.json, &answer, &text)

@@ -15,7 +15,7 @@ use thiserror::Error;
 use self::{
     undo::Undo,
     virsh::{Virsh, VirshError},
-    xml::{Domain, Wanted, XmlError},
+    xml::{Domain, PLUGGED, Plugged, WANTED, Wanted, XmlError},
 };
 use crate::{
     args::{Attach, Detach, Hook},
@@ -45,9 +45,10 @@ pub enum DomainError {
     MemoryNotShared(String),
     /// There is no place for the device.
     #[error(
-        "domain {0} has no PCI Express port to spare; attach it without --live, and start it again"
+        "domain {0} has no PCI Express port or PCI slot to spare; attach it without --live, and start \
+         it again"
     )]
-    NoPort(String),
+    NoPlace(String),
     /// The guest does not let go.
     #[error("the guest of domain {0} does not let go of the device; is it up? try again later")]
     GuestKeeps(String),
@@ -93,7 +94,7 @@ impl<'a> Host<'a> {
         let before = self.virsh.persistent(name)?;
         let mut domain = Domain::parse(&before)?;
         let text = domain.text()?;
-        let wanted = merge(domain.wanted()?.unwrap_or_default(), attach);
+        let wanted = merge(domain.told()?.unwrap_or_default(), attach);
         domain.attach(name, &wanted)?;
         let changed = domain.text()? != text;
         if changed {
@@ -118,19 +119,22 @@ impl<'a> Host<'a> {
         undo: &mut Undo,
     ) -> Result<(), DomainError> {
         let running = self.current(name)?;
-        let had = running.wanted()?;
+        let had = running.told()?;
         let there = hotplug::is_there(&self.virsh, name)?;
         if !there {
             undo.remove_vm(name);
         }
         self.tell(name, wanted)?;
         if had.as_ref() != Some(wanted) {
-            self.virsh.set_metadata(name, Some(&wanted.element()?))?;
-            undo.metadata(name, had);
+            self.virsh.set_metadata(name, WANTED, Some(&wanted.element()?))?;
+            let had = had.map(|had| had.element()).transpose()?;
+            undo.metadata(name, WANTED, had);
         }
         if !there {
             undo.unplug(name);
-            hotplug::plug(&self.virsh, &running, name, &wanted.socket(name))?;
+            let place = hotplug::plug(&self.virsh, &running, name, &wanted.socket(name))?;
+            let plugged = Plugged::At(place).element()?;
+            self.virsh.set_metadata(name, PLUGGED, Some(&plugged))?;
         }
         Ok(())
     }
@@ -158,9 +162,7 @@ impl<'a> Host<'a> {
         }
         if detach.live {
             hotplug::unplug(&self.virsh, name)?;
-            if self.current(name)?.wanted()?.is_some() {
-                self.virsh.set_metadata(name, None)?;
-            }
+            self.clear_metadata(name)?;
             self.forget(name)?;
             return Ok(format!("{name}: detached\n"));
         }
@@ -169,6 +171,21 @@ impl<'a> Host<'a> {
             (true, false) => format!("{name}: detached\n"),
             (true, true) => format!("{name}: detached from its next start on (--live: at once)\n"),
         })
+    }
+
+    /// Leaves in the metadata of a domain without the device only what its command
+    /// line does not say.
+    fn clear_metadata(&self, name: &str) -> Result<(), DomainError> {
+        let running = self.current(name)?;
+        if running.told()?.is_some() {
+            self.virsh.set_metadata(name, WANTED, None)?;
+        }
+        if running.is_in_commandline() {
+            self.virsh.set_metadata(name, PLUGGED, Some(&Plugged::Nowhere.element()?))?;
+        } else if running.plugged().is_some() {
+            self.virsh.set_metadata(name, PLUGGED, None)?;
+        }
+        Ok(())
     }
 
     /// Tells the daemon what a running domain's metadata want.
@@ -202,21 +219,26 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// What libvirt calls its hook for, with the domain's description.  Must
-    /// not ask libvirt anything, which waits for the hook.
-    pub fn hook(&self, hook: &Hook, description: &str) -> Result<(), DomainError> {
-        let comes = match hook.operation.as_str() {
-            "prepare" | "reconnect" | "attach" => true,
-            "release" => false,
-            _ => return Ok(()),
+    /// What libvirt calls its hook for, with the domain's description; the
+    /// description it is to take instead, if any.  Must not ask libvirt anything,
+    /// which waits for the hook.
+    pub fn hook(&self, hook: &Hook, description: &str) -> Result<Option<String>, DomainError> {
+        let mut domain = match hook.operation.as_str() {
+            "migrate" | "restore" | "prepare" | "reconnect" | "attach" | "release" => {
+                Domain::parse(description)?
+            }
+            _ => return Ok(None),
         };
-        let Some(wanted) = Domain::parse(description)?.wanted()? else { return Ok(()) };
-        if comes {
-            self.tell(&hook.domain, &wanted)?;
-        } else {
-            self.forget(&hook.domain)?;
+        let name = &hook.domain;
+        match (hook.operation.as_str(), domain.wanted()?) {
+            ("migrate" | "restore", _) => {
+                return Ok(domain.follow_plugs(name)?.then(|| domain.text()).transpose()?);
+            }
+            ("release", Some(_)) => self.forget(name)?,
+            (_, Some(wanted)) => drop(self.tell(name, &wanted)?),
+            (_, None) => {}
         }
-        Ok(())
+        Ok(None)
     }
 
     fn current(&self, name: &str) -> Result<Domain, DomainError> {

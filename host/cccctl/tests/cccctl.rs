@@ -229,6 +229,10 @@ fn the_hook_tells_of_domains_that_come_and_go() {
         assert_eq!(hook("release", &metadata("1")), silent, "what is gone is gone");
         assert!(daemon.fails(&["show", "mail"]).contains("no VM"));
     }
+    let plugged = described("<p:device xmlns:p='urn:ccc:plugged:1' bus='pci.6'/>");
+    let (done, printed, said) = hook("migrate", &plugged);
+    assert!(done && said.is_empty() && printed.contains("path=/run/ccc/mail.sock"), "{printed}");
+    assert_eq!(hook("migrate", &metadata("1")), silent, "as it started");
     let (done, _, said) = hook("prepare", "<domain");
     assert!(!done && said.contains("no XML"), "{said}");
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     DomainError,
     virsh::{Virsh, VirshError},
-    xml::{DEVICE_ID, Domain},
+    xml::{DEVICE_ID, DEVICE_SLOT, Domain, Place, device, free_slot},
 };
 
 /// A guest that runs lets go of a device sooner.
@@ -19,23 +19,30 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The running domain has the device.
 pub fn is_there(virsh: &Virsh, domain: &str) -> Result<bool, VirshError> {
     let devices = virsh.qemu(domain, "qom-list", json!({"path": "/machine/peripheral"}))?;
-    Ok(devices.as_array().into_iter().flatten().any(|device| device["name"] == DEVICE_ID))
+    Ok(items(&devices).any(|device| device["name"] == DEVICE_ID))
 }
 
-/// Plugs the device in.  What is there of it after a failure is to be unplugged.
-pub fn plug(virsh: &Virsh, running: &Domain, name: &str, socket: &Path) -> Result<(), DomainError> {
+/// Plugs the device in; where.  What is there of it after a failure is to be
+/// unplugged.
+pub fn plug(
+    virsh: &Virsh,
+    running: &Domain,
+    name: &str,
+    socket: &Path,
+) -> Result<Place, DomainError> {
     if !running.shares_memory() {
         return Err(DomainError::MemoryNotShared(name.to_owned()));
     }
-    let bus = if running.is_express() { free_port(virsh, name)? } else { "pci.0".to_owned() };
+    let buses = virsh.qemu(name, "query-pci", json!({}))?;
+    let devices: Vec<&Value> = items(&buses).flat_map(|bus| items(&bus["devices"])).collect();
+    let place = if running.is_express() { free_port(&devices) } else { free_place(&devices) };
+    let place = place.ok_or_else(|| DomainError::NoPlace(name.to_owned()))?;
     let address = json!({"type": "unix", "data": {"path": socket}});
     let backend = json!({"addr": address, "server": false, "reconnect-ms": 100});
     let chardev = json!({"id": DEVICE_ID, "backend": {"type": "socket", "data": backend}});
     virsh.qemu(name, "chardev-add", chardev)?;
-    let device =
-        json!({"driver": "vhost-user-ccc-pci", "id": DEVICE_ID, "chardev": DEVICE_ID, "bus": bus});
-    virsh.qemu(name, "device_add", device)?;
-    Ok(())
+    virsh.qemu(name, "device_add", device(&place))?;
+    Ok(place)
 }
 
 /// Unplugs the device, and waits until the guest has let go of it.
@@ -51,26 +58,32 @@ pub fn unplug(virsh: &Virsh, name: &str) -> Result<(), DomainError> {
         }
     }
     let chardevs = virsh.qemu(name, "query-chardev", json!({}))?;
-    if chardevs.as_array().into_iter().flatten().any(|chardev| chardev["label"] == DEVICE_ID) {
+    if items(&chardevs).any(|chardev| chardev["label"] == DEVICE_ID) {
         virsh.qemu(name, "chardev-remove", json!({"id": DEVICE_ID}))?;
     }
     Ok(())
 }
 
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
 /// A port with nothing behind it: the last one, since libvirt takes the first.
-fn free_port(virsh: &Virsh, name: &str) -> Result<String, DomainError> {
-    let buses = virsh.qemu(name, "query-pci", json!({}))?;
-    let devices = buses.as_array().into_iter().flatten();
-    let devices = devices.flat_map(|bus| bus["devices"].as_array().into_iter().flatten());
-    let free = devices.filter(|device| is_free(device));
-    let mut free = free.filter_map(|port| port["qdev_id"].as_str());
-    let last = free.next_back().ok_or_else(|| DomainError::NoPort(name.to_owned()))?;
-    Ok(last.to_owned())
+fn free_port(devices: &[&Value]) -> Option<Place> {
+    let last = devices.iter().rfind(|device| is_free(device) && device["qdev_id"].is_string())?;
+    Some(Place { bus: last["qdev_id"].as_str()?.to_owned(), slot: None })
 }
 
 fn is_free(device: &Value) -> bool {
     let bridge = &device["pci_bridge"];
-    !bridge.is_null() && bridge["devices"].as_array().is_none_or(Vec::is_empty)
+    !bridge.is_null() && items(&bridge["devices"]).next().is_none()
+}
+
+/// A slot with nothing in it.
+fn free_place(devices: &[&Value]) -> Option<Place> {
+    let taken: Vec<u64> = devices.iter().filter_map(|device| device["slot"].as_u64()).collect();
+    let slot = free_slot(DEVICE_SLOT, &taken)?;
+    Some(Place { bus: "pci.0".to_owned(), slot: Some(format!("{slot:#x}")) })
 }
 
 #[cfg(test)]
@@ -83,5 +96,15 @@ mod tests {
         assert!(is_free(&json!({"qdev_id": "p", "pci_bridge": {"devices": []}})));
         assert!(!is_free(&json!({"qdev_id": "p", "pci_bridge": {"devices": [{}]}})));
         assert!(!is_free(&json!({"qdev_id": "nic"})));
+    }
+
+    #[test]
+    fn the_last_free_one_is_taken() {
+        let (first, second) = (json!({"qdev_id": "p1", "pci_bridge": {}}), json!({"slot": 0x1e}));
+        let port = free_port(&[&first, &second]).expect("free");
+        assert_eq!((port.bus.as_str(), port.slot), ("p1", None));
+        let slot = free_place(&[&first, &second]).expect("free");
+        assert_eq!((slot.bus.as_str(), slot.slot.as_deref()), ("pci.0", Some("0x1d")));
+        assert!(free_port(&[&second]).is_none());
     }
 }

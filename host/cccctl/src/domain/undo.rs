@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What to do again backwards when a later step fails.
-use super::{DomainError, Host, hotplug, xml::Wanted};
+use super::{DomainError, Host, hotplug, xml::Kind};
 
 #[derive(Debug)]
 enum Step {
     Define(String),
     RemoveVm(String),
-    Metadata(String, Option<Wanted>),
+    Metadata(String, Kind, Option<String>),
     Unplug(String),
 }
 
@@ -34,8 +34,8 @@ impl<'a> Undo<'a> {
     }
 
     /// Gives a running domain the metadata it had.
-    pub fn metadata(&mut self, name: &str, had: Option<Wanted>) {
-        self.steps.push(Step::Metadata(name.to_owned(), had));
+    pub fn metadata(&mut self, name: &str, kind: Kind, had: Option<String>) {
+        self.steps.push(Step::Metadata(name.to_owned(), kind, had));
     }
 
     /// Takes the device from a running domain.
@@ -63,9 +63,8 @@ impl<'a> Undo<'a> {
         match step {
             Step::Define(description) => self.host.virsh.define(&description)?,
             Step::RemoveVm(name) => self.host.forget(&name)?,
-            Step::Metadata(name, had) => {
-                let element = had.map(|had| had.element()).transpose()?;
-                self.host.virsh.set_metadata(&name, element.as_deref())?;
+            Step::Metadata(name, kind, had) => {
+                self.host.virsh.set_metadata(&name, kind, had.as_deref())?;
             }
             Step::Unplug(name) => hotplug::unplug(&self.host.virsh, &name)?,
         }

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::xml::{METADATA_KEY, METADATA_URI};
+use super::xml::{Kind, WANTED};
 
 /// Why libvirt did not do it.
 #[derive(Debug, Error)]
@@ -97,11 +97,16 @@ impl Virsh {
         self.run(&["define", "--validate", "/dev/stdin"], description).map(drop)
     }
 
-    /// Sets or removes our element of a running domain's metadata.
-    pub fn set_metadata(&self, domain: &str, element: Option<&str>) -> Result<(), VirshError> {
-        let place = ["metadata", "--live", "--domain", domain, "--uri", METADATA_URI];
+    /// Sets or removes an element of ours in a running domain's metadata.
+    pub fn set_metadata(
+        &self,
+        domain: &str,
+        kind: Kind,
+        element: Option<&str>,
+    ) -> Result<(), VirshError> {
+        let place = ["metadata", "--live", "--domain", domain, "--uri", kind.uri];
         let change = match element {
-            Some(element) => vec!["--key", METADATA_KEY, "--set", element],
+            Some(element) => vec!["--key", kind.key, "--set", element],
             None => vec!["--remove"],
         };
         self.run(&[&place, change.as_slice()].concat(), "").map(drop)
@@ -170,7 +175,7 @@ impl Drop for Events {
 fn changed_domain(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("event 'metadata-change' for domain '")?;
     let (domain, what) = rest.rsplit_once("': ")?;
-    what.trim_end().ends_with(METADATA_URI).then_some(domain)
+    what.trim_end().ends_with(WANTED.uri).then_some(domain)
 }
 
 #[cfg(test)]

@@ -2,21 +2,36 @@
 //! A domain's description: what we have in it, and puts it there and away.
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use thiserror::Error;
 use xot::{NameId, Node, Xot};
 
-/// Namespace of our element in a domain's metadata.
-pub const METADATA_URI: &str = "urn:ccc:vm:1";
-/// Its prefix there.
-pub const METADATA_KEY: &str = "ccc";
+/// An element of ours in a domain's metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Its namespace.
+    pub uri: &'static str,
+    /// Its prefix.
+    pub key: &'static str,
+    name: &'static str,
+}
+
+/// What an operator wants of the domain's coupling.
+pub const WANTED: Kind = Kind { uri: "urn:ccc:vm:1", key: "ccc", name: "vm" };
+/// Where the device is since it was plugged in or out, of which libvirt knows
+/// nothing.  Apart from what operators write, who would write over it.
+pub const PLUGGED: Kind = Kind { uri: "urn:ccc:plugged:1", key: "ccc-plugged", name: "device" };
 /// Name of the device and of its character device in QEMU.
 pub const DEVICE_ID: &str = "ccc";
 /// Name of the port the device is behind on a PCI Express machine.
 const PORT_ID: &str = "ccc-port";
-/// Where the port is: libvirt counts from below.
-const PORT_ADDRESS: &str = "0x18";
-/// Where the device is on a machine without PCI Express.
-const SLOT_ADDRESS: &str = "0x1e";
+/// Where the port is, or the next free slot below: libvirt counts from below, and
+/// has fixed places above.
+const PORT_SLOT: u64 = 0x18;
+/// Where the device is on a machine without PCI Express, or the next free slot below.
+pub const DEVICE_SLOT: u64 = 0x1e;
+/// The chipset has those below.
+const FIRST_SLOT: u64 = 2;
 const QEMU_URI: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 const QEMU_PREFIX: &str = "qemu";
 
@@ -35,6 +50,9 @@ pub enum XmlError {
     /// A weight that is none.
     #[error("weight=\"{0}\" in the domain's metadata is no number; set it with cccctl attach")]
     Weight(String),
+    /// Nowhere to put the device.
+    #[error("the domain has no free slot on its first PCI bus; take a device out of it")]
+    NoSlot,
 }
 
 impl From<xot::ParseError> for XmlError {
@@ -70,15 +88,54 @@ impl Wanted {
 
     /// The element as `virsh metadata` takes it.
     pub fn element(&self) -> Result<String, XmlError> {
-        let mut xot = Xot::new();
-        let name = xot.add_name("vm");
-        let element = xot.new_element(name);
-        for (key, value) in self.attributes() {
-            let key = xot.add_name(key);
-            xot.set_attribute(element, key, value);
-        }
-        Ok(xot.to_string(element)?)
+        element(WANTED, self.attributes())
     }
+}
+
+/// Where the device is in a domain that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// The bus's name in QEMU.
+    pub bus: String,
+    /// The slot, on a bus that has several.
+    pub slot: Option<String>,
+}
+
+/// What became of the device while the domain ran.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plugged {
+    /// It was plugged in.
+    At(Place),
+    /// It was unplugged.
+    Nowhere,
+}
+
+impl Plugged {
+    /// The element as `virsh metadata` takes it.
+    pub fn element(&self) -> Result<String, XmlError> {
+        let Plugged::At(place) = self else { return element(PLUGGED, []) };
+        let slot = place.slot.clone().map(|slot| ("slot", slot));
+        element(PLUGGED, [("bus", place.bus.clone())].into_iter().chain(slot))
+    }
+}
+
+fn element(
+    kind: Kind,
+    attributes: impl IntoIterator<Item = (&'static str, String)>,
+) -> Result<String, XmlError> {
+    let mut xot = Xot::new();
+    let name = xot.add_name(kind.name);
+    let element = xot.new_element(name);
+    for (key, value) in attributes {
+        let key = xot.add_name(key);
+        xot.set_attribute(element, key, value);
+    }
+    Ok(xot.to_string(element)?)
+}
+
+/// The highest slot up to this one that nobody has.
+pub fn free_slot(highest: u64, taken: &[u64]) -> Option<u64> {
+    (FIRST_SLOT..=highest).rev().find(|slot| !taken.contains(slot))
 }
 
 /// A domain's description.
@@ -109,16 +166,27 @@ impl Domain {
         Ok(self.xot.to_string(self.document)?)
     }
 
-    /// What the metadata say of its coupling, if anything.
+    /// What is wanted of its coupling, if it has the device; what its metadata do
+    /// not say is as usual.
     pub fn wanted(&self) -> Result<Option<Wanted>, XmlError> {
-        let Some(element) = self.metadata() else { return Ok(None) };
-        let read = |key: &str| {
-            let name = self.xot.name(key)?;
-            self.xot.get_attribute(element, name).map(str::to_owned)
-        };
-        let weight = read("weight").map(|text| text.parse().map_err(|_| XmlError::Weight(text)));
-        let (group, socket) = (read("group"), read("socket").map(PathBuf::from));
+        Ok(self.told()?.or_else(|| self.has_device().then(Wanted::default)))
+    }
+
+    /// What the metadata say of its coupling, if anything.
+    pub fn told(&self) -> Result<Option<Wanted>, XmlError> {
+        let Some(element) = self.metadata(WANTED) else { return Ok(None) };
+        let weight = self.attribute(element, "weight");
+        let weight = weight.map(|text| text.parse().map_err(|_| XmlError::Weight(text)));
+        let socket = self.attribute(element, "socket").map(PathBuf::from);
+        let group = self.attribute(element, "group");
         Ok(Some(Wanted { group, weight: weight.transpose()?, socket }))
+    }
+
+    /// What became of the device since the domain started, if anything.
+    pub fn plugged(&self) -> Option<Plugged> {
+        let element = self.metadata(PLUGGED)?;
+        let Some(bus) = self.attribute(element, "bus") else { return Some(Plugged::Nowhere) };
+        Some(Plugged::At(Place { bus, slot: self.attribute(element, "slot") }))
     }
 
     /// It is the description of a domain that runs: only those have an id.
@@ -142,8 +210,16 @@ impl Domain {
         machine.is_some_and(|machine| machine.contains("q35") || machine.starts_with("virt"))
     }
 
-    /// The device is in QEMU's command line.
+    /// It has the device: by what became of it, or by QEMU's command line.
     pub fn has_device(&self) -> bool {
+        match self.plugged() {
+            Some(plugged) => plugged != Plugged::Nowhere,
+            None => self.is_in_commandline(),
+        }
+    }
+
+    /// The device is in QEMU's command line.
+    pub fn is_in_commandline(&self) -> bool {
         self.arguments().iter().any(|(_, value)| is_ours(value))
     }
 
@@ -152,30 +228,62 @@ impl Domain {
         self.detach()?;
         self.set_metadata(wanted)?;
         self.share_memory()?;
+        if !self.is_express() {
+            let slot = free_slot(DEVICE_SLOT, &self.slots()).ok_or(XmlError::NoSlot)?;
+            let place = Place { bus: "pci.0".to_owned(), slot: Some(format!("{slot:#x}")) };
+            return self.add_device(name, wanted, &place);
+        }
+        let slot = free_slot(PORT_SLOT, &self.slots()).ok_or(XmlError::NoSlot)?;
+        let port = json!({"driver": "pcie-root-port", "id": PORT_ID,
+            "bus": "pcie.0", "addr": format!("{slot:#x}"), "chassis": 63});
+        let commandline = self.commandline()?;
+        self.argument(commandline, "-device", &port.to_string())?;
+        self.add_device(name, wanted, &Place { bus: PORT_ID.to_owned(), slot: None })
+    }
+
+    /// Takes out what `attach` put in, but for the memory's backing: it may have
+    /// been there before, and does no harm.
+    pub fn detach(&mut self) -> Result<(), XmlError> {
+        for kind in [WANTED, PLUGGED] {
+            if let Some(element) = self.metadata(kind) {
+                self.xot.remove(element)?;
+            }
+        }
+        self.remove_arguments(is_ours)
+    }
+
+    /// Makes QEMU's command line say where the device is, for a QEMU that takes
+    /// over what this one has; false if it does so.
+    pub fn follow_plugs(&mut self, name: &str) -> Result<bool, XmlError> {
+        let Some(plugged) = self.plugged() else { return Ok(false) };
+        let wanted = self.told()?.unwrap_or_default();
+        // The port stays: it cannot be unplugged.
+        self.remove_arguments(|argument| is_ours(argument) && !is_port(argument))?;
+        if let Plugged::At(place) = plugged {
+            self.add_device(name, &wanted, &place)?;
+        }
+        Ok(true)
+    }
+
+    /// As JSON: QEMU makes those devices after all of libvirt's, so that none
+    /// of theirs finds its place taken.
+    fn add_device(&mut self, name: &str, wanted: &Wanted, place: &Place) -> Result<(), XmlError> {
         let commandline = self.commandline()?;
         let socket = wanted.socket(name);
         // Options of QEMU: a comma in a value is written twice.
         let socket = socket.display().to_string().replace(',', ",,");
         let chardev = format!("socket,id={DEVICE_ID},path={socket},reconnect-ms=100");
         self.argument(commandline, "-chardev", &chardev)?;
-        for device in self.devices() {
-            self.argument(commandline, "-device", &device)?;
-        }
-        Ok(())
+        self.argument(commandline, "-device", &device(place).to_string())
     }
 
-    /// Takes out what `attach` put in, but for the memory's backing: it may have
-    /// been there before, and does no harm.
-    pub fn detach(&mut self) -> Result<(), XmlError> {
-        if let Some(element) = self.metadata() {
-            self.xot.remove(element)?;
-        }
+    fn remove_arguments(&mut self, out: impl Fn(&str) -> bool) -> Result<(), XmlError> {
         let arguments = self.arguments();
-        let ours = arguments.iter().enumerate().filter(|(_, (_, value))| is_ours(value));
+        let out = arguments.iter().enumerate().filter(|(_, (_, value))| out(value));
         // Each value stands behind its option.
-        let ours: Vec<usize> = ours.flat_map(|(place, _)| [place.wrapping_sub(1), place]).collect();
+        let out: Vec<usize> = out.flat_map(|(place, _)| [place.wrapping_sub(1), place]).collect();
         for (place, (node, _)) in arguments.iter().enumerate() {
-            if ours.contains(&place) {
+            if out.contains(&place) {
                 self.xot.remove(*node)?;
             }
         }
@@ -188,28 +296,29 @@ impl Domain {
         Ok(())
     }
 
-    /// As JSON: QEMU makes those devices after all of libvirt's, so that none
-    /// of theirs finds its place taken.
-    fn devices(&self) -> Vec<String> {
-        let device = |bus: &str| {
-            serde_json::json!({"driver": "vhost-user-ccc-pci", "id": DEVICE_ID, "bus": bus,
-                "chardev": DEVICE_ID})
-        };
-        if self.is_express() {
-            let port = serde_json::json!({"driver": "pcie-root-port", "id": PORT_ID,
-                "bus": "pcie.0", "addr": PORT_ADDRESS, "chassis": 63});
-            return vec![port.to_string(), device(PORT_ID).to_string()];
-        }
-        let mut device = device("pci.0");
-        device["addr"] = SLOT_ADDRESS.into();
-        vec![device.to_string()]
+    /// Slots of the first PCI bus that devices of libvirt's have.
+    fn slots(&self) -> Vec<u64> {
+        let nodes = self.xot.descendants(self.root);
+        let addresses = nodes.filter(|node| {
+            let is = |key, value| self.attribute(*node, key).as_deref() == Some(value);
+            is("type", "pci") && is("bus", "0x00")
+        });
+        let slots = addresses.filter_map(|node| self.attribute(node, "slot"));
+        slots
+            .filter_map(|slot| u64::from_str_radix(slot.trim_start_matches("0x"), 16).ok())
+            .collect()
+    }
+
+    fn attribute(&self, element: Node, key: &str) -> Option<String> {
+        let name = self.xot.name(key)?;
+        self.xot.get_attribute(element, name).map(str::to_owned)
     }
 
     fn set_metadata(&mut self, wanted: &Wanted) -> Result<(), XmlError> {
         let metadata = self.child_or_new(self.root, "metadata")?;
-        let namespace = self.xot.add_namespace(METADATA_URI);
-        let prefix = self.xot.add_prefix(METADATA_KEY);
-        let name = self.xot.add_name_ns("vm", namespace);
+        let namespace = self.xot.add_namespace(WANTED.uri);
+        let prefix = self.xot.add_prefix(WANTED.key);
+        let name = self.xot.add_name_ns(WANTED.name, namespace);
         let element = self.xot.new_element(name);
         self.xot.append(metadata, element)?;
         self.xot.set_namespace(element, prefix, namespace);
@@ -276,9 +385,9 @@ impl Domain {
             .collect()
     }
 
-    fn metadata(&self) -> Option<Node> {
+    fn metadata(&self, kind: Kind) -> Option<Node> {
         let metadata = self.child(self.root, "metadata")?;
-        let name = self.xot.name_ns("vm", self.xot.namespace(METADATA_URI)?)?;
+        let name = self.xot.name_ns(kind.name, self.xot.namespace(kind.uri)?)?;
         self.named(metadata, name)
     }
 
@@ -309,9 +418,24 @@ impl Domain {
     }
 }
 
+/// The device as QEMU takes it.
+pub fn device(place: &Place) -> Value {
+    let mut device = json!({"driver": "vhost-user-ccc-pci", "id": DEVICE_ID, "bus": place.bus,
+        "chardev": DEVICE_ID});
+    if let Some(slot) = &place.slot {
+        device["addr"] = json!(slot);
+    }
+    device
+}
+
+/// The port that `attach` wrote.
+fn is_port(argument: &str) -> bool {
+    serde_json::from_str::<Value>(argument).is_ok_and(|device| device["id"] == PORT_ID)
+}
+
 /// An argument that `attach` wrote.
 fn is_ours(argument: &str) -> bool {
-    if let Ok(device) = serde_json::from_str::<serde_json::Value>(argument) {
+    if let Ok(device) = serde_json::from_str::<Value>(argument) {
         return device["id"] == DEVICE_ID || device["id"] == PORT_ID;
     }
     let id = format!("id={DEVICE_ID}");
@@ -372,6 +496,36 @@ mod tests {
         domain.attach("web", &Wanted::default()).expect("attached");
         let text = domain.text().expect("text");
         assert!(text.contains("pci.0") && !text.contains("root-port"), "{text}");
+    }
+
+    #[test]
+    fn a_slot_that_is_taken_is_left_alone() {
+        let taken = "<devices><rng><address type='pci' bus='0x00' slot='0x18'/></rng><rng>\
+            <address type='pci' bus='0x00' slot='0x17'/></rng><rng>\
+            <address type='pci' bus='0x01' slot='0x16'/></rng></devices></domain>";
+        let mut domain = Domain::parse(&PLAIN.replace("</domain>", taken)).expect("right");
+        domain.attach("web", &wanted()).expect("attached");
+        assert!(domain.text().expect("text").contains("0x16"), "the next one");
+        assert_eq!(free_slot(3, &[2, 3]), None);
+    }
+
+    #[test]
+    fn a_command_line_follows_plugs() {
+        let mut domain = Domain::parse(PLAIN).expect("right");
+        assert!(!domain.follow_plugs("web").expect("nothing"));
+        domain.attach("web", &wanted()).expect("attached");
+        let text = domain.text().expect("text");
+        let plugged = |attributes: &str| {
+            let element = format!("<p:device xmlns:p='urn:ccc:plugged:1'{attributes}/></metadata>");
+            let mut domain = Domain::parse(&text.replace("</metadata>", &element)).expect("right");
+            assert!(domain.follow_plugs("web").expect("followed"));
+            (domain.has_device(), domain.text().expect("text"))
+        };
+        let (there, text) = plugged(" bus='pci.6'");
+        assert!(there && text.contains("pci.6") && text.contains("pcie-root-port"), "{text}");
+        assert_eq!(text.matches("vhost-user-ccc-pci").count(), 1, "{text}");
+        let (there, text) = plugged("");
+        assert!(!there && !text.contains("vhost-user") && text.contains("root-port"), "{text}");
     }
 
     #[test]
