@@ -59,6 +59,14 @@ def domain(machine, bridge, daemon, tmp_path):
 
 
 @pytest.fixture
+def sharing(daemon, domain):
+    """The domain without the device, but with memory to share."""
+    daemon.control("attach", "web")
+    daemon.control("detach", "web")
+    return domain
+
+
+@pytest.fixture
 def other(bridge, tmp_path):
     with OtherHost(bridge, tmp_path) as other:
         yield other

@@ -38,6 +38,13 @@ def taken(daemon: Daemon, name: str) -> bool:
     return daemon.vm(name)["coupled_flows"] == COUNT
 
 
+def devices(domain: Domain) -> list[str]:
+    """Names of those that its QEMU has."""
+    asked = '{"execute": "qom-list", "arguments": {"path": "/machine/peripheral"}}'
+    answer = domain.virsh("qemu-monitor-command", domain.name, asked)
+    return [device["name"] for device in json.loads(answer)["return"]]
+
+
 class Uplink:
     """A receiver behind the bridge, 20 Mbit/s away."""
 

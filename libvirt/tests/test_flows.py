@@ -1,19 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """What an operator does to a domain must not cost its guest a connection."""
 
-import pytest
 from flows import COUNT, Flows, all_coupled, taken, until
 
 RESTARTS = 100
 PLUGS = 20
-
-
-@pytest.fixture
-def sharing(daemon, domain):
-    """The domain without the device, but with memory to share."""
-    daemon.control("attach", "web")
-    daemon.control("detach", "web")
-    return domain
 
 
 def test_a_daemon_killed_under_load_again_and_again(daemon, domain, uplink, tmp_path, measured):

@@ -3,13 +3,12 @@
 
 Run by `make test-libvirt`, beside a libvirtd of its own."""
 
-import json
 import os
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from flows import until
+from flows import devices, until
 from qemu.domains import Domain
 from qemu.errors import HostError
 from qemu.host import Daemon
@@ -27,12 +26,6 @@ def persistent() -> str:
 def arguments() -> list[str]:
     root = ElementTree.fromstring(persistent())
     return [arg.get("value") for arg in root.iter(QEMU_ARG)]
-
-
-def devices(domain: Domain) -> list[str]:
-    asked = '{"execute": "qom-list", "arguments": {"path": "/machine/peripheral"}}'
-    answer = host("virsh", "-q", "qemu-monitor-command", domain.name, asked)
-    return [device["name"] for device in json.loads(answer)["return"]]
 
 
 def refused(daemon: Daemon, *arguments: str) -> str:
@@ -112,9 +105,33 @@ def test_a_daemon_that_comes_back_serves_the_domains_that_run(daemon, domain):
         assert (vm["group"], vm["weight"]) == ("uplink", 3)
 
 
-def test_live_attach_and_detach(daemon, domain):
+def test_a_domain_without_its_metadata_is_as_usual_until_it_stops(daemon, domain):
+    daemon.control("attach", "web", "--group", "uplink", "--weight", "3")
+    domain.start()
+    host("virsh", "-q", "metadata", "web", URI, "--remove", "--live")
+    until("as usual", lambda: (daemon.vm("web")["group"], daemon.vm("web")["weight"]) == ("default", 1), 1)
+    assert guest_sees(domain)
+    host("virsh", "-q", "destroy", "web")
+    until("removed", lambda: '"web"' not in daemon.control("--json", "list"))
+    # What was removed was the running domain's.
+    domain.start()
+    assert daemon.vm("web")["weight"] == 3
+
+
+def test_a_place_that_is_taken_is_left_alone(daemon, domain):
     daemon.control("attach", "web")
-    daemon.control("detach", "web")
+    place = "<address type='pci' bus='0x00' slot='0x18'/>"
+    taken = f"<rng model='virtio'><backend model='random'>/dev/urandom</backend>{place}</rng>"
+    host("virsh", "-q", "attach-device", "web", "/dev/stdin", "--config", stdin=taken)
+    with pytest.raises(HostError, match="slot 24 function 0 not available"):
+        host("virsh", "-q", "start", "web")
+    daemon.control("attach", "web")
+    host("virsh", "-q", "start", "web")
+    assert "ccc" in devices(domain)
+
+
+def test_live_attach_and_detach(daemon, sharing):
+    domain = sharing
     domain.start()
     assert not guest_sees(domain)
     for weight in (2, 3):

@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from flows import Flows, all_coupled, taken, until
+from flows import Flows, all_coupled, devices, taken, until
 from hosts import OtherHost
 from qemu.domains import Domain
+from qemu.errors import HostError
 from qemu.host import Daemon
 
 COUPLED_WITHIN_S = 1.0
@@ -24,6 +25,11 @@ class Side:
     domain: Domain
     daemon: Daemon
     address: str
+
+    @property
+    def uri(self) -> tuple[str, str]:
+        """Of its libvirtd, and for its QEMU."""
+        return f"qemu+tcp://{self.address}/system", f"tcp://{self.address}"
 
     def has_vm(self) -> bool:
         return '"web"' in self.daemon.control("--json", "list")
@@ -62,13 +68,13 @@ class Resumed:
 def migrate(source: Side, target: Side, log: Path, *how: str) -> float:
     """Seconds from when the guest went on until all was coupled again."""
     resumed = Resumed(target, log)
-    uri = (f"qemu+tcp://{target.address}/system", f"tcp://{target.address}")
-    command = ["virsh", "-q", "migrate", "--live", "--persistent", "--undefinesource", *how, "web", *uri]
+    command = ["virsh", "-q", "migrate", "--live", "--persistent", "--undefinesource", *how, "web", *target.uri]
     with subprocess.Popen([*source.domain.inside, *command]) as virsh:
-        until("coupled again", target.has_all)
-        coupled = time.time()
+        until("arrived", lambda: virsh.poll() or target.has_all())
+        arrived = time.time()
     assert virsh.returncode == 0
-    return coupled - resumed.at()
+    until("its agent is there", target.domain.answers)
+    return arrived - resumed.at()
 
 
 def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
@@ -82,7 +88,6 @@ def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
         took = migrate(source, target, tmp_path / "events", *how)
         measured(to=target.address, coupled_again_s=took)
         assert took <= COUPLED_WITHIN_S
-        until("its agent is there", target.domain.answers)
         until("the guest says so too", lambda: all_coupled(target.domain, target.daemon))
         vm = target.daemon.vm("web")
         assert (vm["group"], vm["weight"], vm["connected"]) == ("uplink", weight, True)
@@ -91,3 +96,40 @@ def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
     received = flows.end(here.domain)
     measured(migrations=2, resets=0, longest_standstill_s=received.standstill_s())
     assert received.no_flow_was_reset()
+
+
+def test_what_was_plugged_or_unplugged_migrates_as_it_is(sides, sharing, uplink, tmp_path):
+    here, there = sides
+    sharing.start()
+    flows = Flows(sharing, uplink, tmp_path)
+    here.daemon.control("attach", "web", "--group", "uplink", "--weight", "3", "--live")
+    until("coupled", lambda: all_coupled(here.domain, here.daemon))
+    migrate(here, there, tmp_path / "events")
+    assert all_coupled(there.domain, there.daemon)
+    saved = str(tmp_path / "saved")
+    there.domain.virsh("save", "web", saved)
+    until("forgotten", lambda: not there.has_vm(), 5)
+    there.domain.virsh("restore", saved)
+    there.domain.favour()
+    until("its agent is there", there.domain.answers)
+    until("coupled", lambda: all_coupled(there.domain, there.daemon))
+    there.daemon.control("detach", "web", "--live")
+    there.domain.virsh("migrate", "--live", "web", *here.uri)
+    until("its agent is there", here.domain.answers)
+    assert "ccc" not in devices(here.domain)
+    assert not here.has_vm()
+    assert "no device" in here.domain.run("cat /sys/kernel/debug/ccc/device")
+    assert flows.end(here.domain).no_flow_was_reset()
+
+
+def test_a_destination_without_the_group_refuses_and_the_source_runs_on(sides):
+    here, there = sides
+    here.daemon.control("attach", "web", "--group", "uplink")
+    here.domain.virsh("start", "web")
+    unknown = ("--uri", "urn:ccc:vm:1", "--key", "ccc", "--set", '<vm group="nowhere"/>')
+    here.domain.virsh("metadata", "web", *unknown, "--live")
+    with pytest.raises(HostError, match="unknown group `nowhere`"):
+        here.domain.virsh("migrate", "--live", "web", *there.uri)
+    assert here.domain.virsh("domstate", "web").strip() == "running"
+    assert here.daemon.vm("web")["group"] == "uplink"
+    assert not there.has_vm()
