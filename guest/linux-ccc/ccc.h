@@ -90,7 +90,10 @@ struct ccc_slot {
 	bool joining;		/* has not had its share yet */
 	struct ccc_twin twin;
 
-	/* The flow's part in the ACK clock, see ccc_clock.c. */
+	/*
+	 * The flow's part in the ACK clock, see ccc_clock.c.  Others' ACKs
+	 * take it from @release and put it on @released, under the clock's lock.
+	 */
 	struct ccc_clock *clock;	/* NULL: none */
 	u64 units;
 	bool drives;

@@ -71,10 +71,14 @@ u8 ccc_climb(u32 cwnd, u32 share)
 	return clamp(share / max(cwnd, 1u), 1u, CCC_CLIMB_MAX - 1u) + 1;
 }
 
-/* What @bytes are on the ACK clock of flows with @units in all. */
+/*
+ * What @bytes are on the ACK clock of flows with @units in all.  Rounded up:
+ * when the time of a packet is over, ccc_clock_packets() must find it.
+ */
 u64 ccc_clock_time(u64 bytes, u64 units)
 {
-	return div64_u64(min_t(u64, bytes, U32_MAX) << 32, max_t(u64, units, 1));
+	return DIV64_U64_ROUND_UP(min_t(u64, bytes, U32_MAX) << 32,
+				  max_t(u64, units, 1));
 }
 
 /* The whole packets that @time of that clock releases to a flow of @units. */

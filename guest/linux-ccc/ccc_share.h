@@ -12,7 +12,9 @@
 #define CCC_BETA_HALF	32768u
 /* A joiner is not to send more than this many packets for one ACK. */
 #define CCC_CLIMB_MAX	8u
-/* With how many, and if at least which part of all flows drives the clock. */
+/* What a joiner begins with if the ACK clock runs: if at least one part in
+ * CCC_CLOCK_DRIVERS of the units is of flows that use their windows.
+ */
 #define CCC_JOIN_PACKETS	2u
 #define CCC_CLOCK_DRIVERS	4u
 /* Round trips in the average that shares by rate count, and how far it may

@@ -228,6 +228,17 @@ static void clock_releases_shares(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ccc_clock_packets(round_trip / 20, ONE, MSS), 0u);
 }
 
+/* Or a flow that is released would find nothing, and not wait again. */
+static void clock_releases_on_time(struct kunit *test)
+{
+	u32 priority;
+
+	for (priority = 1; priority <= VIRTIO_CCC_PRIORITY_MAX; priority++)
+		KUNIT_EXPECT_EQ(test,
+				ccc_clock_packets(ccc_clock_time(MSS, priority),
+						  priority, MSS), 1u);
+}
+
 static void clock_bears_any_units(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ccc_clock_packets(ccc_clock_time(MSS, 0), 0, 0),
@@ -253,6 +264,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(bytes_saturate),
 	KUNIT_CASE(doorbells_per_window),
 	KUNIT_CASE(clock_releases_shares),
+	KUNIT_CASE(clock_releases_on_time),
 	KUNIT_CASE(clock_bears_any_units),
 	{}
 };

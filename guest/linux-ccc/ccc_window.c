@@ -40,7 +40,8 @@ static void ccc_follow(struct sock *sk, struct ccc_slot *slot)
 /* Read the grant; true if the flow is coupled, with its share up to date. */
 bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 {
-	struct ccc_grant_view before = slot->view;
+	u64 level = slot->view.level;
+	u32 epoch = slot->view.epoch;
 	bool coupled = slot->coupled;
 
 	ccc_grant_refresh(slot);
@@ -55,9 +56,9 @@ bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 		slot->followed = slot->view.epoch;
 		slot->charged = false;
 	}
-	if (slot->view.epoch == before.epoch &&
+	if (slot->view.epoch == epoch &&
 	    !(slot->view.flags & VIRTIO_CCC_L_SLOW_START) &&
-	    ccc_level_jumps(before.level, slot->view.level))
+	    ccc_level_jumps(level, slot->view.level))
 		slot->slow_rounds = 0;
 	WRITE_ONCE(slot->share, ccc_packets(tcp_sk(sk), slot, slot->view.level));
 	if (slot->followed != slot->view.epoch)
