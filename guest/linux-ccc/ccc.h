@@ -78,6 +78,7 @@ struct ccc_slot {
 	struct ccc_grant_view view;
 	bool coupled;		/* the view is in force */
 	bool ece;		/* the ACK being processed carries ECE */
+	u64 tail_sent_us;	/* of a segment that was sent again as a probe */
 	bool undoable;		/* the latest event has not been undone */
 	bool limited;		/* the window was the limit at the last ACK */
 	bool reduced;		/* by ssthresh(), for set_state() to report */

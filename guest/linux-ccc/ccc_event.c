@@ -6,6 +6,28 @@
 #include "ccc_flow.h"
 
 /*
+ * A tail loss probe (RFC 8985, section 7) that is a retransmission hides the
+ * loss that it repairs: when TCP has found that there was one, it reduces in
+ * state CWR, with nothing marked as lost, and no trace of when the segment was
+ * sent first.  That was two round-trip times before the probe, and the probe
+ * one before the first ACK that comes while it is out.
+ */
+void ccc_watch_probe(const struct tcp_sock *tp, struct ccc_slot *slot)
+{
+	if (!tp->tlp_high_seq || !tp->tlp_retrans)
+		slot->tail_sent_us = 0;
+	else if (!slot->tail_sent_us)
+		slot->tail_sent_us = tcp_clock_us() - 3 * (tp->srtt_us >> 3);
+}
+
+/* Whether TCP reduces, or has just reduced, for what a probe has repaired. */
+static bool ccc_lost_tail(const struct tcp_sock *tp,
+			  const struct ccc_slot *slot)
+{
+	return slot->tail_sent_us && !tp->tlp_high_seq && !tp->lost_out;
+}
+
+/*
  * When the segment was sent whose loss or mark is the event.  A mark comes
  * back with the ACK, an RTT after the segment left.
  */
@@ -13,6 +35,8 @@ static u64 ccc_event_sent_us(const struct sock *sk, const struct ccc_slot *slot)
 {
 	struct sk_buff *skb = slot->ece ? NULL : tcp_rtx_queue_head(sk);
 
+	if (ccc_lost_tail(tcp_sk(sk), slot))
+		return slot->tail_sent_us;
 	if (skb)
 		return tcp_skb_timestamp_us(skb);
 	return tcp_clock_us() - (tcp_sk(sk)->srtt_us >> 3);
@@ -28,7 +52,8 @@ static bool ccc_looks_congested(const struct sock *sk,
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	return slot->ece || tp->lost_out || tp->sacked_out;
+	return slot->ece || tp->lost_out || tp->sacked_out ||
+	       ccc_lost_tail(tp, slot);
 }
 
 /* What the inner algorithm reduces to, and by which factor. */
@@ -82,9 +107,11 @@ u32 ccc_ssthresh(struct sock *sk)
  * timeout is reported already, and only counts as a timeout; one that repeats
  * before anything was acknowledged does not count at all.
  */
-static bool ccc_count_event(struct ccc_slot *slot, u8 old, u8 new)
+static bool ccc_count_event(const struct tcp_sock *tp, struct ccc_slot *slot,
+			    u8 old, u8 new)
 {
-	bool network = new != TCP_CA_CWR || slot->ece;
+	bool network = new != TCP_CA_CWR || slot->ece ||
+		       ccc_lost_tail(tp, slot);
 	bool event = (slot->reduced && network) ||
 		     (slot->local && new == TCP_CA_Recovery);
 
@@ -138,7 +165,9 @@ void ccc_set_state(struct sock *sk, u8 new)
 			ccc_epoch_at(slot, ccc_event_sent_us(sk, slot));
 	if (new > TCP_CA_Disorder)
 		ccc_clock_stop(slot);
-	event = ccc_count_event(slot, old, new);
+	event = ccc_count_event(tp, slot, old, new);
+	if (event)
+		slot->tail_sent_us = 0;
 	ccc_report_as(sk, slot, ccc_wire_state(sk, new), ccc_has_data(sk));
 	/* The share after the reduction, if the device has answered by now. */
 	if (event && ccc_read_share(sk, slot))

@@ -62,6 +62,7 @@ void ccc_join(struct sock *sk, struct ccc_slot *slot);
 void ccc_release_more(struct sock *sk, struct ccc_slot *slot);
 
 /* ccc_event.c: congestion events */
+void ccc_watch_probe(const struct tcp_sock *tp, struct ccc_slot *slot);
 u32 ccc_ssthresh(struct sock *sk);
 void ccc_set_state(struct sock *sk, u8 new);
 u32 ccc_undo_cwnd(struct sock *sk);

@@ -113,6 +113,7 @@ static void ccc_in_ack_event(struct sock *sk, u32 flags)
 	if (!slot)
 		return;
 	slot->ece = flags & CA_ACK_ECE;
+	ccc_watch_probe(tcp_sk(sk), slot);
 	/* cong_avoid() does not run while TCP reduces the window. */
 	if (slot->state == VIRTIO_CCC_STATE_FR)
 		ccc_report(sk, slot);
