@@ -16,7 +16,7 @@ def test_a_daemon_killed_under_load_again_and_again(daemon, domain, uplink, tmp_
     for number in range(RESTARTS):
         daemon.kill()
         daemon.serve()
-        took.append(until(f"coupled again after restart {number}", lambda: taken(daemon, "web"), 20))
+        took.append(until(f"coupled again after restart {number}", lambda: taken(daemon, "web")))
     until("the guest says so too", lambda: all_coupled(domain, daemon))
     vm = daemon.vm("web")
     assert (vm["group"], vm["weight"], vm["connected"]) == ("uplink", 3, True)
@@ -37,10 +37,10 @@ def test_the_device_comes_and_goes_under_load(daemon, sharing, uplink, tmp_path,
     plugged, unplugged = [], []
     for number in range(PLUGS):
         daemon.control("attach", "web", "--group", "uplink", "--live")
-        plugged.append(until(f"coupled after plug {number}", lambda: all_coupled(sharing, daemon), 20))
+        plugged.append(until(f"coupled after plug {number}", lambda: all_coupled(sharing, daemon)))
         daemon.control("detach", "web", "--live")
         alone = "! grep -q ' coupled$' /sys/kernel/debug/ccc/flows && echo alone || true"
-        unplugged.append(until(f"alone after unplug {number}", lambda: "alone" in sharing.run(alone), 20))
+        unplugged.append(until(f"alone after unplug {number}", lambda: "alone" in sharing.run(alone)))
     received = flows.end(sharing)
     measured(
         plugs=PLUGS,
