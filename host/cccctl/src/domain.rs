@@ -174,16 +174,17 @@ impl<'a> Host<'a> {
     }
 
     /// Leaves in the metadata of a domain without the device only what its command
-    /// line does not say.
+    /// line does not say.  What is wanted goes last: whoever watches for that must
+    /// not find a device that nothing more is wanted of, which is as usual then.
     fn clear_metadata(&self, name: &str) -> Result<(), DomainError> {
         let running = self.current(name)?;
-        if running.told()?.is_some() {
-            self.virsh.set_metadata(name, WANTED, None)?;
-        }
         if running.is_in_commandline() {
             self.virsh.set_metadata(name, PLUGGED, Some(&Plugged::Nowhere.element()?))?;
         } else if running.plugged().is_some() {
             self.virsh.set_metadata(name, PLUGGED, None)?;
+        }
+        if running.told()?.is_some() {
+            self.virsh.set_metadata(name, WANTED, None)?;
         }
         Ok(())
     }
