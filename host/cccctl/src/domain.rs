@@ -205,10 +205,9 @@ impl<'a> Host<'a> {
         &self,
         mut told: impl FnMut(&str, Result<(), DomainError>),
     ) -> Result<(), DomainError> {
-        let mut look = |name: &str| match self.sync(name) {
-            // Its next start tells, or there is nothing to tell.
-            Err(DomainError::NotRunning(_) | DomainError::NotAttached(_)) => {}
-            synced => told(name, synced.map(drop)),
+        let mut look = |name: &str| match self.follow(name) {
+            Ok(false) => {}
+            followed => told(name, followed.map(drop)),
         };
         // Events first, so that no change falls between.
         let mut events = self.virsh.metadata_events()?;
@@ -217,6 +216,25 @@ impl<'a> Host<'a> {
         }
         loop {
             look(&events.next()?);
+        }
+    }
+
+    /// Tells the daemon what a running domain's metadata want, if anything, until
+    /// they still want that afterwards; whether there was anything to tell.  A domain
+    /// may be detached, and the daemon told, between a look and what follows from it.
+    fn follow(&self, name: &str) -> Result<bool, DomainError> {
+        let mut told = None;
+        loop {
+            let domain = self.current(name)?;
+            let wanted = if domain.runs() { domain.wanted()? } else { None };
+            match (&told, &wanted) {
+                (Some(before), now) if before == now => return Ok(true),
+                // Its next start tells, or there is nothing to tell.
+                (None, None) => return Ok(false),
+                (Some(_), None) => self.forget(name)?,
+                (_, Some(wanted)) => drop(self.tell(name, wanted)?),
+            }
+            told = Some(wanted);
         }
     }
 
