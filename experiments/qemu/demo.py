@@ -37,8 +37,9 @@ class WeightChanges:
         self._daemon = daemon
         self.made: list[dict] = []
 
-    def make(self, began: float) -> None:
-        """Each at its time after the traffic began."""
+    def make(self) -> None:
+        """Each at its time after the flows began."""
+        began = self._flows_began()
         for at_s, way, vm, weight in CHANGES:
             time.sleep(max(0.0, began + at_s - time.monotonic()))
             before = self._daemon.log.count("connected")
@@ -55,6 +56,12 @@ class WeightChanges:
                 "at_s": round(asked - began, 2), "by": way, "vm": vm, "weight": weight,
                 "in_force_after_s": round(took, 3), "reconnects": reconnects,
             })
+
+    def _flows_began(self) -> float:
+        """When the last of the flows is registered: iperf3 takes a second to get there."""
+        while sum(self._daemon.vm(f"vm{number}")["flows"] for number in (1, 2)) < sum(COUNTS):
+            time.sleep(0.02)
+        return time.monotonic()
 
     def _in_force(self, vm: str, weight: float) -> bool:
         """The daemon grants both VMs as the weight says."""

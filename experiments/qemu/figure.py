@@ -60,5 +60,7 @@ def weight_changes(run: Run, changes: Sequence[dict], stem: Path) -> None:
 def _goodput(axis, run: Run) -> None:
     for number, vm in enumerate(run.measured.scenario.vms, 1):
         flows = "1 flow" if vm.count == 1 else f"{vm.count} flows"
-        axis.plot(*run.series(f"vm{number}", _STEP_S), label=f"VM{number}, {flows}", lw=1)
+        times, rates = run.series(f"vm{number}", _STEP_S)
+        middles = [time + _STEP_S / 2 for time in times]
+        axis.plot(middles, rates, label=f"VM{number}, {flows}", lw=1)
     axis.set_ylim(0, 10.5)

@@ -47,7 +47,7 @@ class Testbed:
         self.say(f"{domain.name}: up in {took} s")
         return took
 
-    def run(self, scenario: Scenario, meanwhile: Callable[[float], None] | None = None) -> Run:
+    def run(self, scenario: Scenario, meanwhile: Callable[[], None] | None = None) -> Run:
         """One run; weights are set as an operator does."""
         for vm, wanted in zip(self.vms, scenario.vms):
             self.daemon.control("attach", vm.name, "--weight", f"{wanted.weight:g}")

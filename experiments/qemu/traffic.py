@@ -28,22 +28,21 @@ class Laboratory:
     router: Domain
     vms: tuple[Domain, ...]
 
-    def run(self, scenario: Scenario, raw: Path, meanwhile: Callable[[float], None] | None = None) -> tuple[Run, dict]:
-        """Runs one scenario; `meanwhile` is called with the time at which the
-        traffic began.  The run, and what the host had to spare."""
+    def run(self, scenario: Scenario, raw: Path, meanwhile: Callable[[], None] | None = None) -> tuple[Run, dict]:
+        """Runs one scenario; `meanwhile` is called when the senders have been started.
+        The run, and what the host had to spare."""
         raw.mkdir(parents=True, exist_ok=True)
         duration = int(scenario.duration_s)
         receivers = [self._receive(number) for number, _ in enumerate(scenario.vms, 1)]
         time.sleep(1)
         sampler = self.router.begin(f"sample-queue bott {duration + 2}")
         steal = Steal.now()
-        began = time.monotonic()
         senders = [
             _send(domain, number, vm.count, vm.congestion_control, duration)
             for number, (domain, vm) in enumerate(zip(self.vms, scenario.vms), 1)
         ]
         if meanwhile:
-            meanwhile(began)
+            meanwhile()
         for sender in senders:
             sender.end(duration + 60)
         host = steal.since()
