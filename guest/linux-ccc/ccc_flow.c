@@ -13,6 +13,7 @@ static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 	slot->limited = true;
 	slot->reduced = false;
 	slot->local = false;
+	slot->tail_sent_us = 0;
 	slot->charged = false;
 	slot->twin.cwnd = 0;
 	slot->share = 0;
