@@ -18,6 +18,7 @@ use crate::faults::Faults;
 use crate::fdmsg::{self, Inbox};
 use crate::relay::{self, Relay};
 use crate::scenario::Action;
+use crate::time_travel::{Message, op};
 use crate::vhost_user::{Kick, Nic, Source};
 use crate::wire::{self, Frame, RX, TX};
 
@@ -29,19 +30,6 @@ const PROGRESS_NS: u64 = 1_000_000;
 /// How often the programs are looked at while nothing is heard.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Messages of the kernel's `um_timetravel.h`.
-mod op {
-    pub const ACK: u32 = 0;
-    pub const START: u32 = 1;
-    pub const REQUEST: u32 = 2;
-    pub const WAIT: u32 = 3;
-    pub const GET: u32 = 4;
-    pub const UPDATE: u32 = 5;
-    pub const RUN: u32 = 6;
-    pub const GET_TOD: u32 = 8;
-    pub const BROADCAST: u32 = 9;
-}
-const MESSAGE: usize = 16;
 /// START numbers of the guests begin here.
 const GUESTS: u64 = 0x10000;
 
@@ -150,12 +138,6 @@ pub struct Controller {
     agenda: Agenda,
     running: Option<usize>,
     log: std::fs::File,
-}
-
-struct Message {
-    op: u32,
-    seq: u32,
-    time: u64,
 }
 
 impl Controller {
@@ -348,7 +330,7 @@ impl Controller {
             self.newcomers.remove(index);
             return Ok(());
         }
-        let Some(message) = next_message(inbox) else {
+        let Some(message) = Message::next(inbox) else {
             return Ok(());
         };
         if message.op != op::START {
@@ -387,7 +369,7 @@ impl Controller {
             }
             return supervisor.left(&self.clients[index].name);
         }
-        while let Some(message) = next_message(&mut self.clients[index].inbox) {
+        while let Some(message) = Message::next(&mut self.clients[index].inbox) {
             self.handle(index, &message)?;
         }
         Ok(())
@@ -526,7 +508,7 @@ impl Controller {
         self.calendar.grant(id(index), now, now);
         self.clients[index].state = State::Running;
         self.running = Some(index);
-        let ack = message(op::ACK, seq, id(index).into());
+        let ack = Message { op: op::ACK, seq, time: id(index).into() }.bytes();
         let fds = [self.calendar.file().as_raw_fd(), self.log.as_raw_fd()];
         let client = &self.clients[index];
         let Some(conn) = &client.conn else {
@@ -658,7 +640,7 @@ impl Controller {
         let Some(conn) = &client.conn else {
             return Ok(());
         };
-        match fdmsg::send(conn, &message(op, seq, time), &[]) {
+        match fdmsg::send(conn, &Message { op, seq, time }.bytes(), &[]) {
             // It has just ended; the next read tells.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             other => other.context(|| format!("sending to {}", client.name)),
@@ -703,22 +685,4 @@ fn id(index: usize) -> u16 {
 
 fn ring_error(nic: &Nic, error: crate::wire::RingError) -> LabError {
     LabError::protocol(&nic.guest, format!("NIC: {error}"))
-}
-
-fn message(op: u32, seq: u32, time: u64) -> [u8; MESSAGE] {
-    let mut bytes = [0; MESSAGE];
-    bytes[..4].copy_from_slice(&op.to_ne_bytes());
-    bytes[4..8].copy_from_slice(&seq.to_ne_bytes());
-    bytes[8..].copy_from_slice(&time.to_ne_bytes());
-    bytes
-}
-
-fn next_message(inbox: &mut Inbox) -> Option<Message> {
-    let bytes = inbox.take(MESSAGE)?;
-    let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_ne_bytes);
-    Some(Message {
-        op: word(0).ok()?,
-        seq: word(4).ok()?,
-        time: bytes[8..].try_into().map(u64::from_ne_bytes).ok()?,
-    })
 }
