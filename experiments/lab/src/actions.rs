@@ -3,7 +3,6 @@
 //! control socket, death and return of the daemon and of guests.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Context, LabError, Result};
 use crate::scenario::{Action, Request};
+use crate::watch::{Origin, Watch, Watched};
 
 /// A daemon that runs listens within this.
 const LISTENS: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub trait Caretaker {
 
 /// A request under way.
 pub struct Exchange {
-    stream: UnixStream,
+    stream: Watched<UnixStream>,
     answer: Vec<u8>,
 }
 
@@ -61,27 +61,22 @@ pub struct Answer {
 
 impl Exchange {
     /// Sends a request to the socket at `path`.
-    pub fn begin(path: &Path, request: &Request) -> Result<Self> {
+    pub fn begin(path: &Path, request: &Request, watch: &Watch) -> Result<Self> {
         let stream = connect(path)?;
-        (&stream).write_all(&encode(request)).on("writing to", path)?;
+        let stream = watch.add(stream, Origin::Control).on("watching", path)?;
+        (&*stream).write_all(&encode(request)).on("writing to", path)?;
         Ok(Self { stream, answer: Vec::new() })
     }
 
     /// Takes what is there; the answer once it is whole.
     pub fn readable(&mut self) -> Result<Option<Answer>> {
         let mut part = [0; 16384];
-        let count = self.stream.read(&mut part).context(|| "reading an answer".into())?;
+        let count = (&*self.stream).read(&mut part).context(|| "reading an answer".into())?;
         self.answer.extend_from_slice(&part[..count]);
         if self.answer.len() > MAX_ANSWER {
             return Err(malformed());
         }
         parse(&self.answer, count == 0)
-    }
-}
-
-impl AsFd for Exchange {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
     }
 }
 

@@ -2,24 +2,23 @@
 //! The one clock of a run: lets clients run one at a time, in the order of
 //! simulated time, and carries frames between their NICs meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::actions::{self, Caretaker, Deed, Exchange};
 use crate::calendar::Calendar;
 use crate::error::{Context, LabError, Result};
 use crate::faults::Faults;
 use crate::fdmsg::{self, Inbox};
-use crate::relay::{self, Relay};
+use crate::relay::{self, Relay, Sockets};
 use crate::scenario::Action;
 use crate::time_travel::{Message, op};
-use crate::vhost_user::{Kick, Nic, Source};
+use crate::vhost_user::{Kick, Nic, Socket, Source};
+use crate::watch::{Origin, Watch, Watched};
 use crate::wire::{self, Frame, RX, TX};
 
 /// A client may run this long before it has to look in again, so that
@@ -72,7 +71,7 @@ struct Client {
     /// When its own time began, in which it is told when to run.
     began: u64,
     state: State,
-    conn: Option<UnixStream>,
+    conn: Option<Watched<UnixStream>>,
     inbox: Inbox,
 }
 
@@ -84,16 +83,6 @@ struct Port {
     frames: VecDeque<Frame>,
     call_due: bool,
     calls_open: usize,
-}
-
-#[derive(Clone, Copy)]
-enum Origin {
-    Listener,
-    Newcomer(usize),
-    Client(usize),
-    Nic(usize, Source),
-    Relay(usize, relay::Source),
-    Control,
 }
 
 /// What is done to the daemon, which is the first client, and to guests.
@@ -127,9 +116,12 @@ const DAEMON: usize = 0;
 pub struct Controller {
     settings: Settings,
     calendar: Calendar,
-    listener: UnixListener,
-    /// Connected, but not yet said who they are.
-    newcomers: Vec<(UnixStream, Inbox)>,
+    watch: Watch,
+    listener: Watched<UnixListener>,
+    /// Connected, but not yet said who they are; by number.
+    newcomers: BTreeMap<u64, (Watched<UnixStream>, Inbox)>,
+    /// How many there were.
+    arrived: u64,
     /// Client n has id n + 1.
     clients: Vec<Client>,
     ports: Vec<Port>,
@@ -154,11 +146,15 @@ impl Controller {
             inbox: Inbox::default(),
         };
         let null = Path::new("/dev/null");
+        let watch = Watch::new().context(|| "epoll_create".into())?;
+        let listener = UnixListener::bind(path).on("listening on", path)?;
         Ok(Self {
             settings,
             calendar: Calendar::new(names.len() as u16)?,
-            listener: UnixListener::bind(path).on("listening on", path)?,
-            newcomers: Vec::new(),
+            listener: watch.add(listener, Origin::Listener).on("watching", path)?,
+            watch,
+            newcomers: BTreeMap::new(),
+            arrived: 0,
             clients: names.into_iter().map(client).collect(),
             ports: Vec::new(),
             relays: Vec::new(),
@@ -170,23 +166,27 @@ impl Controller {
     }
 
     /// Joins NICs with one by cables without delay or loss.
-    pub fn connect(&mut self, ends: Vec<Nic>, one: Nic) {
+    pub fn connect(&mut self, ends: Vec<Socket>, one: Socket) -> Result<()> {
         let first = self.ports.len();
         let last = first + ends.len();
-        let port = |nic, peers| Port {
-            nic,
-            peers,
-            frames: VecDeque::new(),
-            call_due: false,
-            calls_open: 0,
-        };
-        self.ports.extend(ends.into_iter().map(|nic| port(nic, last..last + 1)));
-        self.ports.push(port(one, first..last));
+        for end in ends {
+            self.plug(end, last..last + 1)?;
+        }
+        self.plug(one, first..last)
     }
 
-    /// Lets a relay stand between its guest and the daemon.
-    pub fn relay(&mut self, relay: Relay) {
-        self.relays.push(relay);
+    fn plug(&mut self, socket: Socket, peers: Range<usize>) -> Result<()> {
+        let nic = Nic::new(socket, self.ports.len(), &self.watch)?;
+        let frames = VecDeque::new();
+        self.ports.push(Port { nic, peers, frames, call_due: false, calls_open: 0 });
+        Ok(())
+    }
+
+    /// Lets a relay stand between a guest and the daemon; doorbells take `delay`
+    /// nanoseconds, if that is given.
+    pub fn relay(&mut self, sockets: Sockets, delay: Option<u64>) -> Result<()> {
+        self.relays.push(Relay::new(sockets, delay, self.relays.len(), &self.watch)?);
+        Ok(())
     }
 
     /// Loses frames as these faults say.
@@ -262,8 +262,7 @@ impl Controller {
 
     /// Waits for messages and handles them; false if there were none.
     fn listen(&mut self, supervisor: &mut dyn Supervisor) -> Result<bool> {
-        let ready = self.wait()?;
-        // Newcomers are handled last: removing one renumbers the others.
+        let ready = self.watch.wait(LOOK).context(|| "waiting for a message".into())?;
         for &origin in &ready {
             match origin {
                 Origin::Listener => self.accept()?,
@@ -271,72 +270,36 @@ impl Controller {
                 Origin::Nic(index, source) => self.nic_readable(index, source)?,
                 Origin::Relay(index, source) => self.relay_readable(index, source)?,
                 Origin::Control => self.answered()?,
-                Origin::Newcomer(_) => (),
-            }
-        }
-        for &origin in ready.iter().rev() {
-            if let Origin::Newcomer(index) = origin {
-                self.newcomer_readable(index)?;
+                Origin::Newcomer(number) => self.newcomer_readable(number)?,
             }
         }
         Ok(!ready.is_empty())
     }
 
-    fn wait(&self) -> Result<Vec<Origin>> {
-        let sources = self.sources();
-        let mut polled: Vec<_> =
-            sources.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-        let timeout = PollTimeout::from(LOOK.as_millis() as u16);
-        match poll(&mut polled, timeout) {
-            // A signal: the supervisor finds out which.
-            Err(nix::Error::EINTR) => return Ok(Vec::new()),
-            other => other.context(|| "poll".into())?,
-        };
-        let ready = sources.iter().zip(&polled).filter(|(_, p)| p.any().unwrap_or(false));
-        Ok(ready.map(|((origin, _), _)| *origin).collect())
-    }
-
-    fn sources(&self) -> Vec<(Origin, BorrowedFd<'_>)> {
-        let mut sources = Vec::with_capacity(32);
-        if self.clients.iter().any(|c| c.state == State::Absent) {
-            sources.push((Origin::Listener, self.listener.as_fd()));
-        }
-        for (i, (conn, _)) in self.newcomers.iter().enumerate() {
-            sources.push((Origin::Newcomer(i), conn.as_fd()));
-        }
-        for (i, client) in self.clients.iter().enumerate() {
-            sources.extend(client.conn.iter().map(|c| (Origin::Client(i), c.as_fd())));
-        }
-        for (i, port) in self.ports.iter().enumerate() {
-            sources.extend(port.nic.sources().map(|(s, fd)| (Origin::Nic(i, s), fd)));
-        }
-        for (i, relay) in self.relays.iter().enumerate() {
-            sources.extend(relay.sources().map(|(s, fd)| (Origin::Relay(i, s), fd)));
-        }
-        sources.extend(self.agenda.exchange.iter().map(|(e, _)| (Origin::Control, e.as_fd())));
-        sources
-    }
-
     fn accept(&mut self) -> Result<()> {
         let (conn, _) = self.listener.accept().context(|| "accepting a client".into())?;
-        self.newcomers.push((conn, Inbox::default()));
+        let conn = self.watch.add(conn, Origin::Newcomer(self.arrived));
+        let conn = conn.context(|| "watching a new client".into())?;
+        self.newcomers.insert(self.arrived, (conn, Inbox::default()));
+        self.arrived += 1;
         Ok(())
     }
 
     /// A newcomer's first message says which client it is.
-    fn newcomer_readable(&mut self, index: usize) -> Result<()> {
-        let (conn, inbox) = &mut self.newcomers[index];
-        if !inbox.fill(conn).context(|| "reading from a new client".into())? {
-            self.newcomers.remove(index);
+    fn newcomer_readable(&mut self, number: u64) -> Result<()> {
+        let Some((conn, mut inbox)) = self.newcomers.remove(&number) else {
+            return Ok(());
+        };
+        if !inbox.fill(&conn).context(|| "reading from a new client".into())? {
             return Ok(());
         }
-        let Some(message) = Message::next(inbox) else {
+        let Some(message) = Message::next(&mut inbox) else {
+            self.newcomers.insert(number, (conn, inbox));
             return Ok(());
         };
         if message.op != op::START {
             return Err(LabError::protocol("a new client", "its first message is not START"));
         }
-        let (conn, inbox) = self.newcomers.remove(index);
         let known = (0..self.clients.len()).find(|&n| guest_number(n) == message.time);
         let index = known.unwrap_or(0);
         let client = &mut self.clients[index];
@@ -344,6 +307,7 @@ impl Controller {
             return Err(LabError::protocol(&client.name, "connected twice"));
         }
         self.calendar.set_name(id(index), message.time);
+        conn.belongs_to(Origin::Client(index));
         *client = Client {
             name: std::mem::take(&mut client.name),
             // Guests begin at 0; the daemon, which comes back, has our time.
@@ -566,7 +530,7 @@ impl Controller {
 
     fn act_on_daemon(&mut self, action: Action, supervisor: &mut dyn Supervisor) -> Result<()> {
         if let Some(request) = &action.control {
-            let exchange = Exchange::begin(&self.agenda.control, request)?;
+            let exchange = Exchange::begin(&self.agenda.control, request, &self.watch)?;
             self.agenda.exchange = Some((exchange, action));
             return Ok(());
         }

@@ -20,5 +20,6 @@ pub mod run;
 pub mod scenario;
 mod time_travel;
 pub mod vhost_user;
+pub mod watch;
 pub mod wire;
 pub mod workdir;

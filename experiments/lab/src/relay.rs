@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -22,6 +22,7 @@ use crate::vhost_user::{
     SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK, VERSION, VRING_KICK, header,
     u32_at, u64_at,
 };
+use crate::watch::{Origin, Watch, Watched};
 
 /// The ring guests tell of news by.
 const DOORBELL: u32 = 1;
@@ -29,10 +30,8 @@ const DOORBELL: u32 = 1;
 const PATIENCE_MS: u16 = 10_000;
 
 /// Which of a relay's descriptors is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Where the guest connects.
-    Listener,
     /// The guest's requests.
     Guest,
     /// The guest's answers to the daemon's.
@@ -41,19 +40,34 @@ pub enum Source {
     Daemon,
     /// The daemon's requests.
     DaemonBack,
+    /// Where the guest connects; after the end of the one that was there before.
+    Listener,
 }
 
 /// One direction's stream, cut into messages.
 #[derive(Default)]
 struct Link {
-    stream: Option<UnixStream>,
+    stream: Option<Watched<UnixStream>>,
     inbox: Inbox,
+}
+
+/// Where a relay stands.
+pub struct Sockets {
+    /// Whose device it is.
+    pub vm: String,
+    /// Where the guest connects.
+    pub own: PathBuf,
+    /// Where the daemon listens for the guest.
+    pub daemon: PathBuf,
 }
 
 /// Between one guest and the daemon.
 pub struct Relay {
     vm: String,
-    listener: UnixListener,
+    /// Its place among the relays.
+    index: usize,
+    watch: Watch,
+    listener: Watched<UnixListener>,
     path: PathBuf,
     guest: Link,
     guest_back: Link,
@@ -71,12 +85,8 @@ pub struct Relay {
 }
 
 impl Link {
-    fn new(stream: UnixStream) -> Self {
-        Self { stream: Some(stream), inbox: Inbox::default() }
-    }
-
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.stream.as_ref().map(AsFd::as_fd)
+        self.stream.as_ref().map(|stream| stream.as_fd())
     }
 
     /// Reads once; false at the end of the stream.
@@ -117,15 +127,20 @@ impl Link {
 }
 
 impl Relay {
-    /// Listens for the guest on `own` and speaks to the daemon at `daemon`.
+    /// Listens for the guest; is the watch's `index`-th.
     ///
     /// With a delay, doorbells reach the daemon so many nanoseconds after they
     /// rang, and all that rang meanwhile with the first.
-    pub fn new(vm: &str, own: &Path, daemon: &Path, delay: Option<u64>) -> Result<Self> {
+    pub fn new(sockets: Sockets, delay: Option<u64>, index: usize, watch: &Watch) -> Result<Self> {
+        let Sockets { vm, own, daemon } = sockets;
+        let listener = UnixListener::bind(&own).on("listening on", &own)?;
+        let origin = Origin::Relay(index, Source::Listener);
         Ok(Self {
-            vm: vm.to_owned(),
-            listener: UnixListener::bind(own).on("listening on", own)?,
-            path: daemon.to_owned(),
+            vm,
+            index,
+            watch: watch.clone(),
+            listener: watch.add(listener, origin).on("watching", &own)?,
+            path: daemon,
             guest: Link::default(),
             guest_back: Link::default(),
             daemon: Link::default(),
@@ -138,17 +153,10 @@ impl Relay {
         })
     }
 
-    /// Descriptors to wait on.
-    pub fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
-        let listener = self.guest.stream.is_none().then(|| self.listener.as_fd());
-        let all = [
-            (Source::Listener, listener),
-            (Source::Guest, self.guest.fd()),
-            (Source::GuestBack, self.guest_back.fd()),
-            (Source::Daemon, self.daemon.fd()),
-            (Source::DaemonBack, self.daemon_back.fd()),
-        ];
-        all.into_iter().filter_map(|(source, fd)| Some((source, fd?)))
+    fn link(&self, stream: UnixStream, source: Source) -> Result<Link> {
+        let watched = self.watch.add(stream, Origin::Relay(self.index, source));
+        let stream = Some(watched.context(|| format!("watching {}", self.vm))?);
+        Ok(Link { stream, inbox: Inbox::default() })
     }
 
     /// Handles a descriptor that was readable at simulated time `now`.
@@ -222,23 +230,27 @@ impl Relay {
 
     fn accept(&mut self) -> Result<()> {
         let (stream, _) = self.listener.accept().context(|| "accepting a guest".into())?;
-        self.guest = Link::new(stream);
+        if self.guest.stream.is_some() {
+            return Err(self.broken("connected twice"));
+        }
+        self.guest = self.link(stream, Source::Guest)?;
         // If the daemon is gone now, the set-up is told later.
         if let Ok(daemon) = UnixStream::connect(&self.path) {
-            self.daemon = Link::new(daemon);
+            self.daemon = self.link(daemon, Source::Daemon)?;
         }
         Ok(())
     }
 
     fn connect(&mut self) -> Result<()> {
-        self.daemon = Link::new(UnixStream::connect(&self.path).on("connecting to", &self.path)?);
+        let daemon = UnixStream::connect(&self.path).on("connecting to", &self.path)?;
+        self.daemon = self.link(daemon, Source::Daemon)?;
         Ok(())
     }
 
     /// A new channel for the daemon's requests; returns its end of it.
     fn back_channel(&mut self) -> Result<OwnedFd> {
         let (ours, theirs) = UnixStream::pair().context(|| "socketpair".into())?;
-        self.daemon_back = Link::new(ours);
+        self.daemon_back = self.link(ours, Source::DaemonBack)?;
         Ok(theirs.into())
     }
 
@@ -250,7 +262,7 @@ impl Relay {
         while let Some(mut message) = self.guest.next() {
             if message.code()? == SET_BACKEND_REQ_FD {
                 let fd = message.fds.pop().ok_or_else(|| self.broken("sent no channel"))?;
-                self.guest_back = Link::new(fd.into());
+                self.guest_back = self.link(fd.into(), Source::GuestBack)?;
                 if self.daemon.stream.is_some() {
                     message.fds = vec![self.back_channel()?];
                 }

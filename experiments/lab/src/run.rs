@@ -18,10 +18,10 @@ use crate::faults::Faults;
 use crate::guest;
 use crate::launch::{self, DAEMON, Fleet, Guest};
 use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, WRITING_NS, plans, seconds};
-use crate::relay::Relay;
+use crate::relay::Sockets;
 use crate::results;
 use crate::scenario::{Group, Scenario};
-use crate::vhost_user::Nic;
+use crate::vhost_user::Socket;
 use crate::workdir::{self, Workdir};
 
 /// Simulated time the guests have after the traffic to write their results.
@@ -112,7 +112,8 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
         let delay = scenario.doorbell_delay_ms.map(|ms| seconds(ms / 1e3));
         for vm in first().filter_map(|plan| device(scenario, plan)) {
             let [ours, daemons] = [workdir::device_socket(vm), workdir::relayed_socket(vm)];
-            controller.relay(Relay::new(vm, &work.socket(&ours), &work.socket(&daemons), delay)?);
+            let [own, daemon] = [&ours, &daemons].map(|name| work.socket(name));
+            controller.relay(Sockets { vm: vm.to_owned(), own, daemon }, delay)?;
         }
     }
     let mut fleet = Fleet::new(work, &options.out, scenario.seed, options.stop.clone());
@@ -174,8 +175,10 @@ fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<(
     else {
         return Ok(());
     };
-    let nic = |guest: &str, index: usize, mac: [u8; 6]| {
-        Nic::new(guest, mac, &work.socket(&workdir::nic_socket(guest, index)))
+    let nic = |guest: &str, index: usize, mac: [u8; 6]| Socket {
+        guest: guest.to_owned(),
+        mac,
+        path: work.socket(&workdir::nic_socket(guest, index)),
     };
     let tenants: Vec<_> = tenants.iter().filter(|plan| plan.is_first()).collect();
     let behind_one =
@@ -184,9 +187,8 @@ fn plug(controller: &mut Controller, plans: &[Plan], work: &Workdir) -> Result<(
         let ends = tenants
             .iter()
             .map(|tenant| nic(&tenant.name, 0, guest::uplink_mac(tenant.senders[0].number, false)));
-        let ends = ends.collect::<Result<_>>()?;
         let gateway = guest::uplink_mac(tenants[0].senders[0].gateway, true);
-        controller.connect(ends, nic(&net.name, index, gateway)?);
+        controller.connect(ends.collect(), nic(&net.name, index, gateway))?;
     }
     Ok(())
 }

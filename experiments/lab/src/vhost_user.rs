@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::error::{Context, LabError, Result};
 use crate::fdmsg::{self, Inbox};
+use crate::watch::{Origin, Watch, Watched};
 use crate::wire::{Region, Rings};
 
 pub(crate) const HEADER: usize = 12;
@@ -53,6 +54,16 @@ const BACKEND_VRING_CALL: u32 = 4;
 /// Config request header: offset, size, flags.
 const CONFIG_HEADER: usize = 12;
 
+/// Where a NIC is.
+pub struct Socket {
+    /// Guest it belongs to.
+    pub guest: String,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Where the guest connects.
+    pub path: PathBuf,
+}
+
 /// The back end of one NIC.
 pub struct Nic {
     /// Guest it belongs to.
@@ -61,22 +72,25 @@ pub struct Nic {
     pub rings: Rings,
     /// Its address.
     pub mac: [u8; 6],
-    listener: UnixListener,
-    conn: Option<UnixStream>,
+    /// Its place among the NICs.
+    index: usize,
+    watch: Watch,
+    listener: Watched<UnixListener>,
+    conn: Option<Watched<UnixStream>>,
     inbox: Inbox,
-    backend: Option<UnixStream>,
+    backend: Option<Watched<UnixStream>>,
     backend_inbox: Inbox,
 }
 
 /// Which of a NIC's descriptors is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// The listening socket.
-    Listener,
     /// The guest's requests.
     Front,
     /// The guest's answers to ours.
     Back,
+    /// The listening socket; after the end of the guest that was there before.
+    Listener,
 }
 
 /// What a readable descriptor brought.
@@ -105,14 +119,19 @@ struct Request {
 }
 
 impl Nic {
-    /// Listens for the NIC's guest on `path`.
-    pub fn new(guest: &str, mac: [u8; 6], path: &Path) -> Result<Self> {
-        let listener = UnixListener::bind(path).on("listening on", path)?;
-        let rings = Rings::new().map_err(|e| LabError::protocol(guest, e.to_string()))?;
+    /// Listens for the guest of the NIC that is the watch's `index`-th.
+    pub fn new(socket: Socket, index: usize, watch: &Watch) -> Result<Self> {
+        let Socket { guest, mac, path } = socket;
+        let listener = UnixListener::bind(&path).on("listening on", &path)?;
+        let origin = Origin::Nic(index, Source::Listener);
+        let listener = watch.add(listener, origin).on("watching", &path)?;
+        let rings = Rings::new().map_err(|e| LabError::protocol(&guest, e.to_string()))?;
         Ok(Self {
-            guest: guest.to_owned(),
+            guest,
             rings,
             mac,
+            index,
+            watch: watch.clone(),
             listener,
             conn: None,
             inbox: Inbox::default(),
@@ -121,27 +140,29 @@ impl Nic {
         })
     }
 
-    /// Descriptors to wait on.
-    pub fn sources(&self) -> impl Iterator<Item = (Source, std::os::fd::BorrowedFd<'_>)> {
-        use std::os::fd::AsFd;
-        let listener = self.conn.is_none().then(|| (Source::Listener, self.listener.as_fd()));
-        let front = self.conn.as_ref().map(|c| (Source::Front, c.as_fd()));
-        let back = self.backend.as_ref().map(|c| (Source::Back, c.as_fd()));
-        [listener, front, back].into_iter().flatten()
-    }
-
     /// Handles a readable descriptor.
     pub fn readable(&mut self, source: Source) -> Result<Heard> {
         let mut heard = Heard::default();
         match source {
-            Source::Listener => {
-                let (conn, _) = self.listener.accept().context(|| "accepting a NIC".into())?;
-                self.conn = Some(conn);
-            }
+            Source::Listener => self.accept()?,
             Source::Front => self.front(&mut heard)?,
             Source::Back => self.back(&mut heard)?,
         }
         Ok(heard)
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        let (conn, _) = self.listener.accept().context(|| "accepting a NIC".into())?;
+        if self.conn.is_some() {
+            return Err(self.broken("connected twice"));
+        }
+        self.conn = Some(self.watched(conn, Source::Front)?);
+        Ok(())
+    }
+
+    fn watched(&self, stream: UnixStream, source: Source) -> Result<Watched<UnixStream>> {
+        let watched = self.watch.add(stream, Origin::Nic(self.index, source));
+        watched.context(|| format!("watching {}", self.guest))
     }
 
     /// Lets the guest go on after a kick.
@@ -229,7 +250,7 @@ impl Nic {
             SET_BACKEND_REQ_FD => {
                 let fd =
                     self.fds().pop().ok_or_else(|| self.broken("no descriptor for interrupts"))?;
-                self.backend = Some(UnixStream::from(fd));
+                self.backend = Some(self.watched(fd.into(), Source::Back)?);
             }
             other => return Err(self.broken(&format!("request {other} is not known"))),
         }
