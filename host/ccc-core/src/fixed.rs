@@ -56,6 +56,11 @@ impl Aggression {
         mul_div(amount, u64::from(self.0), 256)
     }
 
+    /// How many of so many TCPs can lose in one round trip.
+    pub(crate) fn reductions(self) -> u32 {
+        ((self.0 + 128) / 256).max(1)
+    }
+
     /// The window factor of one reduction: n TCPs of which one reduces lose
     /// (1 - beta) / n of their sum.  Below one TCP the factor stays beta.
     pub(crate) fn soften(self, beta: Beta) -> Beta {

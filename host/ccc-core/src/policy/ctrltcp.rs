@@ -44,6 +44,10 @@ pub(crate) struct CtrlTcp {
     exit: Exit,
     /// One TCP in recovery does not grow; until then, neither does this.
     grows_from: Micros,
+    /// The window that the latest reduction was from, and how many more there
+    /// may be for losses of the same round trip.
+    from: Window,
+    more: u32,
 }
 
 impl CtrlTcp {
@@ -57,7 +61,16 @@ impl CtrlTcp {
             empty_since: None,
             exit: Exit::default(),
             grows_from: 0,
+            from: Window::default(),
+            more: 0,
         }
+    }
+
+    /// What is left after one reduction for this event.
+    fn reduced(&self, event: &Event) -> Window {
+        let lost = self.from.minus(self.from.times(self.aggression.soften(event.beta)));
+        let Aggregate { window, .. } = self.now;
+        window.minus(lost).max(Window::from_bytes(event.floor)).min(window)
     }
 
     fn slow_start(&mut self, ack: &Ack) {
@@ -133,17 +146,30 @@ impl Policy for CtrlTcp {
 
     /// Once for each event on the path, when recovery is *entered* (B8, B17):
     /// a segment sent before the latest reduction took effect says nothing
-    /// about the window it left behind (B9, B10).
+    /// about the window it left behind (B9, B10).  Of n TCPs each that loses
+    /// reduces; so an aggregate worth n may be reduced n times for what was
+    /// sent before, each time by the nth part of what one TCP would lose.
     fn congestion(&mut self, event: Event) {
-        if event.cause == Cause::LateTimeout || event.epoch != self.now.epoch {
+        if event.cause == Cause::LateTimeout {
             return;
         }
-        let Aggregate { window, threshold, .. } = self.now;
+        let Aggregate { window, threshold, epoch } = self.now;
+        let is_new = event.epoch == epoch;
+        if is_new {
+            self.from = window;
+            self.more = self.aggression.reductions();
+        } else if self.more == 0 || event.epoch != epoch.wrapping_sub(1) {
+            return;
+        }
+        self.more -= 1;
         self.before = Some(Before { flow: event.flow, window, threshold });
-        let beta = self.aggression.soften(event.beta);
         self.grows_from = event.now.saturating_add(event.srtt);
-        let reduced = window.times(beta).max(Window::from_bytes(event.floor)).min(window);
-        self.now.reduce_to(reduced, reduced);
+        let reduced = self.reduced(&event);
+        if is_new {
+            self.now.reduce_to(reduced, reduced);
+        } else {
+            self.now.reduce_again(reduced);
+        }
     }
 
     fn first_timeout(&mut self) {
@@ -157,6 +183,7 @@ impl Policy for CtrlTcp {
         let floor = Window::from_bytes(event.floor);
         let threshold = before.times(event.beta).max(floor.plus(floor));
         self.before = None;
+        self.more = 0;
         self.now.reduce_to(floor.min(before), threshold);
     }
 
@@ -172,6 +199,7 @@ impl Policy for CtrlTcp {
         self.now = aggregate;
         self.before = None;
         self.before_timeouts = None;
+        self.more = 0;
     }
 
     fn aggregate(&self) -> Aggregate {
@@ -252,5 +280,18 @@ mod tests {
         assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
         policy.ack(ack(0, MSS));
         assert_eq!(segments(&policy), 74);
+    }
+
+    #[test]
+    fn of_four_tcps_as_many_reduce_as_lose() {
+        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+        policy.begin(0, Window::from_bytes(80 * MSS));
+        let losses: Vec<_> = (0..6).map(|flow| event(&policy, flow)).collect();
+        let left = losses.into_iter().map(|loss| {
+            policy.congestion(loss);
+            (segments(&policy), policy.now.epoch)
+        });
+        let left: Vec<_> = left.collect();
+        assert_eq!(left, [(70, 2), (60, 2), (50, 2), (40, 2), (40, 2), (40, 2)]);
     }
 }

@@ -164,6 +164,12 @@ impl Aggregate {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
+    /// For what was sent before the latest reduction, too.
+    fn reduce_again(&mut self, window: Window) {
+        self.window = window;
+        self.threshold = Some(window);
+    }
+
     /// Adds a flow's own window and threshold.
     pub(crate) fn absorb(&mut self, report: &Report) {
         let window = Window::from_bytes(report.cwnd.into());
