@@ -5,16 +5,23 @@ A kind that begins with `coupled` has the module and the daemon, any other
 plain Reno.
 """
 
+from math import ceil, exp
 from random import Random
 
 from .lab import Flows, Group, Scenario, Vm
 
 KINDS = ("uncoupled", "coupled")
 
-# Sizes of background connections: Pareto, cut off.
-_SHAPE = 1.2
-_LEAST_BYTES = 10_000
+# Sizes of background connections, as of files on the web (Barford and Crovella,
+# SIGMETRICS 1998): a log-normal body and a Pareto tail, here cut off.
+_BODY_MU, _BODY_SIGMA = 9.357, 1.318
+_TAIL_PART, _TAIL_SHAPE, _TAIL_LEAST = 0.07, 1.1, 133_000
 _MOST_BYTES = 5_000_000
+# What each of them writes at most: connections of a campus are held up by
+# applications, access links and small receive windows, not by the bottleneck
+# alone.  With this rate and a load of 3.5 Mbit/s four uncoupled flows lose and
+# queue what the dissertation's do.
+_BACKGROUND_KBIT = 250.0
 # Their round-trip times.
 _BACKGROUND_MS = (80.0, 100.0)
 
@@ -47,25 +54,33 @@ def one_kernel(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -> Sce
 def background(seed: int, load_mbit: float, duration_s: float) -> tuple[Vm, ...]:
     """Senders of TCP connections that come at random and respond to congestion.
 
-    Connections of heavy-tailed sizes arrive as a Poisson process; without
-    losses they would offer `load_mbit`.
+    Connections of heavy-tailed sizes, each of a limited rate, arrive as a
+    Poisson process; without losses they would offer `load_mbit`.
     """
     random = Random(seed)
     rate = load_mbit * 1e6 / 8 / _mean_bytes()
     connections: dict[float, list[Flows]] = {delay: [] for delay in _BACKGROUND_MS}
     at_s = random.expovariate(rate)
     while at_s < duration_s:
-        size = min(_MOST_BYTES, int(_LEAST_BYTES * random.paretovariate(_SHAPE)))
-        one = Flows(1, start_s=round(at_s, 6), bytes=size)
+        one = Flows(1, round(at_s, 6), bytes=_size(random), rate_kbit=_BACKGROUND_KBIT)
         connections[random.choice(_BACKGROUND_MS)].append(one)
         at_s += random.expovariate(rate)
     return tuple(outsider(*flows, delay_ms=delay) for delay, flows in connections.items() if flows)
 
 
+def _size(random: Random) -> int:
+    """Bytes of one connection."""
+    if random.random() < _TAIL_PART:
+        return min(_MOST_BYTES, ceil(_TAIL_LEAST * random.paretovariate(_TAIL_SHAPE)))
+    return min(_MOST_BYTES, ceil(random.lognormvariate(_BODY_MU, _BODY_SIGMA)))
+
+
 def _mean_bytes() -> float:
-    """Mean of the sizes, the cut included."""
-    cut = (_LEAST_BYTES / _MOST_BYTES) ** (_SHAPE - 1)
-    return _LEAST_BYTES * (_SHAPE - cut) / (_SHAPE - 1)
+    """Mean of the sizes, the cut of the tail included."""
+    body = exp(_BODY_MU + _BODY_SIGMA**2 / 2)
+    cut = (_TAIL_LEAST / _MOST_BYTES) ** (_TAIL_SHAPE - 1)
+    tail = _TAIL_LEAST * (_TAIL_SHAPE - cut) / (_TAIL_SHAPE - 1)
+    return (1 - _TAIL_PART) * body + _TAIL_PART * tail
 
 
 # Ways of joining that are not the ACK clock, and the module's parameter for each.

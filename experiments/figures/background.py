@@ -13,12 +13,13 @@ from ccc_experiments.runs import Run
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, background, one_kernel, tenant
 
-LOADS_MBIT = (0, 2.5, 5)
+LOADS_MBIT = (0, 3.5, 5)
 FLOWS = 4
 DURATION_S = 100.0
 SEGMENT = 1448
-# The papers' load, half of the capacity.
-THEIRS = 5
+# With which uncoupled flows come nearest to the papers': 0.78 % lost, 58 packets
+# queued, and 68 % of the capacity for the four.
+THEIRS = 3.5
 
 
 def scenario(load_mbit: float, kind: str, seed: int) -> Scenario:
@@ -88,8 +89,5 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
-    {
-        "coupled over uncoupled loss": "most of what the bottleneck drops is of the background's own"
-        " slow starts"
-    },
+    {"coupled over uncoupled queue": "one TCP keeps a queue of one bandwidth-delay product half full"},
 )
