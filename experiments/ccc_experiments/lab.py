@@ -315,8 +315,8 @@ def run_each(
     """Runs scenarios side by side, one on each processor, showing progress.
 
     Each one's raw data lands in the directory beside it; `finished` may take it
-    from there while others still run.  Every run has a processor to itself: a laboratory's processes take turns,
-    and take them fastest on one.
+    from there while others still run.  Every run has a processor to itself: a
+    laboratory's processes take turns, and take them fastest on one.
     """
     cpus: SimpleQueue[int] = SimpleQueue()
     available = sorted(os.sched_getaffinity(0))
