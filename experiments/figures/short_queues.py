@@ -100,6 +100,5 @@ FIGURE = Figure(
         _goodput_over(packets, "coupled", other): reason
         for packets in QUEUES
         for other, reason in ((ONE, SMALL_WINDOWS), ("uncoupled", ONE_TCP))
-    }
-    | {_goodput_over(5, AS_MANY, "uncoupled"): SMALL_WINDOWS},
+    },
 )

@@ -61,6 +61,11 @@ impl Aggression {
         ((self.0 + 128) / 256).max(1)
     }
 
+    /// Of so many TCPs, what `count` of those that can lose are worth.
+    pub(crate) fn of(self, count: u32) -> Aggression {
+        Aggression(self.0 / self.reductions() * count)
+    }
+
     /// The window factor of one reduction: n TCPs of which one reduces lose
     /// (1 - beta) / n of their sum.  Below one TCP the factor stays beta.
     pub(crate) fn soften(self, beta: Beta) -> Beta {

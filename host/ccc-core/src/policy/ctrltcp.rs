@@ -42,9 +42,10 @@ pub(crate) struct CtrlTcp {
     empty_since: Option<Micros>,
     /// Watches the first slow start.
     exit: Exit,
-    /// One TCP in recovery does not grow; until then, neither does this.
+    /// One TCP in recovery does not grow; until then, only those of n that
+    /// have not lost do.
     grows_from: Micros,
-    /// The window that the latest reduction was from, and how many more there
+    /// The window that the latest reductions were from, and how many more there
     /// may be for losses of the same round trip.
     from: Window,
     more: u32,
@@ -133,13 +134,15 @@ impl Policy for CtrlTcp {
     /// times that is the papers' coordinating connection, but no single flow's
     /// idleness, loss or departure stops it (B2, B11, B19); theirs can be had
     /// too, see [`Coco`].  As one TCP in recovery would not, it does not grow for
-    /// a round-trip time after a reduction.
+    /// a round-trip time after a reduction; worth n TCPs, those that have not
+    /// lost go on.
     fn ack(&mut self, ack: Ack) {
         let part = self.coordinator.part(&ack);
         if self.now.in_slow_start() {
             self.slow_start(&ack);
-        } else if ack.sample.now >= self.grows_from {
-            let aggression = self.aggression;
+        } else {
+            let recovers = ack.sample.now < self.grows_from;
+            let aggression = if recovers { self.aggression.of(self.more) } else { self.aggression };
             self.now.avoid(&ack, |bytes| aggression.scale(bytes), part);
         }
     }
@@ -280,6 +283,15 @@ mod tests {
         assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
         policy.ack(ack(0, MSS));
         assert_eq!(segments(&policy), 74);
+    }
+
+    #[test]
+    fn of_four_tcps_those_grow_that_do_not_recover() {
+        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+        policy.begin(0, Window::from_bytes(80 * MSS));
+        policy.congestion(Event { srtt: 1, ..event(&policy, 0) });
+        policy.ack(ack(0, MSS));
+        assert_eq!(segments(&policy), 73, "three segments");
     }
 
     #[test]
