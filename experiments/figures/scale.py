@@ -11,12 +11,10 @@ from ccc_experiments.lab import Bottleneck, Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, is_coupled, several_kernels, tenant
+from ccc_experiments.setups import KINDS, several_kernels, tenant
 
 # VMs, and flows of each.
 SIZES = (8, 16, 32, 64)
-# Larger runs take minutes: what they are for is the coupled ones.
-MOST_UNCOUPLED = 32
 # For each flow: two segments in a round trip of 100 ms.
 MBIT_A_FLOW = 0.24
 DURATION_S = 10.0
@@ -33,8 +31,7 @@ def scenario(size: int, kind: str, seed: int) -> Scenario:
 def points(effort: Effort) -> Iterator[Point]:
     """One run of each size: the larger ones are long."""
     once = Effort(effort.quick, effort.seeds[:1])
-    all_points = grid("scale", once, effort.pick(SIZES, SIZES[:1]), KINDS, scenario)
-    return (p for p in all_points if is_coupled(p.kind) or p.case <= MOST_UNCOUPLED)
+    return grid("scale", once, effort.pick(SIZES, SIZES[:1]), KINDS, scenario)
 
 
 def fairness(run: Run) -> float:
@@ -68,15 +65,14 @@ def scores(data: Data) -> list[Score]:
         name = f"{size} VMs of {size} flows"
         least = min(data.each(size, "coupled", fairness))
         result.append(Score(f"{name}: Jain's index", least, "1", ">=", 0.99))
-        if data.has(size, "uncoupled"):
-            goodput, loss = (
-                data.ratio(size, "coupled", "uncoupled", MEASURES[measure])
-                for measure in ("goodput %", "loss %")
-            )
-            result += [
-                Score.mean(f"{name}: coupled over uncoupled goodput", goodput, "ratio", ">=", 0.97),
-                Score.mean(f"{name}: coupled over uncoupled loss", loss, "ratio", "<=", 0.2),
-            ]
+        goodput, loss = (
+            data.ratio(size, "coupled", "uncoupled", MEASURES[measure])
+            for measure in ("goodput %", "loss %")
+        )
+        result += [
+            Score.mean(f"{name}: coupled over uncoupled goodput", goodput, "ratio", ">=", 0.97),
+            Score.mean(f"{name}: coupled over uncoupled loss", loss, "ratio", "<=", 0.2),
+        ]
     return result
 
 
