@@ -13,7 +13,7 @@ from ccc_experiments.runs import Run
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, background, one_kernel, tenant
 
-LOADS_MBIT = (0, 3.5, 5)
+LOADS_MBIT = (0, 3.5)
 FLOWS = 4
 DURATION_S = 100.0
 SEGMENT = 1448
