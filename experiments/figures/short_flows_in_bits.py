@@ -5,17 +5,13 @@ The papers write 200 Kb, which may be either.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from ccc_experiments import plots
-from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.figure import Effort, Figure, Point, grid
 from ccc_experiments.lab import Scenario
-from ccc_experiments.plots import Panel
-from ccc_experiments.runs import Run
-from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS
 
-from .short_flows import FULL_QUEUE, RATES_MBIT, SHORT, beside_long, completion_s
+from .short_flows import FULL_QUEUE, RATES_MBIT, beside_long
+from .short_flows_any_time import MEASURES, plot, scores
 
 SHORT_BYTES = 25_000
 DURATION_S = 15.0
@@ -29,26 +25,6 @@ def scenario(rate_mbit: int, kind: str, seed: int) -> Scenario:
 
 def points(effort: Effort) -> Iterator[Point]:
     return grid("short-flows-in-bits", effort, effort.pick(RATES_MBIT, (10,)), KINDS, scenario)
-
-
-def short_s(run: Run) -> float:
-    return completion_s(run, SHORT)
-
-
-MEASURES = {"short s": short_s}
-
-
-def scores(data: Data) -> list[Score]:
-    result = []
-    for rate in data.cases:
-        faster = data.ratio(rate, "coupled", "uncoupled", short_s).scaled(-100, 100)
-        if rate >= 3:
-            result.append(Score.mean(f"{rate} Mbit/s: short flow faster by", faster, "%", ">=", 40))
-    return result
-
-
-def plot(data: Data, stem: Path) -> None:
-    plots.against_case(data, [Panel("short flow, s", short_s)], "capacity, Mbit/s", stem)
 
 
 FIGURE = Figure(

@@ -50,10 +50,13 @@ def test_cross_traffic_is_the_seeds(run):
 
 @pytest.mark.parametrize("queue", ["fq_codel", "cake", "htb"])
 def test_other_queues_take_the_rate(queue, run):
-    """They use the link, and all but FQ-CoDel know of VMs: 1 : 4 flows have an index of 0.735."""
+    """They use the link, and all but FQ-CoDel know of VMs: 1 : 4 flows have an index of 0.735.
+
+    CAKE draws random numbers, which the seed does not decide: 0.91 and more in 14 runs.
+    """
     vms = tuple(Vm((Flows(count),), congestion_control="reno") for count in (1, 4))
     scenario = Scenario(
-        f"queue-{queue}", vms, False, 1, 30, topology="single", bottleneck=Bottleneck(queue=queue)
+        f"queue-{queue}", vms, False, 1, 60, topology="single", bottleneck=Bottleneck(queue=queue)
     )
     done = run(scenario)
     assert done.measured.sum_mbit > 8
