@@ -106,11 +106,12 @@ impl Policy for CtrlTcp {
         }
         self.before = None;
         self.before_timeouts = None;
+        self.more = 0;
     }
 
     /// Joins are neutral, but for a cold start: before anything is known of the
-    /// path, flows that start together may send what they would alone, up to
-    /// [`COLD_SEGMENTS`] in all.  Short ones would else be slower coupled.
+    /// path, flows that start together bring what they would have alone, until the
+    /// window is [`COLD_SEGMENTS`].  Short ones would else be slower coupled.
     /// A flow that was on the path uncoupled brings what it has there, at most
     /// as much as the others have together.
     fn join(&mut self, joiner: Joiner) {
@@ -292,6 +293,18 @@ mod tests {
         policy.congestion(Event { srtt: 1, ..event(&policy, 0) });
         policy.ack(ack(0, MSS));
         assert_eq!(segments(&policy), 73, "three segments");
+    }
+
+    #[test]
+    fn losses_from_before_an_empty_group_reduce_nothing() {
+        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+        policy.begin(0, Window::from_bytes(80 * MSS));
+        let losses = [event(&policy, 0), event(&policy, 1)];
+        policy.congestion(losses[0]);
+        policy.end(1_000_000);
+        policy.begin(1_000_000, Window::from_bytes(10 * MSS));
+        policy.congestion(losses[1]);
+        assert_eq!(segments(&policy), 70);
     }
 
     #[test]
