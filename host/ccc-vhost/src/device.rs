@@ -122,6 +122,11 @@ impl Device {
         &self.counters
     }
 
+    /// Some of the memory its front end has given was not there.
+    pub fn faulted(&self) -> bool {
+        self.memory.faulted() || self.log.faulted()
+    }
+
     /// Flows registered.
     pub fn flows(&self) -> usize {
         self.tables.flows()

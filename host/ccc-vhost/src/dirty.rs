@@ -14,22 +14,39 @@ use std::{
 use vm_memory::{
     FileOffset, MmapRegion, VolatileMemory,
     bitmap::{Bitmap, BitmapSlice, NewBitmap, WithBitmapSlice},
-    mmap::MmapRegionError,
 };
 
-/// Bytes of guest memory for which a bit stands.
-const PAGE: u64 = 4096;
+use crate::{
+    fault::Guard,
+    memory::{self, MemoryError, PAGE},
+};
 
 /// Where writes are noted, if the front end wants that.  All copies are one.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Rc<RefCell<Option<MmapRegion<()>>>>);
+pub struct Log(Rc<RefCell<Option<Bits>>>);
+
+/// The bitmap of a front end.
+#[derive(Debug)]
+struct Bits {
+    // Before the mapping, for it is to go first.
+    guard: Guard,
+    mapped: MmapRegion<()>,
+}
 
 impl Log {
     /// Notes writes in this file from now on.
-    pub fn begin(&self, file: File, offset: u64, length: usize) -> Result<(), MmapRegionError> {
-        let bits = MmapRegion::from_file(FileOffset::new(file, offset), length)?;
-        *self.0.borrow_mut() = Some(bits);
+    pub fn begin(&self, file: File, offset: u64, length: usize) -> Result<(), MemoryError> {
+        let page = memory::page_size(&file)?;
+        let mapped = MmapRegion::from_file(FileOffset::new(file, offset), length)
+            .map_err(|source| MemoryError::Map { size: length as u64, offset, source })?;
+        let guard = memory::guard(&mapped, page)?;
+        *self.0.borrow_mut() = Some(Bits { guard, mapped });
         Ok(())
+    }
+
+    /// Some of it was not there when a write was noted.
+    pub fn faulted(&self) -> bool {
+        self.0.borrow().as_ref().is_some_and(|bits| bits.guard.hit())
     }
 
     /// Notes no more.
@@ -45,7 +62,7 @@ impl Log {
         };
         for page in address / PAGE..=address.saturating_add(last) / PAGE {
             let Ok(byte) = usize::try_from(page / 8) else { return };
-            let Ok(byte) = bits.get_atomic_ref::<AtomicU8>(byte) else { return };
+            let Ok(byte) = bits.mapped.get_atomic_ref::<AtomicU8>(byte) else { return };
             // The front end takes the bits before it copies the page, so what
             // was written before this is in its copy.
             byte.fetch_or(1 << (page % 8), Ordering::SeqCst);

@@ -15,8 +15,8 @@
 //! what arrives on its socket.  Neither can make the daemon read or write
 //! outside the memory it was given, wait for long, spend more than a bounded
 //! time on one VM's turn, fill its log, or see another VM's memory.  A front
-//! end that shrinks the file behind its guest's memory can end the daemon, as
-//! it can with every vhost-user back end; front ends are trusted that far.
+//! end that shrinks the file behind its guest's memory is disconnected
+//! ([`fault`]).
 pub mod activation;
 pub mod api;
 pub mod args;
@@ -31,6 +31,7 @@ pub mod coupling;
 pub mod device;
 pub mod dirty;
 pub mod doorbell;
+pub mod fault;
 pub mod flows;
 pub mod handler;
 pub mod inspect;

@@ -1,16 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest memory.
-use std::{fs::File, sync::atomic::AtomicU64};
+use std::{fs::File, io, sync::atomic::AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
-    VolatileMemory, bitmap::Bitmap, mmap::MmapRegionBuilder,
+    VolatileMemory,
+    bitmap::{Bitmap, NewBitmap},
+    mmap::MmapRegionBuilder,
 };
 
-use crate::dirty::{Dirty, Log};
+use crate::{
+    dirty::{Dirty, Log},
+    fault::Guard,
+};
+
+/// Kinds of file systems, by their magic numbers, that have the files of guest
+/// memory or answer without anybody's help.  On one that another process or
+/// machine serves (FUSE, NFS), touching memory could wait for that for ever.
+const HUGETLBFS: u64 = 0x9584_58f6;
+const FILE_SYSTEMS: [u64; 9] = [
+    0x0102_1994, // tmpfs, memfd
+    HUGETLBFS,
+    0x8584_58f6, // ramfs
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0x2fc1_2fc1, // zfs
+    0x794c_7630, // overlayfs
+];
+
+/// Bytes of an ordinary page.
+pub const PAGE: u64 = 4096;
 
 /// A VM's memory, by guest physical address.
 pub type Mapping = GuestMemoryMmap<Dirty>;
@@ -27,6 +51,25 @@ pub enum MemoryError {
         offset: u64,
         /// Why.
         source: vm_memory::mmap::MmapRegionError,
+    },
+    /// The file is one that cannot be relied upon.
+    #[error(
+        "memory in a file on a file system of type {0:#x}; use memfd, tmpfs, hugetlbfs, or a \
+         local disk"
+    )]
+    FileSystem(u64),
+    /// The file cannot be looked at, or guarded.
+    #[error("memory region cannot be used: {0}")]
+    File(#[from] io::Error),
+    /// A part of a page cannot be mapped.
+    #[error("{size} bytes at offset {offset} are no whole pages of {page} bytes")]
+    Pages {
+        /// Bytes.
+        size: u64,
+        /// Offset in the file.
+        offset: u64,
+        /// Bytes of a page.
+        page: u64,
     },
     /// The region lies outside of what addresses can say.
     #[error("memory region at {0:#x} overflows")]
@@ -53,6 +96,8 @@ pub enum MemoryError {
 /// Guest memory as the front end told it: mapped, and with its own addresses.
 #[derive(Debug, Default)]
 pub struct Memory {
+    // Before the mapping, for it is to go first.
+    guards: Vec<Guard>,
     mapping: Mapping,
     /// Front end's address, guest address and size of each region.
     views: Vec<(u64, u64, u64)>,
@@ -66,13 +111,21 @@ impl Memory {
         log: &Log,
     ) -> Result<Memory, MemoryError> {
         let mut mapped = Vec::with_capacity(regions.len());
+        let mut guards = Vec::with_capacity(regions.len());
         let mut views = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
-            mapped.push(map_region(region, file, log)?);
+            let (guard, memory) = map_region(region, file, log)?;
+            guards.push(guard);
+            mapped.push(memory);
             views.push((region.user_addr, region.guest_phys_addr, region.memory_size));
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
-        Ok(Memory { mapping: Mapping::from_regions(mapped)?, views })
+        Ok(Memory { guards, mapping: Mapping::from_regions(mapped)?, views })
+    }
+
+    /// Some of it was not there when it was accessed.
+    pub fn faulted(&self) -> bool {
+        self.guards.iter().any(Guard::hit)
     }
 
     /// The mapped memory.
@@ -96,9 +149,13 @@ fn map_region(
     region: &VhostUserMemoryRegion,
     file: File,
     log: &Log,
-) -> Result<GuestRegionMmap<Dirty>, MemoryError> {
+) -> Result<(Guard, GuestRegionMmap<Dirty>), MemoryError> {
     let (start, size, offset) = (region.guest_phys_addr, region.memory_size, region.mmap_offset);
     let overflow = || MemoryError::Overflow(start);
+    let page = page_size(&file)?;
+    if page > PAGE && (size % page != 0 || offset % page != 0) {
+        return Err(MemoryError::Pages { size, offset, page });
+    }
     let length = usize::try_from(size).map_err(|_| overflow())?;
     let mapped = MmapRegionBuilder::new_with_bitmap(length, Dirty::new(log, start))
         .with_file_offset(FileOffset::new(file, offset))
@@ -106,7 +163,26 @@ fn map_region(
         .with_mmap_flags((MapFlags::SHARED | MapFlags::NORESERVE).bits() as i32)
         .build()
         .map_err(|source| MemoryError::Map { size, offset, source })?;
-    GuestRegionMmap::new(mapped, GuestAddress(start)).ok_or_else(overflow)
+    let guard = guard(&mapped, page)?;
+    let mapped = GuestRegionMmap::new(mapped, GuestAddress(start)).ok_or_else(overflow)?;
+    Ok((guard, mapped))
+}
+
+/// Bytes of a page of a file, if its file system will do.
+pub fn page_size(file: &File) -> Result<u64, MemoryError> {
+    let there = rustix::fs::fstatfs(file).map_err(io::Error::from)?;
+    // The number has 32 bits, whatever the kernel's type for it.
+    let kind = u64::from(there.f_type as u32);
+    if !FILE_SYSTEMS.contains(&kind) {
+        return Err(MemoryError::FileSystem(kind));
+    }
+    Ok(if kind == HUGETLBFS { there.f_bsize as u64 } else { PAGE })
+}
+
+/// Faults in a mapping of the front end's are its VM's trouble.
+pub fn guard<B: NewBitmap>(mapped: &MmapRegion<B>, page: u64) -> io::Result<Guard> {
+    let start = mapped.as_ptr() as usize;
+    Guard::new(start..start + mapped.size(), page as usize)
 }
 
 /// Writes to `N` words of guest memory, and notes that.

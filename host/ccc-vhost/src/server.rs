@@ -17,6 +17,7 @@ use crate::{
     counters::Counters,
     coupling::{Coupling, Turn},
     device::{Device, Identity},
+    fault,
     listener::Endpoint,
     message::{Header, MessageError},
     poll::{Poller, Token, Watch},
@@ -88,6 +89,7 @@ impl Server {
         let Parts { coupling, state, endpoints, clock, desk } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
+        fault::catch()?;
         let mut watches = vec![
             poller.watch(signals.as_fd(), Token::Signal)?,
             poller.watch(clock.fd(), Token::Clock)?,
@@ -146,6 +148,7 @@ impl Server {
                     return Ok(());
                 }
                 self.dispatch(token)?;
+                self.see_faults()?;
             }
             self.work_off()?;
             while self.clock.pending() {
@@ -153,6 +156,19 @@ impl Server {
             }
         }
         self.report();
+        Ok(())
+    }
+
+    /// Disconnects VMs whose memory was not there in this turn.
+    fn see_faults(&mut self) -> Result<(), ServerError> {
+        // The end of one may be where another's is seen.
+        while fault::taken() {
+            let faulted = |vm: &Vm| vm.connection.as_ref().is_some_and(|c| c.device().faulted());
+            let them = self.vms.iter().filter(|(_, vm)| faulted(vm)).map(|(index, _)| *index);
+            for index in them.collect::<Vec<_>>() {
+                self.disconnect(index, &ConnectionError::Memory)?;
+            }
+        }
         Ok(())
     }
 
@@ -269,6 +285,7 @@ impl Server {
             self.process(index, queue);
             self.after()?;
             self.call(index, false);
+            self.see_faults()?;
         }
         Ok(())
     }

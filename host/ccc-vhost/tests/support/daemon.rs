@@ -88,6 +88,25 @@ impl Daemon {
         text
     }
 
+    /// Lines it has said with these words in them.
+    pub fn lines(&mut self, words: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(words)).count()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor time it has used.
+    pub fn worked(&self) -> Duration {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let nanoseconds = threads.map(|thread| {
+            let said = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+            said.split(' ').next().unwrap().parse::<u64>().unwrap()
+        });
+        Duration::from_nanos(nanoseconds.sum())
+    }
+
     /// Waits until it has said something.
     pub fn says(&mut self, words: &str) {
         let started = Instant::now();

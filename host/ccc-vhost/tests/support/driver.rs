@@ -61,7 +61,11 @@ pub fn report(generation: u32) -> Report {
 
 impl Driver {
     pub fn connect(socket: &Path, mode: Mode) -> Driver {
-        let guest = super::frontend::guest();
+        Driver::connect_with(socket, mode, super::frontend::guest())
+    }
+
+    /// One in this memory.
+    pub fn connect_with(socket: &Path, mode: Mode, guest: Guest) -> Driver {
         let front = FrontEnd::connect(socket, &guest, mode, [0; 3]);
         Driver { guest, front, heap: HEAP, avail: [0; 3], next: [0; 3] }
     }
@@ -124,6 +128,12 @@ impl Driver {
 
     pub fn used(&self, queue: usize) -> u16 {
         used_index(&self.guest, queue)
+    }
+
+    /// Wants to be called when the device uses the next chain.
+    pub fn want_call(&self, queue: usize) {
+        let event = ring(queue) + 0x1004 + 2 * u64::from(QUEUE);
+        self.guest.write_obj(self.used(queue), GuestAddress(event)).unwrap();
     }
 
     /// The available index at which the device wants to be kicked next.

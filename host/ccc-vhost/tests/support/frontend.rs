@@ -45,12 +45,35 @@ pub enum Mode {
 
 /// Guest memory that outlives connections.
 pub fn guest() -> Guest {
-    let name = c"guest";
-    let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    let file = File::from(fd);
-    file.set_len(MEMORY as u64).unwrap();
-    let ranges = [(GuestAddress(BASE), MEMORY, Some(FileOffset::new(file, 0)))];
+    guest_of(MEMORY)
+}
+
+/// The same, with so many bytes.
+pub fn guest_of(bytes: usize) -> Guest {
+    let file = memfd(bytes, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    guest_in(vec![(BASE, bytes, file)])
+}
+
+/// The same in these files: guest address and bytes of each.
+pub fn guest_in(files: Vec<(u64, usize, File)>) -> Guest {
+    let ranges = files.into_iter().map(|(address, bytes, file)| {
+        (GuestAddress(address), bytes, Some(FileOffset::new(file, 0)))
+    });
     Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap())
+}
+
+/// A file in memory.
+pub fn memfd(bytes: usize, flags: rustix::fs::MemfdFlags) -> std::io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create(c"guest", flags)?);
+    file.set_len(bytes as u64)?;
+    Ok(file)
+}
+
+/// The file behind the first region of guest memory.
+pub fn file_of(guest: &Guest) -> &File {
+    use vm_memory::GuestMemoryBackend;
+    let mapped: &MmapRegion<()> = guest.iter().next().unwrap();
+    mapped.file_offset().unwrap().file()
 }
 
 pub struct FrontEnd {
@@ -114,16 +137,17 @@ impl FrontEnd {
 
     pub fn set_memory(&mut self, guest: &Guest) {
         use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
-        let region = guest.iter().next().unwrap();
-        let mapped: &MmapRegion<()> = region;
-        let info = VhostUserMemoryRegionInfo {
-            guest_phys_addr: region.start_addr().0,
-            memory_size: region.len(),
-            userspace_addr: mapped.as_ptr() as u64,
-            mmap_offset: 0,
-            mmap_handle: mapped.file_offset().unwrap().file().as_raw_fd(),
-        };
-        self.vhost.set_mem_table(&[info]).unwrap();
+        let regions = guest.iter().map(|region| {
+            let mapped: &MmapRegion<()> = region;
+            VhostUserMemoryRegionInfo {
+                guest_phys_addr: region.start_addr().0,
+                memory_size: region.len(),
+                userspace_addr: mapped.as_ptr() as u64,
+                mmap_offset: 0,
+                mmap_handle: mapped.file_offset().unwrap().file().as_raw_fd(),
+            }
+        });
+        self.vhost.set_mem_table(&regions.collect::<Vec<_>>()).unwrap();
     }
 
     /// Has written pages noted in a bitmap of the whole guest, as a front end does
@@ -196,6 +220,16 @@ impl FrontEnd {
             bytes.extend(word.to_le_bytes());
         }
         self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// Kicks of a queue come through this from now on.
+    pub fn set_kick(&mut self, queue: usize, kick: &EventFd) {
+        self.vhost.set_vring_kick(queue, kick).unwrap();
+    }
+
+    /// What calls of a queue come through.
+    pub fn call_descriptor(&self, queue: usize) -> &EventFd {
+        &self.calls[queue]
     }
 
     /// Takes a call for a queue, if there is one.
