@@ -9,11 +9,11 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     mem::size_of,
-    os::fd::AsFd,
+    os::fd::OwnedFd,
 };
 
 use ccc_proto::wire;
-use rustix::fs::OFlags;
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use thiserror::Error;
 use vhost::vhost_user::message::VhostTransferStateDirection as Direction;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian::U32};
@@ -66,10 +66,7 @@ pub enum Transfer {
 
 impl Transfer {
     /// Begins a transfer through the front end's pipe.
-    pub fn begin(direction: Direction, mut pipe: File) -> Result<Transfer, MigrationError> {
-        // The front end is trusted to be no faster or slower than its pipe.
-        let flags = rustix::fs::fcntl_getfl(pipe.as_fd()).map_err(io::Error::from)?;
-        rustix::fs::fcntl_setfl(pipe.as_fd(), flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
+    pub fn begin(direction: Direction, pipe: File) -> Result<Transfer, MigrationError> {
         match direction {
             Direction::SAVE => {
                 let state = State {
@@ -77,7 +74,7 @@ impl Transfer {
                     version: VERSION.into(),
                     revision: wire::REVISION.into(),
                 };
-                pipe.write_all(state.as_bytes())?;
+                give(&pipe, state.as_bytes())?;
                 Ok(Transfer::Saved)
             }
             Direction::LOAD => Ok(Transfer::Loading(pipe)),
@@ -93,10 +90,39 @@ impl Transfer {
     }
 }
 
-fn load(pipe: File) -> Result<(), MigrationError> {
+/// A pipe of our own.  The front end shares its pipe's flags, so that setting
+/// `O_NONBLOCK` there promises nothing; moving bytes from one pipe to another
+/// does not block when it is told not to.
+fn own_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
+}
+
+fn give(pipe: &File, bytes: &[u8]) -> io::Result<()> {
+    let (read, write) = own_pipe()?;
+    File::from(write).write_all(bytes)?;
+    let given = splice(&read, None, pipe, None, bytes.len(), SpliceFlags::NONBLOCK)?;
+    if given == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// What a front end wrote before it closed its end, up to a length.
+fn take(pipe: &File, length: usize) -> io::Result<Vec<u8>> {
+    let (read, write) = own_pipe()?;
+    let mut left = length;
+    while left > 0 {
+        match splice(pipe, None, &write, None, left, SpliceFlags::NONBLOCK)? {
+            0 => break,
+            moved => left -= moved,
+        }
+    }
+    drop(write);
     let mut bytes = Vec::new();
+    File::from(read).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn load(pipe: File) -> Result<(), MigrationError> {
     // One more than there should be, to see whether there is more.
-    pipe.take(size_of::<State>() as u64 + 1).read_to_end(&mut bytes)?;
+    let bytes = take(&pipe, size_of::<State>() + 1)?;
     let foreign = MigrationError::Foreign(bytes.len());
     let (state, rest) =
         State::ref_from_prefix(&bytes).map_err(|_| MigrationError::Foreign(bytes.len()))?;
