@@ -49,6 +49,11 @@ impl Clock {
         Ok(Clock::Monotonic(Timer { file: fd.into(), armed: None }))
     }
 
+    /// Time stands still while a message is served, and front ends answer calls.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self, Clock::TimeTravel(_))
+    }
+
     /// What to wait for.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -150,7 +155,8 @@ fn spread() -> u32 {
     (mixed >> 32) as u32
 }
 
-fn monotonic() -> Micros {
+/// The machine's time.
+pub fn monotonic() -> Micros {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }

@@ -8,6 +8,11 @@
 //! front of it: kicks; the beginning and end of queues, which like kicks are
 //! answered only when all is done; and the channel for requests of the back
 //! end, through which the crate has no way to call.
+//!
+//! Nobody waits for a front end.  The crate's handler would: it reads a message to
+//! its end, and repeats a write until there is room.  So it speaks with a socket
+//! pair of ours, in which a whole message lies when it reads and there is always
+//! room for its answer; what comes and goes on the front end's socket is ours.
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
@@ -15,7 +20,11 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use ccc_core::Micros;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    net::RecvFlags,
+};
 use thiserror::Error;
 use vhost::vhost_user::{
     BackendReqHandler, VhostUserBackendReqHandlerMut, message::VhostUserProtocolFeatures,
@@ -23,12 +32,15 @@ use vhost::vhost_user::{
 
 use crate::{
     device::Device,
-    message::{self, Header, MessageError},
+    message::{self, Header, Inbox, Message, MessageError},
     poll::{Poller, Token, Watch},
 };
 
-/// Longest time a front end that does not read or write can stop the daemon.
+/// Longest time a front end that does not acknowledge a call can stop time, where
+/// that is virtual.
 const STALL: Duration = Duration::from_millis(500);
+/// Bytes an answer has at most, with room to spare.
+const ANSWER: usize = 16_384;
 
 /// Why a connection ends.
 #[derive(Debug, Error)]
@@ -63,30 +75,46 @@ pub enum Request {
 /// One front end and the device it drives.
 pub struct Connection {
     stream: UnixStream,
+    inbox: Inbox,
     handler: BackendReqHandler<Mutex<Device>>,
+    /// The other end of what the handler reads from and writes to.
+    inner: UnixStream,
     device: Arc<Mutex<Device>>,
     channel: Option<UnixStream>,
+    /// Calls are acknowledged before time goes on.
+    synchronous: bool,
     _watch: Watch,
 }
 
 impl Connection {
-    /// Takes up a front end.
+    /// Takes up a front end; in virtual time it is `synchronous`.
     pub fn new(
         stream: UnixStream,
         device: Device,
         poller: &Poller,
         index: usize,
+        synchronous: bool,
     ) -> io::Result<Connection> {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(STALL))?;
-        stream.set_write_timeout(Some(STALL))?;
+        let (inner, outer) = UnixStream::pair()?;
+        outer.set_nonblocking(true)?;
         let watch = poller.watch(stream.as_fd(), Token::Connection(index))?;
         // The handler of the crate wants to share its device.  There is one
         // thread, so the lock is never waited for.
         #[allow(clippy::arc_with_non_send_sync)]
         let device = Arc::new(Mutex::new(device));
-        let handler = BackendReqHandler::from_stream(stream.try_clone()?, Arc::clone(&device));
-        Ok(Connection { stream, handler, device, channel: None, _watch: watch })
+        let handler = BackendReqHandler::from_stream(outer, Arc::clone(&device));
+        let inbox = Inbox::default();
+        let channel = None;
+        Ok(Connection {
+            stream,
+            inbox,
+            handler,
+            inner,
+            device,
+            channel,
+            synchronous,
+            _watch: watch,
+        })
     }
 
     /// The device.
@@ -103,37 +131,53 @@ impl Connection {
         ready.is_ok_and(|count| count > 0)
     }
 
-    /// Takes the next message.
-    pub fn serve(&mut self) -> Result<Request, ConnectionError> {
-        let Some(header) = message::peek(&self.stream)? else { return Ok(Request::None) };
+    /// When the message that has begun has to be whole.
+    pub fn deadline(&self) -> Option<Micros> {
+        self.inbox.deadline()
+    }
+
+    /// What there is of it.
+    pub fn incomplete(&self) -> MessageError {
+        self.inbox.incomplete()
+    }
+
+    /// Takes the next message, if it is whole.
+    pub fn serve(&mut self, now: Micros) -> Result<Request, ConnectionError> {
+        let Some(message) = self.inbox.take(&self.stream, now)? else { return Ok(Request::None) };
+        let header = message.header;
         match header.request.get() {
             message::VRING_KICK => {
-                let (queue, _) = message::read_vring(&self.stream, &header)?;
+                let (queue, _) = message.vring()?;
                 Ok(Request::Kick(queue as usize, header))
             }
             message::SET_VRING_ENABLE => {
-                let (queue, enable) = message::read_vring(&self.stream, &header)?;
+                let (queue, enable) = message.vring()?;
                 let done = self.device().set_vring_enable(queue, enable != 0);
                 Ok(Request::Enable(done.is_ok(), header))
             }
             message::SET_BACKEND_REQ_FD => {
-                let channel = message::read_channel(&self.stream, &header)?;
-                channel.set_read_timeout(Some(STALL)).map_err(MessageError::from)?;
-                channel.set_write_timeout(Some(STALL)).map_err(MessageError::from)?;
+                let channel = message.channel()?;
+                if self.synchronous {
+                    channel.set_read_timeout(Some(STALL)).map_err(MessageError::from)?;
+                    channel.set_write_timeout(Some(STALL)).map_err(MessageError::from)?;
+                }
                 self.channel = Some(channel);
                 self.reply(&header, true)?;
                 Ok(Request::Answered)
             }
-            request => {
-                self.handle(request)?;
+            _ => {
+                self.handle(&message)?;
                 Ok(Request::Answered)
             }
         }
     }
 
-    fn handle(&mut self, request: u32) -> Result<(), ConnectionError> {
+    fn handle(&mut self, message: &Message) -> Result<(), ConnectionError> {
         use vhost::vhost_user::Error;
-        match self.handler.handle_request() {
+        message.pass_on(&self.inner)?;
+        let handled = self.handler.handle_request();
+        self.pass_back()?;
+        match handled {
             Ok(()) => Ok(()),
             // Refused, but understood: the front end decides what to do.
             Err(
@@ -142,10 +186,24 @@ impl Connection {
                 | Error::BackendInternalError
                 | Error::ReqHandlerError(_)),
             ) => {
-                log::warn!("VM {}: request {request} refused: {error}", self.device().name());
+                let request = message.header.request.get();
+                let mut device = self.device();
+                let name = device.name.clone();
+                let why = format!("request {request} refused: {error}");
+                device.counters.refuse_request(&name, &why);
                 Ok(())
             }
             Err(error) => Err(ConnectionError::Protocol(error)),
+        }
+    }
+
+    /// Sends the front end what the handler answered.
+    fn pass_back(&self) -> Result<(), MessageError> {
+        let mut bytes = [0; ANSWER];
+        match rustix::net::recv(&self.inner, bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
+            Ok((got, _)) => message::answer(&self.stream, &bytes[..got]),
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
         }
     }
 
@@ -157,16 +215,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls the driver where that is due.  Within a kick of the same VM the
-    /// front end stands still, so it cannot acknowledge; outside of one it has
-    /// to, or in virtual time the call would reach it late.
-    pub fn call(&self, within_kick: bool) -> Result<(), MessageError> {
+    /// Calls the driver where that is due.  In virtual time a call outside of a
+    /// kick has to be acknowledged, or it would reach the guest late; within a
+    /// kick of the same VM the front end stands still, so it cannot acknowledge.
+    /// In real time nobody waits.  A channel that fails is given up.
+    pub fn call(&mut self, within_kick: bool) -> Result<(), MessageError> {
         let queues = self.device().call();
+        let waits = self.synchronous && !within_kick && self.acknowledges();
         let Some(channel) = &self.channel else { return Ok(()) };
-        for queue in queues {
-            message::call(channel, queue, !within_kick && self.acknowledges())?;
+        let call = if waits { message::call_and_wait } else { message::call };
+        let called = queues.into_iter().try_for_each(|queue| call(channel, queue));
+        if called.is_err() {
+            self.channel = None;
         }
-        Ok(())
+        called
     }
 
     fn acknowledges(&self) -> bool {

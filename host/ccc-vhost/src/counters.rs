@@ -3,9 +3,12 @@
 use std::fmt;
 
 use ccc_core::Micros;
+use log::Level;
 
-/// Time between two warnings about one VM.
-const WARN_EVERY: Micros = 1_000_000;
+use crate::{clock, limit::Limiter};
+
+/// Lines at once about requests of a front end.
+const REQUEST_LINES: u64 = 10;
 
 /// What kind of thing was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +33,11 @@ pub enum Kind {
     Queue,
     /// An event for which the driver left no buffer.
     Event,
+    /// A request of the front end.
+    Request,
 }
 
-const KINDS: [(Kind, &str); 10] = [
+const KINDS: [(Kind, &str); 11] = [
     (Kind::Chunk, "chunks"),
     (Kind::Message, "messages"),
     (Kind::Stale, "stale"),
@@ -43,10 +48,11 @@ const KINDS: [(Kind, &str); 10] = [
     (Kind::Memory, "memory"),
     (Kind::Queue, "queue"),
     (Kind::Event, "events"),
+    (Kind::Request, "requests"),
 ];
 
 /// Counts of one VM, from the daemon's start on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     /// Messages taken from the doorbell queue.
     pub messages: u64,
@@ -61,8 +67,26 @@ pub struct Counters {
     /// Lines written.
     pub published: u64,
     refused: [u64; KINDS.len()],
-    warned: Option<Micros>,
-    silenced: u64,
+    /// What the guest causes, by the time it lives in.
+    of_guest: Limiter,
+    /// What the front end causes, by the machine's time.
+    of_front_end: Limiter,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            messages: 0,
+            registered: 0,
+            updated: 0,
+            left: 0,
+            rescans: 0,
+            published: 0,
+            refused: [0; KINDS.len()],
+            of_guest: Limiter::new(1),
+            of_front_end: Limiter::new(REQUEST_LINES),
+        }
+    }
 }
 
 impl Counters {
@@ -79,16 +103,18 @@ impl Counters {
     /// Counts a refusal and says why, but not more than once a second.
     pub fn refuse(&mut self, vm: &str, now: Micros, kind: Kind, why: &dyn fmt::Display) {
         self.refused[kind as usize] += 1;
-        if self.warned.is_some_and(|last| now < last.saturating_add(WARN_EVERY)) {
-            self.silenced += 1;
-            return;
-        }
-        let more = match std::mem::take(&mut self.silenced) {
-            0 => String::new(),
-            count => format!(" ({count} more refused since the last warning)"),
-        };
-        log::warn!("VM {vm}: {why}{more}");
-        self.warned = Some(now);
+        self.of_guest.say(Level::Warn, vm, now, why);
+    }
+
+    /// Counts a request that was refused.
+    pub fn refuse_request(&mut self, vm: &str, why: &dyn fmt::Display) {
+        self.refused[Kind::Request as usize] += 1;
+        self.warn(vm, why);
+    }
+
+    /// Says what a front end caused, but not as often as it likes.
+    pub fn warn(&mut self, vm: &str, what: &dyn fmt::Display) {
+        self.of_front_end.say(Level::Warn, vm, clock::monotonic(), what);
     }
 }
 
@@ -118,9 +144,7 @@ mod tests {
             counters.refuse("a", now, Kind::Torn, &"torn");
         }
         assert_eq!(counters.refused(Kind::Torn), 5);
-        assert_eq!(counters.silenced, 4);
-        counters.refuse("a", WARN_EVERY, Kind::Message, &"bad");
-        assert_eq!(counters.silenced, 0);
+        counters.refuse("a", 5, Kind::Message, &"bad");
         assert!(counters.to_string().contains("messages 1 stale 0 torn 5"));
     }
 }

@@ -122,6 +122,11 @@ impl Device {
         &self.counters
     }
 
+    /// Says what its front end caused, but not as often as that likes.
+    pub fn warn(&mut self, what: &dyn std::fmt::Display) {
+        self.counters.warn(&self.name, what);
+    }
+
     /// Some of the memory its front end has given was not there.
     pub fn faulted(&self) -> bool {
         self.memory.faulted() || self.log.faulted()
@@ -203,7 +208,9 @@ impl Device {
         let Some(array) = self.tables.lines() else { return };
         match self.lines.publish(self.memory.mapping(), array, coupling, self.vm) {
             Ok(count) => self.counters.published += count,
-            Err(error) => log::warn!("VM {}: cannot write its lines: {error}", self.name),
+            Err(error) => {
+                self.warn(&format_args!("cannot write its lines: {error}"));
+            }
         }
     }
 

@@ -57,13 +57,14 @@ impl Device {
         self.begin_if_ready(index as usize).map_err(|error| self.refuse(&error))
     }
 
-    fn guest_address(&self, user: u64) -> Result<GuestAddress> {
-        self.memory.guest_address(user).map_err(|error: MemoryError| self.refuse(&error))
+    fn guest_address(&mut self, user: u64) -> Result<GuestAddress> {
+        let found = self.memory.guest_address(user);
+        found.map_err(|error: MemoryError| self.refuse(&error))
     }
 
     /// Tells the operator what the front end is told by an error number only.
-    fn refuse(&self, why: &dyn std::fmt::Display) -> Error {
-        log::warn!("VM {}: {why}", self.name());
+    fn refuse(&mut self, why: &dyn std::fmt::Display) -> Error {
+        self.warn(why);
         Error::InvalidParam
     }
 

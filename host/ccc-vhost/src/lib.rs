@@ -13,10 +13,10 @@
 //! # Threat model
 //! A guest controls its memory, its queues and all messages; a front end also
 //! what arrives on its socket.  Neither can make the daemon read or write
-//! outside the memory it was given, wait for long, spend more than a bounded
-//! time on one VM's turn, fill its log, or see another VM's memory.  A front
-//! end that shrinks the file behind its guest's memory is disconnected
-//! ([`fault`]).
+//! outside the memory it was given, wait for one of them, spend more than a
+//! bounded time on one VM's turn, fill its log, or see another VM's memory.  A
+//! front end that shrinks the file behind its guest's memory is disconnected
+//! ([`fault`]).  In virtual time front ends are trusted to answer.
 pub mod activation;
 pub mod api;
 pub mod args;
@@ -35,6 +35,7 @@ pub mod fault;
 pub mod flows;
 pub mod handler;
 pub mod inspect;
+pub mod limit;
 pub mod lines;
 pub mod listener;
 pub mod memory;
@@ -48,6 +49,7 @@ pub mod setup;
 pub mod signals;
 pub mod state;
 pub mod table;
+pub mod timers;
 pub mod timetravel;
 pub mod values;
 pub mod vring;

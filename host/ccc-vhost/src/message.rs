@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! vhost-user messages that the protocol crate does not handle.
 use std::{
-    io::{self, IoSliceMut, Read, Write},
+    io::{self, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    time::{Duration, Instant},
 };
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use ccc_core::Micros;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
 use thiserror::Error;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -31,8 +34,15 @@ const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 /// Longest message a front end may send.
 const SIZE_MAX: u32 = 4096;
-/// A front end writes a message at once; a rest that takes longer is none.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Descriptors a message may have; the protocol crate takes no more.
+const MAX_FDS: usize = 32;
+/// A front end writes a message at once; a rest that takes longer, microseconds,
+/// is none.
+const PATIENCE: Micros = 2_000_000;
+/// Pieces of a message read in one turn.
+const TURN_READS: usize = 8;
+/// Nobody waits for a front end.
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// Head of every message.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -49,6 +59,13 @@ pub struct Header {
 #[repr(C)]
 struct Vring {
     header: Header,
+    state: State,
+}
+
+/// A queue, and a number about it.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct State {
     index: U32,
     num: U32,
 }
@@ -92,6 +109,18 @@ pub enum MessageError {
         /// Its bytes.
         size: u32,
     },
+    /// Descriptors got lost on the way.
+    #[error(
+        "descriptors of a message are missing: it has more than {MAX_FDS}, or the daemon has no \
+         room for them"
+    )]
+    Descriptors,
+    /// Its socket is full of answers.
+    #[error("front end does not read its answers")]
+    Unread,
+    /// The socket for calls is full.
+    #[error("the channel for calls is full; it is given up")]
+    ChannelFull,
     /// A channel without its socket.
     #[error("request channel without a socket")]
     NoSocket,
@@ -111,43 +140,144 @@ impl Header {
     }
 
     fn check_size(&self, size: u32) -> Result<(), MessageError> {
-        let (request, is) = (self.request.get(), self.size.get());
-        if is == size { Ok(()) } else { Err(MessageError::Size { request, size: is }) }
+        if self.size.get() == size { Ok(()) } else { Err(self.wrong_size()) }
+    }
+
+    fn wrong_size(&self) -> MessageError {
+        MessageError::Size { request: self.request.get(), size: self.size.get() }
     }
 }
 
-/// The head of the next message, once all of the message is there; `None` if
-/// there is none.  The protocol crate reads a message to its end whatever it
-/// takes, so it is only called when there is an end.
-pub fn peek(stream: &UnixStream) -> Result<Option<Header>, MessageError> {
-    let started = Instant::now();
-    loop {
-        let mut bytes = [0; size_of::<Header>()];
-        let got = match rustix::net::recv(
-            stream.as_fd(),
-            bytes.as_mut_slice(),
-            RecvFlags::PEEK | RecvFlags::DONTWAIT,
-        ) {
-            Ok((0, _)) => return Err(MessageError::Closed),
-            Ok((got, _)) => got as u64,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
-            Err(error) => return Err(io::Error::from(error).into()),
-        };
-        let mut expected = bytes.len() as u64;
-        let mut there = got;
-        if got == expected {
-            let header = check(bytes)?;
-            expected += u64::from(header.size.get());
-            there = rustix::io::ioctl_fionread(stream.as_fd()).map_err(io::Error::from)?;
-            if there >= expected {
-                return Ok(Some(header));
+/// A message of a front end.
+#[derive(Debug)]
+pub struct Message {
+    /// Its head.
+    pub header: Header,
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Message {
+    /// What follows the head.
+    fn body(&self) -> &[u8] {
+        self.bytes.get(size_of::<Header>()..).unwrap_or_default()
+    }
+
+    /// A message about a queue: the queue, and a number.
+    pub fn vring(&self) -> Result<(u32, u32), MessageError> {
+        self.header.check_size(8)?;
+        let body = State::read_from_bytes(self.body());
+        let body = body.map_err(|_| self.header.wrong_size())?;
+        Ok((body.index.get(), body.num.get()))
+    }
+
+    /// The socket for requests of the back end.
+    pub fn channel(mut self) -> Result<UnixStream, MessageError> {
+        let fd = self.fds.pop().filter(|_| self.fds.is_empty()).ok_or(MessageError::NoSocket)?;
+        let domain = rustix::net::sockopt::socket_domain(&fd).map_err(io::Error::from)?;
+        if domain != rustix::net::AddressFamily::UNIX {
+            return Err(MessageError::NoSocket);
+        }
+        Ok(UnixStream::from(fd))
+    }
+
+    /// Sends it on as it came.
+    pub fn pass_on(&self, stream: &UnixStream) -> Result<(), MessageError> {
+        let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+        }
+        let bytes = [IoSlice::new(&self.bytes)];
+        let sent = rustix::net::sendmsg(stream, &bytes, &mut control, SEND).map_err(unread)?;
+        if sent == self.bytes.len() { Ok(()) } else { Err(MessageError::Unread) }
+    }
+}
+
+/// What has come of the next message of a front end.  A message that has begun
+/// is kept here until its rest comes, so nobody waits for that.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    /// When the message has to be whole.
+    deadline: Option<Micros>,
+}
+
+impl Inbox {
+    /// The next message, if all of it has come.
+    pub fn take(
+        &mut self,
+        stream: &UnixStream,
+        now: Micros,
+    ) -> Result<Option<Message>, MessageError> {
+        for _ in 0..TURN_READS {
+            let expected = self.expected()?;
+            if self.bytes.len() < expected && !self.read(stream, expected)? {
+                break;
+            }
+            if self.bytes.len() == self.expected()? {
+                let header = check(self.head())?;
+                let (bytes, fds) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.fds));
+                self.deadline = None;
+                return Ok(Some(Message { header, bytes, fds }));
             }
         }
-        if started.elapsed() > PATIENCE {
-            return Err(MessageError::Incomplete { got: there, expected });
+        if !self.bytes.is_empty() && self.deadline.is_none() {
+            self.deadline = Some(now + PATIENCE);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        Ok(None)
     }
+
+    /// When the message that has begun has to be whole.
+    pub fn deadline(&self) -> Option<Micros> {
+        self.deadline
+    }
+
+    /// What there is of the message that has begun, and what there should be.
+    pub fn incomplete(&self) -> MessageError {
+        let expected = self.expected().unwrap_or(self.bytes.len());
+        MessageError::Incomplete { got: self.bytes.len() as u64, expected: expected as u64 }
+    }
+
+    /// Bytes of the head, or of the message once that is known.
+    fn expected(&self) -> Result<usize, MessageError> {
+        if self.bytes.len() < size_of::<Header>() {
+            return Ok(size_of::<Header>());
+        }
+        Ok(size_of::<Header>() + check(self.head())?.size.get() as usize)
+    }
+
+    fn head(&self) -> [u8; size_of::<Header>()] {
+        let mut head = [0; size_of::<Header>()];
+        for (to, from) in head.iter_mut().zip(&self.bytes) {
+            *to = *from;
+        }
+        head
+    }
+
+    /// Reads up to `expected` bytes in all; `false` if there are none.
+    fn read(&mut self, stream: &UnixStream, expected: usize) -> Result<bool, MessageError> {
+        let before = self.bytes.len();
+        self.bytes.resize(expected, 0);
+        let got = receive(stream, &mut self.bytes[before..], RecvFlags::DONTWAIT);
+        let (got, fds) = match got {
+            Ok(got) => got,
+            Err(MessageError::Socket(error)) if waits(&error) => (0, Vec::new()),
+            Err(error) => return Err(error),
+        };
+        self.bytes.truncate(before + got);
+        self.fds.extend(fds);
+        if self.fds.len() > MAX_FDS {
+            return Err(MessageError::Descriptors);
+        }
+        Ok(got > 0)
+    }
+}
+
+fn waits(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 fn check(bytes: [u8; 12]) -> Result<Header, MessageError> {
@@ -162,76 +292,78 @@ fn check(bytes: [u8; 12]) -> Result<Header, MessageError> {
     Ok(header)
 }
 
-/// Reads a message about a queue that was peeked at: the queue, and a number.
-pub fn read_vring(mut stream: &UnixStream, header: &Header) -> Result<(u32, u32), MessageError> {
-    header.check_size(8)?;
-    let mut bytes = [0; size_of::<Vring>()];
-    stream.read_exact(&mut bytes)?;
-    let message: Vring = zerocopy::transmute!(bytes);
-    Ok((message.index.get(), message.num.get()))
-}
-
-/// Reads the socket for the back end's requests, after its message was peeked
-/// at.
-pub fn read_channel(stream: &UnixStream, header: &Header) -> Result<UnixStream, MessageError> {
-    let mut bytes = vec![0; size_of::<Header>() + header.size.get() as usize];
-    let mut fds = receive(stream, &mut bytes)?;
-    let fd = fds.pop().filter(|_| fds.is_empty()).ok_or(MessageError::NoSocket)?;
-    let domain = rustix::net::sockopt::socket_domain(&fd).map_err(io::Error::from)?;
-    if domain != rustix::net::AddressFamily::UNIX {
-        return Err(MessageError::NoSocket);
-    }
-    Ok(UnixStream::from(fd))
-}
-
-/// Reads a whole message with the file descriptors that came with it.
-pub fn receive(mut stream: &UnixStream, bytes: &mut [u8]) -> Result<Vec<OwnedFd>, MessageError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+/// Reads what there is with the file descriptors that came with it, and how much
+/// that is.
+pub fn receive(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), MessageError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let got =
         rustix::net::recvmsg(stream.as_fd(), &mut [IoSliceMut::new(bytes)], &mut control, flags)
-            .map_err(io::Error::from)?
-            .bytes;
-    if got == 0 {
-        return Err(MessageError::Closed);
-    }
+            .map_err(io::Error::from)?;
     let mut fds = Vec::new();
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
         }
     }
-    stream.read_exact(&mut bytes[got..])?;
-    Ok(fds)
+    if got.bytes == 0 {
+        return Err(MessageError::Closed);
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(MessageError::Descriptors);
+    }
+    Ok((got.bytes, fds))
 }
 
-/// Answers a request: done, or not.
-pub fn reply(mut stream: &UnixStream, to: &Header, done: bool) -> Result<(), MessageError> {
+/// Sends an answer, which a front end that waits for it has room for.
+pub fn answer(stream: &UnixStream, bytes: &[u8]) -> Result<(), MessageError> {
+    let sent = rustix::net::send(stream, bytes, SEND).map_err(unread)?;
+    if sent == bytes.len() { Ok(()) } else { Err(MessageError::Unread) }
+}
+
+fn unread(error: rustix::io::Errno) -> MessageError {
+    match error {
+        rustix::io::Errno::AGAIN => MessageError::Unread,
+        error => MessageError::Socket(error.into()),
+    }
+}
+
+/// Answers a message whether it was done.
+pub fn reply(stream: &UnixStream, to: &Header, done: bool) -> Result<(), MessageError> {
     let header = Header::new(to.request.get(), REPLY, 8);
     let message = Number { header, value: u64::from(!done).into() };
-    Ok(stream.write_all(message.as_bytes())?)
+    answer(stream, message.as_bytes())
 }
 
-/// Calls the driver of a queue, and waits until that is known if `acknowledged`.
-pub fn call(
-    mut channel: &UnixStream,
-    queue: usize,
-    acknowledged: bool,
-) -> Result<(), MessageError> {
-    let flags = if acknowledged { NEED_REPLY } else { 0 };
-    let header = Header::new(VRING_CALL, flags, 8);
-    let message = Vring { header, index: (queue as u32).into(), num: 0.into() };
-    channel.write_all(message.as_bytes())?;
-    if acknowledged {
-        let mut bytes = [0; size_of::<Number>()];
-        channel.read_exact(&mut bytes)?;
-        let answer: Number = zerocopy::transmute!(bytes);
-        if answer.header.request.get() != VRING_CALL || answer.value.get() != 0 {
-            return Err(MessageError::NotAcknowledged);
-        }
+/// Calls the driver of a queue.
+pub fn call(channel: &UnixStream, queue: usize) -> Result<(), MessageError> {
+    match answer(channel, called(queue, 0).as_bytes()) {
+        Err(MessageError::Unread) => Err(MessageError::ChannelFull),
+        sent => sent,
+    }
+}
+
+/// Calls the driver of a queue, and waits until that is known.  For virtual time
+/// only, where a call has to arrive before time goes on.
+pub fn call_and_wait(mut channel: &UnixStream, queue: usize) -> Result<(), MessageError> {
+    channel.write_all(called(queue, NEED_REPLY).as_bytes())?;
+    let mut bytes = [0; size_of::<Number>()];
+    channel.read_exact(&mut bytes)?;
+    let answer: Number = zerocopy::transmute!(bytes);
+    if answer.header.request.get() != VRING_CALL || answer.value.get() != 0 {
+        return Err(MessageError::NotAcknowledged);
     }
     Ok(())
+}
+
+fn called(queue: usize, flags: u32) -> Vring {
+    let state = State { index: (queue as u32).into(), num: 0.into() };
+    Vring { header: Header::new(VRING_CALL, flags, 8), state }
 }
 
 #[cfg(test)]
@@ -250,41 +382,68 @@ mod tests {
         })
     }
 
+    fn take(inbox: &mut Inbox, stream: &UnixStream) -> Result<Option<Message>, MessageError> {
+        inbox.take(stream, 5)
+    }
+
     #[test]
-    fn a_whole_message_is_seen_and_left() {
+    fn t1_a_message_is_taken_when_its_rest_has_come() {
         let (mut front, back) = pair();
-        assert!(matches!(peek(&back), Ok(None)));
-        front.write_all(&bytes(VRING_KICK, VERSION | NEED_REPLY, 8)).expect("sent");
-        front.write_all(&[1, 0, 0, 0, 0, 0, 0, 0]).expect("sent");
-        let header = peek(&back).expect("sound").expect("there");
-        assert!(header.wants_reply());
-        assert_eq!(read_vring(&back, &header).expect("kick"), (1, 0));
-        assert!(matches!(peek(&back), Ok(None)));
+        let mut inbox = Inbox::default();
+        assert!(take(&mut inbox, &back).expect("nothing").is_none());
+        assert_eq!(inbox.deadline(), None);
+        let head = bytes(VRING_KICK, VERSION | NEED_REPLY, 8);
+        let whole = [&head[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
+        for byte in &whole[..19] {
+            front.write_all(&[*byte]).expect("sent");
+            assert!(take(&mut inbox, &back).expect("a part").is_none());
+        }
+        assert_eq!(inbox.deadline(), Some(5 + PATIENCE));
+        let stopped = inbox.incomplete();
+        assert!(matches!(stopped, MessageError::Incomplete { got: 19, expected: 20 }));
+        // The next message stays where it is.
+        front.write_all(&[&whole[19..], &head[..3]].concat()).expect("sent");
+        let message = take(&mut inbox, &back).expect("sound").expect("there");
+        assert!(message.header.wants_reply());
+        assert_eq!(message.vring().expect("kick"), (1, 0));
+        assert_eq!(inbox.deadline(), None);
+        assert!(take(&mut inbox, &back).expect("a part").is_none());
+        assert!(matches!(inbox.incomplete(), MessageError::Incomplete { got: 3, expected: 12 }));
     }
 
     #[test]
     fn wrong_messages_are_refused() {
-        let (mut front, back) = pair();
-        front.write_all(&bytes(1, VERSION, 4097)).expect("sent");
-        assert!(matches!(peek(&back), Err(MessageError::Oversized(4097))));
-        let (mut front, back) = pair();
-        front.write_all(&bytes(1, 0, 0)).expect("sent");
-        assert!(matches!(peek(&back), Err(MessageError::Flags(0))));
-        let (mut front, back) = pair();
-        front.write_all(&bytes(1, VERSION, 8)).expect("sent");
-        let stopped = peek(&back);
-        assert!(matches!(stopped, Err(MessageError::Incomplete { got: 12, expected: 20 })));
-        drop(front);
-        let (front, back) = pair();
-        drop(front);
-        assert!(matches!(peek(&back), Err(MessageError::Closed)));
+        let taken = |words: &[u8]| {
+            let (mut front, back) = pair();
+            front.write_all(words).expect("sent");
+            drop(front);
+            let mut inbox = Inbox::default();
+            (take(&mut inbox, &back), take(&mut inbox, &back))
+        };
+        let (oversized, _) = taken(&bytes(1, VERSION, 4097));
+        assert!(matches!(oversized, Err(MessageError::Oversized(4097))));
+        assert!(matches!(taken(&bytes(1, 0, 0)).0, Err(MessageError::Flags(0))));
+        assert!(matches!(taken(&[]).0, Err(MessageError::Closed)));
+        let (whole, end) = taken(&bytes(1, VERSION, 0));
+        assert!(whole.is_ok_and(|message| message.is_some()));
+        assert!(matches!(end, Err(MessageError::Closed)));
     }
 
     #[test]
     fn a_channel_needs_one_socket() {
         let (mut front, back) = pair();
         front.write_all(&bytes(SET_BACKEND_REQ_FD, VERSION, 0)).expect("sent");
-        let header = peek(&back).expect("sound").expect("there");
-        assert!(matches!(read_channel(&back, &header), Err(MessageError::NoSocket)));
+        let message = take(&mut Inbox::default(), &back).expect("sound").expect("there");
+        assert!(matches!(message.channel(), Err(MessageError::NoSocket)));
+    }
+
+    #[test]
+    fn t1_an_answer_nobody_reads_is_not_waited_for() {
+        let (_front, back) = pair();
+        let mut sent = Ok(());
+        while sent.is_ok() {
+            sent = answer(&back, &[0; 4096]);
+        }
+        assert!(matches!(sent, Err(MessageError::Unread)), "{sent:?}");
     }
 }

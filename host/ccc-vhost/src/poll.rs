@@ -4,6 +4,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
+    time::Duration,
 };
 
 use rustix::event::epoll;
@@ -12,7 +13,7 @@ use rustix::event::epoll;
 const BATCH: usize = 64;
 
 /// Whom an event is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Token {
     /// A signal has come.
     Signal,
@@ -67,15 +68,18 @@ impl Poller {
     /// Waits for `fd` for as long as the answer lives.
     pub fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<Watch> {
         let fd = fd.try_clone_to_owned()?;
-        let data = epoll::EventData::new_u64(token.encode());
-        epoll::add(self.0.as_fd(), &fd, data, epoll::EventFlags::IN)?;
-        Ok(Watch { poller: self.clone(), fd })
+        let mut watch = Watch { poller: self.clone(), fd, token, watching: false };
+        watch.resume()?;
+        Ok(watch)
     }
 
-    /// Waits for events; not at all if there is `work` left to do.
-    pub fn wait(&self, work: bool) -> io::Result<Vec<Token>> {
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = work.then_some(&now);
+    /// Waits for events, at most for a `time`.
+    pub fn wait(&self, time: Option<Duration>) -> io::Result<Vec<Token>> {
+        let time = time.map(|time| rustix::event::Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let timeout = time.as_ref();
         let mut events = Vec::with_capacity(BATCH);
         match epoll::wait(self.0.as_fd(), rustix::buffer::spare_capacity(&mut events), timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -91,6 +95,8 @@ impl Poller {
 pub struct Watch {
     poller: Poller,
     fd: OwnedFd,
+    token: Token,
+    watching: bool,
 }
 
 impl Watch {
@@ -98,13 +104,31 @@ impl Watch {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+
+    /// Waits for it again.
+    pub fn resume(&mut self) -> io::Result<()> {
+        if !self.watching {
+            let data = epoll::EventData::new_u64(self.token.encode());
+            epoll::add(self.poller.0.as_fd(), &self.fd, data, epoll::EventFlags::IN)?;
+            self.watching = true;
+        }
+        Ok(())
+    }
+
+    /// Waits for it no more for now.
+    pub fn pause(&mut self) {
+        if !std::mem::take(&mut self.watching) {
+            return;
+        }
+        if let Err(error) = epoll::delete(self.poller.0.as_fd(), &self.fd) {
+            log::debug!("file descriptor was not being waited for: {error}");
+        }
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Err(error) = epoll::delete(self.poller.0.as_fd(), &self.fd) {
-            log::debug!("file descriptor was not being waited for: {error}");
-        }
+        self.pause();
     }
 }
 

@@ -6,26 +6,40 @@
 //! message is tens of nanoseconds of work; and with one thread the same
 //! messages in the same order give the same result, which is what makes runs in
 //! virtual time repeatable.
-use std::{collections::BTreeMap, io, os::fd::AsFd};
+use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
 
+use ccc_core::Micros;
+use log::Level;
 use thiserror::Error;
 
 use crate::{
-    clock::{Clock, ClockError},
+    clock::{self, Clock, ClockError},
     connection::{Connection, ConnectionError, Request},
     control::Desk,
     counters::Counters,
     coupling::{Coupling, Turn},
     device::{Device, Identity},
     fault,
+    limit::Limiter,
     listener::Endpoint,
     message::{Header, MessageError},
     poll::{Poller, Token, Watch},
     signals::Signals,
     state::State,
+    timers::Timers,
+    vring::Vring,
 };
 
 mod operators;
+
+/// Lines at once about front ends of a VM that come and go.
+const LINES: u64 = 10;
+/// Time after which a socket is looked at again on which nobody could be
+/// accepted, microseconds.
+const ACCEPT_AGAIN: Micros = 100_000;
+/// Time after which a kick is taken again from a descriptor that had many for
+/// nothing, microseconds.
+const KICK_AGAIN: Micros = 1000;
 
 /// Why the daemon cannot go on.
 #[derive(Debug, Error)]
@@ -47,7 +61,15 @@ struct Vm {
     endpoint: Endpoint,
     connection: Option<Connection>,
     counters: Counters,
-    _watch: Option<Watch>,
+    watch: Option<Watch>,
+    lines: Limiter,
+}
+
+impl Vm {
+    /// Says what its front ends do, but not as often as they like.
+    fn say(&mut self, level: Level, what: &dyn std::fmt::Display) {
+        self.lines.say(level, &self.name, clock::monotonic(), what);
+    }
 }
 
 /// What a daemon is made of.
@@ -73,6 +95,7 @@ pub struct Server {
     vms: BTreeMap<usize, Vm>,
     /// Queues with more in them than one turn takes.
     backlog: Vec<(usize, usize)>,
+    timers: Timers,
     /// Devices begun.
     beginnings: u32,
     desk: Option<Desk>,
@@ -105,6 +128,7 @@ impl Server {
             coupling,
             vms: BTreeMap::new(),
             backlog: Vec::new(),
+            timers: Timers::default(),
             beginnings: 0,
             desk,
             state,
@@ -125,7 +149,8 @@ impl Server {
             None => None,
         };
         let counters = Counters::default();
-        self.vms.insert(number, Vm { name, endpoint, connection: None, counters, _watch: watch });
+        let lines = Limiter::new(LINES);
+        self.vms.insert(number, Vm { name, endpoint, connection: None, counters, watch, lines });
         Ok(())
     }
 
@@ -141,7 +166,7 @@ impl Server {
             log::warn!("cannot tell the service manager that it is served: {error}");
         }
         while self.reachable() {
-            for token in self.poller.wait(!self.backlog.is_empty())? {
+            for token in self.poller.wait(self.rest())? {
                 if token == Token::Signal {
                     log::debug!("asked to stop on {:?}", self.signals.as_fd());
                     self.report();
@@ -150,6 +175,7 @@ impl Server {
                 self.dispatch(token)?;
                 self.see_faults()?;
             }
+            self.wake()?;
             self.work_off()?;
             while self.clock.pending() {
                 self.tick()?;
@@ -157,6 +183,56 @@ impl Server {
         }
         self.report();
         Ok(())
+    }
+
+    /// How long to wait for events: not at all if there is work left to do.
+    fn rest(&self) -> Option<Duration> {
+        if self.backlog.is_empty() {
+            self.timers.rest(clock::monotonic())
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+
+    /// Does what is due.
+    fn wake(&mut self) -> Result<(), ServerError> {
+        let now = clock::monotonic();
+        for token in self.timers.take(now) {
+            match token {
+                Token::Listener(index) => self.listen(index)?,
+                Token::Connection(index) => self.end_unfinished(index, now)?,
+                Token::Kick(index, queue) => self.listen_for_kicks(index, queue)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for front ends again.
+    fn listen(&mut self, index: usize) -> io::Result<()> {
+        let watch = self.vms.get_mut(&index).and_then(|vm| vm.watch.as_mut());
+        watch.map_or(Ok(()), Watch::resume)
+    }
+
+    fn listen_for_kicks(&mut self, index: usize, queue: usize) -> io::Result<()> {
+        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
+        connection.device().vrings.get_mut(queue).map_or(Ok(()), Vring::listen)
+    }
+
+    /// Ends a connection whose message has not become whole in time.
+    fn end_unfinished(&mut self, index: usize, now: Micros) -> Result<(), ServerError> {
+        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
+        match connection.deadline() {
+            Some(deadline) if deadline <= now => {
+                let why = connection.incomplete();
+                self.disconnect(index, &why.into())
+            }
+            Some(deadline) => {
+                self.timers.wake(Token::Connection(index), deadline);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Disconnects VMs whose memory was not there in this turn.
@@ -207,12 +283,18 @@ impl Server {
             Ok(Some(stream)) => stream,
             Ok(None) => return Ok(()),
             Err(error) => {
-                log::warn!("VM {}: cannot accept: {error}", vm.name);
+                // Most likely there are no descriptors left: the front end waits
+                // in the queue of the socket, and is there until some are.
+                vm.say(Level::Warn, &format_args!("cannot accept its front end: {error}"));
+                if let Some(watch) = &mut vm.watch {
+                    watch.pause();
+                }
+                self.timers.wake(Token::Listener(index), clock::monotonic() + ACCEPT_AGAIN);
                 return Ok(());
             }
         };
         if vm.connection.is_some() {
-            log::warn!("VM {}: refused a second front end", vm.name);
+            vm.say(Level::Warn, &"refused a second front end");
             return Ok(());
         }
         self.beginnings = self.beginnings.wrapping_add(1);
@@ -221,14 +303,17 @@ impl Server {
             index,
             instance: self.clock.instance(self.beginnings),
         };
-        let counters = std::mem::take(&mut vm.counters);
-        let device = Device::new(identity, self.poller.clone(), counters)?;
-        match Connection::new(stream, device, &self.poller, index) {
+        let device = Device::new(identity, self.poller.clone(), Counters::default())?;
+        let synchronous = self.clock.is_virtual();
+        match Connection::new(stream, device, &self.poller, index, synchronous) {
             Ok(connection) => {
-                log::info!("VM {}: connected", vm.name);
+                vm.say(Level::Info, &"connected");
+                connection.device().counters = std::mem::take(&mut vm.counters);
                 vm.connection = Some(connection);
             }
-            Err(error) => log::warn!("VM {}: cannot take its front end: {error}", vm.name),
+            Err(error) => {
+                vm.say(Level::Warn, &format_args!("cannot take its front end: {error}"));
+            }
         }
         Ok(())
     }
@@ -236,8 +321,13 @@ impl Server {
     fn serve(&mut self, index: usize) -> Result<(), ServerError> {
         let vm = self.vms.get_mut(&index);
         let Some(connection) = vm.and_then(|vm| vm.connection.as_mut()) else { return Ok(()) };
-        match connection.serve() {
-            Ok(Request::None) => Ok(()),
+        match connection.serve(clock::monotonic()) {
+            Ok(Request::None) => {
+                if let Some(deadline) = connection.deadline() {
+                    self.timers.wake(Token::Connection(index), deadline);
+                }
+                Ok(())
+            }
             Ok(Request::Answered) => {
                 self.settle(index);
                 self.after()?;
@@ -259,7 +349,7 @@ impl Server {
     /// Everything a message brings about is done before it is answered.
     fn answer(&mut self, index: usize, header: &Header, done: bool) -> Result<(), ServerError> {
         self.after()?;
-        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
+        let Some(connection) = connected_mut(&mut self.vms, index) else { return Ok(()) };
         let answered = connection.call(true).and_then(|()| connection.reply(header, done));
         match answered {
             Ok(()) => Ok(()),
@@ -269,14 +359,29 @@ impl Server {
 
     fn kick(&mut self, index: usize, queue: usize) -> Result<(), ServerError> {
         let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
-        let kicked =
-            connection.device().vrings.get_mut(queue).is_some_and(crate::vring::Vring::take_kick);
+        let mut device = connection.device();
+        let Some(vring) = device.vrings.get_mut(queue) else { return Ok(()) };
+        let taken = vring.take_kick();
+        let kicked = taken.unwrap_or_else(|error| {
+            device.warn(&format_args!("cannot take kicks of queue {queue} any more: {error}"));
+            false
+        });
+        drop(device);
         if kicked {
             self.process(index, queue);
             self.after()?;
             self.call(index, false);
         }
+        self.rest_from_kicks(index, queue);
         Ok(())
+    }
+
+    /// A descriptor with kicks for nothing is left alone for a while.
+    fn rest_from_kicks(&mut self, index: usize, queue: usize) {
+        let Some(connection) = connected(&self.vms, index) else { return };
+        if connection.device().vrings.get_mut(queue).is_some_and(Vring::rest) {
+            self.timers.wake(Token::Kick(index, queue), clock::monotonic() + KICK_AGAIN);
+        }
     }
 
     /// Gives each queue in the backlog one more turn.
@@ -294,8 +399,8 @@ impl Server {
         let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().process(queue, &mut turn);
-        if more && !self.backlog.contains(&(index, queue)) {
-            self.backlog.push((index, queue));
+        if more {
+            self.put_off(index, queue);
         }
         self.settle(index);
     }
@@ -304,7 +409,16 @@ impl Server {
         let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().settle(&mut turn);
-        self.backlog.extend(more.into_iter().map(|queue| (index, queue)));
+        for queue in more {
+            self.put_off(index, queue);
+        }
+    }
+
+    /// A queue with more in it has its next turn when all others had theirs.
+    fn put_off(&mut self, index: usize, queue: usize) {
+        if !self.backlog.contains(&(index, queue)) {
+            self.backlog.push((index, queue));
+        }
     }
 
     /// After the engine was used: every VM sees its grants, and the clock knows
@@ -320,9 +434,9 @@ impl Server {
     }
 
     fn call(&mut self, index: usize, within_kick: bool) {
-        let Some(connection) = connected(&self.vms, index) else { return };
+        let Some(connection) = connected_mut(&mut self.vms, index) else { return };
         if let Err(error) = connection.call(within_kick) {
-            log::warn!("VM {}: cannot call its driver: {error}", connection.device().name());
+            connection.device().warn(&format_args!("cannot call its driver: {error}"));
         }
     }
 
@@ -330,15 +444,17 @@ impl Server {
         let Some(vm) = self.vms.get_mut(&index) else { return Ok(()) };
         let Some(connection) = vm.connection.take() else { return Ok(()) };
         let mut device = connection.device();
-        if matches!(why, ConnectionError::Message(MessageError::Closed)) {
-            log::info!("VM {}: disconnected with {} flows", vm.name, device.flows());
-        } else {
-            log::warn!("VM {}: disconnected: {why}", vm.name);
-        }
+        let flows = device.flows();
         device.end();
         device.settle(&mut Turn { coupling: &mut self.coupling, now: self.clock.now() });
         vm.counters = device.take_counters();
-        log::info!("VM {}: {}", vm.name, vm.counters);
+        if matches!(why, ConnectionError::Message(MessageError::Closed)) {
+            let line = format!("disconnected with {flows} flows; {}", vm.counters);
+            vm.say(Level::Info, &line);
+        } else {
+            let line = format!("disconnected: {why}; {}", vm.counters);
+            vm.say(Level::Warn, &line);
+        }
         drop(device);
         self.backlog.retain(|(other, _)| *other != index);
         self.after()
@@ -355,4 +471,8 @@ impl Server {
 
 fn connected(vms: &BTreeMap<usize, Vm>, index: usize) -> Option<&Connection> {
     vms.get(&index).and_then(|vm| vm.connection.as_ref())
+}
+
+fn connected_mut(vms: &mut BTreeMap<usize, Vm>, index: usize) -> Option<&mut Connection> {
+    vms.get_mut(&index).and_then(|vm| vm.connection.as_mut())
 }

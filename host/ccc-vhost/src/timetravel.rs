@@ -17,6 +17,7 @@ use std::{
 };
 
 use ccc_core::Micros;
+use rustix::net::RecvFlags;
 use thiserror::Error;
 use vm_memory::{AtomicInteger, FileOffset, MmapRegion, VolatileMemory};
 use zerocopy::little_endian::U32;
@@ -157,7 +158,8 @@ impl Client {
 
     fn begin(&mut self) -> Result<(), TimeTravelError> {
         let mut bytes = [0; size_of::<Message>()];
-        let mut fds = message::receive(&self.stream, &mut bytes)?;
+        let (got, mut fds) = message::receive(&self.stream, &mut bytes, RecvFlags::empty())?;
+        self.stream.read_exact(&mut bytes[got..])?;
         let answer: Message = zerocopy::transmute!(bytes);
         self.check_ack(&answer)?;
         if fds.is_empty() {

@@ -3,13 +3,16 @@
 use std::{
     collections::{HashMap, VecDeque},
     fs::File,
-    io::{self, Read, Write},
+    io::{self, IoSliceMut, Write},
     num::Wrapping,
     os::fd::AsFd,
     sync::atomic::Ordering,
 };
 
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{FileType, OFlags},
+    io::ReadWriteFlags,
+};
 use thiserror::Error;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
@@ -20,6 +23,11 @@ use crate::{chain::Chain, memory::Mapping, poll::Watch};
 pub const MAX_SIZE: u16 = 1024;
 /// The driver wants no notification (without event index).
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
+/// Kicks one after the other for which there was nothing in the queue, after
+/// which they are taken at a limited rate.
+const IDLE_KICKS: u32 = 64;
+/// The bits of a file's mode that say its type.
+const FILE_TYPE: u32 = 0o170_000;
 
 /// Why a queue cannot be used.
 #[derive(Debug, Error)]
@@ -54,6 +62,10 @@ pub struct Vring {
     kick: Option<(File, Watch)>,
     call: Option<File>,
     call_due: bool,
+    /// Kicks in a row for which there was nothing in the queue.
+    idle_kicks: u32,
+    /// Where the queue was after the last kick.
+    kicked_at: u16,
 }
 
 impl Vring {
@@ -67,6 +79,8 @@ impl Vring {
             kick: None,
             call: None,
             call_due: false,
+            idle_kicks: 0,
+            kicked_at: 0,
         })
     }
 
@@ -83,25 +97,49 @@ impl Vring {
     /// Calls go through `call`, or in-band.
     pub fn set_call(&mut self, call: Option<File>) -> io::Result<()> {
         if let Some(file) = &call {
+            check_call(file)?;
             never_block(file)?;
         }
         self.call = call;
         Ok(())
     }
 
-    /// Takes a kick from its descriptor; `false` if there was none.
-    pub fn take_kick(&mut self) -> bool {
-        let Some((file, _)) = &mut self.kick else { return false };
+    /// Takes a kick from its descriptor; `false` if there was none.  One that
+    /// cannot be read from is waited for no longer.
+    pub fn take_kick(&mut self) -> io::Result<bool> {
+        let Some((file, _)) = &self.kick else { return Ok(false) };
         let mut count = [0; 8];
-        match file.read(&mut count) {
-            Ok(0) => {
-                // The other end is gone; waiting on would never end.
-                self.kick = None;
-                false
+        let bytes = &mut [IoSliceMut::new(&mut count)];
+        // The front end shares the descriptor's flags and may read from it too,
+        // so that it must not block is said for each read.
+        let why = match rustix::io::preadv2(file, bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => return Ok(true),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
+            Err(error) => error.into(),
+        };
+        self.kick = None;
+        Err(why)
+    }
+
+    /// A kick was served.  If there are many for nothing, no more are taken until
+    /// `listen`; `true` then.
+    pub fn rest(&mut self) -> bool {
+        let at = self.queue.next_avail();
+        let idle = std::mem::replace(&mut self.kicked_at, at) == at;
+        self.idle_kicks = if idle { self.idle_kicks.saturating_add(1) } else { 0 };
+        match &mut self.kick {
+            Some((_, watch)) if self.idle_kicks >= IDLE_KICKS => {
+                watch.pause();
+                true
             }
-            Ok(_) => true,
-            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+            _ => false,
         }
+    }
+
+    /// Waits for kicks again.
+    pub fn listen(&mut self) -> io::Result<()> {
+        self.kick.as_mut().map_or(Ok(()), |(_, watch)| watch.resume())
     }
 
     /// Serves the queue from now on.  What the used ring says counts: chains
@@ -174,7 +212,8 @@ impl Vring {
             return false;
         }
         let Some(file) = &mut self.call else { return true };
-        if let Err(error) = file.write(&1u64.to_ne_bytes()) {
+        let called = never_block(file).and_then(|()| file.write(&1u64.to_ne_bytes()));
+        if let Err(error) = called {
             log::debug!("call descriptor: {error}");
         }
         false
@@ -230,8 +269,63 @@ impl Vring {
     }
 }
 
-/// The front end shares this descriptor, and may have passed anything.
+/// The front end shares this descriptor, and may have passed anything, or changed
+/// its flags since.
 fn never_block(file: &File) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file.as_fd())?;
+    if flags.contains(OFlags::NONBLOCK) {
+        return Ok(());
+    }
     Ok(rustix::fs::fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK)?)
+}
+
+/// Files of a file system can block whatever their flags say.
+fn check_call(file: &File) -> io::Result<()> {
+    let mode = rustix::fs::fstat(file)?.st_mode;
+    // An eventfd has no type.
+    let events = mode & FILE_TYPE == 0;
+    match FileType::from_raw_mode(mode) {
+        FileType::Fifo | FileType::Socket => Ok(()),
+        _ if events => Ok(()),
+        other => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("descriptor for calls is a {other:?}; use an eventfd"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::poll::{Poller, Token};
+
+    #[test]
+    fn t7_a_kick_descriptor_made_blocking_again_does_not_block() {
+        let kick = File::from(eventfd(1, EventfdFlags::CLOEXEC).expect("eventfd"));
+        let ours = kick.try_clone().expect("the same");
+        let poller = Poller::new().expect("poller");
+        let watch = poller.watch(kick.as_fd(), Token::Kick(0, 0)).expect("watched");
+        let mut vring = Vring::new().expect("queue");
+        vring.set_kick(Some((kick, watch))).expect("taken");
+        rustix::fs::fcntl_setfl(&ours, OFlags::empty()).expect("blocks");
+        assert!(vring.take_kick().expect("a kick"));
+        assert!(!vring.take_kick().expect("no kick"));
+    }
+
+    #[test]
+    fn t7_calls_go_through_what_cannot_block() {
+        let mut vring = Vring::new().expect("queue");
+        let file = tempfile::tempfile().expect("file");
+        assert!(vring.set_call(Some(file)).is_err());
+        let call = File::from(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
+        let ours = call.try_clone().expect("the same");
+        vring.set_call(Some(call)).expect("taken");
+        // Full, and blocking again.
+        rustix::io::write(&ours, &(u64::MAX - 1).to_ne_bytes()).expect("full");
+        rustix::fs::fcntl_setfl(&ours, OFlags::empty()).expect("blocks");
+        vring.call_due = true;
+        assert!(!vring.call());
+    }
 }

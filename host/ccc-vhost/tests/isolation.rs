@@ -3,15 +3,31 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use std::{fs::File, io::Write, os::fd::AsFd};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, FromRawFd, IntoRawFd},
+        unix::net::UnixStream,
+    },
+    time::{Duration, Instant},
+};
 
 use ccc_proto::wire;
-use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
+use rustix::{
+    fs::{FallocateFlags, MemfdFlags, OFlags},
+    process::{Pid, Resource, Rlimit},
+};
 use support::{
     daemon::{Daemon, until},
-    driver::{Chunk, Driver},
-    frontend::{BASE, Guest, MEMORY, Mode, file_of, guest, guest_in, memfd},
+    driver::{Chunk, Driver, report},
+    frontend::{BASE, FrontEnd, Guest, MEMORY, Mode, file_of, guest, guest_in, memfd},
 };
+use vhost::vhost_user::{
+    VhostUserFrontend,
+    message::{VhostTransferStateDirection as Direction, VhostTransferStatePhase as Phase},
+};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EFD_SEMAPHORE, EventFd};
 
 const TWO: [(&str, f64, &str); 2] = [("a", 1.0, "default"), ("b", 1.0, "default")];
 const PAGE: u64 = 4096;
@@ -36,6 +52,154 @@ impl Victim {
         self.driver.register(&self.chunk, 0, self.generation);
         assert!(self.driver.accepted(&self.chunk, 0, self.generation), "not served");
     }
+}
+
+fn never_block(fd: impl AsFd, never: bool) {
+    let flags = rustix::fs::fcntl_getfl(&fd).unwrap();
+    let flags = if never { flags | OFlags::NONBLOCK } else { flags & !OFlags::NONBLOCK };
+    rustix::fs::fcntl_setfl(&fd, flags).unwrap();
+}
+
+#[test]
+fn t1_half_a_message_stops_nobody() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let mut front = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+    front.stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0]).unwrap();
+    victim.is_served();
+    assert_eq!(daemon.lines("stopped after"), 0, "the victim waited for the end of the message");
+    daemon.says("message of 12 bytes stopped after 9");
+    let mut half = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+    half.stream.write_all(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2, 3, 4]).unwrap();
+    daemon.says("message of 20 bytes stopped after 16");
+    victim.is_served();
+}
+
+#[test]
+fn t1_a_message_in_pieces_is_taken_whole() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let mut front = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+    let config: Vec<u8> =
+        [24u32, 1, 28, 0, 16, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    for byte in config {
+        front.stream.write_all(&[byte]).unwrap();
+        victim.is_served();
+    }
+    let mut answer = [0; 12 + 28];
+    front.stream.read_exact(&mut answer).unwrap();
+    assert_eq!((answer[0], answer[24]), (24, wire::REVISION as u8));
+    assert!(daemon.running());
+}
+
+#[test]
+fn t1_replies_nobody_reads_stop_nobody() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let mut front = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+    never_block(&front.stream, true);
+    let features: Vec<u8> = [1u32, 1, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut ended = false;
+    until("dropped", || {
+        ended = match front.stream.write(&features) {
+            Ok(_) => false,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        };
+        ended || daemon.lines("does not read") > 0
+    });
+    victim.is_served();
+    daemon.says("VM a: disconnected: front end does not read its answers");
+}
+
+#[test]
+fn t2_calls_nobody_acknowledges_stop_nobody() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    // Kicked by descriptor, called on the channel.
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let kick = EventFd::new(0).unwrap();
+    driver.front.set_kick(wire::VQ_DOORBELL, &kick);
+    for _ in 0..3 {
+        driver.want_call(wire::VQ_DOORBELL);
+        driver.offer_bell(wire::OP_RESCAN, 0, 0);
+        kick.write(1).unwrap();
+        driver.settle();
+        victim.is_served();
+    }
+    assert_eq!(daemon.lines("cannot call its driver"), 0, "the victim waited for the other's");
+    until("called", || driver.front.called(wire::VQ_DOORBELL));
+}
+
+#[test]
+fn t2_a_channel_nobody_reads_is_given_up_once() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let kick = EventFd::new(0).unwrap();
+    driver.front.set_kick(wire::VQ_DOORBELL, &kick);
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&theirs, 1).unwrap();
+    driver.front.vhost.set_backend_request_fd(&theirs).unwrap();
+    for _ in 0..200 {
+        driver.want_call(wire::VQ_DOORBELL);
+        driver.offer_bell(wire::OP_RESCAN, 0, 0);
+        kick.write(1).unwrap();
+        driver.settle();
+    }
+    victim.is_served();
+    assert_eq!(daemon.lines("cannot call its driver"), 1);
+    assert!(daemon.log().contains("the channel for calls is full"));
+}
+
+/// Kicks that were taken from a semaphore that never runs dry.
+fn left(semaphore: &EventFd) -> u64 {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fdinfo/{}", semaphore.as_raw_fd());
+    let info = std::fs::read_to_string(path).unwrap();
+    let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:")).unwrap();
+    u64::from_str_radix(count.trim(), 16).unwrap()
+}
+
+#[test]
+fn t7_a_kick_that_never_runs_dry_is_taken_at_a_limited_rate() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
+    let chunk = driver.lend(0, 4, 1);
+    let full = 1 << 62;
+    let kick = EventFd::new(EFD_SEMAPHORE | EFD_NONBLOCK).unwrap();
+    kick.write(full).unwrap();
+    let started = Instant::now();
+    driver.front.set_kick(wire::VQ_DOORBELL, &kick);
+    std::thread::sleep(Duration::from_millis(300));
+    victim.is_served();
+    let taken = full - left(&kick);
+    let allowed = 200 + 2 * started.elapsed().as_millis() as u64;
+    assert!(taken > 0 && taken <= allowed, "{taken} kicks in {:?}", started.elapsed());
+    // What is in the queue is done all the same.
+    driver.write_slot(&chunk, 1, &report(7));
+    driver.offer_bell(wire::OP_REGISTER, 1, 7);
+    until("done at the next kick", || driver.accepted(&chunk, 1, 7));
+    assert!(daemon.running());
+}
+
+#[test]
+fn t7_a_kick_that_cannot_be_read_is_waited_for_no_longer() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
+    // Readable for ever, and cannot be read from.
+    let waiting = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    let ready = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let data = rustix::event::epoll::EventData::new_u64(0);
+    let events = rustix::event::epoll::EventFlags::IN;
+    rustix::event::epoll::add(&waiting, &ready, data, events).unwrap();
+    // SAFETY: the descriptor is open, and nobody else's.
+    let kick = unsafe { EventFd::from_raw_fd(waiting.into_raw_fd()) };
+    driver.front.set_kick(wire::VQ_DOORBELL, &kick);
+    victim.is_served();
+    daemon.says("cannot take kicks of queue 1");
+    assert_eq!(daemon.lines("cannot take kicks"), 1);
 }
 
 /// A daemon, the attacker with a chunk of four slots, and the victim.
@@ -154,4 +318,117 @@ fn f3_hugetlbfs_without_pages_costs_the_vm_that_uses_it() {
     driver.offer(wire::VQ_DOORBELL, &[(at + 64, 16, 0)]);
     driver.front.kick(wire::VQ_DOORBELL);
     is_the_vms_own_trouble(&mut daemon, &mut victim);
+}
+
+#[test]
+fn f3_a_pipe_that_never_ends_stops_nobody() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let front = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let ours = read.try_clone().unwrap();
+    front.vhost.set_device_state_fd(Direction::LOAD, Phase::STOPPED, read).unwrap();
+    // The front end shares the pipe's flags.
+    never_block(&ours, false);
+    assert!(front.vhost.check_device_state().is_err());
+    victim.is_served();
+    drop(write);
+    // One that takes nothing.
+    let (_read, write) = rustix::pipe::pipe().unwrap();
+    never_block(&write, true);
+    let mut full = File::from(write.try_clone().unwrap());
+    while full.write(&[0; 4096]).is_ok() {}
+    never_block(&write, false);
+    let begun = front.vhost.set_device_state_fd(Direction::SAVE, Phase::STOPPED, write);
+    assert!(begun.is_err() || front.vhost.check_device_state().is_err());
+    victim.is_served();
+    assert!(daemon.running());
+}
+
+/// Lets the daemon open no more descriptors than it has; what it could before.
+fn exhaust(daemon: &Daemon) -> Rlimit {
+    let fd = |number: &u64| format!("/proc/{}/fd/{number}", daemon.pid());
+    let free = (0..).find(|number| std::fs::symlink_metadata(fd(number)).is_err());
+    limit(daemon, Rlimit { current: free, maximum: None })
+}
+
+fn limit(daemon: &Daemon, to: Rlimit) -> Rlimit {
+    let pid = Pid::from_raw(daemon.pid() as i32);
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let to = Rlimit { maximum: before.maximum, ..to };
+    rustix::process::prlimit(pid, Resource::Nofile, to).unwrap()
+}
+
+#[test]
+fn f4_a_daemon_without_descriptors_waits_and_serves_on() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let before = exhaust(&daemon);
+    let mut waiting = UnixStream::connect(daemon.socket("a")).unwrap();
+    daemon.says("VM a: cannot accept its front end: ");
+    let (started, worked) = (Instant::now(), daemon.worked());
+    std::thread::sleep(Duration::from_millis(500));
+    victim.is_served();
+    let (said, worked) = (daemon.lines("cannot accept"), daemon.worked() - worked);
+    let waited = started.elapsed();
+    assert!(said <= allowed(waited), "{said} lines in {waited:?}");
+    assert!(worked < waited / 4, "worked {worked:?} of {waited:?}");
+    limit(&daemon, before);
+    waiting.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    waiting.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    waiting.read_exact(&mut [0; 20]).expect("served once there are descriptors");
+}
+
+/// Lines about a VM that its front end may cause in a time.
+fn allowed(time: Duration) -> usize {
+    60 + 4 * time.as_secs() as usize
+}
+
+#[test]
+fn t8_refused_requests_do_not_fill_the_log() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut front = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+    let started = Instant::now();
+    for _ in 0..1000 {
+        // No such queue.
+        front.send(8, 1 | 8, &[9, 64]);
+        front.stream.read_exact(&mut [0; 20]).unwrap();
+    }
+    front.close();
+    daemon.says("VM a: disconnected");
+    let said = daemon.lines("WARN");
+    assert!(said > 0 && said <= allowed(started.elapsed()), "{said} lines");
+    daemon.says("requests 1000");
+}
+
+#[test]
+fn t8_front_ends_that_come_and_go_do_not_fill_the_log() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let started = Instant::now();
+    for _ in 0..300 {
+        drop(UnixStream::connect(daemon.socket("a")).unwrap());
+        victim.is_served();
+    }
+    let said = daemon.lines("VM a: ");
+    assert!(said > 0 && said <= allowed(started.elapsed()), "{said} lines");
+    std::thread::sleep(Duration::from_millis(1100));
+    drop(UnixStream::connect(daemon.socket("a")).unwrap());
+    daemon.says("left out since");
+}
+
+#[test]
+fn t8_second_front_ends_do_not_fill_the_log() {
+    let mut daemon = Daemon::start(&TWO);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let chunk = driver.lend(0, 4, 1);
+    let started = Instant::now();
+    for _ in 0..300 {
+        let mut second = UnixStream::connect(daemon.socket("a")).unwrap();
+        assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
+    }
+    driver.register(&chunk, 1, 1);
+    assert!(driver.accepted(&chunk, 1, 1));
+    let said = daemon.lines("second front end");
+    assert!(said > 0 && said <= allowed(started.elapsed()), "{said} lines");
 }
