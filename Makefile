@@ -12,6 +12,7 @@
 # make variants-qemu  the same with TSO in the guests, and with two processors
 # make test-libvirt  cccctl and the hook against a real libvirtd
 # make coverage   line coverage of the host crates
+# make bench-isolation  what one VM waits while another attacks the daemon; ATTACK=T1 for some
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
 # make qemu       QEMU with the device of qemu-patches/
@@ -34,7 +35,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test coverage kernels fuzz qemu test-qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test coverage bench-isolation kernels fuzz qemu test-qemu clean
 
 build: host lab module
 
@@ -90,6 +91,9 @@ test: build
 
 coverage: packages
 	@scripts/coverage
+
+bench-isolation: packages
+	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 kernels: packages
 	@guest/tests/compile-kernels

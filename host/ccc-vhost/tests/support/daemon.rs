@@ -46,6 +46,22 @@ impl Daemon {
         groups: &str,
         arguments: &[&str],
     ) -> Daemon {
+        Daemon::configure(&dir, vms, groups);
+        Daemon::spawn("debug", dir, arguments)
+    }
+
+    /// One that logs so much.
+    pub fn start_logging(
+        level: &str,
+        dir: TempDir,
+        vms: &[(&str, f64, &str)],
+        groups: &str,
+    ) -> Daemon {
+        Daemon::configure(&dir, vms, groups);
+        Daemon::spawn(level, dir, &[])
+    }
+
+    fn configure(dir: &TempDir, vms: &[(&str, f64, &str)], groups: &str) {
         let mut config = groups.to_owned();
         for (name, weight, group) in vms {
             let socket = dir.path().join(name);
@@ -56,17 +72,16 @@ impl Daemon {
         }
         let file = dir.path().join("ccc.toml");
         std::fs::write(&file, config).unwrap();
-        Daemon::spawn(dir, arguments)
     }
 
     /// Starts it with the configuration that is in the directory.
-    fn spawn(dir: TempDir, arguments: &[&str]) -> Daemon {
+    fn spawn(level: &str, dir: TempDir, arguments: &[&str]) -> Daemon {
         let log = File::create_new(dir.path().join("log")).unwrap();
         let child = Command::new(PROGRAM)
             .arg("--config")
             .arg(dir.path().join("ccc.toml"))
             .args(arguments)
-            .env("RUST_LOG", "debug")
+            .env("RUST_LOG", level)
             .stderr(Stdio::from(log))
             .spawn()
             .unwrap();
@@ -151,7 +166,7 @@ impl Daemon {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
         drop(self);
         std::fs::remove_file(dir.path().join("log")).unwrap();
-        Daemon::spawn(dir, &[])
+        Daemon::spawn("debug", dir, &[])
     }
 
     pub fn running(&mut self) -> bool {
