@@ -41,6 +41,7 @@ pub mod listener;
 pub mod memory;
 pub mod message;
 pub mod migration;
+pub mod open_files;
 pub mod operate;
 pub mod poll;
 pub mod server;

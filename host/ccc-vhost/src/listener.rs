@@ -18,6 +18,8 @@ use rustix::{
 };
 use thiserror::Error;
 
+use crate::open_files;
+
 /// Front ends and operators that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -38,12 +40,35 @@ pub enum ListenError {
         /// Why.
         source: io::Error,
     },
+    /// There are too many open files.
+    #[error(
+        "no file descriptor is left for {path}: the limit is {limit} open files; raise \
+         LimitNOFILE= of the daemon's unit, or its hard limit (ulimit -Hn)"
+    )]
+    Files {
+        /// Where.
+        path: PathBuf,
+        /// How many there may be.
+        limit: u64,
+    },
     /// The file descriptor is no socket that can be used.
     #[error("file descriptor {0} is no Unix socket; pass a listening or connected one")]
     Descriptor(RawFd, #[source] io::Error),
     /// The socket has one other end already.
     #[error("file descriptor {0} is a connected socket; pass a listening one")]
     NotListening(RawFd),
+}
+
+impl ListenError {
+    /// What became of listening on `path`.
+    pub fn bind(path: &Path, source: io::Error) -> ListenError {
+        let path = path.to_owned();
+        if open_files::is_want_of_files(&source) {
+            ListenError::Files { path, limit: open_files::files() }
+        } else {
+            ListenError::Bind { path, source }
+        }
+    }
 }
 
 /// Where the front end of one VM connects.
@@ -122,7 +147,7 @@ pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
 /// Listens on `path`, in place of a socket nobody listens on any more.
 pub fn bind(path: &Path) -> Result<(UnixListener, Bound), ListenError> {
     clear(path)?;
-    let failed = |source| ListenError::Bind { path: path.to_owned(), source };
+    let failed = |source| ListenError::bind(path, source);
     let listener = listen(path).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
     Ok((listener, Bound { path: path.to_owned(), identity }))

@@ -18,6 +18,7 @@ use crate::{
     control,
     coupling::Coupling,
     listener::{self, Bound, Endpoint},
+    open_files,
     server::{Parts, Server},
     state::{State, Store},
     timetravel,
@@ -44,6 +45,7 @@ fn read(file: &Path) -> Result<Config> {
 
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, config: Config) -> Result<()> {
+    open_files::raise_files();
     let state = config.state.as_deref().map(State::load).transpose()?.unwrap_or_default();
     let mut activated = Activated::take()?;
     let mut coupling = Coupling::new(config.settings);

@@ -175,6 +175,7 @@ impl ApiError {
             ApiError::TooLarge(_) => 413,
             ApiError::MediaType => 415,
             ApiError::NotKept { .. } => 500,
+            ApiError::Listen { error: ListenError::Files { .. } } => 503,
             ApiError::Busy | ApiError::Stopping => 503,
             _ => 400,
         }

@@ -5,8 +5,9 @@ use crate::{
     api::{ApiError, Command, Reply, VmSpec},
     control::{Desk, Done, Envelope},
     coupling::Turn,
-    listener::Endpoint,
+    listener::{Endpoint, ListenError},
     message::MessageError,
+    open_files,
     operate::{Guest, Operation},
 };
 
@@ -33,10 +34,7 @@ impl Server {
     fn carry_out(&mut self, command: &Command) -> Result<Result<Reply, ApiError>, ServerError> {
         match command {
             Command::PutVm(name, spec) if self.coupling.settings().vm(name).is_none() => {
-                if let Err(error) = self.add(name, spec)? {
-                    return Ok(Err(error));
-                }
-                Ok(self.execute(command))
+                Ok(self.add(name, spec).and_then(|()| self.execute(command)))
             }
             Command::DeleteVm(name) => {
                 let number = match self.coupling.removable(name) {
@@ -62,19 +60,16 @@ impl Server {
     }
 
     /// Listens for the front end of a VM that is new.
-    fn add(&mut self, name: &str, spec: &VmSpec) -> Result<Result<(), ApiError>, ServerError> {
-        let opened = self.coupling.new_vm(name, spec).and_then(|vm| {
-            let endpoint =
-                Endpoint::bind(&vm.socket).map_err(|error| ApiError::Listen { error })?;
-            Ok((vm, endpoint))
-        });
-        Ok(match opened {
-            Ok((vm, endpoint)) => {
-                let number = self.coupling.add_vm(vm);
-                self.open(number, name.to_owned(), endpoint)?;
-                Ok(())
-            }
-            Err(error) => Err(error),
+    fn add(&mut self, name: &str, spec: &VmSpec) -> Result<(), ApiError> {
+        let vm = self.coupling.new_vm(name, spec)?;
+        let listen = |error| ApiError::Listen { error };
+        let endpoint = Endpoint::bind(&vm.socket).map_err(listen)?;
+        let room = endpoint.listening().map_or(Ok(()), open_files::reserve);
+        room.map_err(|error| listen(ListenError::bind(&spec.socket, error)))?;
+        let number = self.coupling.add_vm(vm);
+        self.open(number, name.to_owned(), endpoint).map_err(|error| {
+            self.coupling.remove_vm(self.clock.now(), number);
+            listen(ListenError::bind(&spec.socket, error))
         })
     }
 }

@@ -76,8 +76,19 @@ impl Daemon {
 
     /// Starts it with the configuration that is in the directory.
     fn spawn(level: &str, dir: TempDir, arguments: &[&str]) -> Daemon {
+        Daemon::run(level, dir, &[], arguments)
+    }
+
+    /// The same, by another program that executes it.
+    pub fn spawn_by(dir: TempDir, by: &[&str], arguments: &[&str]) -> Daemon {
+        Daemon::run("debug", dir, by, arguments)
+    }
+
+    fn run(level: &str, dir: TempDir, by: &[&str], arguments: &[&str]) -> Daemon {
         let log = File::create_new(dir.path().join("log")).unwrap();
-        let child = Command::new(PROGRAM)
+        let words = [by, &[PROGRAM]].concat();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .arg("--config")
             .arg(dir.path().join("ccc.toml"))
             .args(arguments)
@@ -129,6 +140,13 @@ impl Daemon {
             assert!(started.elapsed() < Duration::from_secs(5), "{words}: not in\n{}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Limits how many files it may have open from now on.
+    pub fn limit_files(&self, most: &str) {
+        let process = format!("--pid={}", self.child.id());
+        let limit = format!("--nofile={most}:{most}");
+        assert!(Command::new("prlimit").args([process, limit]).status().unwrap().success());
     }
 
     fn signal(&self, signal: &str) {
