@@ -3,7 +3,8 @@
 //!
 //! ```toml
 //! [daemon]
-//! control = "/run/ccc/control.sock"  # where operators connect
+//! control = "/run/ccc/control/control.sock"  # where operators connect
+//! operators = "ccc"      # a group that may, beside root and the daemon's user
 //! state = "/var/lib/ccc/state.json"  # what they changed, for the next start
 //!
 //! [group.uplink]
@@ -14,7 +15,7 @@
 //! coupled = true         # false: its flows are left alone
 //!
 //! [vm.web]
-//! socket = "/run/ccc/web.sock"
+//! socket = "/run/ccc/vm/web.sock"
 //! group = "uplink"       # "default" if left out; "none" for no group
 //! weight = 3.0           # 0.01 to 1000
 //! coupled = true         # false: its flows are left alone
@@ -51,6 +52,8 @@ pub struct Config {
     pub settings: Settings,
     /// Where operators connect.
     pub control: Option<PathBuf>,
+    /// The group that may, beside root and the daemon's own user.
+    pub operators: Option<String>,
     /// Where their changes are kept.
     pub state: Option<PathBuf>,
 }

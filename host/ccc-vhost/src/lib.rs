@@ -17,6 +17,7 @@
 //! bounded time on one VM's turn, fill its log, or see another VM's memory.  A
 //! front end that shrinks the file behind its guest's memory is disconnected
 //! ([`fault`]).  In virtual time front ends are trusted to answer.
+pub mod access;
 pub mod activation;
 pub mod api;
 pub mod args;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, Mode},
+    fs::{self, Gid, Mode},
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt},
 };
 use thiserror::Error;
@@ -90,7 +90,7 @@ pub struct Bound {
 impl Endpoint {
     /// Listens on `path`, in place of a socket nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
-        let (listener, bound) = bind(path)?;
+        let (listener, bound) = bind(path, Mode::from_raw_mode(0o660), None)?;
         Ok(Endpoint::Listening(listener, Some(bound)))
     }
 
@@ -145,24 +145,30 @@ pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
 }
 
 /// Listens on `path`, in place of a socket nobody listens on any more.
-pub fn bind(path: &Path) -> Result<(UnixListener, Bound), ListenError> {
+pub fn bind(
+    path: &Path,
+    mode: Mode,
+    group: Option<Gid>,
+) -> Result<(UnixListener, Bound), ListenError> {
     clear(path)?;
     let failed = |source| ListenError::bind(path, source);
-    let listener = listen(path).map_err(failed)?;
+    let listener = listen(path, mode, group).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
     Ok((listener, Bound { path: path.to_owned(), identity }))
 }
 
-/// A socket that owner and group may read and write, and nobody else at any
-/// time.  The mask for new files cannot see to that: it is the process's, of
-/// which other threads create files.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let mode = Mode::from_raw_mode(0o660);
+/// A socket that those may open whom `mode` lets, and nobody else at any time.
+/// The mask for new files cannot see to that: it is the process's, of which
+/// other threads create files.
+fn listen(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The file gets the socket's mode less the mask, and then all of it.
     fs::fchmod(&socket, mode)?;
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    if group.is_some() {
+        fs::chown(path, None, group)?;
+    }
     fs::chmod(path, mode)?;
     net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))

@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
+    access::Access,
     activation::{Activated, CONTROL},
     api::http,
     args::Args,
@@ -51,14 +52,15 @@ pub fn serve(args: &Args, config: Config) -> Result<()> {
     let mut coupling = Coupling::new(config.settings);
     state.apply(&mut coupling);
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
-    let operators = operators(config.control.as_ref(), &mut activated)?;
+    let access = Access::new(config.operators.as_deref())?;
+    let operators = operators(config.control.as_ref(), &access, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
     let store = config.state.as_deref().map(Store::new);
     let (listener, _bound) = operators.unzip();
     let desk = listener.map(|listener| -> Result<_> {
         let (desk, window) = control::pair()?;
-        http::serve(listener, window, store)?;
+        http::serve(listener, access, window, store)?;
         Ok(desk)
     });
     let desk = desk.transpose()?;
@@ -93,13 +95,15 @@ fn endpoints(
 /// Where operators connect, if anywhere, and the socket's file if it is ours.
 fn operators(
     path: Option<&PathBuf>,
+    access: &Access,
     activated: &mut Activated,
 ) -> Result<Option<(UnixListener, Option<Bound>)>> {
     if let Some(fd) = activated.socket(CONTROL) {
         return Ok(Some((listener::inherited(fd)?, None)));
     }
     let Some(path) = path else { return Ok(None) };
-    let (listener, bound) = listener::bind(path)?;
+    let (mode, group) = access.file();
+    let (listener, bound) = listener::bind(path, mode, group)?;
     Ok(Some((listener, Some(bound))))
 }
 

@@ -141,6 +141,9 @@ pub enum ApiError {
     /// The engine does not take it.
     #[error("the engine refuses: {0}")]
     Engine(#[from] ccc_core::Refusal),
+    /// The client may not do anything here.
+    #[error("{0}")]
+    Forbidden(String),
     /// More requests at once than the daemon takes.
     #[error("too many requests at once; try again")]
     Busy,
@@ -169,6 +172,7 @@ impl ApiError {
     /// Status code of the answer.
     pub fn status(&self) -> u16 {
         match self {
+            ApiError::Forbidden(_) => 403,
             ApiError::NoPath(_) | ApiError::NoVm { .. } | ApiError::NoGroup { .. } => 404,
             ApiError::Method { .. } => 405,
             ApiError::OtherSocket { .. } | ApiError::Configured(_) => 409,

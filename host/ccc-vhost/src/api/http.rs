@@ -27,6 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::UnixStream, sync::Semaphore, time::timeout};
 
 use crate::{
+    access::{Access, Peer},
     api::{
         ApiError, Reply,
         routes::{self, BODY_MAX},
@@ -47,15 +48,21 @@ const HEAD_MAX: usize = 16 << 10;
 /// What all requests share.
 #[derive(Debug)]
 struct Office {
+    access: Access,
     window: Window,
     store: Option<Mutex<Store>>,
 }
 
 /// Serves the socket from now on, in a thread that ends with the process.
-pub fn serve(listener: UnixListener, window: Window, store: Option<Store>) -> io::Result<()> {
+pub fn serve(
+    listener: UnixListener,
+    access: Access,
+    window: Window,
+    store: Option<Store>,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let office = Arc::new(Office { window, store: store.map(Mutex::new) });
+    let office = Arc::new(Office { access, window, store: store.map(Mutex::new) });
     let run = move || {
         if let Err(error) = runtime.block_on(accept(listener, office)) {
             log::error!("control socket failed: {error}");
@@ -88,9 +95,19 @@ async fn accept(listener: UnixListener, office: Arc<Office>) -> io::Result<()> {
 }
 
 async fn converse(stream: UnixStream, office: Arc<Office>) {
+    let admitted = admit(&stream, &office.access);
+    if let Err(error) = &admitted {
+        log::warn!("control socket: {error}");
+    }
     let service = service_fn(|request| {
-        let office = Arc::clone(&office);
-        async move { Ok::<_, Infallible>(respond(request, &office).await) }
+        let (office, admitted) = (Arc::clone(&office), &admitted);
+        async move {
+            let answer = match admitted {
+                Ok(_) => respond(request, &office).await,
+                Err(error) => refuse(error),
+            };
+            Ok::<_, Infallible>(answer)
+        }
     });
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -102,6 +119,14 @@ async fn converse(stream: UnixStream, office: Arc<Office>) {
         Ok(Err(error)) => log::debug!("control client: {error}"),
         Err(_) => log::debug!("control client: took too long"),
     }
+}
+
+/// Who has connected, if it may.
+fn admit(stream: &UnixStream, access: &Access) -> Result<Peer, ApiError> {
+    let unknown = |error| ApiError::Forbidden(format!("who has connected is not known: {error}"));
+    let peer = Peer::of(stream).map_err(unknown)?;
+    access.check(&peer).map_err(ApiError::Forbidden)?;
+    Ok(peer)
 }
 
 async fn respond<B>(request: Request<B>, office: &Office) -> Response<Full<Bytes>>

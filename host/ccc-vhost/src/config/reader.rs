@@ -91,12 +91,24 @@ impl Reader<'_> {
         for (key, at, value) in entries(table) {
             match key {
                 "control" => config.control = self.path("control", value, SOCKET_PATH_MAX),
+                "operators" => config.operators = self.operators(value),
                 "state" => config.state = self.path("state", value, 4095),
                 _ => {
-                    self.unknown(at, key, " in [daemon]", "the daemon has `control` and `state`");
+                    let known = "the daemon has `control`, `operators` and `state`";
+                    self.unknown(at, key, " in [daemon]", known);
                 }
             }
         }
+    }
+
+    fn operators(&mut self, value: &Value<'_>) -> Option<String> {
+        let group = self.string("operators", value)?;
+        if group.is_empty() {
+            let remedy = "name a group of users, or leave it out for root only";
+            self.fault(value.span(), "the group of `operators` is empty", remedy);
+            return None;
+        }
+        Some(group.to_owned())
     }
 
     /// The tables below `[kind]`, with the places of their names.

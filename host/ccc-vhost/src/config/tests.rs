@@ -113,13 +113,16 @@ fn all_faults_are_told_in_order() {
 
 #[test]
 fn the_daemons_own_paths_are_read() {
-    let text = "[daemon]\ncontrol = \"/run/c\"\nstate = \"/lib/s\"\n[vm.a]\nsocket = \"s\"\n";
+    let text = "[daemon]\ncontrol = \"/run/c\"\noperators = \"ops\"\nstate = \"/lib/s\"\n\
+                [vm.a]\nsocket = \"s\"\n";
     let config = Config::parse("ccc.toml", text).expect("right");
     assert_eq!(config.control, Some(PathBuf::from("/run/c")));
+    assert_eq!(config.operators.as_deref(), Some("ops"));
     assert_eq!(config.state, Some(PathBuf::from("/lib/s")));
     let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"s\"\n"));
     assert_eq!(with("contorl = \"c\""), is(2, "unknown key `contorl` in [daemon]"));
     assert_eq!(with("state = 1"), is(2, "`state` is no string"));
+    assert_eq!(with("operators = \"\""), is(2, "the group of `operators` is empty"));
     assert_eq!(fault("daemon = 1\n"), is(1, "`daemon` is no table"));
 }
 
