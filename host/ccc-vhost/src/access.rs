@@ -17,6 +17,11 @@ use rustix::{
 };
 use thiserror::Error;
 
+use crate::listener::Manner;
+
+/// Clients that may wait to be accepted: a host that starts has as many hooks at
+/// once as it has VMs.
+const BACKLOG: i32 = 4096;
 /// Groups of a client that are looked at at first.
 const USUAL_GROUPS: usize = 64;
 
@@ -68,12 +73,11 @@ impl Access {
         Ok(Access { operators: operators.transpose()? })
     }
 
-    /// Mode and group of the socket's file.
-    pub fn file(&self) -> (Mode, Option<Gid>) {
-        match &self.operators {
-            Some(Operators { gid, .. }) => (Mode::from_raw_mode(0o660), Some(Gid::from_raw(*gid))),
-            None => (Mode::from_raw_mode(0o600), None),
-        }
+    /// The socket's file is for the same.
+    pub fn manner(&self) -> Manner {
+        let group = self.operators.as_ref().map(|operators| Gid::from_raw(operators.gid));
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        Manner { mode: Mode::from_raw_mode(mode), group, backlog: BACKLOG }
     }
 
     /// Whether a client may use the socket; else what it is told.

@@ -6,14 +6,16 @@
 //! answers with a [`Reply`]; [`http`] is the server around that.
 //!
 //! # Threat model
-//! Whoever may connect is an operator, but programs err: a request can be of
-//! any form and length, and a client may stop anywhere.  None of that reaches
-//! the event loop, which sees whole commands only, a bounded number in a turn.
+//! Whoever is let in ([`crate::access`]) is an operator, but programs err: a
+//! request can be of any form and length, and a client may stop anywhere.  None
+//! of that reaches the event loop, which sees whole commands only, a bounded
+//! number in a turn.
 pub mod error;
 pub mod fields;
 pub mod http;
 pub mod patch;
 pub mod routes;
+pub mod seats;
 pub mod view;
 
 pub use error::ApiError;
@@ -35,6 +37,8 @@ pub enum Command {
     PutVm(String, VmSpec),
     /// Have it no longer.
     DeleteVm(String),
+    /// Have it as the configuration says again.
+    ResetVm(String),
     /// Flows of a VM.
     Flows {
         /// The VM.
@@ -50,10 +54,14 @@ pub enum Command {
     Group(String),
     /// Change a group.
     PatchGroup(String, GroupPatch),
+    /// Have it as the configuration says again.
+    ResetGroup(String),
     /// All rules.
     Rules,
     /// Put these rules in the place of all.
     PutRules(Vec<RuleSpec>),
+    /// Have those of the configuration again.
+    ResetRules,
 }
 
 impl Command {
@@ -62,6 +70,7 @@ impl Command {
         match self {
             Command::PatchVm(..) | Command::PutVm(..) | Command::DeleteVm(_) => true,
             Command::PatchGroup(..) | Command::PutRules(_) => true,
+            Command::ResetVm(_) | Command::ResetGroup(_) | Command::ResetRules => true,
             Command::Status | Command::Vms | Command::Vm(_) | Command::Flows { .. } => false,
             Command::Groups | Command::Group(_) | Command::Rules => false,
         }

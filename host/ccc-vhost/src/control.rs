@@ -2,45 +2,65 @@
 //! The way from the control socket's thread to the event loop and back.
 //!
 //! Requests go through a bounded queue and wake the loop with an event file
-//! descriptor.  A request is answered when what it changed is in guest memory.
+//! descriptor.  Where there is no room, clients wait: a host that starts has as
+//! many hooks at once as it has VMs.  A request is answered when what it
+//! changed is in guest memory, and on disk if changes are kept.
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
-    },
+    sync::Arc,
+    time::Duration,
 };
 
 use rustix::event::{EventfdFlags, eventfd};
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, Receiver, Sender},
+        oneshot,
+    },
+    time::timeout,
+};
 
 use crate::{
+    access::Peer,
     api::{ApiError, Command, Reply},
-    state::State,
 };
 
 /// Requests that may wait for the event loop.
 const WAITING: usize = 32;
+/// Changes under way at once, with those that wait for the disk.
+const CHANGING: usize = 1024;
 /// Requests taken in one turn, after which VMs have theirs.
 pub const TURN_REQUESTS: usize = 8;
+/// Longest time until a request is taken.  A client that gives up before takes
+/// its request with it.
+const PATIENCE: Duration = Duration::from_secs(25);
 
-/// What came of a request.
+/// Where the answer of a request goes.
 #[derive(Debug)]
-pub struct Done {
-    /// What the operator is told.
-    pub reply: Reply,
-    /// The number of the state after a change, and the state.
-    pub keep: Option<(u64, State)>,
+pub struct Answer {
+    to: oneshot::Sender<Result<Reply, ApiError>>,
+    /// A change's place among those under way.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
-/// A request and where its answer goes.
+impl Answer {
+    /// Answers.  The client may be gone by now; its request counts all the same.
+    pub fn give(self, answer: Result<Reply, ApiError>) {
+        drop(self.to.send(answer));
+    }
+}
+
+/// A request, who asks, and where its answer goes.
 #[derive(Debug)]
 pub struct Envelope {
     /// What is asked for.
     pub command: Command,
+    /// By whom.
+    pub by: Peer,
     /// Where the answer goes.
-    pub answer: oneshot::Sender<Result<Done, ApiError>>,
+    pub answer: Answer,
 }
 
 /// The event loop's end.
@@ -53,15 +73,17 @@ pub struct Desk {
 /// The control socket's end.
 #[derive(Clone, Debug)]
 pub struct Window {
-    requests: SyncSender<Envelope>,
+    requests: Sender<Envelope>,
+    changing: Arc<Semaphore>,
     bell: Arc<OwnedFd>,
 }
 
 /// Both ends.
 pub fn pair() -> io::Result<(Desk, Window)> {
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let (sender, receiver) = sync_channel(WAITING);
-    let window = Window { requests: sender, bell: Arc::clone(&bell) };
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let changing = Arc::new(Semaphore::new(CHANGING));
+    let window = Window { requests: sender, changing, bell: Arc::clone(&bell) };
     Ok((Desk { requests: receiver, bell }, window))
 }
 
@@ -72,10 +94,11 @@ impl Desk {
     }
 
     /// The requests of this turn; if there are more, there is another turn.
-    pub fn take(&self) -> Vec<Envelope> {
+    pub fn take(&mut self) -> Vec<Envelope> {
         // The count does not matter, and none is there if one was made up for.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        let taken: Vec<Envelope> = self.requests.try_iter().take(TURN_REQUESTS).collect();
+        let next = || self.requests.try_recv().ok();
+        let taken: Vec<Envelope> = std::iter::from_fn(next).take(TURN_REQUESTS).collect();
         if taken.len() == TURN_REQUESTS {
             ring(&self.bell);
         }
@@ -85,14 +108,29 @@ impl Desk {
 
 impl Window {
     /// Hands a request in and waits for what comes of it.
-    pub async fn ask(&self, command: Command) -> Result<Done, ApiError> {
-        let (answer, answered) = oneshot::channel();
-        self.requests.try_send(Envelope { command, answer }).map_err(|error| match error {
-            TrySendError::Full(_) => ApiError::Busy,
-            TrySendError::Disconnected(_) => ApiError::Stopping,
-        })?;
+    pub async fn ask(&self, command: Command, by: Peer) -> Result<Reply, ApiError> {
+        let (to, answered) = oneshot::channel();
+        let handed = timeout(PATIENCE, self.hand_in(command, by, to)).await;
+        handed.map_err(|_| ApiError::Busy)??;
         ring(&self.bell);
         answered.await.map_err(|_| ApiError::Stopping)?
+    }
+
+    async fn hand_in(
+        &self,
+        command: Command,
+        by: Peer,
+        to: oneshot::Sender<Result<Reply, ApiError>>,
+    ) -> Result<(), ApiError> {
+        let place = if command.changes() {
+            let place = Arc::clone(&self.changing).acquire_owned().await;
+            Some(place.map_err(|_| ApiError::Stopping)?)
+        } else {
+            None
+        };
+        let answer = Answer { to, _place: place };
+        let envelope = Envelope { command, by, answer };
+        self.requests.send(envelope).await.map_err(|_| ApiError::Stopping)
     }
 }
 
@@ -107,15 +145,16 @@ mod tests {
 
     #[test]
     fn requests_come_in_bounded_turns() {
-        let (desk, window) = pair().expect("ends");
+        let (mut desk, window) = pair().expect("ends");
+        let envelope = || {
+            let (to, _) = oneshot::channel();
+            let by = Peer { uid: 0, pid: 1, groups: Vec::new() };
+            Envelope { command: Command::Status, by, answer: Answer { to, _place: None } }
+        };
         for _ in 0..WAITING {
-            let (answer, _) = oneshot::channel();
-            let envelope = Envelope { command: Command::Status, answer };
-            window.requests.try_send(envelope).expect("room");
+            window.requests.try_send(envelope()).expect("room");
         }
-        let (answer, _) = oneshot::channel();
-        let more = Envelope { command: Command::Status, answer };
-        assert!(matches!(window.requests.try_send(more), Err(TrySendError::Full(_))));
+        assert!(window.requests.try_send(envelope()).is_err(), "no more than that");
         let turns: Vec<usize> = (0..6).map(|_| desk.take().len()).collect();
         assert_eq!(turns, [8, 8, 8, 8, 0, 0]);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use ccc_core::{
     Engine, FlowId, Grant, GroupId, GroupStatus, Micros, Refusal, Report, VmId, Weight,
@@ -9,6 +9,7 @@ use ccc_core::{
 use crate::{
     api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, error::nearest},
     settings::{self, MAX_RULES, Rule, Settings},
+    told,
     values::Given,
 };
 
@@ -18,6 +19,8 @@ pub struct Coupling {
     /// The engine.
     pub engine: Engine,
     settings: Settings,
+    /// As they were before any change.
+    configured: Settings,
     groups: Vec<Group>,
     /// By the same numbers as in the settings.
     vms: BTreeMap<usize, Vm>,
@@ -62,7 +65,7 @@ impl Coupling {
             .map(|group| Group { id: engine.add_group(group.config), published: None })
             .collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
-        Coupling { engine, settings, groups, vms }
+        Coupling { engine, configured: settings.clone(), settings, groups, vms }
     }
 
     /// What the operator has decided.
@@ -134,14 +137,78 @@ impl Coupling {
         Ok(before != (settings.group, settings.coupled))
     }
 
-    /// Makes a VM that is there as described; whether flows may have to move.
-    pub fn put_vm(&mut self, name: &str, spec: &VmSpec) -> Result<bool, ApiError> {
+    /// Makes sure that a VM is served on this socket.
+    pub fn is_at(&self, name: &str, socket: &Path) -> Result<(), ApiError> {
         let there = &self.settings.vms[&self.vm(name)?];
-        if there.socket != spec.socket {
-            let (name, socket) = (name.to_owned(), there.socket.clone());
-            return Err(ApiError::OtherSocket { name, socket });
+        if there.socket == socket {
+            return Ok(());
         }
-        self.patch_vm(name, &spec.rest)
+        let (name, socket) = (name.to_owned(), there.socket.clone());
+        Err(ApiError::OtherSocket { name, socket })
+    }
+
+    /// What the configuration says of a VM, if something else is in force.
+    pub fn overridden_vm(&self, number: usize) -> Option<&settings::Vm> {
+        let (now, then) = (self.settings.vms.get(&number)?, self.configured.vms.get(&number)?);
+        let same =
+            now.weight == then.weight && now.group == then.group && now.coupled == then.coupled;
+        (!same).then_some(then)
+    }
+
+    /// The change that makes a VM as the configuration says.
+    pub fn configured_vm(&self, name: &str) -> Result<VmPatch, ApiError> {
+        let unknown = || ApiError::NotConfigured(name.to_owned());
+        let vm = self.configured.vms.get(&self.vm(name)?).ok_or_else(unknown)?;
+        let group = vm.group.map(|group| self.settings.groups[group].name.clone());
+        Ok(VmPatch { weight: Some(vm.weight), group: Some(group), coupled: Some(vm.coupled) })
+    }
+
+    /// The change that makes a group as the configuration says.
+    pub fn configured_group(&self, name: &str) -> Result<GroupPatch, ApiError> {
+        let group = &self.configured.groups[self.group(name)?];
+        Ok(GroupPatch {
+            policy: Some(group.config.policy),
+            share: Some(group.config.share),
+            aggression: Some(group.aggression),
+            coco: Some(group.config.coco),
+            coupled: Some(group.coupled),
+        })
+    }
+
+    /// Puts the configuration's rules in force; flows may have to move.
+    pub fn reset_rules(&mut self) {
+        self.settings.rules.clone_from(&self.configured.rules);
+    }
+
+    /// Tells where earlier changes go over the configuration.
+    pub fn tell_overridden(&self) {
+        let back = "goes back";
+        for (number, vm) in &self.settings.vms {
+            if let Some(configured) = self.overridden_vm(*number) {
+                let (name, changes) = (&vm.name, told::vm(configured, vm, &self.settings));
+                log::warn!(
+                    "VM {name}: an earlier change goes over the configuration: {changes}; \
+                     `cccctl reset {name}` {back}"
+                );
+            }
+        }
+        for (group, configured) in self.settings.groups.iter().zip(&self.configured.groups) {
+            let (name, changes) = (&group.name, told::group(configured, group));
+            if !changes.is_empty() {
+                log::warn!(
+                    "group {name}: an earlier change goes over the configuration: {changes}; \
+                     DELETE /v1/groups/{name}/changes {back}"
+                );
+            }
+        }
+        if self.settings.rules != self.configured.rules {
+            log::warn!(
+                "rules: {} of an earlier change instead of the configuration's {}; \
+                 DELETE /v1/rules {back}",
+                self.settings.rules.len(),
+                self.configured.rules.len()
+            );
+        }
     }
 
     /// A VM to add as described, if it can be.

@@ -7,8 +7,8 @@
 //! the driver lent, [`doorbell`] messages, [`flows`] in slots, group [`lines`]
 //! the device writes.  [`coupling`] joins them to the engine, which knows
 //! nothing of virtio, by the [`settings`] of the operator.  Operators read and
-//! change those by the [`api`] on the [`control`] socket; [`state`] keeps what
-//! they changed.
+//! change those by the [`api`] on the [`control`] socket, if they have
+//! [`access`]; the [`keeper`] keeps what they changed, as [`state`].
 //!
 //! # Threat model
 //! A guest controls its memory, its queues and all messages; a front end also
@@ -36,6 +36,7 @@ pub mod fault;
 pub mod flows;
 pub mod handler;
 pub mod inspect;
+pub mod keeper;
 pub mod limit;
 pub mod lines;
 pub mod listener;
@@ -53,5 +54,6 @@ pub mod state;
 pub mod table;
 pub mod timers;
 pub mod timetravel;
+pub mod told;
 pub mod values;
 pub mod vring;

@@ -20,8 +20,20 @@ use thiserror::Error;
 
 use crate::open_files;
 
-/// Front ends and operators that may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Who may open a socket's file, and how many may wait to be accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Mode of the file.
+    pub mode: Mode,
+    /// Its group, if not the process's.
+    pub group: Option<Gid>,
+    /// Those that may wait; the kernel has a limit of its own
+    /// (net.core.somaxconn).
+    pub backlog: i32,
+}
+
+/// The socket of a VM: for QEMU, by the group of the file.
+const VM: Manner = Manner { mode: Mode::from_raw_mode(0o660), group: None, backlog: 128 };
 
 /// Why a VM cannot be served.
 #[derive(Debug, Error)]
@@ -90,7 +102,7 @@ pub struct Bound {
 impl Endpoint {
     /// Listens on `path`, in place of a socket nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
-        let (listener, bound) = bind(path, Mode::from_raw_mode(0o660), None)?;
+        let (listener, bound) = bind(path, VM)?;
         Ok(Endpoint::Listening(listener, Some(bound)))
     }
 
@@ -145,22 +157,19 @@ pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
 }
 
 /// Listens on `path`, in place of a socket nobody listens on any more.
-pub fn bind(
-    path: &Path,
-    mode: Mode,
-    group: Option<Gid>,
-) -> Result<(UnixListener, Bound), ListenError> {
+pub fn bind(path: &Path, manner: Manner) -> Result<(UnixListener, Bound), ListenError> {
     clear(path)?;
     let failed = |source| ListenError::bind(path, source);
-    let listener = listen(path, mode, group).map_err(failed)?;
+    let listener = listen(path, manner).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
     Ok((listener, Bound { path: path.to_owned(), identity }))
 }
 
-/// A socket that those may open whom `mode` lets, and nobody else at any time.
+/// A socket that those may open whom its mode lets, and nobody else at any time.
 /// The mask for new files cannot see to that: it is the process's, of which
 /// other threads create files.
-fn listen(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<UnixListener> {
+fn listen(path: &Path, manner: Manner) -> io::Result<UnixListener> {
+    let Manner { mode, group, backlog } = manner;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The file gets the socket's mode less the mask, and then all of it.
@@ -170,7 +179,7 @@ fn listen(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<UnixListene
         fs::chown(path, None, group)?;
     }
     fs::chmod(path, mode)?;
-    net::listen(&socket, BACKLOG)?;
+    net::listen(&socket, backlog)?;
     Ok(UnixListener::from(socket))
 }
 

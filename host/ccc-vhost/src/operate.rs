@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Carries out what operators ask for.
-use std::collections::BTreeMap;
-
 use crate::{
+    access::Peer,
     api::{
-        ApiError, Command, Reply,
-        view::{Counters, Flows, Group, Groups, Part, Rule, Rules, Status, Vm, Vms},
+        ApiError, Command, GroupPatch, Reply, VmPatch, VmSpec,
+        view::{Configured, Counters, Flows, Group, Groups, Part, Rule, Rules, Status, Vm, Vms},
     },
     connection::Connection,
     counters,
     coupling::Turn,
-    state::State,
-    values,
+    settings,
+    state::Change,
+    told, values,
 };
 
 /// A VM as far as operators are concerned.
@@ -22,95 +22,154 @@ pub struct Guest<'a> {
     pub counters: &'a counters::Counters,
 }
 
+/// Where VMs are looked up, by their numbers.
+pub trait Guests {
+    /// The VM of this number.
+    fn guest(&self, vm: usize) -> Option<Guest<'_>>;
+}
+
 /// What a command works on.
 pub struct Operation<'a> {
     /// The engine, and the time.
     pub turn: Turn<'a>,
-    /// All changes so far.
-    pub state: &'a mut State,
-    /// All VMs, by number.
-    pub guests: BTreeMap<usize, Guest<'a>>,
+    /// All VMs.
+    pub guests: &'a dyn Guests,
+    /// Who asks.
+    pub by: &'a Peer,
 }
+
+/// What came of a command: the answer, and what is to be kept of it.
+pub type Outcome = Result<(Reply, Option<Change>), ApiError>;
 
 impl Operation<'_> {
     /// Carries out a command.
-    pub fn execute(&mut self, command: &Command) -> Result<Reply, ApiError> {
-        match command {
-            Command::Status => Ok(Reply::Status(self.status())),
-            Command::Vms => {
-                let mut vms: Vec<Vm> = self.guests.keys().map(|vm| self.vm(*vm)).collect();
-                vms.sort_by(|a, b| a.name.cmp(&b.name));
-                Ok(Reply::Vms(Vms { vms }))
-            }
-            Command::Vm(name) => Ok(Reply::Vm(self.vm(self.turn.coupling.vm(name)?))),
+    pub fn execute(&mut self, command: &Command) -> Outcome {
+        let mut change = None;
+        let reply = match command {
+            Command::Status => Reply::Status(self.status()),
+            Command::Vms => Reply::Vms(self.vms()),
+            Command::Vm(name) => Reply::Vm(self.vm(self.turn.coupling.vm(name)?)),
             Command::Flows { vm, from, limit } => {
                 let vm = self.turn.coupling.vm(vm)?;
-                Ok(Reply::Flows(self.flows(vm, *from, *limit)))
+                Reply::Flows(self.flows(vm, *from, *limit))
             }
-            Command::Groups => {
-                let all = 0..self.turn.coupling.settings().groups.len();
-                let mut groups: Vec<Group> = all.map(|group| self.group(group)).collect();
-                groups.sort_by(|a, b| a.name.cmp(&b.name));
-                Ok(Reply::Groups(Groups { groups }))
-            }
-            Command::Group(name) => Ok(Reply::Group(self.group(self.turn.coupling.group(name)?))),
-            Command::Rules => Ok(Reply::Rules(self.rules())),
-            change => self.change(change),
-        }
-    }
-
-    fn change(&mut self, command: &Command) -> Result<Reply, ApiError> {
-        let Turn { coupling, now } = &mut self.turn;
-        let (move_flows, then) = match command {
-            Command::PatchVm(name, patch) => {
-                let moves = coupling.patch_vm(name, patch)?;
-                self.state.vms.entry(name.clone()).or_default().then(patch);
-                (moves, Command::Vm(name.clone()))
-            }
+            Command::Groups => Reply::Groups(self.groups()),
+            Command::Group(name) => Reply::Group(self.group(self.turn.coupling.group(name)?)),
+            Command::Rules => Reply::Rules(self.rules()),
             Command::PutVm(name, spec) => {
-                let moves = coupling.put_vm(name, spec)?;
-                self.state.put_vm(name, spec, coupling.removable(name).is_ok());
-                (moves, Command::Vm(name.clone()))
+                let vm = self.put_vm(name, spec)?;
+                let added = self.turn.coupling.removable(name).is_ok();
+                change = Some(Change::PutVm { name: name.clone(), spec: spec.clone(), added });
+                Reply::Vm(vm)
             }
-            Command::DeleteVm(name) => return self.delete(name),
+            Command::PatchVm(name, patch) => {
+                change = Some(Change::PatchVm(name.clone(), patch.clone()));
+                Reply::Vm(self.patch_vm(name, patch)?)
+            }
+            Command::ResetVm(name) => {
+                change = Some(Change::ResetVm(name.clone()));
+                let patch = self.turn.coupling.configured_vm(name)?;
+                Reply::Vm(self.patch_vm(name, &patch)?)
+            }
+            Command::DeleteVm(name) => {
+                change = Some(Change::ForgetVm(name.clone()));
+                Reply::Vm(self.delete(name)?)
+            }
             Command::PatchGroup(name, patch) => {
-                let moves = coupling.patch_group(*now, name, patch)?;
-                self.state.groups.entry(name.clone()).or_default().then(patch);
-                (moves, Command::Group(name.clone()))
+                change = Some(Change::PatchGroup(name.clone(), patch.clone()));
+                Reply::Group(self.patch_group(name, patch)?)
+            }
+            Command::ResetGroup(name) => {
+                change = Some(Change::ResetGroup(name.clone()));
+                let patch = self.turn.coupling.configured_group(name)?;
+                Reply::Group(self.patch_group(name, &patch)?)
             }
             Command::PutRules(rules) => {
-                coupling.put_rules(rules)?;
-                self.state.rules = Some(rules.clone());
-                (true, Command::Rules)
+                change = Some(Change::Rules(Some(rules.clone())));
+                self.turn.coupling.put_rules(rules)?;
+                Reply::Rules(self.new_rules())
             }
-            read => return self.execute(read),
+            Command::ResetRules => {
+                change = Some(Change::Rules(None));
+                self.turn.coupling.reset_rules();
+                Reply::Rules(self.new_rules())
+            }
         };
-        log::info!("operator: {command:?}");
-        if move_flows {
+        Ok((reply, change))
+    }
+
+    /// A VM that is there, or is new, as it is described.
+    fn put_vm(&mut self, name: &str, spec: &VmSpec) -> Result<Vm, ApiError> {
+        self.turn.coupling.is_at(name, &spec.socket)?;
+        self.patch_vm(name, &spec.rest)
+    }
+
+    fn patch_vm(&mut self, name: &str, patch: &VmPatch) -> Result<Vm, ApiError> {
+        let number = self.turn.coupling.vm(name)?;
+        let before = self.turn.coupling.settings().vms[&number].clone();
+        let moves = self.turn.coupling.patch_vm(name, patch)?;
+        let settings = self.turn.coupling.settings();
+        let changes = told::vm(&before, &settings.vms[&number], settings);
+        if !changes.is_empty() {
+            log::info!("VM {name}: {changes} (by {})", self.by);
+        }
+        if moves {
             self.remap();
         }
-        self.execute(&then)
+        Ok(self.vm(number))
+    }
+
+    fn patch_group(&mut self, name: &str, patch: &GroupPatch) -> Result<Group, ApiError> {
+        let number = self.turn.coupling.group(name)?;
+        let before = self.turn.coupling.settings().groups[number].clone();
+        let moves = self.turn.coupling.patch_group(self.turn.now, name, patch)?;
+        let changes = told::group(&before, &self.turn.coupling.settings().groups[number]);
+        if !changes.is_empty() {
+            log::info!("group {name}: {changes} (by {})", self.by);
+        }
+        if moves {
+            self.remap();
+        }
+        Ok(self.group(number))
+    }
+
+    /// Flows move by rules that have just been put in force.
+    fn new_rules(&mut self) -> Rules {
+        self.remap();
+        let rules = self.rules();
+        log::info!("rules: {} now (by {})", rules.rules.len(), self.by);
+        rules
     }
 
     /// Removes a VM whose front end is gone; how it was.
-    fn delete(&mut self, name: &str) -> Result<Reply, ApiError> {
+    fn delete(&mut self, name: &str) -> Result<Vm, ApiError> {
         let number = self.turn.coupling.removable(name)?;
         let last = self.vm(number);
         self.turn.coupling.remove_vm(self.turn.now, number);
-        self.state.forget_vm(name);
-        log::info!("operator: VM {name} removed");
-        Ok(Reply::Vm(last))
+        log::info!("VM {name}: removed (by {})", self.by);
+        Ok(last)
     }
 
     fn remap(&mut self) {
-        for connection in self.guests.values().filter_map(|guest| guest.connection) {
-            connection.device().remap(&mut self.turn);
+        for number in self.numbers() {
+            if let Some(connection) = self.guests.guest(number).and_then(|vm| vm.connection) {
+                connection.device().remap(&mut self.turn);
+            }
         }
+    }
+
+    /// Numbers of all VMs.
+    fn numbers(&self) -> Vec<usize> {
+        self.turn.coupling.settings().vms.keys().copied().collect()
+    }
+
+    fn connection(&self, vm: usize) -> Option<&Connection> {
+        self.guests.guest(vm).and_then(|guest| guest.connection)
     }
 
     fn status(&self) -> Status {
         let settings = self.turn.coupling.settings();
-        let connections = self.guests.values().filter_map(|guest| guest.connection);
+        let connections = self.numbers().into_iter().filter_map(|vm| self.connection(vm));
         Status {
             version: env!("CARGO_PKG_VERSION"),
             groups: settings.groups.len(),
@@ -119,29 +178,53 @@ impl Operation<'_> {
         }
     }
 
+    fn vms(&self) -> Vms {
+        let mut vms: Vec<Vm> = self.numbers().into_iter().map(|vm| self.vm(vm)).collect();
+        vms.sort_by(|a, b| a.name.cmp(&b.name));
+        Vms { vms }
+    }
+
     fn vm(&self, index: usize) -> Vm {
         let settings = self.turn.coupling.settings();
-        let (vm, guest) = (&settings.vms[&index], &self.guests[&index]);
-        let device = guest.connection.map(Connection::device);
+        let (vm, guest) = (&settings.vms[&index], self.guests.guest(index));
+        let device = self.connection(index).map(Connection::device);
         let flows = device.as_ref().map_or((0, 0), |device| device.count_flows());
-        let counters = device.as_ref().map_or(guest.counters, |device| device.counters());
+        let there = device.as_ref().map(|device| count(device.counters()));
+        let counters = there.or_else(|| guest.map(|guest| count(guest.counters)));
         Vm {
             name: vm.name.clone(),
             socket: vm.socket.display().to_string(),
             weight: vm.weight.written,
             group: vm.group.map(|group| settings.groups[group].name.clone()),
             coupled: vm.coupled,
+            configured: self.turn.coupling.overridden_vm(index).map(|vm| self.configured(vm)),
             connected: device.is_some(),
             flows: flows.0,
             coupled_flows: flows.1,
-            counters: count(counters),
+            counters: counters.unwrap_or_default(),
+        }
+    }
+
+    fn configured(&self, vm: &settings::Vm) -> Configured {
+        let groups = &self.turn.coupling.settings().groups;
+        Configured {
+            weight: vm.weight.written,
+            group: vm.group.map(|group| groups[group].name.clone()),
+            coupled: vm.coupled,
         }
     }
 
     fn flows(&self, vm: usize, from: u32, limit: usize) -> Flows {
-        let device = self.guests[&vm].connection.map(Connection::device);
+        let device = self.connection(vm).map(Connection::device);
         let none = Flows { flows: Vec::new(), next: None };
         device.map_or(none, |mut device| device.list_flows(from, limit, self.turn.coupling))
+    }
+
+    fn groups(&self) -> Groups {
+        let all = 0..self.turn.coupling.settings().groups.len();
+        let mut groups: Vec<Group> = all.map(|group| self.group(group)).collect();
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        Groups { groups }
     }
 
     fn group(&self, index: usize) -> Group {
@@ -149,7 +232,7 @@ impl Operation<'_> {
         let group = &coupling.settings().groups[index];
         let status = coupling.status(index);
         let mut vms: Vec<Part> =
-            self.guests.keys().filter_map(|vm| self.part(*vm, index)).collect();
+            self.numbers().into_iter().filter_map(|vm| self.part(vm, index)).collect();
         vms.sort_by(|a, b| a.name.cmp(&b.name));
         Group {
             name: group.name.clone(),
@@ -170,7 +253,7 @@ impl Operation<'_> {
         let coupling = &self.turn.coupling;
         let settings = &coupling.settings().vms[&vm];
         let grant = coupling.grant(vm, group);
-        let device = self.guests[&vm].connection.map(Connection::device);
+        let device = self.connection(vm).map(Connection::device);
         let (flows, part) = device.map_or((0, 0), |device| device.part_of(group, &grant));
         let there = flows > 0 || settings.group == Some(group);
         let (name, weight) = (settings.name.clone(), settings.weight.written);

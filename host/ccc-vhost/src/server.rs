@@ -20,12 +20,12 @@ use crate::{
     coupling::{Coupling, Turn},
     device::{Device, Identity},
     fault,
+    keeper::Keeper,
     limit::Limiter,
     listener::Endpoint,
     message::{Header, MessageError},
     poll::{Poller, Token, Watch},
     signals::Signals,
-    state::State,
     timers::Timers,
     vring::Vring,
 };
@@ -76,14 +76,14 @@ impl Vm {
 pub struct Parts {
     /// The engine, and what the operator decides.
     pub coupling: Coupling,
-    /// What was changed in earlier runs.
-    pub state: State,
     /// One endpoint for each VM, by number.
     pub endpoints: BTreeMap<usize, Endpoint>,
     /// The time.
     pub clock: Clock,
     /// Where operators' requests come from.
     pub desk: Option<Desk>,
+    /// Where their changes are kept.
+    pub keeper: Option<Keeper>,
 }
 
 /// The daemon.
@@ -99,9 +99,7 @@ pub struct Server {
     /// Devices begun.
     beginnings: u32,
     desk: Option<Desk>,
-    state: State,
-    /// Number of the state.
-    changes: u64,
+    keeper: Option<Keeper>,
     signals: Signals,
     _watches: Vec<Watch>,
 }
@@ -109,7 +107,7 @@ pub struct Server {
 impl Server {
     /// A daemon that serves its VMs at their endpoints.
     pub fn new(parts: Parts) -> Result<Server, ServerError> {
-        let Parts { coupling, state, endpoints, clock, desk } = parts;
+        let Parts { coupling, endpoints, clock, desk, keeper } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
         fault::catch()?;
@@ -131,8 +129,7 @@ impl Server {
             timers: Timers::default(),
             beginnings: 0,
             desk,
-            state,
-            changes: 0,
+            keeper,
             signals,
             _watches: watches,
         };

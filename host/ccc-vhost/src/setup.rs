@@ -18,10 +18,11 @@ use crate::{
     config::Config,
     control,
     coupling::Coupling,
+    keeper::Keeper,
     listener::{self, Bound, Endpoint},
     open_files,
     server::{Parts, Server},
-    state::{State, Store},
+    state::State,
     timetravel,
 };
 
@@ -51,20 +52,21 @@ pub fn serve(args: &Args, config: Config) -> Result<()> {
     let mut activated = Activated::take()?;
     let mut coupling = Coupling::new(config.settings);
     state.apply(&mut coupling);
+    coupling.tell_overridden();
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let access = Access::new(config.operators.as_deref())?;
     let operators = operators(config.control.as_ref(), &access, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
-    let store = config.state.as_deref().map(Store::new);
+    let keeper = config.state.as_deref().map(|path| Keeper::start(path, state)).transpose()?;
     let (listener, _bound) = operators.unzip();
     let desk = listener.map(|listener| -> Result<_> {
         let (desk, window) = control::pair()?;
-        http::serve(listener, access, window, store)?;
+        http::serve(listener, access, window)?;
         Ok(desk)
     });
     let desk = desk.transpose()?;
-    Ok(Server::new(Parts { coupling, state, endpoints, clock, desk })?.run()?)
+    Ok(Server::new(Parts { coupling, endpoints, clock, desk, keeper })?.run()?)
 }
 
 /// One endpoint for each VM.  One that was added in an earlier run and cannot be
@@ -102,8 +104,7 @@ fn operators(
         return Ok(Some((listener::inherited(fd)?, None)));
     }
     let Some(path) = path else { return Ok(None) };
-    let (mode, group) = access.file();
-    let (listener, bound) = listener::bind(path, mode, group)?;
+    let (listener, bound) = listener::bind(path, access.manner())?;
     Ok(Some((listener, Some(bound))))
 }
 

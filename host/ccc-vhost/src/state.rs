@@ -5,8 +5,7 @@
 //! changes only, in the form in which they were asked for.
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -73,6 +72,32 @@ pub struct State {
     pub rules: Option<Vec<RuleSpec>>,
 }
 
+/// A change of what is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A VM is as described now.
+    PutVm {
+        /// Its name.
+        name: String,
+        /// How it is.
+        spec: VmSpec,
+        /// The configuration does not have it.
+        added: bool,
+    },
+    /// A VM was changed.
+    PatchVm(String, VmPatch),
+    /// A VM is no more.
+    ForgetVm(String),
+    /// A VM is as the configuration says again.
+    ResetVm(String),
+    /// A group was changed.
+    PatchGroup(String, GroupPatch),
+    /// A group is as the configuration says again.
+    ResetGroup(String),
+    /// Other rules; `None` for those of the configuration.
+    Rules(Option<Vec<RuleSpec>>),
+}
+
 impl State {
     /// The changes of earlier runs; none if there is no file yet.
     pub fn load(path: &Path) -> Result<State, StateError> {
@@ -132,21 +157,63 @@ impl State {
         value
     }
 
-    /// A VM is as described now; it may be one that was `added`.
-    pub fn put_vm(&mut self, name: &str, spec: &VmSpec, added: bool) {
-        self.vms.insert(name.to_owned(), spec.rest.clone());
-        if added {
-            self.added.insert(name.to_owned(), spec.socket.clone());
+    /// Takes in a change; whether there is anything new to keep.
+    pub fn note(&mut self, change: &Change) -> bool {
+        match change {
+            Change::PutVm { name, spec, added } => self.put_vm(name, spec, *added),
+            Change::PatchVm(name, patch) => {
+                let before = self.vms.get(name).cloned().unwrap_or_default();
+                let mut after = before.clone();
+                after.then(patch);
+                let new = before != after;
+                if new {
+                    self.vms.insert(name.clone(), after);
+                }
+                new
+            }
+            Change::ForgetVm(name) => self.forget_vm(name),
+            Change::ResetVm(name) => self.vms.remove(name).is_some(),
+            Change::PatchGroup(name, patch) => {
+                let before = self.groups.get(name).cloned().unwrap_or_default();
+                let mut after = before.clone();
+                after.then(patch);
+                let new = before != after;
+                if new {
+                    self.groups.insert(name.clone(), after);
+                }
+                new
+            }
+            Change::ResetGroup(name) => self.groups.remove(name).is_some(),
+            Change::Rules(rules) => {
+                let new = self.rules != *rules;
+                self.rules.clone_from(rules);
+                new
+            }
         }
     }
 
-    /// A VM is no more, nor are the rules that were for it only.
-    pub fn forget_vm(&mut self, name: &str) {
-        self.added.remove(name);
-        self.vms.remove(name);
-        if let Some(rules) = &mut self.rules {
-            rules.retain(|rule| rule.vm.as_deref() != Some(name));
+    /// A VM is as described now; it may be one that was `added`.
+    fn put_vm(&mut self, name: &str, spec: &VmSpec, added: bool) -> bool {
+        let socket = added.then(|| spec.socket.clone());
+        let new_socket = socket.is_some() && self.added.get(name) != socket.as_ref();
+        let new = new_socket || self.vms.get(name) != Some(&spec.rest);
+        if let Some(socket) = socket {
+            self.added.insert(name.to_owned(), socket);
         }
+        self.vms.insert(name.to_owned(), spec.rest.clone());
+        new
+    }
+
+    /// A VM is no more, nor are the rules that were for it only.
+    fn forget_vm(&mut self, name: &str) -> bool {
+        let mut new = self.added.remove(name).is_some();
+        new |= self.vms.remove(name).is_some();
+        if let Some(rules) = &mut self.rules {
+            let before = rules.len();
+            rules.retain(|rule| rule.vm.as_deref() != Some(name));
+            new |= rules.len() < before;
+        }
+        new
     }
 
     /// Adds the VMs that were added in earlier runs.  The configuration may
@@ -204,46 +271,9 @@ fn each<T>(
         .collect()
 }
 
-fn directory(path: &Path) -> &Path {
+/// Where a file is.
+pub(crate) fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// The file the changes are kept in.
-#[derive(Debug)]
-pub struct Store {
-    path: PathBuf,
-    /// Number of the newest state in the file.
-    newest: u64,
-}
-
-impl Store {
-    /// Keeps states at `path`.
-    pub fn new(path: &Path) -> Store {
-        Store { path: path.to_owned(), newest: 0 }
-    }
-
-    /// Puts a state into the file's place at once, or leaves it as it is.
-    /// States are numbered, since they may come out of order.
-    pub fn save(&mut self, number: u64, state: &State) -> Result<(), ApiError> {
-        if number <= self.newest {
-            return Ok(());
-        }
-        replace(&self.path, &format!("{:#}\n", state.json()))
-            .map_err(|source| ApiError::NotKept { path: self.path.clone(), source })?;
-        self.newest = number;
-        Ok(())
-    }
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(directory(path))?.sync_all()
 }
 
 #[cfg(test)]
@@ -266,11 +296,35 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("state.json");
         assert_eq!(State::load(&path).expect("none yet"), State::default());
-        let mut store = Store::new(&path);
-        store.save(2, &state()).expect("kept");
-        store.save(1, &State::default()).expect("too late");
+        fs::write(&path, state().json().to_string()).expect("written");
         assert_eq!(State::load(&path).expect("there"), state());
-        assert_eq!(fs::read_dir(dir.path()).expect("directory").count(), 1, "nothing beside it");
+    }
+
+    #[test]
+    fn f2_a_change_is_new_once() {
+        let mut state = state();
+        let spec =
+            |weight: f64| VmSpec::read(json!({"socket": "/c", "weight": weight})).expect("right");
+        let put = |weight| {
+            let name = "c".to_owned();
+            Change::PutVm { name, spec: spec(weight), added: true }
+        };
+        let patch = |value| VmPatch::read(value, "").expect("right");
+        for change in [
+            put(1.0),
+            put(2.0),
+            Change::PatchVm("c".to_owned(), patch(json!({"weight": 3}))),
+            Change::PatchGroup("g".to_owned(), GroupPatch::default()),
+            Change::ResetGroup("g".to_owned()),
+            Change::ForgetVm("c".to_owned()),
+            Change::ResetVm("a".to_owned()),
+            Change::Rules(Some(Vec::new())),
+            Change::Rules(None),
+        ] {
+            let nothing = change == Change::PatchGroup("g".to_owned(), GroupPatch::default());
+            assert_eq!(state.note(&change), !nothing, "{change:?}");
+            assert!(!state.note(&change), "again: {change:?}");
+        }
     }
 
     #[test]
@@ -287,12 +341,5 @@ mod tests {
         assert!(with("{\"version\": 1, \"vms\": 1}").contains("`vms` is no object"));
         let nowhere = State::load(&dir.path().join("no/state.json"));
         assert!(matches!(nowhere, Err(StateError::NoDirectory { .. })));
-    }
-
-    #[test]
-    fn a_state_that_cannot_be_kept_is_told() {
-        let dir = tempfile::tempdir().expect("directory");
-        let mut store = Store::new(&dir.path().join("no/state.json"));
-        assert!(matches!(store.save(1, &state()), Err(ApiError::NotKept { .. })));
     }
 }

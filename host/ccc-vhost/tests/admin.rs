@@ -5,8 +5,13 @@ mod support;
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    io::{Read, Write},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::UnixStream,
+    },
     path::Path,
+    time::Duration,
 };
 
 use ccc_proto::wire;
@@ -147,7 +152,7 @@ fn f9_operators_have_a_group_of_their_own() {
     assert_eq!((there.mode() & 0o777, there.gid()), (0o660, 4242));
     let ask = || operator.ask("GET", "/v1/vms/a", None).0;
     assert_eq!(as_user(1234, &[4242], ask), 200);
-    let connect = || std::os::unix::net::UnixStream::connect(daemon.socket("control")).is_ok();
+    let connect = || UnixStream::connect(daemon.socket("control")).is_ok();
     assert!(!as_user(1234, &[107], connect));
     assert_eq!(fs::metadata(daemon.socket("a")).unwrap().mode() & 0o777, 0o660);
 }
@@ -160,4 +165,200 @@ fn f9_a_group_that_is_not_there_is_told() {
     fs::write(&file, config).unwrap();
     let (done, _, said) = support::daemon::run(&["--config", text(&file)]);
     assert!(!done && said.contains("groupadd --system no-such-group"), "{said}");
+}
+
+/// Connects as `cccctl` does, which does not wait for room.
+fn connect_at_once(socket: &Path) -> std::io::Result<UnixStream> {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&fd, &SocketAddrUnix::new(socket)?)?;
+    let stream = UnixStream::from(fd);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+    Ok(stream)
+}
+
+/// Asks for a VM; status of the answer.
+fn hook(control: &Path, dir: &Path, vm: &str, weight: u32) -> Result<u16, String> {
+    let said = |error: std::io::Error| error.to_string();
+    let mut stream = connect_at_once(control).map_err(said)?;
+    let spec = json!({"socket": text(&dir.join(vm)), "group": "g", "weight": weight}).to_string();
+    let length = spec.len();
+    let request = format!(
+        "PUT /v1/vms/{vm} HTTP/1.1\r\nhost: ccc\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{spec}"
+    );
+    stream.write_all(request.as_bytes()).map_err(said)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(said)?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    status.ok_or_else(|| format!("no answer: {answer:?}"))
+}
+
+/// Asks for all these VMs at once; what went wrong.
+fn hooks_at_once(daemon: &Daemon, vms: u32, weight: u32) -> Vec<String> {
+    let (control, dir) = (daemon.socket("control"), daemon.dir.path());
+    let all = std::sync::Barrier::new(vms as usize);
+    std::thread::scope(|scope| {
+        let one = |number: u32| {
+            let (all, control) = (&all, &control);
+            std::thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, move || {
+                all.wait();
+                hook(control, dir, &format!("vm{number}"), weight)
+            })
+        };
+        let hooks: Vec<_> = (0..vms).map(|number| one(number).unwrap()).collect();
+        let answers = hooks.into_iter().map(|hook| hook.join().unwrap());
+        answers
+            .filter_map(|answer| match answer {
+                Ok(200) => None,
+                other => Some(format!("{other:?}")),
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn f2_a_thousand_hooks_at_once_all_succeed_and_are_kept() {
+    let limit = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+    let (daemon, operator) = start(&TWO);
+    let failed = hooks_at_once(&daemon, 1000, 3);
+    assert!(failed.is_empty(), "{} hooks fail, such as {:?}", failed.len(), failed[0]);
+    // Who was answered is on disk: the daemon gets no time to write now.
+    let daemon = daemon.restart();
+    assert_eq!(operator.get("/v1/status")["vms"], 1002);
+    assert_eq!(operator.get("/v1/vms/vm999")["weight"], 3.0);
+    // They all come again, as after a restart of libvirtd: nothing is written.
+    let file = || fs::metadata(daemon.socket("state")).unwrap().ino();
+    let before = file();
+    let failed = hooks_at_once(&daemon, 1000, 3);
+    assert!(failed.is_empty(), "{} hooks fail, such as {:?}", failed.len(), failed[0]);
+    assert_eq!(file(), before, "nothing was changed, and the file was written");
+    operator.patch("/v1/vms/vm0", &json!({"weight": 4}));
+    assert_ne!(file(), before, "and a change is");
+}
+
+#[test]
+fn f2_a_disk_that_is_full_is_told_and_tried_again() {
+    let (mut daemon, operator) = start(&TWO);
+    // A directory where the new file would be written.
+    let obstacle = daemon.dir.path().join("state.new");
+    fs::create_dir(&obstacle).unwrap();
+    let change = json!({"weight": 2});
+    for _ in 0..2 {
+        let (status, body) = operator.ask("PATCH", "/v1/vms/a", Some(&change));
+        assert_eq!(status, 500, "the same again is not kept either: {body}");
+        assert!(body["error"].as_str().unwrap().starts_with("in force, but not kept"), "{body}");
+    }
+    daemon.says("changes are in force, but not kept");
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0);
+    fs::remove_dir(&obstacle).unwrap();
+    daemon.says_within("all changes are kept", Duration::from_secs(60));
+    let _daemon = daemon.restart();
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0);
+}
+
+/// Clients that connect and say nothing.
+fn idle(daemon: &Daemon, count: usize) -> Vec<UnixStream> {
+    let control = daemon.socket("control");
+    let connect = |number: usize| {
+        let mut stream = connect_at_once(&control).ok()?;
+        // Some begin a request.
+        if number % 2 == 0 {
+            let _ = stream.write_all(b"GET /v1/status HTT");
+        }
+        Some(stream)
+    };
+    (0..count).filter_map(connect).collect()
+}
+
+#[test]
+fn t10_idle_clients_do_not_lock_the_control_socket() {
+    let (daemon, operator) = start(&TWO);
+    let idle = idle(&daemon, 300);
+    assert_eq!(operator.get("/v1/status")["vms"], 2);
+    let here = idle.iter().filter(|stream| is_open(stream)).count();
+    assert!(here >= 150, "the answer waited for {} of 300 idle clients to go", 300 - here);
+}
+
+/// The other side has not closed it.
+fn is_open(mut stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let nothing = stream.read(&mut [0; 1]).map_err(|error| error.kind());
+    nothing == Err(std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn t10_idle_clients_leave_where_there_is_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("ccc.toml"), own(dir.path(), "")).unwrap();
+    let daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=128:128"], &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    let idle = idle(&daemon, 150);
+    assert_eq!(operator.get("/v1/status")["vms"], 0);
+    drop(idle);
+}
+
+#[test]
+fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
+    let (daemon, operator) = start(&TWO);
+    // As a hook does for a domain with metadata.
+    let spec = json!({"socket": text(&daemon.socket("a")), "group": "h", "weight": 3});
+    assert_eq!(operator.ask("PUT", "/v1/vms/a", Some(&spec)).0, 200);
+    operator.patch("/v1/groups/g", &json!({"share": "window"}));
+    operator.rules(&json!([{"group": "h"}]));
+    let mut daemon = daemon.restart();
+    let over = "an earlier change goes over the configuration";
+    daemon.says(&format!("VM a: {over}: weight 1 → 3, group g → h; `cccctl reset a`"));
+    daemon.says(&format!("group g: {over}: share rate → window"));
+    daemon.says("rules: 1 of an earlier change instead of the configuration's 0");
+    let configured = json!({"weight": 1.0, "group": "g", "coupled": true});
+    assert_eq!(operator.get("/v1/vms/a")["configured"], configured);
+    assert_eq!(operator.get("/v1/vms/b")["configured"], Value::Null);
+
+    let back = |path: &str| operator.ask("DELETE", path, None);
+    let (status, vm) = back("/v1/vms/a/changes");
+    assert_eq!((status, &vm["weight"], &vm["group"]), (200, &json!(1.0), &json!("g")));
+    assert_eq!(vm["configured"], Value::Null);
+    assert_eq!(back("/v1/groups/g/changes").1["share"], "rate");
+    assert_eq!(back("/v1/rules").1, json!({"rules": []}));
+    let mut daemon = daemon.restart();
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 1.0);
+    assert!(!daemon.log().contains(over), "{}", daemon.log());
+    // What was added has nothing to go back to.
+    assert_eq!(put(&operator, &daemon, "c").0, 200);
+    assert_eq!(operator.refused("DELETE", "/v1/vms/c/changes", &Value::Null).0, 409);
+}
+
+#[test]
+fn o8_changes_are_logged_as_an_operator_says_them() {
+    let (mut daemon, operator) = start(&TWO);
+    let by = format!("(by uid {} pid {})", rustix::process::geteuid().as_raw(), std::process::id());
+    operator.patch("/v1/vms/a", &json!({"weight": 3}));
+    operator.patch("/v1/vms/a", &json!({"weight": 0.5, "group": null, "coupled": false}));
+    operator.patch("/v1/vms/a", &json!({"weight": 0.5}));
+    operator.patch("/v1/groups/g", &json!({"policy": "cm", "aggression": 2}));
+    operator.rules(&json!([{"group": "h"}]));
+    assert_eq!(put(&operator, &daemon, "c").0, 200);
+    assert_eq!(operator.ask("DELETE", "/v1/vms/c", None).0, 200);
+    let log = daemon.log();
+    let lines: Vec<&str> = log.lines().filter_map(|line| Some(line.split_once("] ")?.1)).collect();
+    let told: Vec<&str> = lines.iter().filter_map(|line| line.strip_suffix(&by)).collect();
+    let socket = daemon.socket("c");
+    assert_eq!(
+        told,
+        [
+            "VM a: weight 1 → 3 ",
+            "VM a: weight 3 → 0.5, group g → none, coupling on → off ",
+            "group g: policy ctrltcp → cm, aggression 1 → 2 ",
+            "rules: 1 now ",
+            &format!("VM c: added, on {}, weight 1, group g ", text(&socket)),
+            "VM c: removed ",
+        ]
+    );
+    assert!(!log.contains("VmPatch") && !log.contains("Given"), "{log}");
 }

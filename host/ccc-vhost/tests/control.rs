@@ -406,17 +406,6 @@ fn a_state_that_cannot_be_used_ends_the_daemon_with_a_reason() {
 }
 
 #[test]
-fn a_change_that_cannot_be_kept_is_in_force_and_told() {
-    let (daemon, operator) = start(&TWO, "");
-    // A directory where the new file would be written.
-    fs::create_dir(daemon.dir.path().join("state.new")).unwrap();
-    let (status, body) = operator.ask("PATCH", "/v1/vms/a", Some(&json!({"weight": 2})));
-    assert_eq!(status, 500);
-    assert!(body["error"].as_str().unwrap().starts_with("in force, but not kept"), "{body}");
-    assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0);
-}
-
-#[test]
 fn the_command_line_names_a_control_socket_too() {
     let dir = tempfile::tempdir().unwrap();
     let control = dir.path().join("control");

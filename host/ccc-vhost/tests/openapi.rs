@@ -126,6 +126,7 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
     driver.tell(&chunk, wire::OP_REGISTER, 0, &report(1));
     let operator = Operator::at(&daemon.socket("control"));
     let socket = daemon.socket("b");
+    operator.patch("/v1/vms/a", &json!({"weight": 2}));
     for (route, methods) in ROUTES {
         let name = if route.contains("groups") { "default" } else { "a" };
         for method in *methods {

@@ -49,6 +49,11 @@ pub enum Command {
     },
     /// Change a VM, in force at once
     Set(Set),
+    /// Have a VM as the daemon's configuration says again
+    Reset {
+        /// Name of the VM
+        vm: String,
+    },
     /// List all groups
     Groups,
     /// Show a group, or change it

@@ -11,15 +11,22 @@ use hyper::{
     Request,
     body::Bytes,
     client::conn::http1,
-    header::{CONTENT_TYPE, HOST},
+    header::{CONNECTION, CONTENT_TYPE, HOST},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
+use tokio::{
+    net::UnixStream,
+    runtime::Runtime,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 /// A daemon that lives answers sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time until one more try to connect.
+const CONNECT_AGAIN: Duration = Duration::from_millis(20);
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
@@ -34,7 +41,9 @@ pub enum ClientError {
     #[error("nobody listens on {0}; is ccc-vhost running?")]
     Refused(PathBuf),
     /// Not allowed.
-    #[error("may not open {0}; become root or a member of the socket's group")]
+    #[error(
+        "may not open {0}; become root or a member of the operators' group ([daemon] operators)"
+    )]
     Permission(PathBuf),
     /// Some other failure.
     #[error("cannot connect to {path}: {source}")]
@@ -130,11 +139,14 @@ async fn exchange(
     body: Option<&Value>,
 ) -> Result<(u16, Value), ClientError> {
     let http = |error: &dyn std::fmt::Display| ClientError::Http(error.to_string());
-    let stream = UnixStream::connect(socket).await.map_err(|error| refused(socket, error))?;
+    let stream = connect(socket).await.map_err(|error| refused(socket, error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| http(&error))?;
-    tokio::spawn(connection);
-    let mut request = Request::builder().method(method).uri(path).header(HOST, "ccc");
+    // Ends with the exchange: the daemon's places are for those who ask.
+    let mut conversation = JoinSet::new();
+    conversation.spawn(connection);
+    let mut request =
+        Request::builder().method(method).uri(path).header(HOST, "ccc").header(CONNECTION, "close");
     if body.is_some() {
         request = request.header(CONTENT_TYPE, "application/json");
     }
@@ -145,6 +157,16 @@ async fn exchange(
     let bytes = answer.into_body().collect().await.map_err(|error| http(&error))?.to_bytes();
     let value = serde_json::from_slice(&bytes).map_err(|error| http(&error))?;
     Ok((status, value))
+}
+
+/// Connects.  While many others do, there may be no room for one more to wait.
+async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(socket).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(CONNECT_AGAIN).await,
+            connected => return connected,
+        }
+    }
 }
 
 fn refused(socket: &Path, error: io::Error) -> ClientError {

@@ -39,6 +39,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Set(set) => {
             plain(client.patch(&path("vms", &set.vm), &vm_change(set))?, views::vm)
         }
+        Command::Reset { vm } => {
+            plain(client.delete(&format!("{}/changes", path("vms", vm)))?, views::vm)
+        }
         Command::Groups => plain(client.get("/v1/groups")?, views::groups),
         Command::Group(group) => plain(self::group(&client, group)?, views::one_group),
         Command::Rules => plain(client.get("/v1/rules")?, views::rules),

@@ -4,34 +4,46 @@
 //! same after it went through the state file.
 #![no_main]
 use ccc_vhost::{
+    access::Peer,
     api::routes::Request,
     config::Config,
-    counters::Counters,
     coupling::{Coupling, Turn},
-    operate::{Guest, Operation},
+    operate::{Guest, Guests, Operation},
     state::State,
 };
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"b\"\n";
 
+/// No VM has a front end.
+struct Nobody;
+
+impl Guests for Nobody {
+    fn guest(&self, _: usize) -> Option<Guest<'_>> {
+        None
+    }
+}
+
 fuzz_target!(|text: &str| {
     let Ok(config) = Config::parse("fuzz.toml", CONFIG) else { return };
     let mut coupling = Coupling::new(config.settings.clone());
-    let (mut state, counters) = (State::default(), Counters::default());
+    let mut state = State::default();
+    let by = Peer { uid: 0, pid: 1, groups: Vec::new() };
     let mut lines = text.lines();
     while let (Some(head), body) = (lines.next(), lines.next().unwrap_or_default()) {
         let (method, target) = head.split_once(' ').unwrap_or((head, ""));
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
-        let guests = (0..2).map(|vm| (vm, Guest { connection: None, counters: &counters })).collect();
         let turn = Turn { coupling: &mut coupling, now: 0 };
-        let mut operation = Operation { turn, state: &mut state, guests };
-        let answered = request.command().and_then(|command| operation.execute(&command));
-        if let Err(error) = answered {
-            assert!((400..=599).contains(&error.status()));
-            assert!(error.body()["error"].is_string());
+        let mut operation = Operation { turn, guests: &Nobody, by: &by };
+        match request.command().and_then(|command| operation.execute(&command)) {
+            Ok((_, Some(change))) => drop(state.note(&change)),
+            Ok((_, None)) => {}
+            Err(error) => {
+                assert!((400..=599).contains(&error.status()));
+                assert!(error.body()["error"].is_string());
+            }
         }
     }
     let kept = State::from_json(state.json()).expect("what is written can be read");

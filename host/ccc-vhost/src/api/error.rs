@@ -124,6 +124,9 @@ pub enum ApiError {
     /// The VM is not one that was added.
     #[error("VM `{0}` is in the configuration; remove it there")]
     Configured(String),
+    /// The configuration says nothing of the VM.
+    #[error("VM `{0}` is not in the configuration, so there is nothing to go back to; remove it")]
+    NotConfigured(String),
     /// The socket is another VM's.
     #[error("socket {socket} is that of VM `{name}`; use another")]
     SocketTaken {
@@ -145,18 +148,18 @@ pub enum ApiError {
     #[error("{0}")]
     Forbidden(String),
     /// More requests at once than the daemon takes.
-    #[error("too many requests at once; try again")]
+    #[error("too many requests at once: nothing was done; try again")]
     Busy,
     /// The daemon is about to end.
     #[error("the daemon is stopping")]
     Stopping,
     /// The change is in force and will be forgotten.
-    #[error("in force, but not kept for the next start: cannot write {path}: {source}")]
+    #[error("in force, but not kept for the next start: cannot write {path}: {why}")]
     NotKept {
         /// The state file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: String,
     },
 }
 
@@ -176,6 +179,7 @@ impl ApiError {
             ApiError::NoPath(_) | ApiError::NoVm { .. } | ApiError::NoGroup { .. } => 404,
             ApiError::Method { .. } => 405,
             ApiError::OtherSocket { .. } | ApiError::Configured(_) => 409,
+            ApiError::NotConfigured(_) => 409,
             ApiError::TooLarge(_) => 413,
             ApiError::MediaType => 415,
             ApiError::NotKept { .. } => 500,

@@ -17,10 +17,12 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/status", &["GET"]),
     ("/v1/vms", &["GET"]),
     ("/v1/vms/{name}", &["GET", "PATCH", "PUT", "DELETE"]),
+    ("/v1/vms/{name}/changes", &["DELETE"]),
     ("/v1/vms/{name}/flows", &["GET"]),
     ("/v1/groups", &["GET"]),
     ("/v1/groups/{name}", &["GET", "PATCH"]),
-    ("/v1/rules", &["GET", "PUT"]),
+    ("/v1/groups/{name}/changes", &["DELETE"]),
+    ("/v1/rules", &["GET", "PUT", "DELETE"]),
 ];
 
 /// A request as far as commands are concerned.
@@ -51,6 +53,9 @@ impl Request<'_> {
             (Kind::Read, ["groups", name]) => Command::Group((*name).to_owned()),
             (Kind::Read, ["rules"]) => Command::Rules,
             (Kind::Remove, ["vms", name]) => Command::DeleteVm((*name).to_owned()),
+            (Kind::Remove, ["vms", name, "changes"]) => Command::ResetVm((*name).to_owned()),
+            (Kind::Remove, ["groups", name, "changes"]) => Command::ResetGroup((*name).to_owned()),
+            (Kind::Remove, ["rules"]) => Command::ResetRules,
             (Kind::Write, ["vms", name]) if self.method == "PUT" => {
                 let name = self::name(name)?;
                 Command::PutVm(name, VmSpec::read(self.value()?)?)

@@ -55,6 +55,8 @@ pub struct Vm {
     pub group: Option<String>,
     /// Its flows are coupled.
     pub coupled: bool,
+    /// What the configuration says, where an earlier change goes over it.
+    pub configured: Option<Configured>,
     /// A front end is connected.
     pub connected: bool,
     /// Flows in its slots.
@@ -65,8 +67,19 @@ pub struct Vm {
     pub counters: Counters,
 }
 
-/// What a device did and refused.
+/// What the configuration says of a VM.
 #[derive(Clone, Debug, Serialize)]
+pub struct Configured {
+    /// Its share of any group.
+    pub weight: f64,
+    /// Its group, if it has one.
+    pub group: Option<String>,
+    /// Its flows are coupled.
+    pub coupled: bool,
+}
+
+/// What a device did and refused.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
     /// Messages taken.
     pub messages: u64,

@@ -1,40 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Requests of operators, in the event loop.
-use super::{Server, ServerError};
+use std::collections::BTreeMap;
+
+use super::{Server, ServerError, Vm};
 use crate::{
-    api::{ApiError, Command, Reply, VmSpec},
-    control::{Desk, Done, Envelope},
+    access::Peer,
+    api::{ApiError, Command, VmSpec},
+    control::{Desk, Envelope},
     coupling::Turn,
     listener::{Endpoint, ListenError},
     message::MessageError,
     open_files,
-    operate::{Guest, Operation},
+    operate::{Guest, Guests, Operation, Outcome},
 };
+
+impl Guests for BTreeMap<usize, Vm> {
+    fn guest(&self, vm: usize) -> Option<Guest<'_>> {
+        let vm = self.get(&vm)?;
+        Some(Guest { connection: vm.connection.as_ref(), counters: &vm.counters })
+    }
+}
 
 impl Server {
     /// Takes requests of operators; each is answered when its effect is where
-    /// guests see it.
+    /// guests see it, and a change when it is kept.
     pub(super) fn operate(&mut self) -> Result<(), ServerError> {
-        let requests = self.desk.as_ref().map(Desk::take).unwrap_or_default();
-        for Envelope { command, answer } in requests {
-            let reply = self.carry_out(&command)?;
+        let requests = self.desk.as_mut().map(Desk::take).unwrap_or_default();
+        for Envelope { command, by, answer } in requests {
+            let outcome = self.carry_out(&command, &by)?;
             self.after()?;
-            let keep = (reply.is_ok() && command.changes()).then(|| {
-                self.changes += 1;
-                (self.changes, self.state.clone())
-            });
-            // The client may be gone by now; its request counts all the same.
-            let _ = answer.send(reply.map(|reply| Done { reply, keep }));
+            match (outcome, &self.keeper) {
+                (Ok((reply, Some(change))), Some(keeper)) => keeper.keep(change, reply, answer),
+                (outcome, _) => answer.give(outcome.map(|(reply, _)| reply)),
+            }
         }
         Ok(())
     }
 
     /// What a request needs beside the engine: a socket of a VM that comes, the
     /// end of the front end of one that goes.
-    fn carry_out(&mut self, command: &Command) -> Result<Result<Reply, ApiError>, ServerError> {
+    fn carry_out(&mut self, command: &Command, by: &Peer) -> Result<Outcome, ServerError> {
         match command {
             Command::PutVm(name, spec) if self.coupling.settings().vm(name).is_none() => {
-                Ok(self.add(name, spec).and_then(|()| self.execute(command)))
+                if let Err(error) = self.add(name, spec) {
+                    return Ok(Err(error));
+                }
+                log::info!(
+                    "VM {name}: added, on {}, weight {}, group {} (by {by})",
+                    spec.socket.display(),
+                    spec.rest.weight.map_or(1.0, |weight| weight.written),
+                    spec.rest.group.as_ref().and_then(Option::as_deref).unwrap_or("none"),
+                );
+                Ok(self.execute(command, by))
             }
             Command::DeleteVm(name) => {
                 let number = match self.coupling.removable(name) {
@@ -42,21 +59,17 @@ impl Server {
                     Err(error) => return Ok(Err(error)),
                 };
                 self.disconnect(number, &MessageError::Closed.into())?;
-                let reply = self.execute(command);
+                let outcome = self.execute(command, by);
                 self.vms.remove(&number);
-                Ok(reply)
+                Ok(outcome)
             }
-            _ => Ok(self.execute(command)),
+            _ => Ok(self.execute(command, by)),
         }
     }
 
-    fn execute(&mut self, command: &Command) -> Result<Reply, ApiError> {
-        let guests = self.vms.iter().map(|(number, vm)| {
-            (*number, Guest { connection: vm.connection.as_ref(), counters: &vm.counters })
-        });
+    fn execute(&mut self, command: &Command, by: &Peer) -> Outcome {
         let turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
-        let mut operation = Operation { turn, state: &mut self.state, guests: guests.collect() };
-        operation.execute(command)
+        Operation { turn, guests: &self.vms, by }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.

@@ -135,9 +135,15 @@ impl Daemon {
 
     /// Waits until it has said something.
     pub fn says(&mut self, words: &str) {
+        self.says_within(words, Duration::from_secs(30));
+    }
+
+    /// The same, for what may take some time.
+    pub fn says_within(&mut self, words: &str, time: Duration) {
         let started = Instant::now();
         while !self.log().contains(words) {
-            assert!(started.elapsed() < Duration::from_secs(5), "{words}: not in\n{}", self.log());
+            assert!(started.elapsed() < time, "{words}: not in\n{}", self.log());
+            assert!(self.running(), "{words}: not in\n{}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -20,7 +20,7 @@ impl Operator {
 
     pub fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(&self.socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
     }
 
