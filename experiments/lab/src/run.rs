@@ -214,10 +214,11 @@ fn start_daemon(scenario: &Scenario, work: &Workdir, fleet: &mut Fleet<'_>) -> R
     let socket = if relays { workdir::relayed_socket } else { workdir::device_socket };
     let mut config = group_config(&scenario.group);
     for vm in scenario.vms.iter().filter(|vm| vms.contains(&vm.name.as_str())) {
-        // Writing to a String cannot fail.
+        // The daemon wants a whole path, which the working directory's own may be
+        // too long for.  Writing to a String cannot fail.
         let _ = write!(
             config,
-            "\n[vm.{}]\nsocket = \"{}\"\ngroup = \"uplink\"\nweight = {}\n",
+            "\n[vm.{}]\nsocket = \"/proc/self/cwd/{}\"\ngroup = \"uplink\"\nweight = {}\n",
             vm.name,
             socket(&vm.name),
             vm.weight,

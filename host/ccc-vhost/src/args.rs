@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     pub print_capabilities: bool,
 
-    /// Check the configuration and exit
+    /// Check the configuration, and what it names on this host, and exit
     #[arg(long, requires = "config")]
     pub check: bool,
 

@@ -17,6 +17,7 @@ use std::{
 use crate::{
     api::{ApiError, Reply},
     control::Answer,
+    lock::Lock,
     state::{self, Change, State},
 };
 
@@ -42,13 +43,13 @@ pub struct Keeper {
 
 impl Keeper {
     /// Keeps changes from `state` on in the file at `path`.
-    pub fn start(path: &Path, state: State) -> io::Result<Keeper> {
+    pub fn start(path: &Path, lock: Lock, state: State) -> io::Result<Keeper> {
         let (orders, taken) = mpsc::channel();
         let (end, done) = mpsc::channel();
         let store = Store { path: path.to_owned(), state, behind: false, failing: false };
         let run = move || {
             // Dropped when the last change is written.
-            let _end: Sender<()> = end;
+            let _end: (Sender<()>, Lock) = (end, lock);
             store.run(&taken);
         };
         std::thread::Builder::new().name("keeper".to_owned()).spawn(run)?;

@@ -44,6 +44,14 @@ pub enum ListenError {
     /// Another process listens there.
     #[error("{0} is in use by a running process; stop it or choose another path")]
     InUse(PathBuf),
+    /// There is no place for the socket.
+    #[error("cannot listen on {path}: there is no directory {dir}; create it")]
+    NoDirectory {
+        /// Where.
+        path: PathBuf,
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The socket could not be made.
     #[error("cannot listen on {path}")]
     Bind {
@@ -72,6 +80,16 @@ pub enum ListenError {
 }
 
 impl ListenError {
+    /// Makes sure that the directory of a socket is there.
+    pub fn no_directory(path: &Path) -> Result<(), ListenError> {
+        match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() && !dir.is_dir() => {
+                Err(ListenError::NoDirectory { path: path.to_owned(), dir: dir.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What became of listening on `path`.
     pub fn bind(path: &Path, source: io::Error) -> ListenError {
         let path = path.to_owned();
@@ -158,6 +176,7 @@ pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
 
 /// Listens on `path`, in place of a socket nobody listens on any more.
 pub fn bind(path: &Path, manner: Manner) -> Result<(UnixListener, Bound), ListenError> {
+    ListenError::no_directory(path)?;
     clear(path)?;
     let failed = |source| ListenError::bind(path, source);
     let listener = listen(path, manner).map_err(failed)?;

@@ -2,7 +2,7 @@
 //! `ccc-vhost`: serves the virtio congestion control coupling device.
 use std::process::ExitCode;
 
-use ccc_vhost::{args::Args, capabilities, setup};
+use ccc_vhost::{args::Args, capabilities, check, config::Config, setup};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -23,7 +23,17 @@ fn run(args: &Args) -> anyhow::Result<()> {
     }
     let config = setup::config(args)?;
     if args.check {
-        return Ok(());
+        return check(&config);
     }
     setup::serve(args, config)
+}
+
+/// Tells all that is wrong, so that it can be mended at once.
+fn check(config: &Config) -> anyhow::Result<()> {
+    for warning in check::warnings(config) {
+        log::warn!("{warning}");
+    }
+    let faults = check::faults(config);
+    anyhow::ensure!(faults.is_empty(), faults.join("\nccc-vhost: "));
+    Ok(())
 }

@@ -14,12 +14,14 @@ use crate::{
     activation::{Activated, CONTROL},
     api::http,
     args::Args,
+    check,
     clock::Clock,
     config::Config,
     control,
     coupling::Coupling,
     keeper::Keeper,
     listener::{self, Bound, Endpoint},
+    lock::Lock,
     open_files,
     server::{Parts, Server},
     state::State,
@@ -48,17 +50,22 @@ fn read(file: &Path) -> Result<Config> {
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, config: Config) -> Result<()> {
     open_files::raise_files();
-    let state = config.state.as_deref().map(State::load).transpose()?.unwrap_or_default();
+    for warning in check::warnings(&config) {
+        log::warn!("{warning}");
+    }
+    let kept = config.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
     let mut coupling = Coupling::new(config.settings);
-    state.apply(&mut coupling);
-    coupling.tell_overridden();
+    if let Some((_, _, state)) = &kept {
+        state.apply(&mut coupling);
+        coupling.tell_overridden();
+    }
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let access = Access::new(config.operators.as_deref())?;
     let operators = operators(config.control.as_ref(), &access, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
-    let keeper = config.state.as_deref().map(|path| Keeper::start(path, state)).transpose()?;
+    let keeper = kept.map(|(path, lock, state)| Keeper::start(path, lock, state)).transpose()?;
     let (listener, _bound) = operators.unzip();
     let desk = listener.map(|listener| -> Result<_> {
         let (desk, window) = control::pair()?;
@@ -67,6 +74,13 @@ pub fn serve(args: &Args, config: Config) -> Result<()> {
     });
     let desk = desk.transpose()?;
     Ok(Server::new(Parts { coupling, endpoints, clock, desk, keeper })?.run()?)
+}
+
+/// The state file, ours alone, and what is in it.
+fn kept(path: &Path) -> Result<(&Path, Lock, State)> {
+    State::look_for_place(path)?;
+    let lock = Lock::take(path)?;
+    Ok((path, lock, State::load(path)?))
 }
 
 /// One endpoint for each VM.  One that was added in an earlier run and cannot be

@@ -32,6 +32,9 @@ pub enum StateError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A directory is in its place.
+    #[error("state file {0} is a directory; name a file in it, or remove it")]
+    Directory(PathBuf),
     /// The file cannot be read.
     #[error("cannot read state file {0}")]
     Read(PathBuf, #[source] io::Error),
@@ -99,15 +102,22 @@ pub enum Change {
 }
 
 impl State {
+    /// Makes sure that the file can be where it is to be.
+    pub fn look_for_place(path: &Path) -> Result<(), StateError> {
+        let dir = directory(path);
+        if dir.is_dir() {
+            return Ok(());
+        }
+        let (path, dir) = (path.to_owned(), dir.to_owned());
+        Err(StateError::NoDirectory { path, dir })
+    }
+
     /// The changes of earlier runs; none if there is no file yet.
     pub fn load(path: &Path) -> Result<State, StateError> {
-        let dir = directory(path);
-        if !dir.is_dir() {
-            let (path, dir) = (path.to_owned(), dir.to_owned());
-            return Err(StateError::NoDirectory { path, dir });
-        }
+        State::look_for_place(path)?;
         let read = |error| StateError::Read(path.to_owned(), error);
         let size = match fs::metadata(path) {
+            Ok(there) if there.is_dir() => return Err(StateError::Directory(path.to_owned())),
             Ok(there) => there.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
             Err(error) => return Err(read(error)),

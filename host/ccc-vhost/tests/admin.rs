@@ -362,3 +362,84 @@ fn o8_changes_are_logged_as_an_operator_says_them() {
     );
     assert!(!log.contains("VmPatch") && !log.contains("Given"), "{log}");
 }
+
+#[test]
+fn o2_a_second_daemon_with_the_same_state_file_is_refused() {
+    let (daemon, operator) = start(&TWO);
+    // Sockets of its own, and the same state file.
+    let state = text(&daemon.socket("state")).to_owned();
+    let other = tempfile::tempdir().unwrap();
+    let control = other.path().join("control");
+    let config =
+        format!("[daemon]\ncontrol = \"{}\"\nstate = \"{state}\"\n[group.g]\n", text(&control));
+    let file = other.path().join("ccc.toml");
+    fs::write(&file, config).unwrap();
+    let (done, _, said) = support::daemon::run_for(&["--config", text(&file)], "5");
+    assert!(!done && said.contains(&format!("in use by process {}", daemon.pid())), "{said}");
+    operator.patch("/v1/vms/a", &json!({"weight": 2}));
+    // One that was killed holds nothing.
+    let _daemon = daemon.restart();
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0);
+}
+
+#[test]
+fn o3_a_check_tells_what_is_wrong_on_this_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ccc.toml");
+    let check = |config: &str| {
+        fs::write(&file, config).unwrap();
+        let (done, _, said) = support::daemon::run(&["--config", text(&file), "--check"]);
+        (done, said)
+    };
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let vm = format!("[vm.a]\nsocket = \"{}\"\n", at("a"));
+    let with = |state: &str| format!("[daemon]\nstate = \"{}\"\n{vm}", at(state));
+    assert_eq!(check(&with("state")), (true, String::new()));
+    for relative in ["socket = \"a\"", "socket = \"./a\""] {
+        let (done, said) = check(&format!("[vm.a]\n{relative}\n"));
+        assert!(!done && said.contains("the path of `socket` is relative"), "{said}");
+    }
+    // All of it at once.
+    let (done, said) = check(&format!(
+        "[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\noperators = \"no-such-group\"\n\
+         [vm.a]\nsocket = \"{}\"\n[vm.b]\nsocket = \"{}\"\n",
+        at("nowhere/control"),
+        text(dir.path()),
+        at("no/a"),
+        at("ccc.toml")
+    ));
+    assert!(!done);
+    for part in [
+        &format!("control: cannot listen on {}", at("nowhere/control")),
+        &format!("VM a: cannot listen on {}: there is no directory {}", at("no/a"), at("no")),
+        "VM b: ",
+        "exists and is no socket",
+        "no-such-group",
+        "is a directory; name a file in it",
+    ] {
+        assert!(said.contains(part), "{part}: not in\n{said}");
+    }
+    for (content, told) in
+        [("{", "no JSON"), ("{\"version\": 9}", "not of version 1"), ("[]", "no object")]
+    {
+        fs::write(at("state"), content).unwrap();
+        let (done, said) = check(&with("state"));
+        assert!(!done && said.contains(told), "{said}");
+    }
+    let (done, said) = check(&with("no/state"));
+    assert!(!done && said.contains("its directory does not exist"), "{said}");
+    assert!(!dir.path().join("a").exists(), "a check makes nothing");
+}
+
+#[test]
+fn o3_a_daemon_without_its_directories_says_which() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ccc.toml");
+    let missing = dir.path().join("vm");
+    fs::write(&file, format!("[vm.a]\nsocket = \"{}\"\n", text(&missing.join("a")))).unwrap();
+    let (done, _, said) = support::daemon::run_for(&["--config", text(&file)], "5");
+    assert!(
+        !done && said.contains(&format!("no directory {}; create it", text(&missing))),
+        "{said}"
+    );
+}

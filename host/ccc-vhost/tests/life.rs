@@ -28,9 +28,9 @@ fn capabilities_are_printed() {
 fn a_configuration_can_be_checked_without_serving() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ccc.toml");
-    fs::write(&file, "[vm.a]\nsocket = \"a\"\n").unwrap();
+    fs::write(&file, "[vm.a]\nsocket = \"/a\"\n").unwrap();
     assert!(run(&["--config", text(&file), "--check"]).0);
-    fs::write(&file, "[vm.a]\nsocket = \"a\"\nweight = 0\n").unwrap();
+    fs::write(&file, "[vm.a]\nsocket = \"/a\"\nweight = 0\n").unwrap();
     let (done, _, said) = run(&["--config", text(&file), "--check"]);
     let expected = format!("{}:3: weight 0 is out of range; use 0.01 to 1000", file.display());
     assert!(!done && said.contains(&expected), "{said}");

@@ -13,7 +13,7 @@ use ccc_vhost::{
 };
 use libfuzzer_sys::fuzz_target;
 
-const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"b\"\n";
+const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"/b\"\n";
 
 /// No VM has a front end.
 struct Nobody;

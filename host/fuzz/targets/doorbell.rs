@@ -32,8 +32,8 @@ const LINES: u32 = 2;
 const LEND: u64 = 0x1_0000;
 const GRANTS: u64 = 0x1_4000;
 const BELLS: u64 = 0x1_8000;
-const CONFIG: &str = "[group.g]\n[group.h]\n[vm.a]\nsocket = \"a\"\ngroup = \"g\"\n\
-                      [vm.b]\nsocket = \"b\"\ngroup = \"g\"\n\
+const CONFIG: &str = "[group.g]\n[group.h]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n\
+                      [vm.b]\nsocket = \"/b\"\ngroup = \"g\"\n\
                       [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
 
 #[derive(Arbitrary, Debug)]

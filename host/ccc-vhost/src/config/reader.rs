@@ -262,6 +262,11 @@ impl Reader<'_> {
             self.fault(value.span(), reason, format!("use at most {most}"));
             return None;
         }
+        if !path.starts_with('/') {
+            let reason = format!("the path of `{key}` is relative: `{path}`");
+            self.fault(value.span(), reason, "begin it with `/`, whatever directory it runs in");
+            return None;
+        }
         Some(PathBuf::from(path))
     }
 

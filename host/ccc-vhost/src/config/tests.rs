@@ -41,7 +41,7 @@ fn a_whole_file_is_read() {
 
 #[test]
 fn message_has_file_line_reason_and_remedy() {
-    let error = Config::parse("ccc.toml", "[vm.a]\nsocket = \"s\"\nweight = 0\n");
+    let error = Config::parse("ccc.toml", "[vm.a]\nsocket = \"/s\"\nweight = 0\n");
     let message = error.expect_err("a fault").to_string();
     assert_eq!(message, "ccc.toml:3: weight 0 is out of range; use 0.01 to 1000");
 }
@@ -49,21 +49,21 @@ fn message_has_file_line_reason_and_remedy() {
 #[test]
 fn wrong_syntax_is_told_with_its_line() {
     assert_eq!(faults("[vm.a]\nsocket = \n")[0].0, 2);
-    assert_eq!(faults("[vm.a]\nsocket = \"a\"\nsocket = \"b\"\n")[0].0, 3);
+    assert_eq!(faults("[vm.a]\nsocket = \"/a\"\nsocket = \"/b\"\n")[0].0, 3);
 }
 
 #[test]
 fn unknown_keys_are_told() {
-    assert_eq!(fault("[vm.a]\nsocket = \"s\"\n[x]\n"), is(3, "unknown key `x`"));
-    let in_vm = fault("[vm.a]\nsocket = \"s\"\nwieght = 1\n");
+    assert_eq!(fault("[vm.a]\nsocket = \"/s\"\n[x]\n"), is(3, "unknown key `x`"));
+    let in_vm = fault("[vm.a]\nsocket = \"/s\"\nwieght = 1\n");
     assert_eq!(in_vm, is(3, "unknown key `wieght` in VM `a`"));
-    let in_group = fault("[group.g]\ncolour = 1\n[vm.a]\nsocket = \"s\"\n");
+    let in_group = fault("[group.g]\ncolour = 1\n[vm.a]\nsocket = \"/s\"\n");
     assert_eq!(in_group, is(2, "unknown key `colour` in group `g`"));
 }
 
 #[test]
 fn wrong_groups_are_told() {
-    let with = |line: &str| fault(&format!("[group.g]\n{line}\n[vm.a]\nsocket = \"s\"\n"));
+    let with = |line: &str| fault(&format!("[group.g]\n{line}\n[vm.a]\nsocket = \"/s\"\n"));
     assert_eq!(with("policy = \"x\""), is(2, "unknown policy `x`"));
     assert_eq!(with("policy = 1"), is(2, "`policy` is no string"));
     assert_eq!(with("coco = \"x\""), is(2, "unknown coco `x`"));
@@ -76,7 +76,7 @@ fn wrong_groups_are_told() {
 
 #[test]
 fn wrong_vms_are_told() {
-    let with = |line: &str| fault(&format!("[vm.a]\nsocket = \"s\"\n{line}\n"));
+    let with = |line: &str| fault(&format!("[vm.a]\nsocket = \"/s\"\n{line}\n"));
     assert_eq!(with("weight = 0.009"), is(3, "weight 0.009 is out of range"));
     assert_eq!(with("weight = 1001"), is(3, "weight 1001 is out of range"));
     assert_eq!(with("weight = -1"), is(3, "weight -1 is out of range"));
@@ -86,6 +86,7 @@ fn wrong_vms_are_told() {
     assert_eq!(fault("[vm.a]\nweight = 1\n"), is(1, "VM `a` has no socket"));
     assert_eq!(fault("[vm.a]\nsocket = 1\n"), is(2, "`socket` is no string"));
     assert_eq!(fault("[vm.a]\nsocket = \"\"\n"), is(2, "the path of `socket` is empty"));
+    assert_eq!(fault("[vm.a]\nsocket = \"s\"\n"), is(2, "the path of `socket` is relative: `s`"));
     let long = format!("[vm.a]\nsocket = \"{}\"\n", "x".repeat(108));
     assert_eq!(fault(&long), is(2, "the path of `socket` has 108 bytes"));
 }
@@ -94,19 +95,19 @@ fn wrong_vms_are_told() {
 fn wrong_tables_are_told() {
     assert_eq!(fault("vm = 1\n"), is(1, "`vm` is no table"));
     assert_eq!(fault("[vm]\na = 1\n"), is(2, "`a` is no table"));
-    assert_eq!(fault("[vm.\"a b\"]\nsocket = \"s\"\n"), is(1, "`a b` is no name"));
+    assert_eq!(fault("[vm.\"a b\"]\nsocket = \"/s\"\n"), is(1, "`a b` is no name"));
     assert_eq!(fault("[group.g]\n"), is(1, "no VM"));
 }
 
 #[test]
 fn a_socket_of_two_vms_is_told() {
-    let text = "[vm.a]\nsocket = \"s\"\n[vm.b]\nsocket = \"s\"\n";
-    assert_eq!(fault(text), is(4, "socket `s` is that of VM `a`"));
+    let text = "[vm.a]\nsocket = \"/s\"\n[vm.b]\nsocket = \"/s\"\n";
+    assert_eq!(fault(text), is(4, "socket `/s` is that of VM `a`"));
 }
 
 #[test]
 fn all_faults_are_told_in_order() {
-    let text = "[vm.b]\nsocket = 1\n[vm.a]\nsocket = \"s\"\nweight = 0\ngroup = \"g\"\n";
+    let text = "[vm.b]\nsocket = 1\n[vm.a]\nsocket = \"/s\"\nweight = 0\ngroup = \"g\"\n";
     let lines: Vec<_> = faults(text).iter().map(|fault| fault.0).collect();
     assert_eq!(lines, [2, 5, 6]);
 }
@@ -114,12 +115,12 @@ fn all_faults_are_told_in_order() {
 #[test]
 fn the_daemons_own_paths_are_read() {
     let text = "[daemon]\ncontrol = \"/run/c\"\noperators = \"ops\"\nstate = \"/lib/s\"\n\
-                [vm.a]\nsocket = \"s\"\n";
+                [vm.a]\nsocket = \"/s\"\n";
     let config = Config::parse("ccc.toml", text).expect("right");
     assert_eq!(config.control, Some(PathBuf::from("/run/c")));
     assert_eq!(config.operators.as_deref(), Some("ops"));
     assert_eq!(config.state, Some(PathBuf::from("/lib/s")));
-    let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"s\"\n"));
+    let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"/s\"\n"));
     assert_eq!(with("contorl = \"c\""), is(2, "unknown key `contorl` in [daemon]"));
     assert_eq!(with("state = 1"), is(2, "`state` is no string"));
     assert_eq!(with("operators = \"\""), is(2, "the group of `operators` is empty"));
@@ -128,7 +129,7 @@ fn the_daemons_own_paths_are_read() {
 
 #[test]
 fn rules_are_read_in_their_order() {
-    let text = "[group.g]\n[vm.a]\nsocket = \"s\"\ngroup = \"none\"\ncoupled = false\n\
+    let text = "[group.g]\n[vm.a]\nsocket = \"/s\"\ngroup = \"none\"\ncoupled = false\n\
                 [[rule]]\nvm = \"a\"\ndestination = \"10.0.0.0/8\"\ngroup = \"none\"\n\
                 [[rule]]\ndestination = \"2001:db8::/32\"\ngroup = \"g\"\n\
                 [[rule]]\ngroup = \"default\"\n";
@@ -150,7 +151,7 @@ fn rules_are_read_in_their_order() {
 
 #[test]
 fn wrong_rules_are_told() {
-    let with = |lines: &str| fault(&format!("[vm.a]\nsocket = \"s\"\n[[rule]]\n{lines}\n"));
+    let with = |lines: &str| fault(&format!("[vm.a]\nsocket = \"/s\"\n[[rule]]\n{lines}\n"));
     assert_eq!(with("vm = \"a\""), is(3, "a rule has no group"));
     assert_eq!(with("group = \"x\""), is(4, "unknown group `x`"));
     assert_eq!(with("group = \"none\"\nvm = \"b\""), is(5, "unknown VM `b`"));
@@ -158,16 +159,16 @@ fn wrong_rules_are_told() {
     let net = |text: &str| with(&format!("group = \"none\"\ndestination = \"{text}\""));
     assert_eq!(net("10.0.0.0"), is(5, "`10.0.0.0` is no address prefix"));
     assert_eq!(net("10.0.0.1/8"), is(5, "`10.0.0.1/8` has bits behind its prefix"));
-    assert_eq!(fault("rule = 1\n[vm.a]\nsocket = \"s\"\n"), is(1, "`rule` is no list of tables"));
-    assert_eq!(fault("rule = [1]\n[vm.a]\nsocket = \"s\"\n"), is(1, "a rule is no table"));
+    assert_eq!(fault("rule = 1\n[vm.a]\nsocket = \"/s\"\n"), is(1, "`rule` is no list of tables"));
+    assert_eq!(fault("rule = [1]\n[vm.a]\nsocket = \"/s\"\n"), is(1, "a rule is no table"));
     let many = "[[rule]]\ngroup = \"none\"\n".repeat(257);
-    assert_eq!(faults(&format!("[vm.a]\nsocket = \"s\"\n{many}"))[0].1, "257 rules");
+    assert_eq!(faults(&format!("[vm.a]\nsocket = \"/s\"\n{many}"))[0].1, "257 rules");
 }
 
 #[test]
 fn no_group_has_a_name_of_its_own() {
-    let text = "[group.none]\n[vm.a]\nsocket = \"s\"\n";
+    let text = "[group.none]\n[vm.a]\nsocket = \"/s\"\n";
     assert_eq!(fault(text), is(1, "a group cannot be called `none`"));
-    let flag = "[group.g]\ncoupled = 1\n[vm.a]\nsocket = \"s\"\n";
+    let flag = "[group.g]\ncoupled = 1\n[vm.a]\nsocket = \"/s\"\n";
     assert_eq!(fault(flag), is(2, "`coupled` is neither true nor false"));
 }

@@ -242,6 +242,17 @@ pub fn run(arguments: &[&str]) -> (bool, String, String) {
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
+/// The same, for what may not end by itself.
+pub fn run_for(arguments: &[&str], seconds: &str) -> (bool, String, String) {
+    let output = Command::new("timeout")
+        .args(["--preserve-status", seconds, PROGRAM])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
