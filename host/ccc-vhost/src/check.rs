@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is wrong with a configuration on this host, though it is well formed.
-use std::{
-    error::Error,
-    os::unix::fs::FileTypeExt,
-    path::{Path, PathBuf},
-};
+use std::{error::Error, os::unix::fs::FileTypeExt, path::Path};
 
 use nix::unistd::User;
 use rustix::process::geteuid;
@@ -71,10 +67,10 @@ fn with_cause(error: &dyn Error) -> String {
 }
 
 /// A socket could be made there, or is one that could be replaced.
-fn socket(path: &PathBuf) -> Result<(), ListenError> {
+fn socket(path: &Path) -> Result<(), ListenError> {
     ListenError::no_directory(path)?;
     match path.symlink_metadata() {
-        Ok(there) if !there.file_type().is_socket() => Err(ListenError::NoSocket(path.clone())),
+        Ok(there) if !there.file_type().is_socket() => Err(ListenError::NoSocket(path.to_owned())),
         _ => Ok(()),
     }
 }

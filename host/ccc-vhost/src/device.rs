@@ -2,7 +2,7 @@
 //! The virtio device of one VM: its queues, tables, flows and lines.
 use std::{mem::size_of, rc::Rc, sync::atomic::Ordering};
 
-use ccc_core::FlowId;
+use ccc_core::{FlowId, Micros};
 use ccc_proto::{
     shared::{read_instance, write_status},
     wire::{self, Config, Event, VQ_COUNT, VQ_DOORBELL, VQ_EVENT, VQ_TABLE},
@@ -56,6 +56,8 @@ pub struct Device {
     instance: u32,
     /// Flows whose tables are gone, for the engine to forget.
     orphans: Vec<FlowId>,
+    /// When its driver last used a queue.
+    pub(crate) heard: Option<Micros>,
     pub(crate) counters: Counters,
 }
 
@@ -93,6 +95,7 @@ impl Device {
             lines: Lines::default(),
             instance: identity.instance,
             orphans: Vec::new(),
+            heard: None,
             counters,
         })
     }
@@ -189,6 +192,7 @@ impl Device {
         if self.vrings.get(index).is_none_or(|vring| !vring.queue.ready()) {
             return false;
         }
+        self.heard = Some(turn.now);
         let memory = Rc::clone(&self.memory);
         let done = match index {
             VQ_TABLE => self.take_chunks(memory.mapping(), turn).map(|()| false),

@@ -24,7 +24,8 @@ use crate::{
     vring::Vring,
 };
 
-const F_LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
+/// Feature of a front end that wants to know what is written.
+pub const F_LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 const F_RING_INDIRECT_DESC: u64 = 1 << 28;
 const F_RING_EVENT_IDX: u64 = 1 << 29;
 const F_VERSION_1: u64 = 1 << 32;

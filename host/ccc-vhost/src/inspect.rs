@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use ccc_core::Grant;
+use ccc_core::{Grant, Micros};
 use ccc_proto::{
     read_report,
     wire::{self, Report},
@@ -15,17 +15,58 @@ use crate::{
     api::view::{Flow, Flows},
     coupling::Coupling,
     device::Device,
+    handler::F_LOG_ALL,
     memory::words,
     table::{Held, Units},
 };
 
+/// Time after which a guest that has data under way is called silent: many
+/// times that of a retransmission.
+const SILENT_AFTER: Micros = 5_000_000;
 const STATES: [&str; 5] = ["free", "slow start", "avoidance", "recovery", "loss"];
 
+/// Flows in slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// All of them.
+    pub all: usize,
+    /// Those that are coupled.
+    pub coupled: usize,
+    /// Those that have data under way or to send.
+    pub active: usize,
+}
+
 impl Device {
-    /// Flows in slots, and those of them that are coupled.
-    pub fn count_flows(&self) -> (usize, usize) {
-        let coupled = self.tables.held().filter(|(_, held)| held.group().is_some());
-        (self.flows(), coupled.count())
+    /// Its flows, counted.
+    pub fn count_flows(&self) -> Count {
+        let mut count = Count::default();
+        for (_, held) in self.tables.held() {
+            count.all += 1;
+            count.coupled += usize::from(held.group().is_some());
+            count.active += usize::from(held.units.active);
+        }
+        count
+    }
+
+    /// What its guest is doing, as far as that can be seen from here.
+    pub fn life(&self, count: &Count, now: Micros) -> &'static str {
+        // A driver lends tables before anything else; a guest that has none,
+        // or has not come so far, leaves the device alone.
+        if self.tables.ranges().is_empty() {
+            return "no driver";
+        }
+        // A flow that becomes idle says so.
+        let silent = self.heard.is_none_or(|heard| now.saturating_sub(heard) >= SILENT_AFTER);
+        match (count.active, silent) {
+            (0, _) => "idle",
+            (_, true) => "silent",
+            (_, false) => "active",
+        }
+    }
+
+    /// Its front end has what is written noted, as it does to migrate the VM.
+    pub fn is_migrating(&self) -> bool {
+        self.features & F_LOG_ALL != 0
     }
 
     /// Flows coupled in a group, and what they are granted together, bytes.

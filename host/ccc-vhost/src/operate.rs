@@ -9,6 +9,7 @@ use crate::{
     connection::Connection,
     counters,
     coupling::Turn,
+    inspect::Count,
     settings,
     state::Change,
     told, values,
@@ -188,7 +189,9 @@ impl Operation<'_> {
         let settings = self.turn.coupling.settings();
         let (vm, guest) = (&settings.vms[&index], self.guests.guest(index));
         let device = self.connection(index).map(Connection::device);
-        let flows = device.as_ref().map_or((0, 0), |device| device.count_flows());
+        let flows = device.as_ref().map_or_else(Count::default, |device| device.count_flows());
+        let now = self.turn.now;
+        let heard = device.as_ref().and_then(|device| device.heard);
         let there = device.as_ref().map(|device| count(device.counters()));
         let counters = there.or_else(|| guest.map(|guest| count(guest.counters)));
         Vm {
@@ -199,8 +202,11 @@ impl Operation<'_> {
             coupled: vm.coupled,
             configured: self.turn.coupling.overridden_vm(index).map(|vm| self.configured(vm)),
             connected: device.is_some(),
-            flows: flows.0,
-            coupled_flows: flows.1,
+            state: device.as_ref().map_or("absent", |device| device.life(&flows, now)),
+            heard_ms: heard.map(|heard| now.saturating_sub(heard) / 1000),
+            migrating: device.as_ref().is_some_and(|device| device.is_migrating()),
+            flows: flows.all,
+            coupled_flows: flows.coupled,
             counters: counters.unwrap_or_default(),
         }
     }

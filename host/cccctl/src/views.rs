@@ -6,17 +6,26 @@ use crate::table::Table;
 
 /// All VMs.
 pub fn vms(answer: &Value) -> String {
-    let mut table =
-        Table::new(&["VM", "GROUP", "WEIGHT", "COUPLED", "CONNECTED", "FLOWS", "COUPLED FLOWS"]);
+    let mut table = Table::new(&[
+        "VM",
+        "GROUP",
+        "WEIGHT",
+        "COUPLED",
+        "STATE",
+        "FLOWS",
+        "COUPLED FLOWS",
+        "CONFIGURED",
+    ]);
     for vm in list(&answer["vms"]) {
         table.row([
             word(&vm["name"]),
             group(&vm["group"]),
             number(&vm["weight"]),
             switch(&vm["coupled"]),
-            yes(&vm["connected"]),
+            state(vm),
             number(&vm["flows"]),
             number(&vm["coupled_flows"]),
+            configured(&vm["configured"]),
         ]);
     }
     table.text()
@@ -28,10 +37,11 @@ pub fn vm(answer: &Value) -> String {
     let lines = [
         ("name", word(&answer["name"])),
         ("socket", word(&answer["socket"])),
-        ("connected", yes(&answer["connected"])),
+        ("state", state(answer)),
         ("group", group(&answer["group"])),
         ("weight", number(&answer["weight"])),
         ("coupled", switch(&answer["coupled"])),
+        ("configured", configured(&answer["configured"])),
         (
             "flows",
             format!("{}, {} coupled", number(&answer["flows"]), number(&answer["coupled_flows"])),
@@ -40,7 +50,31 @@ pub fn vm(answer: &Value) -> String {
         ("refused", format!("{} (the log says what)", number(&counters["refused"]))),
         ("no line", number(&counters["no_line"])),
     ];
-    lines.map(|(key, value)| format!("{key:<10} {value}\n")).concat()
+    let note = if answer["migrating"] == true {
+        "migrating away: what is changed here does not go with it; change its metadata\n"
+    } else {
+        ""
+    };
+    lines.map(|(key, value)| format!("{key:<10} {value}\n")).concat() + note
+}
+
+/// What a VM's guest is doing, and for how long it has said nothing.
+fn state(vm: &Value) -> String {
+    let mut state = word(&vm["state"]);
+    if let ("silent", Some(heard)) = (state.as_str(), vm["heard_ms"].as_u64()) {
+        state = format!("silent for {} s", heard / 1000);
+    }
+    if vm["migrating"] == true { format!("{state}, migrating") } else { state }
+}
+
+/// What the configuration says, where a change goes over it.
+fn configured(vm: &Value) -> String {
+    if vm.is_null() {
+        return "-".to_owned();
+    }
+    let [weight, group, coupled] =
+        [number(&vm["weight"]), self::group(&vm["group"]), switch(&vm["coupled"])];
+    format!("weight {weight}, group {group}, coupled {coupled}")
 }
 
 /// Flows of a VM.
@@ -158,10 +192,6 @@ fn switch(value: &Value) -> String {
     if value == true { "on" } else { "off" }.to_owned()
 }
 
-fn yes(value: &Value) -> String {
-    if value == true { "yes" } else { "no" }.to_owned()
-}
-
 fn endpoint(address: &Value, port: &Value) -> String {
     let (address, port) = (word(address), number(port));
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
@@ -190,6 +220,20 @@ mod tests {
         let expected = "3 10.0.0.1:4000 [2001:db8::1]:443 cubic recovery 1.5 g 14480 14480 20.5";
         assert_eq!(lines[1].join(" "), expected);
         assert_eq!(lines[2].join(" "), "12 [::1]:1 -:- - idle - none - - -");
+    }
+
+    #[test]
+    fn o12_a_vm_is_told_with_its_state() {
+        let vm = json!({
+            "name": "a", "weight": 3, "group": "g", "coupled": true, "state": "silent",
+            "heard_ms": 12_345, "migrating": true, "flows": 4, "coupled_flows": 4,
+            "configured": {"weight": 1, "group": null, "coupled": true}});
+        let text = vms(&json!({"vms": [vm]}));
+        assert!(text.contains("silent for 12 s, migrating"), "{text}");
+        assert!(text.contains("weight 1, group none, coupled on"), "{text}");
+        let text = super::vm(&vm);
+        assert!(text.contains("does not go with it"), "{text}");
+        assert!(!super::vm(&json!({"state": "idle"})).contains("go with it"));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 fn everything_can_be_looked_at() {
     let daemon = Daemon::start();
     let list = daemon.prints(&["list"]);
-    assert_eq!(line(&list, "web"), ["web", "uplink", "3", "on", "no", "0", "0"]);
+    assert_eq!(line(&list, "web"), ["web", "uplink", "3", "on", "absent", "0", "0", "-"]);
     let show = daemon.prints(&["show", "web"]);
     assert_eq!(line(&show, "weight"), ["weight", "3"]);
     assert_eq!(line(&show, "SLOT")[0], "SLOT");

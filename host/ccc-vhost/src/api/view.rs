@@ -59,6 +59,12 @@ pub struct Vm {
     pub configured: Option<Configured>,
     /// A front end is connected.
     pub connected: bool,
+    /// What its guest is doing, as far as that can be seen from here.
+    pub state: &'static str,
+    /// Milliseconds since its driver last used a queue, if it has.
+    pub heard_ms: Option<u64>,
+    /// It is being migrated away: changes made here do not go with it.
+    pub migrating: bool,
     /// Flows in its slots.
     pub flows: usize,
     /// Those of them that are coupled.

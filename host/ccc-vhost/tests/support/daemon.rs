@@ -20,10 +20,15 @@ pub struct Daemon {
 }
 
 /// Waits until something is so.
-pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub fn until(what: &str, so: impl FnMut() -> bool) {
+    until_within(what, Duration::from_secs(30), so);
+}
+
+/// The same, for what may take some time.
+pub fn until_within(what: &str, time: Duration, mut so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !so() {
-        assert!(started.elapsed() < Duration::from_secs(5), "never: {what}");
+        assert!(started.elapsed() < time, "never: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
