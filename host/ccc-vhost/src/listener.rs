@@ -194,12 +194,27 @@ fn listen(path: &Path, manner: Manner) -> io::Result<UnixListener> {
     // The file gets the socket's mode less the mask, and then all of it.
     fs::fchmod(&socket, mode)?;
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    if group.is_some() {
-        fs::chown(path, None, group)?;
+    let opened = give(path, group).and_then(|()| {
+        fs::chmod(path, mode)?;
+        Ok(net::listen(&socket, backlog)?)
+    });
+    if let Err(error) = opened {
+        // Nobody can use it; what is wrong is more than that it stays.
+        drop(std::fs::remove_file(path));
+        return Err(error);
     }
-    fs::chmod(path, mode)?;
-    net::listen(&socket, backlog)?;
     Ok(UnixListener::from(socket))
+}
+
+fn give(path: &Path, group: Option<Gid>) -> io::Result<()> {
+    let Some(gid) = group else { return Ok(()) };
+    fs::chown(path, None, group).map_err(|error| {
+        let gid = gid.as_raw();
+        io::Error::other(format!(
+            "it cannot be given to group {gid}: {error}; make the daemon's user a member of that \
+             group, or give the directory that group and the set-group-ID bit (chmod g+s)"
+        ))
+    })
 }
 
 impl Drop for Bound {

@@ -158,6 +158,30 @@ fn f9_operators_have_a_group_of_their_own() {
 }
 
 #[test]
+fn f9_a_socket_that_cannot_be_given_to_operators_is_told() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(dir.path(), open).unwrap();
+    let file = dir.path().join("ccc.toml");
+    fs::write(&file, own(dir.path(), "operators = \"4242\"\n")).unwrap();
+    // The program where that user can execute it.
+    let program = dir.path().join("ccc-vhost");
+    fs::copy(support::daemon::PROGRAM, &program).unwrap();
+    let user = ["--reuid", "12345", "--regid", "12345", "--clear-groups"];
+    let output = std::process::Command::new("setpriv")
+        .args(user)
+        .args(["timeout", "5", text(&program), "--config", text(&file)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("given to group 4242"), "{said}");
+    assert!(!dir.path().join("control").exists(), "nothing is left of it");
+}
+
+#[test]
 fn f9_a_group_that_is_not_there_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let config = own(dir.path(), "operators = \"no-such-group\"\n");
