@@ -3,6 +3,7 @@
 
 import json
 
+import pytest
 from ccc_experiments.lab import Action, Flows, GuestAction, Phase, Request, Scenario, Vm
 
 
@@ -39,3 +40,15 @@ def test_a_daemon_that_comes_back_finds_all_flows(simulate):
     # What the second daemon says of them when they end.
     log = (raw / "daemon-2.log").read_text()
     assert "registered 1," in log and "registered 4," in log
+
+
+@pytest.mark.parametrize("algorithm", ["cubic", "bbr", "vegas", "dctcp"])
+def test_v2_namespaces_take_every_algorithm(algorithm, simulate):
+    """Also those that Linux has for the privileged only."""
+    vms = tuple(Vm((Flows(1),), congestion_control=algorithm, device=False) for _ in range(2))
+    raw = simulate(Scenario(f"single-{algorithm}", vms, False, 1, 5, topology="single"))
+    (guest,) = json.loads((raw / "meta.json").read_text())["guests"].values()
+    for vm in ("vm1", "vm2"):
+        assert guest["namespaces"][vm]["net.ipv4.tcp_congestion_control"] == algorithm
+    received = [flow["bytes_received"] for flow in json.loads((raw / "flows.json").read_text())]
+    assert all(bytes > 100_000 for bytes in received), received

@@ -9,7 +9,7 @@
 //! back; where VMs differ in delay, that of the router's interfaces to them.
 //! Neighbours are fixed, so that no ARP crosses the bottleneck.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::Path;
@@ -45,6 +45,7 @@ const SYSCTLS: [(&str, &str); 8] = [
     ("net.ipv4.tcp_timestamps", "1"),
 ];
 const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
+const ALLOWED_CONGESTION_CONTROL: &str = "net.ipv4.tcp_allowed_congestion_control";
 const DEFAULT_CONGESTION_CONTROL: &str = "reno";
 const ECN: &str = "net.ipv4.tcp_ecn";
 /// Values of that: for none, to ask for it, to have it when asked.
@@ -79,6 +80,7 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
     for name in spaced.clone().map(|s| s.vm.as_str()).chain(receiver) {
         network.namespaces.insert(name.to_owned(), new_namespace(name)?);
     }
+    allow(plan)?;
     network.sysctls.insert(ROOT.into(), settle_root(plan)?);
     network.sysctls_in_namespaces(plan)?;
     if let Some(router) = &plan.router {
@@ -140,13 +142,22 @@ fn settle_sender(sender: &Sender) -> Result<Sysctls> {
     settle(&sender.congestion_control, if sender.ecn { ECN_ASK } else { ECN_OFF })
 }
 
-/// What is default here may be default in every namespace: the receivers' too,
-/// even if it is for the privileged only.
 fn settle_root(plan: &Plan) -> Result<Sysctls> {
     match plan.senders.iter().find(|s| !s.namespace) {
         Some(sender) => settle_sender(sender),
-        None => settle(receiver_control(plan), ECN_OFF),
+        None => settle(DEFAULT_CONGESTION_CONTROL, ECN_OFF),
     }
+}
+
+/// Most algorithms are for the privileged, and those may be the default of the
+/// first namespace only: lets the others have what the plan wants of them.
+fn allow(plan: &Plan) -> Result<()> {
+    let allowed = system::sysctl(ALLOWED_CONGESTION_CONTROL)?;
+    let wanted = plan.senders.iter().map(|s| s.congestion_control.as_str());
+    let names: BTreeSet<_> =
+        allowed.split_whitespace().chain(wanted).chain([receiver_control(plan)]).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(" ");
+    system::set_sysctl(ALLOWED_CONGESTION_CONTROL, &names)
 }
 
 fn receiver_control(plan: &Plan) -> &str {
