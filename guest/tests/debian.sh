@@ -6,6 +6,7 @@
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 module_source=$(cd "$tests/../linux-ccc" && pwd)
 cache=$("$tests/../../scripts/cache")/guest
+apt_get=$tests/../../scripts/apt-get
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
@@ -36,7 +37,7 @@ use_suite() {
 	export APT_CONFIG=$dir/apt.conf
 	# Lists of today will do.
 	[ -z "$(find "$dir/updated" -mtime -1 2>/dev/null)" ] || return 0
-	apt-get -qq update >&2 && touch "$dir/updated"
+	"$apt_get" update && touch "$dir/updated"
 }
 
 candidate() {
@@ -56,7 +57,7 @@ unpack() {
 	local dir=$1
 	shift
 	mkdir -p "$dir/deb"
-	(cd "$dir/deb" && apt-get -qq download "$@" >&2) || return 1
+	(cd "$dir/deb" && "$apt_get" download "$@") || return 1
 	local deb
 	for deb in "$dir"/deb/*.deb; do
 		dpkg-deb -x "$deb" "$dir" || return 1
