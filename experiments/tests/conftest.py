@@ -13,6 +13,10 @@ from ccc_experiments.lab import Scenario
 from ccc_experiments.measure import Measured, measure
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "speed: judges how fast this machine is (make speed)")
+
+
 @pytest.fixture(scope="session")
 def parts() -> lab.Parts:
     return lab.Parts.built()

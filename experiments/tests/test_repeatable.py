@@ -35,6 +35,7 @@ def test_without_a_device_ccc_is_its_inner_algorithm(simulate):
     assert same(simulate(reno), simulate(ccc), DATA[:-1]) == []
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize(("topology", "least"), [("vms", 10), ("single", 50)])
 def test_speed(topology, least, simulate):
     """Simulated seconds in a second, best of three: other work shares the machine."""

@@ -13,8 +13,8 @@ use crate::error::{Context, LabError, Result};
 use crate::scenario::{Action, Request};
 use crate::watch::{Origin, Watch, Watched};
 
-/// A daemon that runs listens within this.
-const LISTENS: Duration = Duration::from_secs(10);
+/// A daemon that runs listens within this, on any machine.
+const LISTENS: Duration = Duration::from_secs(120);
 /// Longest answer.
 const MAX_ANSWER: usize = 16 << 20;
 

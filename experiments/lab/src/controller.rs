@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::actions::{self, Caretaker, Deed, Exchange};
 use crate::calendar::Calendar;
@@ -16,6 +16,7 @@ use crate::faults::Faults;
 use crate::fdmsg::{self, Inbox};
 use crate::relay::{self, Relay, Sockets};
 use crate::scenario::Action;
+use crate::standstill::{Pulse, Standstill};
 use crate::time_travel::{Message, op};
 use crate::vhost_user::{Kick, Nic, Socket, Source};
 use crate::watch::{Origin, Watch, Watched};
@@ -24,7 +25,7 @@ use crate::wire::{self, Frame, RX, TX};
 /// A client may run this long before it has to look in again, so that
 /// progress is seen even when it has nobody to wait for.
 const SLICE_NS: u64 = 1_000_000_000;
-/// Less progress than this within the patience is a standstill.
+/// Less than this is no progress; a client's arrival is.
 const PROGRESS_NS: u64 = 1_000_000;
 /// How often the programs are looked at while nothing is heard.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,6 +38,8 @@ pub trait Supervisor: Caretaker {
     /// An error if a program has ended that should not have, or if the user
     /// wants the end.
     fn check(&mut self) -> Result<()>;
+    /// What the programs are doing.
+    fn pulse(&self) -> Pulse;
     /// `client` has closed its connection; an error unless it was to end now.
     fn left(&mut self, client: &str) -> Result<()>;
 }
@@ -47,7 +50,7 @@ pub struct Settings {
     pub clock_start_ns: u64,
     /// Simulated time by which all guests must have ended.
     pub end_ns: u64,
-    /// Wall time without progress that counts as a standstill.
+    /// Time asleep, or at work, without progress that counts as a standstill.
     pub patience: Duration,
 }
 
@@ -237,20 +240,22 @@ impl Controller {
 
     /// Runs until every client but those named `servants` has left.
     pub fn run(&mut self, servants: &[&str], supervisor: &mut dyn Supervisor) -> Result<()> {
-        let mut progress = (Instant::now(), 0);
+        let mut standstill = Standstill::new(self.settings.patience);
+        let mut progress = (0, 0);
         loop {
             let heard = self.listen(supervisor)?;
             if !self.anyone_left(servants) {
                 return Ok(());
             }
             self.advance(supervisor)?;
-            if self.calendar.now() >= progress.1 + PROGRESS_NS {
-                progress = (Instant::now(), self.calendar.now());
+            if self.calendar.now() >= progress.0 + PROGRESS_NS || self.arrived > progress.1 {
+                progress = (self.calendar.now(), self.arrived);
+                standstill.progress();
             }
             if !heard {
                 supervisor.check()?;
             }
-            if progress.0.elapsed() > self.settings.patience {
+            if standstill.is_over(|| supervisor.pulse(), heard) {
                 return Err(self.stalled(&self.whom_we_wait_for()));
             }
         }

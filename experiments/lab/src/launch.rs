@@ -15,14 +15,15 @@ use nix::unistd::Pid;
 use crate::actions::Caretaker;
 use crate::controller::Supervisor;
 use crate::error::{Context, LabError, Result};
+use crate::standstill::{self, Pulse};
 use crate::workdir::{self, Workdir};
 
 /// The daemon's name as a client.
 pub const DAEMON: &str = "daemon";
-/// A program that has closed its connection ends within this.
-const GOODBYE: Duration = Duration::from_secs(10);
-/// The daemon is listening within this.
-const DAEMON_START: Duration = Duration::from_secs(10);
+/// A program that has closed its connection ends within this, on any machine.
+const GOODBYE: Duration = Duration::from_secs(120);
+/// The daemon is listening within this, on any machine.
+const DAEMON_START: Duration = Duration::from_secs(120);
 /// Lines of a log shown with an error.
 const TAIL: usize = 15;
 /// Megabytes of a guest; only what is touched is used.
@@ -247,6 +248,11 @@ impl Supervisor for Fleet<'_> {
             }
         }
         ended.into_iter().try_for_each(|(name, status)| self.verdict(&name, Some(status)))
+    }
+
+    fn pulse(&self) -> Pulse {
+        let groups: Vec<_> = self.programs.iter().map(|p| p.child.id() as i32).collect();
+        standstill::pulse(&groups)
     }
 
     fn left(&mut self, client: &str) -> Result<()> {

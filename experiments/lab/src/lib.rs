@@ -18,6 +18,7 @@ mod relay_setup;
 pub mod results;
 pub mod run;
 pub mod scenario;
+mod standstill;
 mod time_travel;
 pub mod vhost_user;
 pub mod watch;

@@ -35,7 +35,7 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// The guests' init, `ccc-lab-guest`.
     pub init: PathBuf,
-    /// Wall time without progress that counts as a standstill.
+    /// Time asleep, or at work, without progress that counts as a standstill.
     pub patience: Duration,
     /// Set to end the run.
     pub stop: Arc<AtomicBool>,

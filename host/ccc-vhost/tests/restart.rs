@@ -7,13 +7,12 @@ use std::{
     fs,
     os::unix::net::{UnixDatagram, UnixListener},
     process::Command,
-    time::Duration,
 };
 
 use ccc_proto::wire::{self, Report};
 use serde_json::json;
 use support::{
-    daemon::{Daemon, PROGRAM, Program, run, text, until},
+    daemon::{Daemon, PATIENCE, PROGRAM, Program, run, text, until},
     driver::{Driver, report},
     frontend::{Mode, inheritable},
     operator::Operator,
@@ -88,7 +87,7 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let notify = UnixDatagram::bind(at("notify")).unwrap();
-    notify.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    notify.set_read_timeout(Some(PATIENCE)).unwrap();
     let (vm, control) =
         (UnixListener::bind(at("vm")).unwrap(), UnixListener::bind(at("control")).unwrap());
     let config = at("ccc.toml");

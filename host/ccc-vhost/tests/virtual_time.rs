@@ -15,13 +15,12 @@ use std::{
         },
     },
     thread,
-    time::Duration,
 };
 
 use ccc_proto::wire;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use support::{
-    daemon::{Daemon, until},
+    daemon::{Daemon, PATIENCE, until},
     driver::{Driver, report},
     frontend::Mode,
 };
@@ -43,7 +42,7 @@ fn client(id: u16) -> u64 {
 impl Controller {
     fn accept(listener: &UnixListener, version: u32) -> Controller {
         let (stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let fd = rustix::fs::memfd_create(c"calendar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let calendar = File::from(fd);
         let length = 4096 + 128 * 8;
@@ -199,7 +198,7 @@ fn signals_end_it_before_the_simulation_begins_too() {
     let vms = [("a", 1.0, "default")];
     let mut daemon = Daemon::start_in(dir, &vms, "", &["--time-travel", &argument]);
     let (status, took) = daemon.terminate("-TERM");
-    assert!(status.success() && took < Duration::from_millis(100), "{status} in {took:?}");
+    assert!(status.success(), "{status} after {took:?}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Daemon {
         let daemon = Daemon { dir, child };
         let started = Instant::now();
         while !daemon.run(&["list"]).0 {
-            assert!(started.elapsed() < Duration::from_secs(10), "does not listen");
+            assert!(started.elapsed() < Duration::from_secs(60), "does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
         daemon

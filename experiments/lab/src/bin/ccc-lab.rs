@@ -33,7 +33,8 @@ enum Command {
         /// different ones. Default: the first one allowed.
         #[arg(long)]
         cpu: Option<usize>,
-        /// Wall seconds without progress that end the run.
+        /// Seconds without progress that end the run: in which all its programs
+        /// sleep, or of processor time that they use.
         #[arg(long, default_value_t = 30)]
         patience: u64,
     },

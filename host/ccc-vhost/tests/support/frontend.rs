@@ -9,7 +9,6 @@ use std::{
     },
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use vhost::{
@@ -22,7 +21,7 @@ use vhost::{
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, MmapRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::daemon::until;
+use super::daemon::{PATIENCE, until};
 
 pub const MEMORY: usize = 1 << 20;
 pub const QUEUE: u16 = 64;
@@ -126,7 +125,7 @@ impl FrontEnd {
         let mut connected = None;
         until("connected", || {
             let stream = UnixStream::connect(socket).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let vhost = Frontend::from_stream(stream.try_clone().unwrap(), 3);
             let taken = vhost.set_owner().and_then(|()| vhost.get_features()).is_ok();
             connected = taken.then_some((stream, vhost));

@@ -4,10 +4,11 @@ use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use serde_json::Value;
+
+use super::daemon::PATIENCE;
 
 pub struct Operator {
     socket: PathBuf,
@@ -20,7 +21,7 @@ impl Operator {
 
     pub fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(&self.socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
