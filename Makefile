@@ -8,16 +8,20 @@
 # make figure     FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
 # make figures    all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 # make image      the guest of the experiments on QEMU
-# make demo-qemu  the fairness test on libvirt's QEMU domains, beside virtual time
+# make demo-qemu  the fairness test on libvirt's QEMU domains, beside virtual time;
+#                 QUICK=1 without the uncoupled run and the change of weights
 # make variants-qemu  the same with TSO in the guests, and with two processors
-# make test-libvirt  cccctl and the hook against a real libvirtd
+# make test-libvirt  cccctl and the hook against a real libvirtd; QUICK=1 without what
+#                 takes minutes, TESTS='f1 or migrates' for some
 # make coverage   line coverage of the host crates
 # make bench-isolation  what one VM waits while another attacks the daemon; ATTACK=T1 for some
 # make kernels    the guest module against Debian's kernels, and run on 6.1
 # make fuzz       TARGET=table|doorbell|config|control TIME=60
 # make qemu       QEMU with the device of qemu-patches/
-# make test-qemu  that device with real guests; TESTS='boots migrations' for some
-# make test       every test, one line of counts at the end
+# make test-qemu  that device with real guests; TESTS='boots migrations' for some,
+#                 QUICK=1 for a few
+# make test       every test that needs no QEMU, one line of counts at the end
+# make speed      how fast the laboratory is on this machine
 # make build      everything that is built, nothing run
 #
 # All set-up is done on the way: packages, the guests' kernel, our builds.
@@ -35,7 +39,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test coverage bench-isolation kernels fuzz qemu test-qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test speed coverage bench-isolation kernels fuzz qemu test-qemu clean
 
 build: host lab module
 
@@ -72,7 +76,7 @@ figure: build
 figures: build
 	@$(FIGURES)
 
-image:
+image: packages
 	@scripts/packages mmdebstrap squashfs-tools cpio
 	@experiments/qemu/image
 
@@ -80,14 +84,17 @@ LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvi
 
 demo-qemu variants-qemu: build
 	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)
-	@experiments/qemu/run $@ out/$@
+	@experiments/qemu/run $@ out/$@ $(if $(QUICK),--quick)
 
 test-libvirt: host
 	@scripts/packages mmdebstrap squashfs-tools cpio iperf3 $(LIBVIRT)
-	@libvirt/test
+	@libvirt/test $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 
 test: build
 	@scripts/test
+
+speed: build
+	@PYTHONPATH=experiments $$(scripts/venv) -m pytest -p no:cacheprovider -q -m speed experiments/tests
 
 coverage: packages
 	@scripts/coverage
@@ -99,11 +106,12 @@ kernels: packages
 	@guest/tests/compile-kernels
 	@guest/tests/run-on-6.1
 
-qemu:
+qemu: packages
 	@scripts/qemu
 
 test-qemu: host
-	@qemu-patches/tests/run $(TESTS)
+	@scripts/packages busybox cpio
+	@qemu-patches/tests/run $(or $(TESTS),$(if $(QUICK),boots restarts))
 
 TARGET ?= doorbell
 TIME ?= 60

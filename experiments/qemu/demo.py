@@ -19,15 +19,18 @@ from .testbed import Testbed
 
 COUNTS = (1, 4)
 DURATION_S = 60.0
+QUICK_S = 30.0
 # When the live run's weights change, and what to.
 CHANGES = ((20.0, "metadata", "vm1", 4.0), (40.0, "cccctl", "vm1", 0.25))
 
 
-def cases() -> list[Scenario]:
-    """Uncoupled and coupled with equal weights; coupled with 3 : 1."""
-    equal = list(fairness.pair(COUNTS, (1, 1), 1, DURATION_S))
-    weighted = [s for s in fairness.pair(COUNTS, (3, 1), 1, DURATION_S) if s.coupled]
-    return equal + weighted
+def cases(quick: bool) -> list[Scenario]:
+    """Uncoupled and coupled with equal weights; coupled with 3 : 1.  Of the quick form
+    only what is coupled: nothing is claimed of the rest."""
+    duration_s = QUICK_S if quick else DURATION_S
+    equal = list(fairness.pair(COUNTS, (1, 1), 1, duration_s))
+    _, weighted = fairness.pair(COUNTS, (3, 1), 1, duration_s)
+    return [s for s in (*equal, weighted) if s.coupled or not quick]
 
 
 class WeightChanges:
@@ -80,9 +83,9 @@ def _set_metadata(vm: str, weight: float) -> None:
 
 
 def scores(measured: list[Measured], changes: list[dict]) -> list[Score]:
-    uncoupled, coupled, weighted = measured
+    """Of what is coupled.  What uncoupled flows do is shown beside it, and is no claim."""
+    *_, coupled, weighted = measured
     result = [
-        Score("Jain's index uncoupled, 1:4", uncoupled.jain, "1", "<=", 0.85),
         Score("Jain's index coupled, 1:4", coupled.jain, "1", ">=", 0.98),
         Score("worst error of weighted share, 1:4 (3:1)", fairness.share_error(weighted), "%", "<=", 8),
     ]
@@ -95,34 +98,41 @@ def scores(measured: list[Measured], changes: list[dict]) -> list[Score]:
     return result
 
 
-def run(out: Path, machine: Machine, programs: Path) -> bool:
+def change_weights(bed: Testbed, daemon: Daemon, out: Path) -> tuple[list[Run], list[dict]]:
+    """A run in which weights change, its figure, and the changes."""
+    changes = WeightChanges(daemon)
+    _, scenario = fairness.pair(COUNTS, (1, 1), 2, DURATION_S)
+    live = bed.run(scenario, changes.make)
+    figure.weight_changes(live, changes.made, out / "weights")
+    return [live], changes.made
+
+
+def run(out: Path, machine: Machine, programs: Path, quick: bool) -> bool:
     """All runs, their table, result and figures; whether every score holds."""
+    scenarios = cases(quick)
     with Daemon(programs, out) as daemon:
         bed = Testbed(machine, daemon, out)
-        real = [bed.run(scenario) for scenario in cases()]
-        live_case = fairness.pair(COUNTS, (1, 1), 2, DURATION_S)
-        changes = WeightChanges(daemon)
-        live = bed.run(list(live_case)[1], changes.make)
-    virtual_raw = lab.run_all(cases(), lab.Parts.built(), out / "virtual")
-    virtual = [Run(measure(s, raw), raw) for s, raw in zip(cases(), virtual_raw)]
+        real = [bed.run(scenario) for scenario in scenarios]
+        live, changes = ([], []) if quick else change_weights(bed, daemon, out)
+    virtual_raw = lab.run_all(scenarios, lab.Parts.built(), out / "virtual")
+    virtual = [Run(measure(s, raw), raw) for s, raw in zip(scenarios, virtual_raw)]
     print("\nin virtual time")
     table.print_table([run.measured for run in virtual])
     print("\non QEMU")
     table.print_table([run.measured for run in real])
-    judged = scores([run.measured for run in real], changes.made)
+    judged = scores([run.measured for run in real], changes)
     about = {
         "experiment": "demo-qemu",
         "accelerator": machine.accelerator,
         "boot_s": bed.boot_s,
-        "weight_changes": changes.made,
+        "weight_changes": changes,
         "host": bed.hosts,
         "virtual": [run.measured.document() for run in virtual],
     }
-    documents = [run.measured.document() for run in (*real, live)]
+    documents = [run.measured.document() for run in (*real, *live)]
     write_result(out / "result.json", documents, judged, about)
     figure.side_by_side(virtual, real, out / "demo-qemu")
-    figure.weight_changes(live, changes.made, out / "weights")
     print()
     holds = print_scores(judged)
-    print(f"\n{out}/result.json, {out}/demo-qemu.svg, {out}/weights.svg; raw data in {out}/raw")
+    print(f"\n{out}/result.json, {out}/demo-qemu.svg; raw data in {out}/raw")
     return holds

@@ -16,6 +16,10 @@ from qemu.shell import host
 from qemu.ssh import Key
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes; not in the quick form")
+
+
 @pytest.fixture(scope="session")
 def key(tmp_path_factory) -> Key:
     return Key.make(tmp_path_factory.mktemp("key"))

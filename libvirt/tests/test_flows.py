@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """What an operator does to a domain must not cost its guest a connection."""
 
+import pytest
 from flows import COUNT, Flows, all_coupled, taken, until
+
+pytestmark = pytest.mark.slow
 
 RESTARTS = 100
 PLUGS = 20

@@ -15,6 +15,8 @@ from qemu.domains import Domain
 from qemu.errors import HostError
 from qemu.host import Daemon
 
+pytestmark = pytest.mark.slow
+
 COUPLED_WITHIN_S = 1.0
 
 
@@ -91,7 +93,7 @@ def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
         until("the guest says so too", lambda: all_coupled(target.domain, target.daemon))
         vm = target.daemon.vm("web")
         assert (vm["group"], vm["weight"], vm["connected"]) == ("uplink", weight, True)
-        until("the source has forgotten it", lambda: not source.has_vm(), 5)
+        until("the source has forgotten it", lambda: not source.has_vm())
         target.daemon.control("attach", "web", "--weight", "5")
     received = flows.end(here.domain)
     measured(migrations=2, resets=0, longest_standstill_s=received.standstill_s())
@@ -108,7 +110,7 @@ def test_what_was_plugged_or_unplugged_migrates_as_it_is(sides, sharing, uplink,
     assert all_coupled(there.domain, there.daemon)
     saved = str(tmp_path / "saved")
     there.domain.virsh("save", "web", saved)
-    until("forgotten", lambda: not there.has_vm(), 5)
+    until("forgotten", lambda: not there.has_vm())
     there.domain.virsh("restore", saved)
     there.domain.favour()
     until("its agent is there", there.domain.answers)

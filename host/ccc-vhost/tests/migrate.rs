@@ -72,8 +72,13 @@ fn what_is_written_while_a_vm_migrates_is_noted_and_nothing_else() {
     assert_eq!(take(&log), BTreeSet::new());
 }
 
+/// A pipe that no daemon of another test inherits: its end would not be seen.
+fn pipe() -> (OwnedFd, OwnedFd) {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
+}
+
 fn saved(driver: &Driver) -> Vec<u8> {
-    let (read, write) = rustix::pipe::pipe().unwrap();
+    let (read, write) = pipe();
     driver.front.vhost.set_device_state_fd(Direction::SAVE, Phase::STOPPED, write).unwrap();
     let mut bytes = Vec::new();
     File::from(read).read_to_end(&mut bytes).unwrap();
@@ -82,7 +87,7 @@ fn saved(driver: &Driver) -> Vec<u8> {
 }
 
 fn loaded(driver: &Driver, bytes: &[u8]) -> bool {
-    let (read, write) = rustix::pipe::pipe().unwrap();
+    let (read, write) = pipe();
     let begun = driver.front.vhost.set_device_state_fd(Direction::LOAD, Phase::STOPPED, read);
     assert!(begun.unwrap().is_none());
     write_and_close(write, bytes);
