@@ -7,7 +7,7 @@ from pathlib import Path
 
 import figures
 import pytest
-from ccc_experiments import gallery, lab, plots, tables
+from ccc_experiments import gallery, lab, plots, store, tables
 from ccc_experiments.figure import Effort, Figure, Point
 from ccc_experiments.interval import Interval
 from ccc_experiments.lab import Flows, Scenario, Vm
@@ -67,6 +67,14 @@ def test_data_says_how_it_came_to_be(made):
         guest = about["meta"]["guests"]["lab"]
         assert guest["release"] and guest["qdiscs"] and guest["namespaces"]
         assert about["revision"] and "ccc-lab run" in about["command"]
+
+
+def test_v6_figures_are_made_from_a_tarball_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "PROJECT", tmp_path)
+    assert gallery.make(SMALL, tmp_path / "out", Effort.of(quick=True, seeds=1))
+    run = json.loads((tmp_path / "out" / "small" / "result.json").read_text())["runs"][0]
+    about = tables.about(tmp_path / "out" / "runs" / run["data"], "flows")
+    assert about["revision"] == "unknown: no git clone" and about["digests"]["lab"]
 
 
 def test_a_bound_known_not_to_hold_does_not_fail(made, capsys):
