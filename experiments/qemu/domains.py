@@ -93,7 +93,7 @@ class Domain:
             return False
         return True
 
-    def run(self, script: str, patience_s: float = 30) -> str:
+    def run(self, script: str, patience_s: float = 300) -> str:
         """What a shell script in the guest prints."""
         return self.begin(script).end(patience_s)
 

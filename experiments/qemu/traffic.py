@@ -44,10 +44,10 @@ class Laboratory:
         if meanwhile:
             meanwhile()
         for sender in senders:
-            sender.end(duration + 60)
+            sender.end(duration + 300)
         host = steal.since()
-        network.write_queue(network.read_samples(sampler.end(30)), raw)
-        reports = {f"vm{n}": json.loads(job.end(30)) for n, job in enumerate(receivers, 1)}
+        network.write_queue(network.read_samples(sampler.end(300)), raw)
+        reports = {f"vm{n}": json.loads(job.end(300)) for n, job in enumerate(receivers, 1)}
         _write_goodput(reports, raw)
         (raw / "host.json").write_text(json.dumps(host, indent=1) + "\n")
         return Run(measure(scenario, raw), raw), host

@@ -64,7 +64,7 @@ def guest(parts, cpu):
         ]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            timeout=60, env=os.environ | {"TMPDIR": "/dev/shm"}, cwd=work,
+            timeout=600, env=os.environ | {"TMPDIR": "/dev/shm"}, cwd=work,
         )  # fmt: skip
         console = done.stdout.decode(errors="replace")
         assert other.error is None, other.error
