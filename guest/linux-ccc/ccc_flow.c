@@ -42,7 +42,7 @@ struct ccc_slot *ccc_enter(struct sock *sk)
 	if (!slot)
 		return NULL;
 	ccc_slot_reset(sk, slot);
-	WRITE_ONCE(flow->slot, slot);
+	flow->slot = slot;
 	ccc_report_first(sk, slot);
 	return slot;
 }
@@ -51,7 +51,8 @@ void ccc_leave(struct sock *sk, struct ccc_slot *slot)
 {
 	ccc_clock_count(slot, 0, false);
 	ccc_report_last(sk, slot);
-	WRITE_ONCE(ccc_flow(sk)->slot, NULL);
+	ccc_flow(sk)->slot = NULL;
+	ccc_show(sk, 0);
 	ccc_slot_drop(slot);
 }
 

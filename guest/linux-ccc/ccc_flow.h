@@ -8,11 +8,18 @@
 
 #include "ccc.h"
 
-/* What is known of a flow without a slot; behind the inner algorithm's part. */
+/*
+ * What is known of a flow without a slot; behind the inner algorithm's part.
+ *
+ * Only whoever has locked the socket may follow its pointers.  Others (ss(8),
+ * getsockopt()) read @shown and nothing else: they may come while the socket
+ * changes its algorithm, and find here what another one has left.
+ */
 struct ccc_flow {
 	struct ccc_slot *slot;
 	const struct tcp_congestion_ops *inner;	/* unless it is ccc_inner */
-	u32 tried;		/* ccc_room at the last attempt to take a slot */
+	u32 shown;		/* the share in packets; 0: not coupled */
+	u16 tried;		/* ccc_room at the last attempt to take a slot */
 	bool sender;		/* has sent data */
 };
 
@@ -33,6 +40,12 @@ static inline const struct tcp_congestion_ops *
 ccc_inner_of(const struct sock *sk)
 {
 	return ccc_flow(sk)->inner ?: ccc_inner;
+}
+
+/* For those who look without the socket's lock. */
+static inline void ccc_show(struct sock *sk, u32 share)
+{
+	WRITE_ONCE(ccc_flow(sk)->shown, share);
 }
 
 /* ccc_flow.c: taking a slot and giving it back */

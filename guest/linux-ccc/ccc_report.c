@@ -87,7 +87,8 @@ static void ccc_update(const struct sock *sk, struct ccc_slot *slot, u8 state,
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	slot->delivered += (u64)(tp->delivered - slot->tcp_delivered) *
+	slot->delivered += (u64)ccc_delivered(tp->delivered,
+					      slot->tcp_delivered) *
 			   tp->mss_cache;
 	slot->tcp_delivered = tp->delivered;
 	slot->priority = ccc_priority(READ_ONCE(sk->sk_priority));

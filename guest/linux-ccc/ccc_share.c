@@ -45,12 +45,12 @@ u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset)
 	u64 bytes_q16, packets_q16;
 
 	if (mul_u64_u64_shr(level, units, 64) >> (VIRTIO_CCC_LEVEL_SHIFT - 16))
-		return U32_MAX;
+		return CCC_WINDOW_MAX;
 	bytes_q16 = mul_u64_u64_shr(level, units, VIRTIO_CCC_LEVEL_SHIFT - 16);
 	packets_q16 = div_u64(bytes_q16, max(mss, 1u));
 	if (packets_q16 >> 48)
-		return U32_MAX;
-	return (packets_q16 + (offset >> 16)) >> 16;
+		return CCC_WINDOW_MAX;
+	return min_t(u64, (packets_q16 + (offset >> 16)) >> 16, CCC_WINDOW_MAX);
 }
 
 /* A slot's own limit, in bytes, put on its share. */
@@ -59,6 +59,12 @@ u32 ccc_cap_packets(u32 share, u64 cap, u32 mss)
 	if (cap == VIRTIO_CCC_CAP_NONE)
 		return share;
 	return min_t(u64, share, div_u64(cap, max(mss, 1u)));
+}
+
+/* A window that TCP will take, whatever was asked for and up to its limit. */
+u32 ccc_window(u32 cwnd, u32 limit)
+{
+	return clamp(cwnd, 1u, clamp(limit, 1u, CCC_WINDOW_MAX));
 }
 
 /*
@@ -115,7 +121,7 @@ u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked, u8 climb)
 {
 	u64 limit = (u64)in_flight + (u64)acked * climb;
 
-	share = max(share, 1u);
+	share = clamp(share, 1u, CCC_WINDOW_MAX);
 	if (share <= cwnd)
 		return share;
 	return max_t(u64, cwnd, min_t(u64, share, limit));
@@ -131,7 +137,7 @@ u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest)
 
 	cwnd = max(cwnd, 1u);
 	scaled = div_u64_rem(scaled, cwnd, rest);
-	return min_t(u64, scaled, U32_MAX);
+	return min_t(u64, scaled, CCC_WINDOW_MAX);
 }
 
 /* A share after a reduction by @beta, of 65536. */
@@ -172,6 +178,18 @@ u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us)
 u32 ccc_next_generation(u32 generation)
 {
 	return generation == U32_MAX ? 1 : generation + 1;
+}
+
+/*
+ * The packets delivered since TCP's counter was @before.  It counts one way,
+ * modulo 2^32, but tcp_disconnect() clears it before the algorithm is told
+ * that the connection is over.  More than a window at once is such a step.
+ */
+u32 ccc_delivered(u32 now, u32 before)
+{
+	u32 packets = now - before;
+
+	return now && packets <= CCC_DELIVERED_MAX ? packets : 0;
 }
 
 /* Packets in the bytes of the wire, which saturate below "unset". */

@@ -10,6 +10,15 @@
 
 #define CCC_BETA_ONE	65536u
 #define CCC_BETA_HALF	32768u
+/*
+ * No window that a device grants is larger, in packets: with segments of 512
+ * bytes, as large as TCP's sequence space allows.  So no sum or product of
+ * windows here, in TCP or in an inner algorithm (DCTCP multiplies them by
+ * 1024 in 32 bits) runs over.
+ */
+#define CCC_WINDOW_MAX	(1u << 21)
+/* No ACK acknowledges more packets than fit into TCP's largest window, 2^30. */
+#define CCC_DELIVERED_MAX	(1u << 25)
 /* A joiner is not to send more than this many packets for one ACK. */
 #define CCC_CLIMB_MAX	8u
 /* What a joiner begins with if the ACK clock runs: if at least one part in
@@ -27,6 +36,7 @@ u32 ccc_slot_offset(u32 index);
 u64 ccc_units(u16 priority, u32 srtt_us, bool rate);
 u32 ccc_share_packets(u64 level, u64 units, u32 mss, u32 offset);
 u32 ccc_cap_packets(u32 share, u64 cap, u32 mss);
+u32 ccc_window(u32 cwnd, u32 limit);
 u8 ccc_climb(u32 cwnd, u32 share);
 u64 ccc_clock_time(u64 bytes, u64 units);
 u32 ccc_clock_packets(u64 time, u64 units, u32 mss);
@@ -39,6 +49,7 @@ u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last);
 u16 ccc_priority(u32 sk_priority);
 u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
 u32 ccc_next_generation(u32 generation);
+u32 ccc_delivered(u32 now, u32 before);
 u32 ccc_bytes(u32 packets, u32 mss);
 u16 ccc_wire_rtt(u32 rtt_us);
 u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd, u32 rounds);

@@ -191,6 +191,7 @@ static void ccc_init(struct sock *sk)
 	struct ccc_flow *flow = ccc_flow(sk);
 
 	flow->slot = NULL;
+	ccc_show(sk, 0);
 	flow->tried = READ_ONCE(ccc_room) - 1;
 	/* A flow that changes to this algorithm may be sending already. */
 	flow->sender = tcp_sk(sk)->packets_out;
@@ -218,12 +219,15 @@ static void ccc_release(struct sock *sk)
  * ss(8) prints only what it knows.  Of that, the fields of BBR's record have
  * the same meaning here: a rate that may be sent, the smallest RTT, and two
  * factors of 256, for which the priority and whether the flow is coupled are
- * given.  Called without the socket's lock.
+ * given.
+ *
+ * Called without the socket's lock, and perhaps while it changes to or from
+ * another algorithm: everything here is a number, and any number will do.
  */
 static size_t ccc_get_info(struct sock *sk, u32 ext, int *attr,
 			   union tcp_cc_info *info)
 {
-	const struct ccc_slot *slot = READ_ONCE(ccc_flow(sk)->slot);
+	u32 share = READ_ONCE(ccc_flow(sk)->shown);
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 srtt_us = READ_ONCE(tp->srtt_us) >> 3;
 	u64 rate = 0;
@@ -234,9 +238,9 @@ static size_t ccc_get_info(struct sock *sk, u32 ext, int *attr,
 	memset(&info->bbr, 0, sizeof(info->bbr));
 	info->bbr.bbr_min_rtt = tcp_min_rtt(tp);
 	info->bbr.bbr_pacing_gain = ccc_priority(READ_ONCE(sk->sk_priority));
-	if (slot && READ_ONCE(slot->coupled) && srtt_us) {
-		rate = div_u64((u64)READ_ONCE(slot->share) *
-			       READ_ONCE(tp->mss_cache) * USEC_PER_SEC, srtt_us);
+	if (share && srtt_us) {
+		rate = ccc_pacing_rate(share, READ_ONCE(tp->mss_cache),
+				       srtt_us);
 		info->bbr.bbr_cwnd_gain = 256;
 	}
 	info->bbr.bbr_bw_lo = (u32)rate;

@@ -65,9 +65,69 @@ static void any_level_is_harmless(struct kunit *test)
 							  units[j - 1], MSS,
 							  U32_MAX));
 	KUNIT_EXPECT_EQ(test, ccc_share_packets(U64_MAX, U64_MAX, 0, U32_MAX),
-			U32_MAX);
+			CCC_WINDOW_MAX);
 	KUNIT_EXPECT_EQ(test, ccc_share_packets(U64_MAX, ONE, 0, U32_MAX),
-			U32_MAX);
+			CCC_WINDOW_MAX);
+}
+
+/* A pseudo-random number, the same in each run, often at one of the ends. */
+static u64 odd_number(u64 *state)
+{
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	switch (*state >> 60) {
+	case 0:
+		return 0;
+	case 1:
+		return U64_MAX;
+	case 2:
+		return U64_MAX - 1;
+	case 3:
+		return 1ull << (*state >> 33 & 63);
+	default:
+		return (*state >> 8) >> (*state >> 33 & 63);
+	}
+}
+
+/*
+ * tcp_snd_cwnd_set() warns of a window that is not above 0 as a signed number,
+ * which ends a kernel that panics on warnings.
+ */
+static void f6_no_grant_makes_a_window_that_tcp_refuses(struct kunit *test)
+{
+	u32 share, window, rest = 0, cwnd, twin, scaled;
+	u64 n = 1;
+	int i;
+
+	for (i = 0; i < 200000; i++) {
+		cwnd = clamp_t(u64, odd_number(&n), 1, S32_MAX);
+		share = ccc_share_packets(odd_number(&n),
+					  ccc_units(odd_number(&n),
+						    odd_number(&n), i & 1),
+					  odd_number(&n), odd_number(&n));
+		share = ccc_cap_packets(share, odd_number(&n), odd_number(&n));
+		window = ccc_apply_share(cwnd, share, odd_number(&n),
+					 odd_number(&n), odd_number(&n));
+		KUNIT_ASSERT_LE(test, window, max(cwnd, CCC_WINDOW_MAX));
+		window = ccc_window(window, odd_number(&n));
+		KUNIT_ASSERT_GE(test, window, 1u);
+		KUNIT_ASSERT_LE(test, window, CCC_WINDOW_MAX);
+		/* The inner algorithm may add all that it is told was acknowledged. */
+		twin = ccc_window(share, CCC_WINDOW_MAX);
+		scaled = ccc_scale_acked(odd_number(&n), twin, cwnd, &rest);
+		KUNIT_ASSERT_LE(test, (u64)twin + scaled, (u64)S32_MAX);
+		KUNIT_ASSERT_LT(test, rest, cwnd);
+	}
+}
+
+/* A connection that is reset has its counter cleared before it leaves. */
+static void f8_a_cleared_counter_is_no_delivery(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_delivered(17, 10), 7u);
+	KUNIT_EXPECT_EQ(test, ccc_delivered(10, 10), 0u);
+	KUNIT_EXPECT_EQ(test, ccc_delivered(0, 4000), 0u);
+	KUNIT_EXPECT_EQ(test, ccc_delivered(0, U32_MAX), 0u);
+	KUNIT_EXPECT_EQ(test, ccc_delivered(10, 4000), 0u);
+	KUNIT_EXPECT_EQ(test, ccc_delivered(5, U32_MAX), 6u);
 }
 
 /* The sum over n equal flows stays within one packet of the VM's window. */
@@ -109,7 +169,7 @@ static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 2, 1, 2), 10u);
 	KUNIT_EXPECT_EQ(test,
 			ccc_apply_share(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
-			U32_MAX);
+			CCC_WINDOW_MAX);
 	KUNIT_EXPECT_EQ(test, ccc_apply_share(10, 80, 9, 1, 8), 17u);
 	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 8, false), 4u);
 	KUNIT_EXPECT_EQ(test, ccc_join_window(10, 80, false), 10u);
@@ -142,7 +202,7 @@ static void twins_have_as_many_acks_as_their_window(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, rest, 1u);
 	KUNIT_EXPECT_EQ(test, ccc_scale_acked(1, 1, 2, &rest), 1u);
 	KUNIT_EXPECT_EQ(test, ccc_scale_acked(U32_MAX, U32_MAX, 0, &rest),
-			U32_MAX);
+			CCC_WINDOW_MAX);
 }
 
 static void reductions(struct kunit *test)
@@ -252,6 +312,8 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(share_of_one_flow),
 	KUNIT_CASE(share_by_rate),
 	KUNIT_CASE(any_level_is_harmless),
+	KUNIT_CASE(f6_no_grant_makes_a_window_that_tcp_refuses),
+	KUNIT_CASE(f8_a_cleared_counter_is_no_delivery),
 	KUNIT_CASE(rounding_keeps_the_sum),
 	KUNIT_CASE(cap_limits_a_share),
 	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),

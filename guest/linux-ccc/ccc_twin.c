@@ -41,7 +41,7 @@ static void ccc_twin_swap(struct tcp_sock *tp, struct ccc_twin *twin)
 
 void ccc_twin_start(struct ccc_twin *twin, u32 cwnd)
 {
-	twin->cwnd = max(cwnd, 1u);
+	twin->cwnd = ccc_window(cwnd, CCC_WINDOW_MAX);
 	twin->cwnd_cnt = 0;
 	twin->ssthresh = twin->cwnd;
 	twin->prior_cwnd = twin->cwnd;
@@ -73,6 +73,7 @@ u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
 	ccc_twin_swap(tp, twin);
 	inner->cong_avoid(sk, ack, acked);
 	ccc_twin_swap(tp, twin);
+	twin->cwnd = ccc_window(twin->cwnd, CCC_WINDOW_MAX);
 	/* It has left slow start for good. */
 	twin->ssthresh = min(twin->ssthresh, twin->cwnd);
 	return twin->cwnd - before;

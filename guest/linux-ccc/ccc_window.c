@@ -46,6 +46,7 @@ bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 
 	ccc_grant_refresh(slot);
 	if (!slot->coupled) {
+		ccc_show(sk, 0);
 		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
 		ccc_clock_count(slot, 0, false);
 		return false;
@@ -61,6 +62,7 @@ bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
 	    ccc_level_jumps(level, slot->view.level))
 		slot->slow_rounds = 0;
 	WRITE_ONCE(slot->share, ccc_packets(tcp_sk(sk), slot, slot->view.level));
+	ccc_show(sk, max(slot->share, 1u));
 	if (slot->followed != slot->view.epoch)
 		ccc_follow(sk, slot);
 	return true;
@@ -104,7 +106,7 @@ u32 ccc_target(const struct tcp_sock *tp, const struct ccc_slot *slot,
 static void ccc_set_window(struct tcp_sock *tp, const struct ccc_slot *slot,
 			   u32 cwnd)
 {
-	cwnd = min(cwnd, tp->snd_cwnd_clamp);
+	cwnd = ccc_window(cwnd, tp->snd_cwnd_clamp);
 	tcp_snd_cwnd_set(tp, cwnd);
 	/* Credit of a larger window would open the smaller one at once. */
 	tp->snd_cwnd_cnt = min(tp->snd_cwnd_cnt, cwnd - 1);
