@@ -138,6 +138,45 @@ def test_a_released_chunk_is_given_back_and_lent_again(guest):
     assert seen["release=8"].coupled == 12
 
 
+def test_f7_a_chunk_that_was_refused_is_lent_again(guest):
+    steps = [["start", 12], *at("window=7240", 3), *at("accept", 5)]
+    device, seen = guest(steps, parameters="slots=8", refuse_after=8)
+    assert seen["window=7240"].coupled == 8
+    assert seen["accept"].coupled == 12, device.chunks
+
+
+@pytest.mark.parametrize("max_slots", [8, 32])
+def test_f7_the_first_chunk_taken_back_at_full_slots_is_lent_again(max_slots, guest):
+    """Without it there are no lines, and no flow is coupled."""
+    steps = [["start", 9], *at("window=7240", 3), *at("release=0", 3)]
+    device, seen = guest(steps, parameters="slots=8", max_slots=max_slots)
+    assert device.ops[hostile.OP_RELEASE] == 1
+    assert seen["release=0"].coupled == min(max_slots, 9), device.chunks
+
+
+def test_f7_a_chunk_with_slots_of_idle_flows_is_lent_again(guest):
+    """Whoever has no ACKs does not see that his slot was taken back."""
+    steps = [["start", 4, "4", 0, 10_000], *at("window=7240", 2), *at("release=0", 2)]
+    steps += [["start", 4], *at("window=7241", 2)]
+    device, seen = guest(steps, parameters="slots=8", max_slots=8)
+    assert [flow["cwnd"] for flow in seen["window=7241"].tcp[4:]] == [5] * 4, device.chunks
+
+
+def test_f7_a_device_that_refuses_for_ever_is_not_asked_all_the_time(guest):
+    steps = [["start", 12], *at("window=7240", 100)]
+    device, _ = guest(steps, parameters="slots=8", refuse_after=8)
+    assert 3 <= device.refusals <= 15
+
+
+def test_f8_a_reset_connection_has_delivered_what_it_has(guest):
+    device, _ = guest([["start", 2], *at("window=14480", 2), ["stop", 2], ["sleep", 1]])
+    sent = 10_000_000 / 8 * 3
+    assert max(report.delivered for report in device.reports) < sent
+    last: dict[int, int] = {}
+    for report in device.reports:
+        assert report.delivered >= last.get(report.generation, 0)
+
+
 @pytest.mark.parametrize("kind", [hostile.EV_RESYNC, hostile.EV_POLICY, 77])
 def test_events(kind, guest):
     device, seen = guest([["start", 1], *at("window=14480"), *at(f"event={kind}")])
@@ -166,6 +205,23 @@ def test_any_level_is_survived(level, guest):
     if level < 2:
         assert extreme.windows == [1, 1]
     assert seen["window=14481"].windows == [10, 10]
+
+
+@pytest.mark.parametrize("level", [2**62, 2**64 - 2])
+def test_f6_a_new_flow_survives_any_level_and_priority(level, guest):
+    """The first share is what the inner algorithm's own window begins with."""
+    steps = [["phase", f"level={level}"], ["start", 2, "4", 6], *at(f"level={level}", 2)]
+    _, seen = guest([*steps, *at("window=14481", 3)])
+    assert seen[f"level={level}"].coupled == 2
+    assert seen["window=14481"].windows == [60, 60]
+
+
+@pytest.mark.parametrize("inner", ["reno", "cubic", "vegas", "dctcp"])
+def test_f6_grants_of_any_content_are_survived(inner, guest):
+    steps = [*(["start", 2, "4", n] for n in range(7)), *at("anything", 20), *at("window=1448", 3)]
+    device, seen = guest(steps, parameters=f"inner={inner}", features=3, netem="loss 1%")
+    assert all(flow["cwnd"] > 0 for flow in seen["anything"].tcp)
+    assert seen["window=1448"].acked > seen["anything"].acked > 1_000_000
 
 
 def test_priority_of_a_live_socket_is_in_the_next_report(guest):

@@ -73,6 +73,7 @@ struct ccc_slot {
 	const struct virtio_ccc_grant *grant;
 	u32 index;
 	u32 generation;
+	u32 turn;		/* of the chunk, when the flow took the slot */
 	u32 offset;		/* where rounding begins */
 
 	struct ccc_grant_view view;
@@ -134,9 +135,13 @@ struct ccc_chunk {
 	u32 slots;
 	u32 used;
 	bool lent;		/* the device has the chain */
+	bool refused;		/* the device has said that it will not keep it */
 	bool asked;		/* the device wants it back */
 	bool answered;		/* and has been told that it may have it */
 	bool live;		/* the device has adopted it; false: leave its slots */
+	u32 turn;		/* counts how often it was lent: flows of an earlier
+				 * turn have to leave its slots too
+				 */
 	unsigned long *map;	/* slots in use */
 	struct ccc_slot slot[];
 };
@@ -216,9 +221,16 @@ struct ccc_dev {
 	/* tableq, eventq and lending belong to this work once probed. */
 	struct delayed_work work;
 	unsigned int poll_ms;
-	bool refused;		/* the device wants no more chunks */
+	unsigned int wait_ms;	/* before the next chunk is lent; 0: no need */
+	unsigned long wait_since;	/* jiffies */
 	struct virtio_ccc_event *event;
 };
+
+/* Fewer slots are free than a burst of new flows may need. */
+static inline bool ccc_is_low(const struct ccc_dev *dev)
+{
+	return READ_ONCE(dev->free) < max(dev->chunk_slots / 4, 1u);
+}
 
 static inline u64 ccc_now_us(void)
 {
@@ -244,13 +256,15 @@ extern u32 ccc_room;
 
 struct ccc_slot *ccc_slot_take(void);
 void ccc_slot_drop(struct ccc_slot *slot);
+void ccc_chunk_begin_turn(struct ccc_dev *dev, struct ccc_chunk *chunk);
 void ccc_chunk_adopted(struct ccc_dev *dev, struct ccc_chunk *chunk);
 void ccc_chunk_withdraw(struct ccc_dev *dev, struct ccc_chunk *chunk);
 
-/* Whether the slot's chunk is still the device's. */
+/* Whether the slot's chunk is still the device's, since the flow took it. */
 static inline bool ccc_slot_live(const struct ccc_slot *slot)
 {
-	return READ_ONCE(slot->chunk->live);
+	return READ_ONCE(slot->chunk->live) &&
+	       READ_ONCE(slot->chunk->turn) == slot->turn;
 }
 
 /* ccc_doorbell.c: messages to the device */

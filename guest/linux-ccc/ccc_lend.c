@@ -14,6 +14,9 @@
 
 #define CCC_POLL_MIN_MS		10
 #define CCC_POLL_MAX_MS		1000
+/* How long a chunk is kept back that the device did not keep. */
+#define CCC_WAIT_MIN_MS		100
+#define CCC_WAIT_MAX_MS		30000
 
 struct workqueue_struct *ccc_wq;
 
@@ -24,6 +27,12 @@ static int ccc_chunk_lend(struct ccc_dev *dev, struct ccc_chunk *chunk)
 	};
 	int err;
 
+	/*
+	 * A flow of an earlier turn may be writing its last report.  It looks
+	 * at the turn and writes in one section; see ccc_report.c.
+	 */
+	ccc_chunk_begin_turn(dev, chunk);
+	synchronize_rcu();
 	memset(chunk->report, 0, chunk->report_size);
 	memset(chunk->head, 0, chunk->grant_size);
 	sg_init_one(&lend, chunk->lend, sizeof(*chunk->lend));
@@ -33,13 +42,17 @@ static int ccc_chunk_lend(struct ccc_dev *dev, struct ccc_chunk *chunk)
 	if (err)
 		return err;
 	chunk->lent = true;
+	chunk->refused = false;
 	chunk->asked = false;
 	dev->poll_ms = CCC_POLL_MIN_MS;
 	virtqueue_kick(dev->tableq);
 	return 0;
 }
 
-/* A chunk that the device once gave back is lent again first. */
+/*
+ * A chunk that the device once gave back is lent again first, whether or not
+ * flows that have no ACKs at present still hold slots of its last turn.
+ */
 struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev)
 {
 	struct ccc_chunk *chunk;
@@ -47,7 +60,7 @@ struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev)
 
 	for (i = 0; i < dev->chunks; i++) {
 		chunk = dev->chunk[i];
-		if (!chunk->lent && !chunk->used)
+		if (!chunk->lent)
 			return chunk;
 		first += chunk->slots;
 	}
@@ -62,19 +75,60 @@ struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev)
 	return chunk;
 }
 
-static void ccc_lend_if_low(struct ccc_dev *dev)
+/* The next chunk is lent later, and later each time, until one is adopted. */
+static void ccc_lend_later(struct ccc_dev *dev)
+{
+	dev->wait_ms = clamp(dev->wait_ms * 2, (unsigned int)CCC_WAIT_MIN_MS,
+			     (unsigned int)CCC_WAIT_MAX_MS);
+	dev->wait_since = jiffies;
+}
+
+/* How long lending has to wait still. */
+static unsigned long ccc_wait_left(const struct ccc_dev *dev)
+{
+	unsigned long end = dev->wait_since + msecs_to_jiffies(dev->wait_ms);
+
+	return dev->wait_ms && time_before(jiffies, end) ? end - jiffies : 0;
+}
+
+/* Whether the device should have more slots, or the lines, and may take them. */
+static bool ccc_should_lend(const struct ccc_dev *dev)
+{
+	u32 i, slots = 0;
+
+	if (!ccc_is_low(dev) && dev->chunk[0]->lent)
+		return false;
+
+	for (i = 0; i < dev->chunks; i++) {
+		if (!dev->chunk[i]->lent)
+			return true;
+		slots += dev->chunk[i]->slots;
+	}
+	return dev->chunks < CCC_MAX_CHUNKS && slots < dev->max_slots;
+}
+
+static void ccc_lend_if_due(struct ccc_dev *dev)
 {
 	struct ccc_chunk *chunk;
-	bool low;
 
-	spin_lock_bh(&dev->slot_lock);
-	low = dev->free < dev->chunk_slots / 4 || !dev->chunks;
-	spin_unlock_bh(&dev->slot_lock);
-	if (!low || dev->refused || dev->poll_ms)
+	if (dev->poll_ms || ccc_wait_left(dev) || !ccc_should_lend(dev))
 		return;
 	chunk = ccc_chunk_spare(dev);
 	if (!chunk || ccc_chunk_lend(dev, chunk))
-		WRITE_ONCE(dev->refused, true);
+		ccc_lend_later(dev);
+}
+
+static void ccc_chunk_refused(struct ccc_dev *dev, struct ccc_chunk *chunk)
+{
+	if (chunk->refused)
+		return;
+	/* Once for all attempts until one is a success. */
+	if (!dev->wait_ms)
+		dev_err(&dev->vdev->dev,
+			"the device refuses %u slots from %u on; flows without a slot go on alone, the slots will be offered again\n",
+			chunk->slots, le32_to_cpu(chunk->lend->first_slot));
+	chunk->refused = true;
+	ccc_lend_later(dev);
 }
 
 /* Whether the device has decided about every chunk. */
@@ -92,18 +146,14 @@ static bool ccc_check_adoption(struct ccc_dev *dev)
 		switch (le32_to_cpu(READ_ONCE(chunk->head->status))) {
 		case VIRTIO_CCC_LENT_YES:
 			virt_rmb();	/* status before lines and grants */
+			dev->wait_ms = 0;
 			ccc_chunk_adopted(dev, chunk);
 			break;
 		case VIRTIO_CCC_LENT_NO:
 			decided = false;
 			break;
 		default:
-			if (!dev->refused)
-				dev_err(&dev->vdev->dev,
-					"the device refuses %u slots from %u on\n",
-					chunk->slots,
-					le32_to_cpu(chunk->lend->first_slot));
-			WRITE_ONCE(dev->refused, true);
+			ccc_chunk_refused(dev, chunk);
 		}
 	}
 	return decided;
@@ -191,6 +241,8 @@ static void ccc_tables_handle(struct ccc_dev *dev)
 		while ((chunk = virtqueue_get_buf(dev->tableq, &len))) {
 			ccc_chunk_withdraw(dev, chunk);
 			chunk->lent = false;
+			if (!chunk->refused)
+				ccc_lend_later(dev);
 		}
 	} while (!virtqueue_enable_cb(dev->tableq));
 }
@@ -222,6 +274,12 @@ static bool ccc_settled(struct ccc_dev *dev)
 	return ccc_check_adoption(dev) && answered;
 }
 
+/* Look again after @delay, in jiffies, or when something happens. */
+static void ccc_look_after(struct ccc_dev *dev, unsigned long delay)
+{
+	queue_delayed_work(ccc_wq, &dev->work, delay);
+}
+
 void ccc_work(struct work_struct *work)
 {
 	struct ccc_dev *dev = container_of(work, struct ccc_dev, work.work);
@@ -232,15 +290,16 @@ void ccc_work(struct work_struct *work)
 	if (ccc_settled(dev))
 		dev->poll_ms = 0;
 	ccc_tables_handle(dev);
-	ccc_lend_if_low(dev);
+	ccc_lend_if_due(dev);
 	if (ccc_settled(dev)) {
 		dev->poll_ms = 0;
+		if (dev->wait_ms && ccc_should_lend(dev))
+			ccc_look_after(dev, max(ccc_wait_left(dev), 1ul));
 		return;
 	}
 	/* Adoption raises no interrupt: it is rare, and seen by looking. */
 	dev->poll_ms = dev->poll_ms ?: CCC_POLL_MIN_MS;
-	queue_delayed_work(ccc_wq, &dev->work,
-			   msecs_to_jiffies(dev->poll_ms));
+	ccc_look_after(dev, msecs_to_jiffies(dev->poll_ms));
 	dev->poll_ms = min_t(unsigned int, dev->poll_ms * 2, CCC_POLL_MAX_MS);
 }
 

@@ -2,6 +2,10 @@
 /*
  * What a flow tells the device: its slot of the report table, written under a
  * sequence count, and when the doorbell is due.
+ *
+ * A slot is written only while it is the flow's and the device's, both in one
+ * RCU section: after a grace period nobody writes to a chunk that was taken
+ * back, and it can be cleared and lent again.
  */
 #include <linux/moduleparam.h>
 #include <net/inet_sock.h>
@@ -148,11 +152,15 @@ void ccc_report_as(const struct sock *sk, struct ccc_slot *slot, u8 state,
 	due = ccc_is_due(tp, slot);
 	if (due)
 		ccc_average_rtt(tp, slot);
-	ccc_report_begin(slot);
-	ccc_write_hot(sk, slot);
-	ccc_report_end(slot);
-	if (due)
-		ccc_announce(slot, VIRTIO_CCC_OP_UPDATE);
+	rcu_read_lock();
+	if (ccc_slot_live(slot)) {
+		ccc_report_begin(slot);
+		ccc_write_hot(sk, slot);
+		ccc_report_end(slot);
+		if (due)
+			ccc_announce(slot, VIRTIO_CCC_OP_UPDATE);
+	}
+	rcu_read_unlock();
 }
 
 void ccc_report(const struct sock *sk, struct ccc_slot *slot)
@@ -203,19 +211,26 @@ void ccc_report_first(const struct sock *sk, struct ccc_slot *slot)
 	slot->slow_rounds = 0;
 	slot->srtt_us = slot->slow_us;
 	ccc_update(sk, slot, state, true);
-	ccc_report_begin(slot);
-	ccc_write_cold(sk, slot);
-	ccc_write_hot(sk, slot);
-	ccc_report_end(slot);
-	ccc_announce(slot, VIRTIO_CCC_OP_REGISTER);
+	rcu_read_lock();
+	if (ccc_slot_live(slot)) {
+		ccc_report_begin(slot);
+		ccc_write_cold(sk, slot);
+		ccc_write_hot(sk, slot);
+		ccc_report_end(slot);
+		ccc_announce(slot, VIRTIO_CCC_OP_REGISTER);
+	}
+	rcu_read_unlock();
 }
 
 void ccc_report_last(const struct sock *sk, struct ccc_slot *slot)
 {
 	ccc_update(sk, slot, VIRTIO_CCC_STATE_FREE, false);
-	ccc_report_begin(slot);
-	ccc_write_hot(sk, slot);
-	ccc_report_end(slot);
-	if (ccc_slot_live(slot))
+	rcu_read_lock();
+	if (ccc_slot_live(slot)) {
+		ccc_report_begin(slot);
+		ccc_write_hot(sk, slot);
+		ccc_report_end(slot);
 		ccc_ring(slot, VIRTIO_CCC_OP_LEAVE);
+	}
+	rcu_read_unlock();
 }

@@ -22,6 +22,7 @@ static struct ccc_slot *ccc_chunk_take(struct ccc_chunk *chunk)
 	n = find_first_zero_bit(chunk->map, chunk->slots);
 	__set_bit(n, chunk->map);
 	chunk->used++;
+	chunk->slot[n].turn = chunk->turn;
 	return &chunk->slot[n];
 }
 
@@ -41,9 +42,10 @@ static struct ccc_slot *ccc_dev_take(struct ccc_dev *dev)
 	} else {
 		WRITE_ONCE(dev->starved, true);
 	}
-	lend = dev->free < dev->chunk_slots / 4;
+	lend = ccc_is_low(dev);
 	spin_unlock_bh(&dev->slot_lock);
-	if (lend && !READ_ONCE(dev->refused) && READ_ONCE(dev->up))
+	/* Where it waits already, it goes on waiting. */
+	if (lend && READ_ONCE(dev->up))
 		queue_delayed_work(ccc_wq, &dev->work, 0);
 	return slot;
 }
@@ -82,6 +84,14 @@ void ccc_slot_drop(struct ccc_slot *slot)
 	}
 	spin_unlock_bh(&dev->slot_lock);
 	ccc_dev_put(dev);
+}
+
+/* Flows that were in the chunk before leave it at their next ACK. */
+void ccc_chunk_begin_turn(struct ccc_dev *dev, struct ccc_chunk *chunk)
+{
+	spin_lock_bh(&dev->slot_lock);
+	WRITE_ONCE(chunk->turn, chunk->turn + 1);
+	spin_unlock_bh(&dev->slot_lock);
 }
 
 void ccc_chunk_adopted(struct ccc_dev *dev, struct ccc_chunk *chunk)

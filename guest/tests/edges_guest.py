@@ -47,17 +47,22 @@ def fill(connection: socket.socket) -> None:
         pass
 
 
-def start(count: int, family: str = "4") -> None:
+def start(count: int, family: str = "4", priority: int = 0, size: int | None = None) -> None:
+    """Flows that send all they can, or @size bytes and then nothing."""
     kind, address = (socket.AF_INET6, "::1") if family == "6" else (socket.AF_INET, "127.0.0.1")
     listener = socket.create_server((address, 0), family=kind, backlog=1024)
     for _ in range(count):
         flow = socket.socket(kind)
         flow.setsockopt(socket.IPPROTO_TCP, CONGESTION, b"ccc")
         flow.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400_000)
+        flow.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
         flow.connect(listener.getsockname())
         accepted, _ = listener.accept()
         threading.Thread(target=drain, args=(accepted,), daemon=True).start()
-        threading.Thread(target=fill, args=(flow,), daemon=True).start()
+        if size is None:
+            threading.Thread(target=fill, args=(flow,), daemon=True).start()
+        else:
+            flow.sendall(bytes(size))
         flows.append(flow)
 
 

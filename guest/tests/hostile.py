@@ -9,6 +9,7 @@ names in a file, read at each kick, while the guest stands still.
 
 import mmap
 import os
+import random
 import socket
 import struct
 import threading
@@ -123,15 +124,23 @@ class Device:
     """Misbehaves as `phase` says; the phases are the methods' names below."""
 
     def __init__(
-        self, directory: Path, max_slots: int = 4096, stale_us: int = 0, revision: int = 1
+        self,
+        directory: Path,
+        max_slots: int = 4096,
+        stale_us: int = 0,
+        revision: int = 1,
+        features: int = 0,
     ) -> None:
         self.path = directory / "device"
         self.phase_file = directory / "phase"
         self.config = struct.pack("<IIII", revision, max_slots, 4, stale_us)
+        self.features = features
+        self.random = random.Random(1)
         self.ops: Counter[int] = Counter()
         self.reports: list[Report] = []
         self.chunks: dict[int, Chunk] = {}
         self.refuse_after: int | None = None
+        self.refusals = 0
         self.level = LEVEL_UNSET
         self.window = 40 * 1448
         self.line_flags, self.line_number, self.seq, self.epoch = LINE_COUPLED, 0, 0, 1
@@ -162,6 +171,8 @@ class Device:
             self.event(EV_RELEASE, int(value))
         elif name == "event":
             self.event(int(value), 0)
+        elif name == "accept":
+            self.refuse_after = None
         self.write_line(torn=name == "torn")
         for chunk in self.chunks.values():
             for slot in range(chunk.slots):
@@ -176,12 +187,15 @@ class Device:
             self.take_chunks()
         elif queue == 1 and self.phase != "stall":
             self.take_messages()
+        if self.phase == "anything":
+            self.write_anything()
 
     def take_chunks(self) -> None:
         while chain := self.queues[0].pop():
             chunk = Chunk(self.queues[0].memory, *chain)
             bad = self.refuse_after is not None and chunk.first >= self.refuse_after
             if bad:
+                self.refusals += 1
                 chunk.set_status(LENT_BAD, 1)
                 self.queues[0].push(chunk.chain)
                 self.call(0)
@@ -234,6 +248,34 @@ class Device:
         # The next one is whole again.
         self.seq += self.seq & 1
 
+    def anything(self, bits: int) -> int:
+        """Any number of so many bits, often at one of the ends."""
+        end = 1 << bits
+        ends = (0, 1, 2, end - 1, end - 2, end >> 1, 1 << self.random.randrange(bits))
+        if self.random.random() < 0.5:
+            return self.random.choice(ends)
+        return self.random.randrange(end) >> self.random.randrange(bits)
+
+    def write_anything(self) -> None:
+        """Lines and grants of whatever content, but coupled most of the time."""
+        if 0 not in self.chunks:
+            return
+        first = self.chunks[0]
+        for line in range(first.lines):
+            flags = self.random.randrange(8) | (self.random.random() < 0.8)
+            content = struct.pack(
+                "<IIIIQQI", self.seq, self.anything(32), flags, self.anything(32),
+                self.anything(64), self.anything(64), 1,
+            )  # fmt: skip
+            first.memory.write(first.head + HEAD + LINE * line, content)
+        for chunk in self.chunks.values():
+            for slot in range(chunk.slots):
+                at = chunk.report + REPORT * slot
+                (generation,) = struct.unpack("<I", chunk.memory.read(at + 64, 4))
+                line = self.random.randrange(first.lines)
+                entry = struct.pack("<IHHQ", generation, line, ACCEPTED, self.anything(64))
+                chunk.memory.write(chunk.grant + GRANT * slot, entry)
+
     def release(self, first: int) -> None:
         chunk = self.chunks.pop(first, None)
         if chunk:
@@ -283,7 +325,7 @@ class Device:
 
     def _handle(self, request: int, payload: bytes, fds: list[int]) -> bytes | None:
         if request == GET_FEATURES:
-            return struct.pack("<Q", VERSION_1 | 1 << 30)
+            return struct.pack("<Q", VERSION_1 | 1 << 30 | self.features)
         if request == GET_PROTOCOL:
             return struct.pack("<Q", PROTOCOL)
         if request == QUEUE_NUM:
