@@ -5,6 +5,7 @@ Each test gives the guest steps and the device phases (guest/tests/hostile.py),
 and looks at what the guest saw.
 """
 
+import ipaddress
 import json
 import os
 import re
@@ -139,7 +140,7 @@ def test_a_released_chunk_is_given_back_and_lent_again(guest):
 
 
 def test_f7_a_chunk_that_was_refused_is_lent_again(guest):
-    steps = [["start", 12], *at("window=7240", 3), *at("accept", 5)]
+    steps = [["start", 12], *at("window=7240", 3), *at("accept", 20)]
     device, seen = guest(steps, parameters="slots=8", refuse_after=8)
     assert seen["window=7240"].coupled == 8
     assert seen["accept"].coupled == 12, device.chunks
@@ -231,6 +232,93 @@ def test_priority_of_a_live_socket_is_in_the_next_report(guest):
     assert sorted(seen["window=14481"].windows) == [10, 30]
 
 
+IP_TOS = (0, 1)
+SO_PRIORITY = (1, 12)
+
+
+def test_g1_ip_tos_does_not_set_the_weight(guest):
+    steps = [["start", 2], *at("window=14480"), ["unprivileged", 0, *IP_TOS, 0x10]]
+    steps += [["unprivileged", 1, *IP_TOS, 0x08], *at("window=14481")]
+    device, seen = guest(steps)
+    assert {report.priority for report in device.reports} == {256}
+    assert seen["window=14481"].windows == [10, 10]
+
+
+def test_g1_a_user_without_privileges_sets_the_weight_of_his_flows(guest):
+    """With or without IP_TOS, which has to be set first."""
+    steps = [["start", 2], ["unprivileged", 0, *IP_TOS, 0x10]]
+    steps += [["unprivileged", n, *SO_PRIORITY, 3] for n in (0, 1)]
+    device, seen = guest([*steps, *at("window=14480", 3)])
+    assert seen["window=14480"].windows == [30, 30]
+
+
+@pytest.mark.parametrize("way", ["loopback", "own", "container"])
+def test_g2_flows_that_do_not_leave_are_not_coupled(way, guest):
+    steps = [["start", 2, way], ["start", 1], *at("window=14480", 3)]
+    device, seen = guest(steps)
+    assert [flow["coupled"] for flow in seen["window=14480"].tcp] == [False, False, True]
+    # Nor does the host learn of them.
+    assert {report.daddr[:4] for report in device.reports} == {bytes([10, 9, 0, 2])}
+    assert all(flow["acked"] > 100_000 for flow in seen["window=14480"].tcp)
+
+
+def test_g2_containers_are_coupled_by_choice(guest):
+    steps = [["start", 2, "container"], *at("window=14480", 2)]
+    _, seen = guest(steps, parameters="containers=1")
+    assert seen["window=14480"].windows == [10, 10]
+
+
+@pytest.mark.parametrize(("devices", "coupled"), [("up0", 2), ("eth7,up0", 2), ("up,up01", 0)])
+def test_g2_devices_are_coupled_by_choice(devices, coupled, guest):
+    _, seen = guest([["start", 2], *at("window=14480", 2)], parameters=f"devices={devices}")
+    assert seen["window=14480"].coupled == coupled
+
+
+@pytest.mark.parametrize("stale_us", [0, 2**32 - 1])
+def test_g3_a_device_that_has_died_does_not_hold_windows(stale_us, guest):
+    steps = [["start", 2], *at("window=14480"), *at("stall", 15), *at("serve", 2)]
+    _, seen = guest(steps, stale_us=stale_us)
+    assert seen["stall"].coupled == 0
+    assert max(seen["stall"].windows) > 10
+    assert seen["serve"].coupled == 2
+
+
+@pytest.mark.parametrize("name", ["rogue", "westwood", "bbr"])
+def test_g4_only_the_kernels_own_algorithms_are_coupled(name, guest, parts):
+    """One of unknown size would write over the module's own pointers."""
+    where = parts.module.parent
+    steps = [
+        ["run", f"rmmod ccc; insmod {where}/ccc_rogue.ko"],
+        ["run", f"! insmod {where}/ccc.ko inner={name}"],
+        *(["run", f"insmod {where}/ccc.ko"], ["start", 1], *at("window=14480", 2)),
+    ]
+    _, seen = guest(steps)
+    assert seen["window=14480"].coupled == 1
+
+
+@pytest.mark.parametrize(("inner", "allowed"), [("reno", True), ("vegas", True), ("dctcp", False)])
+def test_g4_an_algorithm_for_marking_networks_stays_restricted(inner, allowed, guest):
+    set_it = "s.setsockopt(6, 13, b\"ccc\")"
+    user = f"setpriv --reuid 65534 --clear-groups python3 -c 'import socket; s = socket.socket(); {set_it}'"
+    steps = [["run", user if allowed else f"! {user}"], ["snapshot", "end"]]
+    guest(steps, parameters=f"inner={inner}")
+
+
+def test_g7_idle_connections_give_their_slots_back(guest):
+    steps = [["start", 8, "4", 0, 10_000], *at("window=7240", 3)]
+    steps += [["start", 4], *at("window=7241", 5)]
+    device, seen = guest(steps, parameters="slots=8", max_slots=8)
+    assert [flow["cwnd"] for flow in seen["window=7241"].tcp[8:]] == [5] * 4, device.ops
+
+
+def test_g8_the_largest_chunks_are_lent_and_the_device_goes_under_load(guest):
+    steps = [["start", 60], *at("window=1448", 3)]
+    for _ in range(3):
+        steps += [["bind", False], ["sleep", 0.1], ["bind", True], ["sleep", 1]]
+    device, seen = guest([*steps, *at("window=1449", 2)], parameters="slots=4096", max_slots=8192)
+    assert seen["window=1448"].coupled == seen["window=1449"].coupled == 60
+
+
 def test_a_mark_is_an_event(guest):
     device, seen = guest([["start", 1], *at("window=14480", 3)], netem="loss 2% ecn")
     assert max(report.events for report in device.reports) > 0
@@ -239,7 +327,7 @@ def test_a_mark_is_an_event(guest):
 
 
 def test_reordering_is_undone(guest):
-    steps = [["run", "echo 3 >/proc/sys/net/ipv4/tcp_reordering"], ["start", 1], *at("window=57920", 5)]
+    steps = [["sysctl", "tcp_reordering", "3"], ["start", 1], *at("window=57920", 5)]
     device, _ = guest(steps, netem="reorder 90% gap 20")
     assert max(report.undos for report in device.reports) > 0
     assert all(report.undos <= report.events for report in device.reports)
@@ -248,7 +336,7 @@ def test_reordering_is_undone(guest):
 def test_addresses_of_an_ipv6_flow(guest):
     device, seen = guest([["start", 1, "6"], *at("window=14480")])
     report = device.reports[-1]
-    assert (report.family, report.daddr) == (6, bytes(15) + b"\1")
+    assert (report.family, report.daddr) == (6, ipaddress.ip_address("fd09::2").packed)
     assert seen["window=14480"].windows == [10]
 
 
@@ -285,10 +373,10 @@ def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
     """Without ECN dctcp takes itself off the socket; the module must stay on it."""
     listener = "ccc" if ecn else "reno"
     steps = [
-        ["run", f"echo {listener} >/proc/sys/net/ipv4/tcp_congestion_control"],
-        ["run", f"echo {int(ecn)} >/proc/sys/net/ipv4/tcp_ecn"],
+        ["sysctl", "tcp_congestion_control", listener],
+        ["sysctl", "tcp_ecn", str(int(ecn))],
         *(["start", 2], *at("window=28960", 2), *at("reduce"), *at("window=28961", 2)),
-        *(["run", "echo reno >/proc/sys/net/ipv4/tcp_congestion_control"], ["stop", 2], ["sleep", 2]),
+        *(["sysctl", "tcp_congestion_control", "reno"], ["stop", 2], ["sleep", 2]),
         ["run", "rmmod ccc"],
     ]
     marks = "loss 1% ecn" if ecn else ""

@@ -5,12 +5,13 @@
 #ifndef CCC_H
 #define CCC_H
 
+#include <linux/atomic.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
+#include <linux/rbtree.h>
 #include <linux/rcupdate.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
-#include <linux/timerqueue.h>
 #include <linux/types.h>
 #include <linux/virtio.h>
 #include <linux/workqueue.h>
@@ -94,16 +95,19 @@ struct ccc_slot {
 
 	/*
 	 * The flow's part in the ACK clock, see ccc_clock.c.  Others' ACKs
-	 * take it from @release and put it on @released, under the clock's lock.
+	 * take it from @waiting and put it on @released, under the clock's lock.
 	 */
 	struct ccc_clock *clock;	/* NULL: none */
 	u64 units;
 	bool drives;
 	bool waits;
 	u64 released_at;	/* the clock's time, up to which it was released */
-	struct timerqueue_node release;
+	struct rb_node waiting;
+	u64 release_at;		/* of its next packet */
 	struct list_head released;
-	struct sock *sk;
+
+	struct sock *sk;	/* who holds the slot; NULL under slot_lock */
+	u32 updated;		/* tcp_jiffies32 of the latest report */
 
 	u32 seq;
 	u64 acked;
@@ -156,24 +160,32 @@ struct ccc_watch {
 
 /* Of the flows behind one line; see ccc_clock.c. */
 struct ccc_clock {
-	u64 now;		/* bytes acknowledged for a unit, of 2^-32 */
+	u64 now;		/* bytes acknowledged for a unit, of 2^-32; wraps */
 	u64 units;		/* of all active flows */
 	u64 driving;		/* of those that use their windows */
 	u32 waiters;
-	struct timerqueue_head waiting;
+	struct rb_root_cached waiting;	/* flows, the next to be released first */
 };
 
+/* Each has one writer at a time; debugfs reads them without a lock. */
 struct ccc_stats {
+	/* under the bell's lock */
 	u64 doorbells;
 	u64 kicks;
 	u64 full;
 	u64 rescans;
 	u64 stale;
+	/* of the device's work */
 	u64 resyncs;
 	u64 policies;
 	u64 releases;
 	u64 bad_events;
 };
+
+static inline void ccc_count(u64 *counter)
+{
+	WRITE_ONCE(*counter, *counter + 1);
+}
 
 /*
  * One device.  Every flow that holds a slot holds a reference, so tables
@@ -193,14 +205,14 @@ struct ccc_dev {
 	u32 lines;
 	u32 stale_us;
 
-	/* Protects the chunks' use (map, used, live), free and starved. */
+	/* Protects the chunks' use (map, used, live, turn), free, starved. */
 	spinlock_t slot_lock;
 	struct ccc_chunk *chunk[CCC_MAX_CHUNKS];
 	u32 chunks;
 	u32 free;
 	bool starved;		/* a flow looked for a slot in vain */
 
-	/* Protects doorbellq, the messages, up, lost, stale's inputs, stats. */
+	/* Protects doorbellq, the messages, up, lost, stale's inputs. */
 	spinlock_t bell_lock;
 	struct virtio_ccc_doorbell *bell;
 	u16 *bell_free;
@@ -249,10 +261,19 @@ static inline struct virtio_ccc_line *ccc_lines(const struct ccc_dev *dev)
 /* ccc_slot.c: which slots are free */
 
 /*
- * Counts the occasions at which a flow without a slot may find one.  Flows
- * compare it with what it was when they last tried.
+ * Counts the occasions at which a flow without a slot may find one.  A flow
+ * that has found none looks again when the count is not what it was.
+ *
+ * It is raised after the slots are there, with release, and read before they
+ * are looked for, with acquire: who has seen the new count finds the slots,
+ * and who has not looks again.
  */
-extern u32 ccc_room;
+extern atomic_t ccc_room;
+
+static inline u16 ccc_room_now(void)
+{
+	return atomic_read_acquire(&ccc_room);
+}
 
 struct ccc_slot *ccc_slot_take(void);
 void ccc_slot_drop(struct ccc_slot *slot);
@@ -279,7 +300,7 @@ u32 ccc_epoch_at(struct ccc_slot *slot, u64 sent_us);
 void ccc_clock_slot_init(struct ccc_slot *slot);
 void ccc_clock_count(struct ccc_slot *slot, u64 units, bool drives);
 bool ccc_clock_runs(const struct ccc_slot *slot);
-void ccc_clock_wait(struct sock *sk, struct ccc_slot *slot, u32 debt);
+void ccc_clock_wait(const struct sock *sk, struct ccc_slot *slot, u32 debt);
 void ccc_clock_stop(struct ccc_slot *slot);
 u32 ccc_clock_take(struct ccc_slot *slot, u32 mss);
 void ccc_clock_tick(struct ccc_slot *slot, u64 bytes);
@@ -292,6 +313,9 @@ struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev);
 void ccc_event_offer(struct ccc_dev *dev, struct virtio_ccc_event *event);
 void ccc_queue_callback(struct virtqueue *vq);
 void ccc_work(struct work_struct *work);
+
+/* ccc_idle.c: slots of flows that do not send */
+u32 ccc_idle_give_back(struct ccc_dev *dev, u32 most);
 
 /* ccc_virtio.c: a device's life */
 int ccc_virtio_register(void);

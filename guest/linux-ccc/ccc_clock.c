@@ -31,17 +31,35 @@
 static DEFINE_SPINLOCK(ccc_clock_lock);
 static LIST_HEAD(ccc_clock_released);
 
+/* Flows that are released, and sockets that are sent from, at one time. */
+#define CCC_CLOCK_BUDGET	64
+
+/* Where a clock begins: soon before it wraps, so that every run sees it wrap. */
+#define CCC_CLOCK_START		(-(1ull << 34))
+
+static bool ccc_clock_earlier(struct rb_node *a, const struct rb_node *b)
+{
+	return ccc_clock_after(rb_entry(b, struct ccc_slot, waiting)->release_at,
+			       rb_entry(a, struct ccc_slot, waiting)->release_at);
+}
+
 static void ccc_clock_arm(struct ccc_slot *slot, u32 mss)
 {
-	slot->release.expires = slot->released_at +
-				ccc_clock_time(mss, slot->units);
-	timerqueue_add(&slot->clock->waiting, &slot->release);
+	slot->release_at = slot->released_at +
+			   ccc_clock_time(mss, slot->units);
+	rb_add_cached(&slot->waiting, &slot->clock->waiting, ccc_clock_earlier);
+}
+
+static void ccc_clock_unlink(struct ccc_slot *slot)
+{
+	rb_erase_cached(&slot->waiting, &slot->clock->waiting);
+	RB_CLEAR_NODE(&slot->waiting);
 }
 
 static void ccc_clock_disarm(struct ccc_slot *slot)
 {
-	if (!RB_EMPTY_NODE(&slot->release.node))
-		timerqueue_del(&slot->clock->waiting, &slot->release);
+	if (!RB_EMPTY_NODE(&slot->waiting))
+		ccc_clock_unlink(slot);
 	list_del_init(&slot->released);
 }
 
@@ -98,7 +116,7 @@ bool ccc_clock_runs(const struct ccc_slot *slot)
  * The flow has more to send than its window allows.  Of what it is released,
  * @debt packets have been sent already.
  */
-void ccc_clock_wait(struct sock *sk, struct ccc_slot *slot, u32 debt)
+void ccc_clock_wait(const struct sock *sk, struct ccc_slot *slot, u32 debt)
 {
 	struct ccc_clock *clock = slot->clock;
 	u32 mss = tcp_sk(sk)->mss_cache;
@@ -109,10 +127,9 @@ void ccc_clock_wait(struct sock *sk, struct ccc_slot *slot, u32 debt)
 	/* Its own ACKs are its own affair. */
 	if (clock->units > slot->units) {
 		if (!clock->waiters)
-			clock->now = 0;
+			clock->now = CCC_CLOCK_START;
 		WRITE_ONCE(clock->waiters, clock->waiters + 1);
 		slot->waits = true;
-		slot->sk = sk;
 		slot->released_at = clock->now +
 				    ccc_clock_time((u64)debt * mss,
 						   slot->units);
@@ -139,7 +156,8 @@ u32 ccc_clock_take(struct ccc_slot *slot, u32 mss)
 	u32 packets = 0;
 
 	spin_lock_bh(&ccc_clock_lock);
-	if (slot->waits && slot->clock->now > slot->released_at)
+	if (slot->waits &&
+	    ccc_clock_after(slot->clock->now, slot->released_at))
 		packets = ccc_clock_packets(slot->clock->now - slot->released_at,
 					    slot->units, mss);
 	if (packets) {
@@ -184,33 +202,45 @@ static void ccc_clock_send(struct sock *sk)
 
 static void ccc_clock_run(struct tasklet_struct *tasklet)
 {
+	unsigned int budget = CCC_CLOCK_BUDGET;
 	struct sock *sk;
 
-	while ((sk = ccc_clock_next_released())) {
+	while (budget-- && (sk = ccc_clock_next_released())) {
 		ccc_clock_send(sk);
 		sock_put(sk);
 	}
+	if (!list_empty_careful(&ccc_clock_released))
+		tasklet_schedule(tasklet);
 }
 
 static DECLARE_TASKLET(ccc_clock_tasklet, ccc_clock_run);
 
-/* So many bytes of the flow have been acknowledged. */
+static struct ccc_slot *ccc_clock_first(const struct ccc_clock *clock)
+{
+	struct rb_node *node = rb_first_cached(&clock->waiting);
+
+	return node ? rb_entry(node, struct ccc_slot, waiting) : NULL;
+}
+
+/*
+ * So many bytes of the flow have been acknowledged.  Whoever is not released
+ * for want of budget is by the next ACK.
+ */
 void ccc_clock_tick(struct ccc_slot *slot, u64 bytes)
 {
 	struct ccc_clock *clock = slot->clock;
-	struct timerqueue_node *node;
+	unsigned int budget = CCC_CLOCK_BUDGET;
+	struct ccc_slot *next;
 	bool any = false;
 
 	if (!clock || !READ_ONCE(clock->waiters))
 		return;
 	spin_lock_bh(&ccc_clock_lock);
 	clock->now += ccc_clock_time(bytes, clock->units);
-	while ((node = timerqueue_getnext(&clock->waiting)) &&
-	       node->expires <= clock->now) {
-		timerqueue_del(&clock->waiting, node);
-		list_add_tail(&container_of(node, struct ccc_slot,
-					    release)->released,
-			      &ccc_clock_released);
+	while (budget-- && (next = ccc_clock_first(clock)) &&
+	       !ccc_clock_after(next->release_at, clock->now)) {
+		ccc_clock_unlink(next);
+		list_add_tail(&next->released, &ccc_clock_released);
 		any = true;
 	}
 	spin_unlock_bh(&ccc_clock_lock);
@@ -220,7 +250,7 @@ void ccc_clock_tick(struct ccc_slot *slot, u64 bytes)
 
 void ccc_clock_slot_init(struct ccc_slot *slot)
 {
-	timerqueue_init(&slot->release);
+	RB_CLEAR_NODE(&slot->waiting);
 	INIT_LIST_HEAD(&slot->released);
 }
 

@@ -44,44 +44,84 @@ static void ccc_show_flow(struct seq_file *m, const struct ccc_slot *slot)
 		   READ_ONCE(slot->coupled) ? " coupled" : " alone");
 }
 
-static void ccc_show_chunk(struct seq_file *m, const struct ccc_chunk *chunk)
+/* The slot in use at @pos or after it, which @pos is then of. */
+static const struct ccc_slot *ccc_slot_from(const struct ccc_dev *dev,
+					    loff_t *pos)
 {
-	u32 i;
+	u32 i, chunks = smp_load_acquire(&dev->chunks);	/* see ccc_lend.c */
+	loff_t first = 0;
 
-	for (i = 0; i < chunk->slots; i++)
-		if (test_bit(i, chunk->map))
-			ccc_show_flow(m, &chunk->slot[i]);
+	for (i = 0; i < chunks; i++) {
+		const struct ccc_chunk *chunk = dev->chunk[i];
+		unsigned long n = *pos > first ? *pos - first : 0;
+
+		n = find_next_bit(chunk->map, chunk->slots, n);
+		if (n < chunk->slots) {
+			*pos = first + n;
+			return &chunk->slot[n];
+		}
+		first += chunk->slots;
+	}
+	return NULL;
 }
 
-static int flows_show(struct seq_file *m, void *unused)
+/* seq_file begins anew for each buffer it has filled, so no section is long. */
+static void *flows_start(struct seq_file *m, loff_t *pos)
+	__acquires(RCU)
 {
 	const struct ccc_dev *dev;
-	u32 i, n;
 
 	rcu_read_lock();
 	dev = ccc_dev_rcu();
-	n = dev ? READ_ONCE(dev->chunks) : 0;
-	for (i = 0; i < n; i++)
-		ccc_show_chunk(m, dev->chunk[i]);
+	return dev ? (void *)ccc_slot_from(dev, pos) : NULL;
+}
+
+static void *flows_next(struct seq_file *m, void *v, loff_t *pos)
+{
+	const struct ccc_slot *slot = v;
+
+	++*pos;
+	return (void *)ccc_slot_from(slot->dev, pos);
+}
+
+static void flows_stop(struct seq_file *m, void *v)
+	__releases(RCU)
+{
 	rcu_read_unlock();
+}
+
+static int flows_show(struct seq_file *m, void *v)
+{
+	const struct ccc_slot *slot = v;
+
+	/* The flow has to leave it; the report may be another turn's. */
+	if (ccc_slot_live(slot))
+		ccc_show_flow(m, slot);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(flows);
+
+static const struct seq_operations flows_sops = {
+	.start = flows_start,
+	.next = flows_next,
+	.stop = flows_stop,
+	.show = flows_show,
+};
+DEFINE_SEQ_ATTRIBUTE(flows);
 
 static void ccc_show_stats(struct seq_file *m, const struct ccc_stats *stats)
 {
 	seq_printf(m, "doorbells %llu kicks %llu full %llu rescans %llu\n",
-		   stats->doorbells, stats->kicks, stats->full,
-		   stats->rescans);
+		   READ_ONCE(stats->doorbells), READ_ONCE(stats->kicks), READ_ONCE(stats->full),
+		   READ_ONCE(stats->rescans));
 	seq_printf(m, "stale %llu resyncs %llu policies %llu releases %llu bad_events %llu\n",
-		   stats->stale, stats->resyncs, stats->policies,
-		   stats->releases, stats->bad_events);
+		   READ_ONCE(stats->stale), READ_ONCE(stats->resyncs), READ_ONCE(stats->policies),
+		   READ_ONCE(stats->releases), READ_ONCE(stats->bad_events));
 }
 
 static int device_show(struct seq_file *m, void *unused)
 {
 	const struct ccc_dev *dev;
-	u32 i;
+	u32 i, chunks;
 
 	rcu_read_lock();
 	dev = ccc_dev_rcu();
@@ -95,7 +135,8 @@ static int device_show(struct seq_file *m, void *unused)
 	seq_printf(m, "max_slots %u lines %u stale_us %u rate_share %d slot_cap %d\n",
 		   dev->max_slots, dev->lines, dev->stale_us, dev->rate_share,
 		   dev->slot_cap);
-	for (i = 0; i < READ_ONCE(dev->chunks); i++)
+	chunks = smp_load_acquire(&dev->chunks);	/* see ccc_lend.c */
+	for (i = 0; i < chunks; i++)
 		seq_printf(m, "chunk %u: slots %u used %u %s\n", i,
 			   dev->chunk[i]->slots,
 			   READ_ONCE(dev->chunk[i]->used),

@@ -7,25 +7,30 @@
 
 #include "ccc.h"
 
+/* Messages taken back at one time: more than are added, but no long work. */
+#define CCC_RECLAIM_BUDGET	64
+
 static void ccc_bell_reclaim(struct ccc_dev *dev)
 {
 	struct virtio_ccc_doorbell *bell;
 	bool progress = dev->bell_nfree == dev->bells;
-	unsigned int len;
+	unsigned int len, budget = CCC_RECLAIM_BUDGET;
 	u64 now = ccc_now_us();
 	bool stale;
 
-	while ((bell = virtqueue_get_buf(dev->doorbellq, &len))) {
+	while (budget-- &&
+	       (bell = virtqueue_get_buf(dev->doorbellq, &len))) {
 		dev->bell_free[dev->bell_nfree++] = bell - dev->bell;
 		progress = true;
 	}
 	if (progress)
 		dev->progress_us = now;
-	stale = dev->stale_us && now - dev->progress_us > dev->stale_us;
+	stale = now - dev->progress_us > dev->stale_us;
 	if (stale == dev->stale)
 		return;
 	WRITE_ONCE(dev->stale, stale);
-	dev->stats.stale += stale;
+	if (stale)
+		ccc_count(&dev->stats.stale);
 }
 
 static bool ccc_bell_add(struct ccc_dev *dev, u16 op, u32 slot, u32 generation)
@@ -43,7 +48,7 @@ static bool ccc_bell_add(struct ccc_dev *dev, u16 op, u32 slot, u32 generation)
 	if (virtqueue_add_outbuf(dev->doorbellq, &sg, 1, bell, GFP_ATOMIC))
 		return false;
 	dev->bell_nfree--;
-	dev->stats.doorbells++;
+	ccc_count(&dev->stats.doorbells);
 	return true;
 }
 
@@ -56,15 +61,16 @@ static bool ccc_bell_push(struct ccc_dev *dev, u16 op, u32 slot, u32 generation,
 	ccc_bell_reclaim(dev);
 	if (dev->lost && ccc_bell_add(dev, VIRTIO_CCC_OP_RESCAN, 0, 0)) {
 		dev->lost = false;
-		dev->stats.rescans++;
+		ccc_count(&dev->stats.rescans);
 	}
 	sent = !dev->lost && ccc_bell_add(dev, op, slot, generation);
 	if (!sent) {
 		dev->lost = true;
-		dev->stats.full++;
+		ccc_count(&dev->stats.full);
 	}
 	*kick = virtqueue_kick_prepare(dev->doorbellq);
-	dev->stats.kicks += *kick;
+	if (*kick)
+		ccc_count(&dev->stats.kicks);
 	return sent;
 }
 

@@ -37,11 +37,14 @@ struct ccc_slot *ccc_enter(struct sock *sk)
 	struct ccc_flow *flow = ccc_flow(sk);
 	struct ccc_slot *slot;
 
-	flow->tried = READ_ONCE(ccc_room);
+	flow->tried = ccc_room_now();
+	if (!ccc_in_scope(sk))
+		return NULL;
 	slot = ccc_slot_take();
 	if (!slot)
 		return NULL;
 	ccc_slot_reset(sk, slot);
+	WRITE_ONCE(slot->sk, sk);
 	flow->slot = slot;
 	ccc_report_first(sk, slot);
 	return slot;
@@ -73,7 +76,7 @@ struct ccc_slot *ccc_slot_or_enter(struct sock *sk)
 	const struct ccc_flow *flow = ccc_flow(sk);
 	struct ccc_slot *slot = ccc_slot(sk);
 
-	if (slot || !flow->sender || flow->tried == READ_ONCE(ccc_room))
+	if (slot || !flow->sender || flow->tried == ccc_room_now())
 		return slot;
 	return ccc_enter(sk);
 }

@@ -54,8 +54,12 @@ void ccc_leave(struct sock *sk, struct ccc_slot *slot);
 struct ccc_slot *ccc_slot(struct sock *sk);
 struct ccc_slot *ccc_slot_or_enter(struct sock *sk);
 
+/* ccc_scope.c: which flows are coupled */
+bool ccc_in_scope(const struct sock *sk);
+
 /* ccc_report.c: what the device is told */
 u8 ccc_wire_state(const struct sock *sk, u8 ca_state);
+u16 ccc_priority_of(const struct sock *sk);
 bool ccc_has_data(const struct sock *sk);
 void ccc_report_first(const struct sock *sk, struct ccc_slot *slot);
 void ccc_report_as(const struct sock *sk, struct ccc_slot *slot, u8 state,

@@ -17,6 +17,9 @@
 /* How long a chunk is kept back that the device did not keep. */
 #define CCC_WAIT_MIN_MS		100
 #define CCC_WAIT_MAX_MS		30000
+/* Events handled at one time, and how long the next ones wait then. */
+#define CCC_EVENT_BUDGET	(8 * CCC_MAX_EVENTS)
+#define CCC_EVENT_WAIT_MS	10
 
 struct workqueue_struct *ccc_wq;
 
@@ -70,7 +73,9 @@ struct ccc_chunk *ccc_chunk_spare(struct ccc_dev *dev)
 	if (!chunk)
 		return NULL;
 	spin_lock_bh(&dev->slot_lock);
-	dev->chunk[dev->chunks++] = chunk;
+	dev->chunk[dev->chunks] = chunk;
+	/* The chunk before its number, for debugfs. */
+	smp_store_release(&dev->chunks, dev->chunks + 1);
 	spin_unlock_bh(&dev->slot_lock);
 	return chunk;
 }
@@ -172,10 +177,10 @@ static void ccc_release_chunk(struct ccc_dev *dev, u32 first)
 		chunk->asked = true;
 		chunk->answered = false;
 		ccc_chunk_withdraw(dev, chunk);
-		dev->stats.releases++;
+		ccc_count(&dev->stats.releases);
 		return;
 	}
-	dev->stats.bad_events++;
+	ccc_count(&dev->stats.bad_events);
 }
 
 static void ccc_event_handle(struct ccc_dev *dev,
@@ -184,18 +189,18 @@ static void ccc_event_handle(struct ccc_dev *dev,
 	switch (le16_to_cpu(READ_ONCE(event->type))) {
 	case VIRTIO_CCC_EV_RESYNC:
 		/* Slots are always up to date: the device need only look. */
-		dev->stats.resyncs++;
+		ccc_count(&dev->stats.resyncs);
 		ccc_bell_send(dev, VIRTIO_CCC_OP_RESCAN, 0, 0);
 		break;
 	case VIRTIO_CCC_EV_POLICY:
 		/* Lines carry all that a flow obeys, at its next ACK. */
-		dev->stats.policies++;
+		ccc_count(&dev->stats.policies);
 		break;
 	case VIRTIO_CCC_EV_RELEASE:
 		ccc_release_chunk(dev, le32_to_cpu(READ_ONCE(event->value)));
 		break;
 	default:
-		dev->stats.bad_events++;
+		ccc_count(&dev->stats.bad_events);
 	}
 }
 
@@ -209,25 +214,29 @@ void ccc_event_offer(struct ccc_dev *dev, struct virtio_ccc_event *event)
 	virtqueue_add_inbuf(dev->eventq, &sg, 1, event, GFP_KERNEL);
 }
 
-static void ccc_events_handle(struct ccc_dev *dev)
+/* Whether there may be more: a device can send them without end. */
+static bool ccc_events_handle(struct ccc_dev *dev)
 {
+	unsigned int len, budget = CCC_EVENT_BUDGET;
 	struct virtio_ccc_event *event;
-	unsigned int len;
 	bool any = false;
 
 	do {
 		virtqueue_disable_cb(dev->eventq);
-		while ((event = virtqueue_get_buf(dev->eventq, &len))) {
+		while (budget &&
+		       (event = virtqueue_get_buf(dev->eventq, &len))) {
+			budget--;
 			if (len >= sizeof(*event))
 				ccc_event_handle(dev, event);
 			else
-				dev->stats.bad_events++;
+				ccc_count(&dev->stats.bad_events);
 			ccc_event_offer(dev, event);
 			any = true;
 		}
-	} while (!virtqueue_enable_cb(dev->eventq));
+	} while (!virtqueue_enable_cb(dev->eventq) && budget);
 	if (any)
 		virtqueue_kick(dev->eventq);
+	return !budget;
 }
 
 /* Chains come back when they are released or refused. */
@@ -274,27 +283,53 @@ static bool ccc_settled(struct ccc_dev *dev)
 	return ccc_check_adoption(dev) && answered;
 }
 
+/* If flows look for slots in vain, and none are on their way. */
+static void ccc_find_room(struct ccc_dev *dev)
+{
+	if (READ_ONCE(dev->starved) && !dev->poll_ms)
+		ccc_idle_give_back(dev, max(dev->chunk_slots / 4, 1u));
+}
+
+/* When to look again though nothing has happened. */
+static unsigned long ccc_next_look(struct ccc_dev *dev)
+{
+	unsigned long delay = MAX_SCHEDULE_TIMEOUT;
+
+	if (READ_ONCE(dev->starved))
+		delay = msecs_to_jiffies(CCC_POLL_MAX_MS);
+	if (dev->wait_ms && ccc_should_lend(dev))
+		delay = min(delay, max(ccc_wait_left(dev), 1ul));
+	return delay;
+}
+
 /* Look again after @delay, in jiffies, or when something happens. */
 static void ccc_look_after(struct ccc_dev *dev, unsigned long delay)
 {
-	queue_delayed_work(ccc_wq, &dev->work, delay);
+	if (delay != MAX_SCHEDULE_TIMEOUT)
+		queue_delayed_work(ccc_wq, &dev->work, delay);
 }
 
 void ccc_work(struct work_struct *work)
 {
 	struct ccc_dev *dev = container_of(work, struct ccc_dev, work.work);
 
+	bool more;
+
 	if (!READ_ONCE(dev->up))
 		return;
-	ccc_events_handle(dev);
+	more = ccc_events_handle(dev);
 	if (ccc_settled(dev))
 		dev->poll_ms = 0;
 	ccc_tables_handle(dev);
 	ccc_lend_if_due(dev);
+	ccc_find_room(dev);
+	if (more) {
+		ccc_look_after(dev, msecs_to_jiffies(CCC_EVENT_WAIT_MS));
+		return;
+	}
 	if (ccc_settled(dev)) {
 		dev->poll_ms = 0;
-		if (dev->wait_ms && ccc_should_lend(dev))
-			ccc_look_after(dev, max(ccc_wait_left(dev), 1ul));
+		ccc_look_after(dev, ccc_next_look(dev));
 		return;
 	}
 	/* Adoption raises no interrupt: it is rare, and seen by looking. */

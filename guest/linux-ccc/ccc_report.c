@@ -10,6 +10,7 @@
 #include <linux/moduleparam.h>
 #include <net/inet_sock.h>
 #include <net/ipv6.h>
+#include <net/route.h>
 
 #include "ccc_flow.h"
 
@@ -35,6 +36,15 @@ u8 ccc_wire_state(const struct sock *sk, u8 ca_state)
 bool ccc_has_data(const struct sock *sk)
 {
 	return tcp_sk(sk)->packets_out || !tcp_write_queue_empty(sk);
+}
+
+/* With or without the socket's lock. */
+u16 ccc_priority_of(const struct sock *sk)
+{
+	u8 tos = READ_ONCE(inet_sk(sk)->tos);
+
+	return ccc_priority(READ_ONCE(sk->sk_priority),
+			    rt_tos2priority(tos));
 }
 
 static u32 ccc_wire_ssthresh(const struct tcp_sock *tp)
@@ -95,8 +105,9 @@ static void ccc_update(const struct sock *sk, struct ccc_slot *slot, u8 state,
 					      slot->tcp_delivered) *
 			   tp->mss_cache;
 	slot->tcp_delivered = tp->delivered;
-	slot->priority = ccc_priority(READ_ONCE(sk->sk_priority));
-	slot->active = active;
+	slot->priority = ccc_priority_of(sk);
+	WRITE_ONCE(slot->updated, tcp_jiffies32);
+	WRITE_ONCE(slot->active, active);
 	slot->state = state;
 }
 

@@ -157,9 +157,15 @@ u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last)
 	return min_t(u64, div_u64((u64)ssthresh * CCC_BETA_ONE, cwnd), U16_MAX);
 }
 
-/* SO_PRIORITY to the priority of a report: 0 is the default, as 1. */
-u16 ccc_priority(u32 sk_priority)
+/*
+ * SO_PRIORITY to the priority of a report: 0 is the default, as 1.  IP_TOS sets
+ * it too, to @of_tos: that says how a packet is to be queued and nothing of a
+ * flow's share, so such a priority is the default.
+ */
+u16 ccc_priority(u32 sk_priority, u32 of_tos)
 {
+	if (sk_priority == of_tos)
+		sk_priority = 0;
 	sk_priority = clamp(sk_priority, 1u,
 			    (u32)VIRTIO_CCC_PRIORITY_MAX / VIRTIO_CCC_PRIORITY_ONE);
 	return sk_priority * VIRTIO_CCC_PRIORITY_ONE;
@@ -190,6 +196,18 @@ u32 ccc_delivered(u32 now, u32 before)
 	u32 packets = now - before;
 
 	return now && packets <= CCC_DELIVERED_MAX ? packets : 0;
+}
+
+/* A device that says 0 wants to be waited for: that has an end too. */
+u32 ccc_stale_us(u32 wire)
+{
+	return clamp(wire ?: U32_MAX, CCC_STALE_MIN_US, CCC_STALE_MAX_US);
+}
+
+/* Whether @a is later than @b on the ACK clock, which wraps. */
+bool ccc_clock_after(u64 a, u64 b)
+{
+	return (s64)(a - b) > 0;
 }
 
 /* Packets in the bytes of the wire, which saturate below "unset". */

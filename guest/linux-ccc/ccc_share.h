@@ -17,6 +17,13 @@
  * 1024 in 32 bits) runs over.
  */
 #define CCC_WINDOW_MAX	(1u << 21)
+/*
+ * After what time without an answer a flow goes on alone, at the least, so that
+ * a device that is busy loses nobody, and at the most, so that one that has
+ * died holds nobody's window for long.
+ */
+#define CCC_STALE_MIN_US	10000u
+#define CCC_STALE_MAX_US	10000000u
 /* No ACK acknowledges more packets than fit into TCP's largest window, 2^30. */
 #define CCC_DELIVERED_MAX	(1u << 25)
 /* A joiner is not to send more than this many packets for one ACK. */
@@ -46,10 +53,12 @@ u32 ccc_apply_share(u32 cwnd, u32 share, u32 in_flight, u32 acked, u8 climb);
 u32 ccc_scale_acked(u32 acked, u32 twin, u32 cwnd, u32 *rest);
 u32 ccc_apply_beta(u32 share, u16 beta);
 u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last);
-u16 ccc_priority(u32 sk_priority);
+u16 ccc_priority(u32 sk_priority, u32 of_tos);
 u32 ccc_event_epoch(u32 epoch, u64 since_us, u64 sent_us);
 u32 ccc_next_generation(u32 generation);
 u32 ccc_delivered(u32 now, u32 before);
+u32 ccc_stale_us(u32 wire);
+bool ccc_clock_after(u64 a, u64 b);
 u32 ccc_bytes(u32 packets, u32 mss);
 u16 ccc_wire_rtt(u32 rtt_us);
 u32 ccc_slow_rtt(u32 slow_us, u32 rtt_us, u64 delivered, u32 cwnd, u32 rounds);

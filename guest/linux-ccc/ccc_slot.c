@@ -6,11 +6,11 @@
 
 #include "ccc.h"
 
-u32 ccc_room;
+atomic_t ccc_room = ATOMIC_INIT(0);
 
 static void ccc_announce_room(void)
 {
-	WRITE_ONCE(ccc_room, READ_ONCE(ccc_room) + 1);
+	atomic_inc_return_release(&ccc_room);
 }
 
 static struct ccc_slot *ccc_chunk_take(struct ccc_chunk *chunk)
@@ -73,6 +73,7 @@ void ccc_slot_drop(struct ccc_slot *slot)
 	struct ccc_dev *dev = slot->dev;
 
 	spin_lock_bh(&dev->slot_lock);
+	WRITE_ONCE(slot->sk, NULL);
 	__clear_bit(slot - chunk->slot, chunk->map);
 	chunk->used--;
 	if (chunk->live) {
@@ -109,7 +110,7 @@ void ccc_chunk_withdraw(struct ccc_dev *dev, struct ccc_chunk *chunk)
 	spin_lock_bh(&dev->slot_lock);
 	if (chunk->live) {
 		WRITE_ONCE(chunk->live, false);
-		dev->free -= chunk->slots - chunk->used;
+		WRITE_ONCE(dev->free, dev->free - (chunk->slots - chunk->used));
 		ccc_announce_room();
 	}
 	spin_unlock_bh(&dev->slot_lock);

@@ -9,6 +9,8 @@
 
 #include "ccc.h"
 
+#define CCC_GFP_TABLE	(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN)
+
 static void ccc_chunk_free(struct ccc_chunk *chunk)
 {
 	if (!chunk)
@@ -19,7 +21,7 @@ static void ccc_chunk_free(struct ccc_chunk *chunk)
 		free_pages_exact(chunk->head, chunk->grant_size);
 	bitmap_free(chunk->map);
 	kfree(chunk->lend);
-	kfree(chunk);
+	kvfree(chunk);
 }
 
 static void ccc_chunk_init_slots(struct ccc_dev *dev, struct ccc_chunk *chunk,
@@ -47,7 +49,7 @@ struct ccc_chunk *ccc_chunk_alloc(struct ccc_dev *dev, u32 first, u32 lines)
 	u32 n = min(dev->chunk_slots, dev->max_slots - first);
 	struct ccc_chunk *chunk;
 
-	chunk = kzalloc(struct_size(chunk, slot, n), GFP_KERNEL);
+	chunk = kvzalloc(struct_size(chunk, slot, n), GFP_KERNEL);
 	if (!chunk)
 		return NULL;
 	chunk->slots = n;
@@ -57,10 +59,9 @@ struct ccc_chunk *ccc_chunk_alloc(struct ccc_dev *dev, u32 first, u32 lines)
 			    n * sizeof(struct virtio_ccc_grant);
 	chunk->lend = kzalloc(sizeof(*chunk->lend), GFP_KERNEL);
 	chunk->map = bitmap_zalloc(n, GFP_KERNEL);
-	chunk->report = alloc_pages_exact(chunk->report_size,
-					  GFP_KERNEL | __GFP_ZERO);
-	chunk->head = alloc_pages_exact(chunk->grant_size,
-					GFP_KERNEL | __GFP_ZERO);
+	/* Without these the flows go on alone, until it is tried again. */
+	chunk->report = alloc_pages_exact(chunk->report_size, CCC_GFP_TABLE);
+	chunk->head = alloc_pages_exact(chunk->grant_size, CCC_GFP_TABLE);
 	if (!chunk->lend || !chunk->map || !chunk->report || !chunk->head) {
 		ccc_chunk_free(chunk);
 		return NULL;

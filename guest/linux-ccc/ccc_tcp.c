@@ -192,7 +192,7 @@ static void ccc_init(struct sock *sk)
 
 	flow->slot = NULL;
 	ccc_show(sk, 0);
-	flow->tried = READ_ONCE(ccc_room) - 1;
+	flow->tried = ccc_room_now() - 1;
 	/* A flow that changes to this algorithm may be sending already. */
 	flow->sender = tcp_sk(sk)->packets_out;
 	flow->inner = NULL;
@@ -237,7 +237,7 @@ static size_t ccc_get_info(struct sock *sk, u32 ext, int *attr,
 		return 0;
 	memset(&info->bbr, 0, sizeof(info->bbr));
 	info->bbr.bbr_min_rtt = tcp_min_rtt(tp);
-	info->bbr.bbr_pacing_gain = ccc_priority(READ_ONCE(sk->sk_priority));
+	info->bbr.bbr_pacing_gain = ccc_priority_of(sk);
 	if (share && srtt_us) {
 		rate = ccc_pacing_rate(share, READ_ONCE(tp->mss_cache),
 				       srtt_us);
@@ -278,7 +278,13 @@ static struct tcp_congestion_ops ccc_ops __read_mostly = {
 /* What coupling has no part in goes to the inner algorithm directly. */
 static void ccc_take_over_inner(void)
 {
-	ccc_ops.flags = ccc_inner->flags | TCP_CONG_NON_RESTRICTED;
+	ccc_ops.flags = ccc_inner->flags;
+	/*
+	 * One that counts on marks of its own network is the administrator's
+	 * to give away, see net.ipv4.tcp_allowed_congestion_control.
+	 */
+	if (!(ccc_inner->flags & TCP_CONG_NEEDS_ECN))
+		ccc_ops.flags |= TCP_CONG_NON_RESTRICTED;
 	ccc_ops.sndbuf_expand = ccc_inner->sndbuf_expand;
 #ifdef CCC_HAVE_TX_START_OP
 	ccc_ops.cwnd_event = ccc_inner->cwnd_event;

@@ -216,12 +216,29 @@ static void reductions(struct kunit *test)
 
 static void priorities(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, ccc_priority(0), (u16)ONE);
-	KUNIT_EXPECT_EQ(test, ccc_priority(1), (u16)ONE);
-	KUNIT_EXPECT_EQ(test, ccc_priority(4), (u16)(4 * ONE));
-	KUNIT_EXPECT_EQ(test, ccc_priority(10), (u16)VIRTIO_CCC_PRIORITY_MAX);
-	KUNIT_EXPECT_EQ(test, ccc_priority(U32_MAX),
+	KUNIT_EXPECT_EQ(test, ccc_priority(0, 0), (u16)ONE);
+	KUNIT_EXPECT_EQ(test, ccc_priority(1, 0), (u16)ONE);
+	KUNIT_EXPECT_EQ(test, ccc_priority(4, 0), (u16)(4 * ONE));
+	KUNIT_EXPECT_EQ(test, ccc_priority(10, 0), (u16)VIRTIO_CCC_PRIORITY_MAX);
+	KUNIT_EXPECT_EQ(test, ccc_priority(U32_MAX, 0),
 			(u16)VIRTIO_CCC_PRIORITY_MAX);
+}
+
+/* An unprivileged IP_TOS of 0x10 had given six times the share. */
+static void g1_a_priority_that_ip_tos_has_set_is_none(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_priority(6, 6), (u16)ONE);
+	KUNIT_EXPECT_EQ(test, ccc_priority(2, 2), (u16)ONE);
+	KUNIT_EXPECT_EQ(test, ccc_priority(3, 6), (u16)(3 * ONE));
+	KUNIT_EXPECT_EQ(test, ccc_priority(6, 0), (u16)(6 * ONE));
+}
+
+static void g3_waiting_for_a_device_has_an_end(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ccc_stale_us(0), CCC_STALE_MAX_US);
+	KUNIT_EXPECT_EQ(test, ccc_stale_us(1), CCC_STALE_MIN_US);
+	KUNIT_EXPECT_EQ(test, ccc_stale_us(200000), 200000u);
+	KUNIT_EXPECT_EQ(test, ccc_stale_us(U32_MAX), CCC_STALE_MAX_US);
 }
 
 static void epochs(struct kunit *test)
@@ -307,6 +324,17 @@ static void clock_bears_any_units(struct kunit *test)
 	KUNIT_EXPECT_GT(test, ccc_clock_time(U64_MAX, 1), 0ull);
 }
 
+static void g6_clock_wraps(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, ccc_clock_after(1, 0));
+	KUNIT_EXPECT_FALSE(test, ccc_clock_after(0, 0));
+	KUNIT_EXPECT_FALSE(test, ccc_clock_after(0, 1));
+	KUNIT_EXPECT_TRUE(test, ccc_clock_after(5, U64_MAX - 5));
+	KUNIT_EXPECT_FALSE(test, ccc_clock_after(U64_MAX - 5, 5));
+	/* Where a signed number would turn. */
+	KUNIT_EXPECT_TRUE(test, ccc_clock_after((1ull << 63) + 1, S64_MAX));
+}
+
 static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(offset_is_van_der_corput),
 	KUNIT_CASE(share_of_one_flow),
@@ -321,6 +349,8 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(twins_have_as_many_acks_as_their_window),
 	KUNIT_CASE(reductions),
 	KUNIT_CASE(priorities),
+	KUNIT_CASE(g1_a_priority_that_ip_tos_has_set_is_none),
+	KUNIT_CASE(g3_waiting_for_a_device_has_an_end),
 	KUNIT_CASE(epochs),
 	KUNIT_CASE(generations_wrap_past_zero),
 	KUNIT_CASE(bytes_saturate),
@@ -328,6 +358,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(clock_releases_shares),
 	KUNIT_CASE(clock_releases_on_time),
 	KUNIT_CASE(clock_bears_any_units),
+	KUNIT_CASE(g6_clock_wraps),
 	{}
 };
 

@@ -27,15 +27,20 @@
  */
 #include "ccc_flow.h"
 
-/* Put the twin's window into the socket, or take it out again. */
+/*
+ * Put the twin's window into the socket, or take it out again.  Between the two
+ * who reads the window without the socket's lock may find the twin's.
+ */
 static void ccc_twin_swap(struct tcp_sock *tp, struct ccc_twin *twin)
 {
 	u32 cwnd = tcp_snd_cwnd(tp);
+	u32 ssthresh = tp->snd_ssthresh;
 
 	tcp_snd_cwnd_set(tp, twin->cwnd);
 	twin->cwnd = cwnd;
+	WRITE_ONCE(tp->snd_ssthresh, twin->ssthresh);
+	twin->ssthresh = ssthresh;
 	swap(tp->snd_cwnd_cnt, twin->cwnd_cnt);
-	swap(tp->snd_ssthresh, twin->ssthresh);
 	swap(tp->prior_cwnd, twin->prior_cwnd);
 }
 
@@ -90,7 +95,7 @@ u32 ccc_twin_ssthresh(struct sock *sk, struct ccc_twin *twin,
 
 	twin->prior_cwnd = twin->cwnd;
 	ccc_twin_swap(tp, twin);
-	tp->snd_ssthresh = inner->ssthresh(sk);
+	WRITE_ONCE(tp->snd_ssthresh, inner->ssthresh(sk));
 	ccc_twin_swap(tp, twin);
 	twin->reducing = true;
 	return twin->ssthresh;

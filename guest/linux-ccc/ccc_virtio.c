@@ -60,7 +60,7 @@ static int ccc_find_vqs(struct ccc_dev *dev)
 static int ccc_read_config(struct ccc_dev *dev)
 {
 	struct virtio_device *vdev = dev->vdev;
-	u32 revision;
+	u32 revision, stale_us;
 
 	virtio_cread_le(vdev, struct virtio_ccc_config, revision, &revision);
 	if (revision != VIRTIO_CCC_REVISION) {
@@ -72,8 +72,8 @@ static int ccc_read_config(struct ccc_dev *dev)
 	virtio_cread_le(vdev, struct virtio_ccc_config, max_slots,
 			&dev->max_slots);
 	virtio_cread_le(vdev, struct virtio_ccc_config, max_lines, &dev->lines);
-	virtio_cread_le(vdev, struct virtio_ccc_config, stale_us,
-			&dev->stale_us);
+	virtio_cread_le(vdev, struct virtio_ccc_config, stale_us, &stale_us);
+	dev->stale_us = ccc_stale_us(stale_us);
 	if (!dev->max_slots || !dev->lines) {
 		dev_err(&vdev->dev, "device takes %u slots and %u lines\n",
 			dev->max_slots, dev->lines);
@@ -128,7 +128,7 @@ static struct ccc_dev *ccc_dev_alloc(struct virtio_device *vdev)
 	spin_lock_init(&dev->bell_lock);
 	spin_lock_init(&dev->watch_lock);
 	for (i = 0; i < CCC_LINES; i++)
-		timerqueue_init_head(&dev->clock[i].waiting);
+		dev->clock[i].waiting = RB_ROOT_CACHED;
 	INIT_DELAYED_WORK(&dev->work, ccc_work);
 	dev->vdev = vdev;
 	vdev->priv = dev;
@@ -223,14 +223,17 @@ static void ccc_dev_stop(struct virtio_device *vdev)
 	spin_unlock_bh(&dev->bell_lock);
 	synchronize_rcu();
 
-	virtio_reset_device(vdev);
+	/* Nobody may use the queues of a device that is reset. */
 	cancel_delayed_work_sync(&dev->work);
+	virtio_reset_device(vdev);
 	for (i = 0; i < dev->chunks; i++)
 		ccc_chunk_withdraw(dev, dev->chunk[i]);
 	ccc_detach_unused(dev->tableq);
 	ccc_detach_unused(dev->doorbellq);
 	ccc_detach_unused(dev->eventq);
 	vdev->config->del_vqs(vdev);
+	/* An interrupt on its way may have found the device up. */
+	cancel_delayed_work_sync(&dev->work);
 	vdev->priv = NULL;
 	ccc_dev_put(dev);
 }

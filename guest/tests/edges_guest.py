@@ -9,6 +9,7 @@ snapshot is a line of JSON in `snapshots`.
 import ctypes
 import json
 import os
+import queue
 import socket
 import struct
 import subprocess
@@ -20,6 +21,8 @@ WORK = Path(os.environ["work"])
 os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
 flows: list[socket.socket] = []
 CONGESTION, CC_INFO = 13, 26
+CLONE_NEWNET = 0x40000000
+NEAR = {"own": "10.9.0.1", "peer": "10.9.0.2", "own6": "fd09::1", "peer6": "fd09::2"}
 DEVICE = "/sys/bus/virtio/drivers/ccc"
 
 
@@ -47,12 +50,47 @@ def fill(connection: socket.socket) -> None:
         pass
 
 
-def start(count: int, family: str = "4", priority: int = 0, size: int | None = None) -> None:
+class Peer(threading.Thread):
+    """The network beyond the bottleneck: a namespace, and a thread in it that makes sockets."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.wanted: queue.Queue = queue.Queue()
+        self.made: queue.Queue = queue.Queue()
+
+    def run(self) -> None:
+        with open("/run/netns/peer") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        while make := self.wanted.get():
+            self.made.put(make())
+
+    def make(self, what):
+        self.wanted.put(what)
+        return self.made.get(timeout=60)
+
+
+def here(what):
+    return what()
+
+
+# Where flows go: the address, and who makes the listener and the flow.
+WAYS = {
+    "4": (NEAR["peer"], lambda: peer.make, lambda: here),
+    "6": (NEAR["peer6"], lambda: peer.make, lambda: here),
+    "loopback": ("127.0.0.1", lambda: here, lambda: here),
+    "own": (NEAR["own"], lambda: here, lambda: here),
+    "container": (NEAR["own"], lambda: here, lambda: peer.make),
+}
+
+
+def start(count: int, way: str = "4", priority: int = 0, size: int | None = None) -> None:
     """Flows that send all they can, or @size bytes and then nothing."""
-    kind, address = (socket.AF_INET6, "::1") if family == "6" else (socket.AF_INET, "127.0.0.1")
-    listener = socket.create_server((address, 0), family=kind, backlog=1024)
+    address, listening, flowing = WAYS[way]
+    kind = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = listening()(lambda: socket.create_server((address, 0), family=kind, backlog=1024))
     for _ in range(count):
-        flow = socket.socket(kind)
+        flow = flowing()(lambda: socket.socket(kind))
         flow.setsockopt(socket.IPPROTO_TCP, CONGESTION, b"ccc")
         flow.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400_000)
         flow.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
@@ -64,6 +102,42 @@ def start(count: int, family: str = "4", priority: int = 0, size: int | None = N
         else:
             flow.sendall(bytes(size))
         flows.append(flow)
+
+
+def unprivileged(number: int, level: int, option: int, value: int) -> None:
+    """An option of a flow, set by a user without any capability."""
+    os.seteuid(65534)
+    try:
+        flows[number].setsockopt(level, option, value)
+    finally:
+        os.seteuid(0)
+
+
+def sysctl(name: str, value: str) -> None:
+    """Here and at the peer."""
+    write = f"echo {value} >/proc/sys/net/ipv4/{name}"
+    command(f"{write}; ip netns exec peer sh -c '{write}'")
+
+
+def network(netem: str) -> None:
+    """10 Mbit/s, 2 x 20 ms."""
+    command("ip netns add peer; ip link set lo mtu 1500 gso_max_segs 1 up")
+    command("ip link add up0 gso_max_segs 1 type veth peer name peer0 netns peer")
+    command("ip -n peer link set peer0 gso_max_segs 1")
+    for ip, device, address in (
+        ("ip", "up0", NEAR["own"]),
+        ("ip -n peer", "peer0", NEAR["peer"]),
+    ):
+        command(f"{ip} link set {device} up; {ip} addr add {address}/24 dev {device}")
+        command(f"{ip} link set lo up")
+    command(f"ip addr add {NEAR['own6']}/64 dev up0 nodad")
+    command(f"ip -n peer addr add {NEAR['peer6']}/64 dev peer0 nodad")
+    command(f"tc qdisc add dev up0 root netem rate 10mbit delay 20ms limit 200 {netem}")
+    # Without a rate, time would stand still while a flow sends to its own machine.
+    command("tc qdisc add dev lo root netem rate 10mbit delay 20ms limit 200")
+    command("tc -n peer qdisc add dev peer0 root netem delay 20ms limit 1000")
+    sysctl("tcp_ecn", "1")
+    peer.start()
 
 
 def stop(count: int) -> None:
@@ -107,6 +181,10 @@ def step(verb: str, *values) -> None:
             stop(values[0])
         case "priority":
             flows[values[0]].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, values[1])
+        case "unprivileged":
+            unprivileged(*values)
+        case "sysctl":
+            sysctl(*values)
         case "snapshot":
             snapshot(values[0])
         case "bind":
@@ -117,14 +195,14 @@ def step(verb: str, *values) -> None:
             raise ValueError(verb)
 
 
+peer = Peer()
+
+
 def main() -> None:
     command("mount -t proc proc /proc; mount -t sysfs sys /sys")
     command("mount -t tmpfs run /run")
     steps = json.loads((WORK / "steps").read_text())
-    # 10 Mbit/s, 2 x 20 ms; one queue for both ways.
-    command("ip link set lo mtu 1500 gso_max_segs 1 up")
-    command(f"tc qdisc add dev lo root netem rate 10mbit delay 20ms limit 200 {steps['netem']}")
-    command("echo 1 >/proc/sys/net/ipv4/tcp_ecn")
+    network(steps["netem"])
     command(f"insmod {os.environ['module']} {steps['parameters']}")
     for one in steps["steps"]:
         step(*one)
