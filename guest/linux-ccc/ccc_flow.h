@@ -55,7 +55,7 @@ struct ccc_slot *ccc_slot(struct sock *sk);
 struct ccc_slot *ccc_slot_or_enter(struct sock *sk);
 
 /* ccc_scope.c: which flows are coupled */
-bool ccc_in_scope(const struct sock *sk);
+bool ccc_in_scope(struct sock *sk);
 
 /* ccc_report.c: what the device is told */
 u8 ccc_wire_state(const struct sock *sk, u8 ca_state);

@@ -40,7 +40,7 @@ static bool ccc_is_listed(const char *name)
 }
 
 /* By the route that the flow has at present. */
-bool ccc_in_scope(const struct sock *sk)
+bool ccc_in_scope(struct sock *sk)
 {
 	const struct net_device *dev;
 	const struct dst_entry *dst;
