@@ -240,7 +240,8 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         return vec![Plan {
             name: SINGLE_GUEST.into(),
             module: scenario.module.clone(),
-            module_options: scenario.vms[0].module_options.clone(),
+            // Its VMs are namespaces, whose flows the module leaves alone unless asked.
+            module_options: format!("containers=1 {}", scenario.vms[0].module_options),
             router: router(Vec::new()),
             senders,
             ..blank
