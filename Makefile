@@ -20,6 +20,8 @@
 # make qemu       QEMU with the device of qemu-patches/
 # make test-qemu  that device with real guests; TESTS='boots migrations' for some,
 #                 QUICK=1 for a few
+# make test-sanitized  the guest module on a kernel with KASAN, lockdep and the like;
+#                 QUICK=1 for a short form, TESTS='f5_switches_while_read' for some
 # make test       every test that needs no QEMU, one line of counts at the end
 # make speed      how fast the laboratory is on this machine
 # make build      everything that is built, nothing run
@@ -39,7 +41,7 @@ WEIGHTS ?=
 SEED ?=
 export FLOWS WEIGHTS SEED
 
-.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test speed coverage bench-isolation kernels fuzz qemu test-qemu clean
+.PHONY: build packages kernel host lab module demo weights outside dynamics live figure figures image demo-qemu variants-qemu test-libvirt test speed coverage bench-isolation kernels fuzz qemu test-qemu test-sanitized clean
 
 build: host lab module
 
@@ -112,6 +114,9 @@ qemu: packages
 test-qemu: host
 	@scripts/packages busybox cpio
 	@qemu-patches/tests/run $(or $(TESTS),$(if $(QUICK),boots restarts))
+
+test-sanitized: host
+	@guest/tests/sanitized/run $(if $(QUICK),--quick --seconds 10) $(TESTS)
 
 TARGET ?= doorbell
 TIME ?= 60
