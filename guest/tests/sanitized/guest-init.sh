@@ -88,11 +88,12 @@ end_flows() {
 
 # A flow's owner changes its algorithm while he asks what it says of itself.  No
 # device, no rights.  BBR leaves most behind, after each ACK; over loopback ACKs
-# come at once, and one segment at a time leaves the socket's lock free.
+# come at once.
 switches_while_read() {
+	insmod /slow_info.ko || fail "slow_info does not load"
 	/stress --sink &
 	sleep 1
-	stress --to 127.0.0.1 --senders 1 --pause 300 --switchers 1 --readers 3 --algorithms bbr,ccc
+	stress --to 127.0.0.1 --senders 2 --switchers 1 --readers 3 --algorithms bbr,ccc
 	stress --senders 4 --switchers 2 --readers 2 --dumpers 1
 }
 

@@ -39,7 +39,7 @@
 #endif
 
 static struct sockaddr_in6 peer;
-static int seconds = 10, seed = 1, uid, pause_us;
+static int seconds = 10, seed = 1, uid;
 static int senders = 4, churners, switchers, readers, dumpers;
 static const char *algorithm[MAX_ALGORITHMS];
 static int algorithms;
@@ -124,9 +124,7 @@ static void *run_sender(void *arg)
 	while (!atomic_load(&over)) {
 		if (fd < 0)
 			fd = open_socket(worker);
-		if (pause_us)
-			usleep(pause_us);
-		if (fd >= 0 && send_bytes(fd, pause_us ? 1000 : 65536) < 0 && errno != EAGAIN) {
+		if (fd >= 0 && send_bytes(fd, 65536) < 0 && errno != EAGAIN) {
 			close_socket(worker, fd, false);
 			fd = -1;
 		}
@@ -352,7 +350,6 @@ int main(int argc, char **argv)
 		int *value;
 	} number[] = {
 		{ "seconds", &seconds }, { "seed", &seed }, { "uid", &uid },
-		{ "pause", &pause_us },
 		{ "senders", &senders }, { "churners", &churners }, { "switchers", &switchers },
 		{ "readers", &readers }, { "dumpers", &dumpers },
 	};
