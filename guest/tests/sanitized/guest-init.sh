@@ -77,11 +77,13 @@ watch_debugfs() {
 
 # In the background: flows of `ccc` that stay, and others beside them.
 begin_flows() {
-	stress --senders 6 --churners 2 --algorithms ccc --dumpers 1 "$@" &
+	/stress --to 10.0.0.2 --seconds 100000 --seed="$seed" --uid 65534 --senders 6 --churners 2 --dumpers 1 \
+		--algorithms ccc "$@" &
 	stressor=$!
 }
 
 end_flows() {
+	kill $stressor
 	wait $stressor || fail "the flows did nothing"
 	kill $watcher 2>/dev/null
 }
@@ -102,8 +104,8 @@ coupled_flows() {
 	watch_debugfs
 	begin_flows
 	await "a coupled flow" coupled
+	sleep "$seconds"
 	end_flows
-	seconds=$((seconds / 2))
 	watch_debugfs
 	stress --senders 4 --churners 4 --switchers 2 --readers 2 --dumpers 1 &
 	/stress --to fd00::2 --seconds="$seconds" --seed="$seed" --algorithms "$all" --churners 2 \
@@ -199,6 +201,7 @@ failures() {
 	echo "$name" >$driver/bind || fail "the device does not come back"
 	begin_flows
 	await "a coupled flow" coupled
+	sleep 2
 	end_flows
 }
 
@@ -224,6 +227,8 @@ watched_flows() {
 	begin_flows
 	await "a coupled flow" coupled
 	echo "@ coupled"
+	sleep "$seconds"
+	await "a coupled flow at the end" coupled
 	end_flows
 }
 

@@ -11,11 +11,11 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +31,9 @@ MEMORY = "1G"
 # access, on a machine that may have more to do. This is no judgement of speed.
 PATIENCE = 900
 PARAMETERS = (
-    "console=ttyS0 loglevel=5 oops=panic panic=-1 mitigations=off tsc=unstable clocksource=acpi_pm "
+    "console=ttyS0 loglevel=5 panic_on_warn=1 oops=panic panic=-1 mitigations=off tsc=unstable clocksource=acpi_pm "
     "rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 workqueue.watchdog_thresh=300"
 )
-# What each kind of kernel does at a report. A race is told of, and the guest goes
-# on: one run shows all of them.
-AT_REPORT = {"kasan": "panic_on_warn=1", "kcsan": ""}
 REPORT = re.compile(
     r"BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|ODEBUG:|INFO: |Oops|general protection|Kernel panic"
     r"|possible (?:circular|recursive|irq|deadlock)|inconsistent lock|suspicious RCU|refcount_t|list_(?:add|del) corruption"
@@ -80,27 +77,12 @@ def judge(name: str, run: Run, finished: bool) -> None:
     require(re.search(rf"^@ ok {name}\b", console, re.M), f"the guest ended without a word ({run.console})")
 
 
-class Guests:
-    """Kernels and what runs on them, built when a test first needs them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def get(self, kind: str) -> Path:
-        guest = self.directory / kind
-        if not guest.exists():
-            guest.mkdir()
-            done = subprocess.run([HERE / "guest", kind, guest])
-            require(done.returncode == 0, f"the guest of kind {kind} could not be built")
-        return guest
-
-
 @dataclass
 class Lab:
     """Paths, and how one guest is started."""
 
     paths: argparse.Namespace
-    guests: Guests
+    guest: Path
     stack: contextlib.ExitStack
     directory: Path
     name: str
@@ -115,8 +97,8 @@ class Lab:
         self.stack.callback(device.close)
         return device
 
-    def start(self, steps: str, backend: Path | None, seconds: int, seed: int, kind: str = "kasan") -> Run:
-        guest = self.guests.get(kind)
+    def start(self, steps: str, backend: Path | None, seconds: int, seed: int) -> Run:
+        guest = self.guest
         console = self.directory / f"{self.name}.console"
         words = [
             self.paths.qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -124,7 +106,7 @@ class Lab:
             "-machine", "q35,memory-backend=mem",
             "-object", f"memory-backend-memfd,id=mem,size={MEMORY},share=on",
             "-kernel", guest / "bzImage", "-initrd", guest / "initrd",
-            "-append", f"{PARAMETERS} {AT_REPORT[kind]} lab.test={steps} lab.seconds={seconds} lab.seed={seed}",
+            "-append", f"{PARAMETERS} lab.test={steps} lab.seconds={seconds} lab.seed={seed}",
             "-serial", f"file:{console}",
         ]
         # Two network cards on one wire.
@@ -188,17 +170,6 @@ def g9_daemon_killed_and_back(lab: Lab, seconds: int, seed: int) -> str:
     return f"{kills} kills; {stressed(run)}"
 
 
-def g5_races(lab: Lab, seconds: int, seed: int) -> str:
-    run = lab.start("coupled_flows", lab.daemon().socket, seconds, seed, "kcsan")
-    with contextlib.suppress(Failed):
-        lab.finish("coupled_flows", run, seconds)
-    races = Counter(re.findall(r"BUG: KCSAN: (.*?)\r?$", run.said(), re.M))
-    listed = "".join(f"\n    {number} x {race}" for race, number in races.most_common())
-    require(not races, f"{len(races)} races ({run.console}):{listed}\n{first_report(run.said())}")
-    judge("coupled_flows", run, not run.running())
-    return stressed(run)
-
-
 def with_daemon(steps: str) -> Callable[[Lab, int, int], str]:
     def test(lab: Lab, seconds: int, seed: int) -> str:
         run = lab.start(steps, lab.daemon().socket, seconds, seed)
@@ -223,19 +194,18 @@ TESTS: dict[str, Callable[[Lab, int, int], str]] = {
     "g8_suspends": with_daemon("suspends"),
     "g9_reloads": with_daemon("reloads"),
     "g9_failing_allocations": with_daemon("failures"),
-    "g5_races": g5_races,
 }
 QUICK = ("f5_switches_while_read", "f6_hostile_grants", "g9_coupled_flows", "g8_unbinds")
 
 
-def run_test(paths: argparse.Namespace, guests: Guests, name: str) -> bool:
+def run_test(paths: argparse.Namespace, guest: Path, name: str) -> bool:
     begin = time.monotonic()
     for old in paths.out.glob(f"{name}.*"):
         old.unlink()
     print(f"{name} ...", end=" ", flush=True)
     with contextlib.ExitStack() as stack:
         try:
-            words = TESTS[name](Lab(paths, guests, stack, paths.out, name), paths.seconds, paths.seed)
+            words = TESTS[name](Lab(paths, guest, stack, paths.out, name), paths.seconds, paths.seed)
         except Failed as failed:
             print(f"FAILED after {time.monotonic() - begin:.0f} s: {failed}", flush=True)
             return False
@@ -258,14 +228,16 @@ def main() -> int:
     paths.out.mkdir(parents=True, exist_ok=True)
     names = paths.tests or (QUICK if paths.quick else list(TESTS))
     with tempfile.TemporaryDirectory() as directory:
-        guests = Guests(Path(directory))
-        # Not within a test: its time would be the build's.
-        guests.get("kasan")
-        failed = sum(not run_test(paths, guests, name) for name in names)
+        if subprocess.run([HERE / "guest", directory]).returncode:
+            print("the guest could not be built", file=sys.stderr)
+            return 1
+        failed = sum(not run_test(paths, Path(directory), name) for name in names)
     print(f"{len(names) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
     os.umask(0o077)
+    # Ends guests and daemons on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

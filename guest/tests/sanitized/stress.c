@@ -6,7 +6,8 @@
  * the processors do it is not.
  *
  * stress --sink			takes what the others send
- * stress --to ADDRESS [option=N]...	prints what it did; fails if it did nothing
+ * stress --to ADDRESS [option=N]...	until the time is over, or SIGTERM;
+ *					prints what it did; fails if it did nothing
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -275,15 +276,20 @@ static bool did(const char *what, int workers, unsigned long number)
 static int run_all(void)
 {
 	static struct worker workers[2 * MAX_SOCKETS];
+	struct timespec until = { .tv_sec = seconds };
+	sigset_t term;
 	int count = 0;
 	bool all;
 
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &term, NULL);
 	start(workers, &count, senders, run_sender);
 	start(workers, &count, churners, run_churner);
 	start(workers, &count, switchers, run_switcher);
 	start(workers, &count, readers, run_reader);
 	start(workers, &count, dumpers, run_dumper);
-	sleep(seconds);
+	sigtimedwait(&term, NULL, &until);
 	atomic_store(&over, true);
 	while (count)
 		pthread_join(workers[--count].thread, NULL);
