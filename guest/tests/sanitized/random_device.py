@@ -6,6 +6,7 @@ one after the other. All that is random comes from a seed; when the guest looks
 does not, so a seed repeats what the device does and not what becomes of it.
 """
 
+import contextlib
 import os
 import random
 import select
@@ -17,7 +18,20 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from hostile import ACCEPTED, GRANT, HEAD, LENT_BAD, LENT_YES, LINE, OP_RELEASE, REPORT, Chunk, Memory, Queue
+from hostile import (  # noqa: E402
+    ACCEPTED,
+    EV_RELEASE,
+    GRANT,
+    HEAD,
+    LENT_BAD,
+    LENT_YES,
+    LINE,
+    OP_RELEASE,
+    REPORT,
+    Chunk,
+    Memory,
+    Queue,
+)
 
 GET_FEATURES, SET_MEM_TABLE, SET_NUM, SET_ADDR, SET_BASE, GET_BASE = 1, 5, 8, 9, 10, 11
 SET_KICK, SET_CALL, GET_PROTOCOL, QUEUE_NUM, GET_CONFIG = 12, 13, 15, 17, 24
@@ -40,25 +54,31 @@ class RandomDevice:
         self.random = random.Random(seed)
         self.did: Counter[str] = Counter()
         self.error: BaseException | None = None
+        self._closing = False
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
         threading.Thread(target=self._run, daemon=True).start()
 
     def close(self) -> None:
+        self._closing = True
+        # Wakes accept().
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _run(self) -> None:
         try:
             while True:
-                connection, _ = self._listener.accept()
-                self.did["connections"] += 1
-                with connection:
-                    Session(connection, self.random, self.did).serve()
-        except OSError:
-            pass
+                self._serve(self._listener.accept()[0])
         except BaseException as error:  # for the test to see
-            self.error = error
+            if not self._closing:
+                self.error = error
+
+    def _serve(self, connection: socket.socket) -> None:
+        self.did["connections"] += 1
+        # QEMU may hang up at any time.
+        with connection, contextlib.suppress(ConnectionError):
+            Session(connection, self.random, self.did).serve()
 
 
 class Session:
@@ -118,42 +138,44 @@ class Session:
         return True
 
     def _handle(self, request: int, payload: bytes, fds: list[int]) -> bytes | None:
-        match request:
-            case 1:
-                return struct.pack("<Q", FEATURES)
-            case 15:
-                return struct.pack("<Q", PROTOCOL)
-            case 17:
-                return struct.pack("<Q", 3)
-            case 24:
-                offset, size, _ = struct.unpack_from("<III", payload)
-                return payload[:12] + self.config[offset : offset + size].ljust(size, b"\0")
-            case 5:
-                self.memory = Memory(payload, fds)
-                self.queues.clear()
-                self.chunks.clear()
-            case 8:
-                index, number = struct.unpack("<II", payload)
-                self.queues[index] = Queue(self.memory)
-                self.queues[index].size = number
-            case 9:
-                self._place(payload)
-            case 10:
-                index, base = struct.unpack("<II", payload)
-                self.queues[index].seen = self.queues[index].done = base
-            case 11:
-                index = struct.unpack_from("<I", payload)[0]
-                queue = self.queues.pop(index, None)
-                self.chunks.clear()
-                return struct.pack("<II", index, queue.seen & 0xFFFF if queue else 0)
-            case 12:
-                self._keep(self.kicks, payload, fds)
-            case 13:
-                self._keep(self.calls, payload, fds)
-            case _:
-                for fd in fds:
-                    os.close(fd)
+        if request == GET_FEATURES:
+            return struct.pack("<Q", FEATURES)
+        if request == GET_PROTOCOL:
+            return struct.pack("<Q", PROTOCOL)
+        if request == QUEUE_NUM:
+            return struct.pack("<Q", 3)
+        if request == GET_CONFIG:
+            offset, size, _ = struct.unpack_from("<III", payload)
+            return payload[:12] + self.config[offset : offset + size].ljust(size, b"\0")
+        if request == GET_BASE:
+            return self._stop(payload)
+        if request == SET_MEM_TABLE:
+            self.memory = Memory(payload, fds)
+            self.queues.clear()
+            self.chunks.clear()
+        elif request == SET_NUM:
+            index, number = struct.unpack("<II", payload)
+            self.queues[index] = Queue(self.memory)
+            self.queues[index].size = number
+        elif request == SET_ADDR:
+            self._place(payload)
+        elif request == SET_BASE:
+            index, base = struct.unpack("<II", payload)
+            self.queues[index].seen = self.queues[index].done = base
+        elif request == SET_KICK:
+            self._keep(self.kicks, payload, fds)
+        elif request == SET_CALL:
+            self._keep(self.calls, payload, fds)
+        else:
+            for fd in fds:
+                os.close(fd)
         return None
+
+    def _stop(self, payload: bytes) -> bytes:
+        index = struct.unpack_from("<I", payload)[0]
+        queue = self.queues.pop(index, None)
+        self.chunks.clear()
+        return struct.pack("<II", index, queue.seen & 0xFFFF if queue else 0)
 
     def _place(self, payload: bytes) -> None:
         index, _, desc, used, avail, _ = struct.unpack("<IIQQQQ", payload)
@@ -237,7 +259,8 @@ class Session:
     def line(self, n: int, level: int, ssthresh: int, flags: int, seq: int, epoch: int) -> None:
         chunk = self.chunks.get(0)
         if chunk and n < chunk.lines:
-            data = struct.pack("<IIIIQQI", seq, epoch, flags, self.random.choice(U32), level, ssthresh, 1)
+            phase = self.random.choice(U32)
+            data = struct.pack("<IIIIQQI", seq, epoch, flags, phase, level, ssthresh, 1)
             self.memory.write(chunk.head + HEAD + LINE * n, data)
             self.did["lines"] += 1
 
@@ -286,11 +309,13 @@ class Session:
         size = HEAD + LINE * chunk.lines + GRANT * chunk.slots
         for _ in range(8):
             at = self.random.randrange(8, size // 8) * 8
-            self.memory.write(chunk.head + at, struct.pack("<Q", self.random.choice([*U64, self.random.getrandbits(64)])))
+            word = self.random.choice([*U64, self.random.getrandbits(64)])
+            self.memory.write(chunk.head + at, struct.pack("<Q", word))
         for n in range(min(chunk.lines, 16)):
             self.line(
-                n, self.random.getrandbits(64), self.random.getrandbits(64), self.random.getrandbits(32),
-                self.random.getrandbits(32), self.random.getrandbits(32),
+                n,
+                *(self.random.getrandbits(64) for _ in range(2)),
+                *(self.random.getrandbits(32) for _ in range(3)),
             )
         self.accept_all(line=self.random.choice([0, 1, 3, 15, 16, 0xFFFF]))
         if self.random.random() < 0.05:
@@ -308,7 +333,7 @@ class Session:
             if chunk and self.random.random() < 0.5:
                 self.give_back(chunk.first)
             elif chunk:
-                self.event(3, chunk.first, 8)
+                self.event(EV_RELEASE, chunk.first, 8)
 
     def events(self) -> None:
         """Events of every kind, known and unknown, short and long."""

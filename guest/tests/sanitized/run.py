@@ -207,7 +207,7 @@ def run_test(paths: argparse.Namespace, guest: Path, name: str) -> bool:
         try:
             words = TESTS[name](Lab(paths, guest, stack, paths.out, name), paths.seconds, paths.seed)
         except Failed as failed:
-            print(f"FAILED after {time.monotonic() - begin:.0f} s: {failed}", flush=True)
+            print(f"FAILED after {time.monotonic() - begin:.0f} s, seed {paths.seed}: {failed}", flush=True)
             return False
     print(f"ok ({time.monotonic() - begin:.0f} s; {words})", flush=True)
     return True
