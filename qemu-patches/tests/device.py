@@ -35,6 +35,55 @@ def coupled(lab, guest, daemon):
     return {"flows": lab.flows, "coupled_after_s": round(took, 2)}
 
 
+def alone(lab, guest, what):
+    """Until the guest has its device and sends, each flow by itself."""
+    until(f"{what}: flows, not coupled", 180, lambda: guest.sees() == (lab.flows, 0, 1))
+    lab.receiver.check(lab.flows, what)
+
+
+def o5_starts_alone(lab):
+    """A guest boots, and a device is plugged in, while there is no daemon; it comes later."""
+    daemon = lab.daemon(started=False)
+    guest = lab.guest("alone", backend=daemon.socket)
+    alone(lab, guest, "booted without a daemon")
+    daemon.start()
+    first = lab.await_coupled(guest, daemon)
+    daemon.kill()
+    guest.unplug()
+    guest.plug(daemon.socket)
+    alone(lab, guest, "plugged in without a daemon")
+    daemon.start()
+    second = lab.await_coupled(guest, daemon)
+    lab.receiver.check(lab.flows, "in the end")
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"flows": lab.flows, "resets": 0,
+            "coupled_after_the_daemon_s": [round(first, 2), round(second, 2)]}
+
+
+def o11_daemon_hangs(lab):
+    """A daemon that hangs costs the guest its coupling, and no command hangs with it."""
+    daemon = lab.daemon()
+    daemon.hang()
+    guest = lab.guest("hung", backend=daemon.socket)
+    alone(lab, guest, "booted beside a hung daemon")
+    daemon.go_on()
+    lab.await_coupled(guest, daemon)
+    daemon.hang()
+    begin = time.monotonic()
+    guest.ask("stop")
+    stopped = time.monotonic() - begin
+    guest.ask("cont")
+    lab.receiver.check(lab.flows, "stopped and continued beside a hung daemon")
+    guest.unplug()
+    guest.plug(daemon.socket)
+    alone(lab, guest, "plugged in beside a hung daemon")
+    daemon.go_on()
+    took = lab.await_coupled(guest, daemon)
+    require(not guest.complaints(), f"the guest complains: {guest.complaints()}")
+    return {"flows": lab.flows, "resets": 0, "stop_took_s": round(stopped, 2),
+            "coupled_again_s": round(took, 2)}
+
+
 def restarts(lab):
     """The daemon is killed under load again and again."""
     daemon = lab.daemon()
@@ -195,7 +244,7 @@ def sleeps(lab):
     return {"flows": lab.flows, "resets": 0, "asleep_s": ASLEEP, "coupled_after_waking_s": round(took, 2)}
 
 
-TESTS = {test.__name__: test for test in (boots, restarts, plugs, processors, sleeps, migrations, refusals)}
+TESTS = {test.__name__: test for test in (boots, o5_starts_alone, o11_daemon_hangs, restarts, plugs, processors, sleeps, migrations, refusals)}
 
 
 def main():

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ HERE = Path(__file__).parent
 RECEIVER = "10.77.0.1"
 PORT = 5000
 MEMORY = "256M"
+# The monitor's answer, on however slow a machine; QEMU that waits for a daemon waits for ever.
+ANSWERS_WITHIN = 60
 
 
 class Failed(Exception):
@@ -130,7 +133,7 @@ class Receiver:
 class Daemon:
     """ccc-vhost with one VM."""
 
-    def __init__(self, program, directory, name):
+    def __init__(self, program, directory, name, started=True):
         self.program, self.directory, self.name = program, directory, name
         self.socket = directory / f"{name}.sock"
         self.control = directory / f"{name}.control"
@@ -138,7 +141,8 @@ class Daemon:
         self.config.write_text(
             f'[group.uplink]\n\n[vm.guest]\nsocket = "{self.socket}"\ngroup = "uplink"\n')
         self.process = None
-        self.start()
+        if started:
+            self.start()
 
     def start(self):
         log = (self.directory / f"{self.name}.log").open("a")
@@ -152,6 +156,13 @@ class Daemon:
         self.process.kill()
         self.process.wait()
         self.socket.unlink()
+
+    def hang(self):
+        """It answers nothing, and the kernel still takes connections for it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def vm(self):
         """What the daemon says of the VM; nothing while it does not answer."""
@@ -171,7 +182,9 @@ class Daemon:
         return self.vm()["coupled_flows"]
 
     def close(self):
-        end(self.process)
+        if self.process:
+            self.go_on()
+            end(self.process)
 
 
 class Guest:
@@ -220,9 +233,9 @@ class Guest:
 
     def greet(self, monitor):
         until(f"{self.name}: monitor", 60, lambda: self.connect(monitor))
-        self.stream.settimeout(60)
+        self.stream.settimeout(ANSWERS_WITHIN)
         self.lines = self.stream.makefile("r")
-        self.lines.readline()
+        self.message()
         self.ask("qmp_capabilities")
 
     def connect(self, monitor):
@@ -247,7 +260,10 @@ class Guest:
                 raise Failed(f"{self.name}: {command}: {answer['error']['desc']}")
 
     def message(self):
-        line = self.lines.readline()
+        try:
+            line = self.lines.readline()
+        except TimeoutError:
+            raise Failed(f"{self.name}: QEMU has not answered for {ANSWERS_WITHIN} s") from None
         require(line, f"{self.name}: QEMU has gone: {self.said()}")
         message = json.loads(line)
         if "event" in message:
@@ -317,8 +333,8 @@ class Lab:
         self.stack.callback(part.close)
         return part
 
-    def daemon(self, name="vhost", program=None):
-        return self.closing(Daemon(program or self.vhost, self.directory, name))
+    def daemon(self, name="vhost", program=None, started=True):
+        return self.closing(Daemon(program or self.vhost, self.directory, name, started))
 
     def guest(self, name, **options):
         return self.closing(Guest(self, name, **options))
