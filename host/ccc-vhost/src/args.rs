@@ -7,7 +7,7 @@ use clap::{ArgGroup, Parser};
 /// vhost-user back end of the virtio congestion control coupling device.
 #[derive(Debug, Parser)]
 #[command(version, group(ArgGroup::new("source").required(true)
-    .args(["config", "socket_path", "fd", "print_capabilities"])))]
+    .args(["config", "socket_path", "fd"])))]
 pub struct Args {
     /// Groups and VMs to serve
     #[arg(long, value_name = "FILE")]
@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub fd: Option<RawFd>,
 
-    /// Print what this back end can do, as JSON, and exit
+    /// Print what this back end can do, as JSON, and exit, whatever else is given
     #[arg(long)]
     pub print_capabilities: bool,
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `ccc-vhost`: serves the virtio congestion control coupling device.
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use ccc_vhost::{args::Args, capabilities, check, config::Config, setup};
 use clap::Parser;
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    if capabilities::asked_for(env::args_os().skip(1)) {
+        println!("{}", capabilities::json());
+        return ExitCode::SUCCESS;
+    }
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -17,10 +21,6 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {
-    if args.print_capabilities {
-        println!("{}", capabilities::json());
-        return Ok(());
-    }
     let config = setup::config(args)?;
     if args.check {
         return check(&config);

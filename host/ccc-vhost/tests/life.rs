@@ -6,21 +6,35 @@ mod support;
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixListener, net::UnixStream},
+    path::Path,
 };
 
+use serde_json::json;
 use support::{
     daemon::{Daemon, Program, run, text, until},
     driver::Driver,
     frontend::{FrontEnd, Mode, inheritable},
 };
 
+/// As QEMU's docs/interop/vhost-user.json has them; `make test-qemu` asks that file itself.
 #[test]
-fn capabilities_are_printed() {
-    let (done, out, _) = run(&["--print-capabilities"]);
-    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert!(done);
+fn q2_capabilities_are_those_of_the_schema() {
+    for others in [&[][..], &["--socket-path", "a", "--fd", "3", "--nonsense"]] {
+        let (done, out, said) = run(&[&["--print-capabilities"], others].concat());
+        assert!(done, "with {others:?}: {said}");
+        let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(said, json!({"type": "ccc"}), "with {others:?}");
+    }
+}
+
+#[test]
+fn q2_the_discovery_file_names_the_back_end() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("50-ccc-vhost.json");
+    let said: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     assert_eq!(said["type"], "ccc");
-    assert!(said["features"].is_array());
+    assert!(said["description"].is_string());
+    let binary = Path::new(said["binary"].as_str().unwrap());
+    assert!(binary.is_absolute() && binary.ends_with("ccc-vhost"), "{binary:?}");
 }
 
 #[test]
