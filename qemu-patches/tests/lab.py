@@ -15,6 +15,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RECEIVER = "10.77.0.1"
 PORT = 5000
+# From where the flows of plain Reno come, which a guest sends beside the coupled ones.
+PLAIN_PORTS = range(6000, 6010)
 MEMORY = "256M"
 # The monitor's answer, on however slow a machine; QEMU that waits for a daemon waits for ever.
 ANSWERS_WITHIN = 60
@@ -103,6 +105,16 @@ class Receiver:
         lines = self.path.read_text().splitlines()
         return json.loads(lines[-1]) if lines else {"bytes": {}, "ended": []}
 
+    def arrived(self, plain=False):
+        """Bytes of each flow that is to be coupled, or of each plain one."""
+        return {port: count for port, count in self.latest()["bytes"].items()
+                if (int(port) in PLAIN_PORTS) == plain}
+
+    def moves(self, since, plain=False):
+        """Whether each flow has brought something since `since`, as `arrived()` gave it."""
+        now = self.arrived(plain)
+        return all(now[port] > count for port, count in since.items())
+
     def history(self, since):
         samples = (json.loads(line) for line in self.path.read_text().splitlines())
         return [sample for sample in samples if sample["time"] >= since]
@@ -119,12 +131,11 @@ class Receiver:
 
     def check(self, flows, what):
         """All flows there, none ended, and all of them move."""
-        before = self.latest()
-        require(not before["ended"], f"{what}: {len(before['ended'])} flows were reset")
-        require(len(before["bytes"]) == flows, f"{what}: {len(before['bytes'])} flows, not {flows}")
-        still = lambda: all(count > before["bytes"][port]
-                            for port, count in self.latest()["bytes"].items())
-        until(f"{what}: every flow moves", 20, still)
+        ended = self.latest()["ended"]
+        require(not ended, f"{what}: {len(ended)} flows were reset")
+        before = self.arrived()
+        require(len(before) == flows, f"{what}: {len(before)} flows, not {flows}")
+        until(f"{what}: every flow moves", 20, lambda: self.moves(before))
 
     def close(self):
         end(self.process)
@@ -181,19 +192,39 @@ class Daemon:
     def coupled(self):
         return self.vm()["coupled_flows"]
 
+    def connected(self):
+        return self.vm()["connected"]
+
     def close(self):
         if self.process:
             self.go_on()
             end(self.process)
 
 
+class OlderDaemon(Daemon):
+    """One from before migration: the daemon of today behind a relay that hides it."""
+
+    def __init__(self, program, directory, name):
+        super().__init__(program, directory, name)
+        behind, self.socket = self.socket, directory / f"{name}.relay"
+        self.relay = subprocess.Popen([sys.executable, HERE / "older.py", self.socket, behind])
+        until("the relay listens", 10, self.socket.exists)
+
+    def close(self):
+        end(self.relay)
+        super().close()
+
+
 class Guest:
     """A virtual machine in QEMU's emulation; `backend` is the socket of its device.
-    It falls asleep once it has been up for `sleep_at` seconds."""
+    It falls asleep once it has been up for `sleep_at` seconds, and sends `plain` flows of
+    uncoupled Reno beside the others."""
 
-    def __init__(self, lab, name, *, backend=None, incoming=False, processors=1, sleep_at=None):
+    def __init__(self, lab, name, *, backend=None, incoming=False, processors=1, sleep_at=None,
+                 plain=0, network_card="virtio-net-pci"):
         self.name = name
         self.processors, self.sleep_at = processors, sleep_at
+        self.plain, self.network_card = plain, network_card
         self.console = lab.directory / f"{name}.console"
         self.log = lab.directory / f"{name}.log"
         self.events = []
@@ -224,10 +255,10 @@ class Guest:
             "-kernel", lab.image / "vmlinuz", "-initrd", lab.image / "initrd",
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=unstable clocksource=acpi_pm "
             f"lab.flows={lab.flows} lab.to={RECEIVER} lab.address=10.77.0.2/24"
-            + (f" lab.sleep={self.sleep_at}" if self.sleep_at else ""),
+            f" lab.plain={self.plain}" + (f" lab.sleep={self.sleep_at}" if self.sleep_at else ""),
             "-serial", f"file:{self.console}",
             "-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
-            "-device", "virtio-net-pci,netdev=net,mac=52:54:00:63:63:63,addr=2,romfile=",
+            "-device", f"{self.network_card},netdev=net,mac=52:54:00:63:63:63,addr=2,romfile=",
             "-device", "pcie-root-port,id=root1,addr=3,chassis=1",
         ]
 
@@ -314,7 +345,7 @@ class Lab:
 
     def __init__(self, paths, directory, flows=4):
         self.qemu, self.image = paths.qemu, paths.image
-        self.vhost, self.old_vhost = paths.vhost, paths.old_vhost
+        self.vhost = paths.vhost
         self.directory, self.flows = directory, flows
         directory.mkdir(parents=True, exist_ok=True)
         for file in directory.iterdir():
@@ -333,8 +364,11 @@ class Lab:
         self.stack.callback(part.close)
         return part
 
-    def daemon(self, name="vhost", program=None, started=True):
-        return self.closing(Daemon(program or self.vhost, self.directory, name, started))
+    def daemon(self, name="vhost", started=True):
+        return self.closing(Daemon(self.vhost, self.directory, name, started))
+
+    def older_daemon(self, name):
+        return self.closing(OlderDaemon(self.vhost, self.directory, name))
 
     def guest(self, name, **options):
         return self.closing(Guest(self, name, **options))
