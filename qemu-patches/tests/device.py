@@ -15,9 +15,11 @@ from lab import Failed, Lab, require, until
 RESTARTS = 100
 SLEEP_AT = 20
 ASLEEP = 3
-# Flows of plain Reno beside those of the module, and when all of them move again.
+# Flows of plain Reno beside those of the module; when they move again at the latest, and how
+# long after them the others.
 CONTROLS = 2
-AWAKE_WITHIN = 20
+AWAKE_WITHIN = 120
+AFTER_THE_CONTROLS = 20
 PROCESSORS = 2
 PLUGS = 20
 # Coupled again after a migration, by the daemon at the destination.
@@ -234,9 +236,10 @@ def processors(lab):
 def f10_sleeps(lab):
     """The guest sleeps (s2idle) and wakes with flows open, coupled ones and plain ones.
 
-    The network card is not a virtio-net: Linux 6.1's driver of that detaches the device
-    before it stops its polling, which wakes the queue again.  Then TCP goes on sending
-    into the sleep, every retransmission is lost there, and timers back off."""
+    TCP's timers go on through the sleep and back off, so after it all flows wait about as
+    long again: those of plain Reno are the measure.  The network card is not a virtio-net:
+    Linux 6.1's driver of that detaches the device before it stops its polling, which may
+    wake the queue again, and breaks the ring so."""
     daemon = lab.daemon()
     guest = lab.guest("sleeps", backend=daemon.socket, sleep_at=SLEEP_AT, plain=CONTROLS,
                       network_card="vmxnet3")
@@ -261,15 +264,12 @@ def f10_sleeps(lab):
 def awake(lab, ours, plain, begin):
     """When all flows moved again; says whose fault it is if they do not."""
     moved = {}
-    while len(moved) < 2 and time.monotonic() - begin < AWAKE_WITHIN:
-        for kind, before in (("coupled", ours), ("plain", plain)):
-            if kind not in moved and lab.receiver.moves(before, plain=kind == "plain"):
-                moved[kind] = round(time.monotonic() - begin, 2)
-        time.sleep(0.02)
-    require("plain" in moved, f"awake: flows of plain Reno stand still for {AWAKE_WITHIN} s: that is "
-            f"the guest's kernel or its network card, not the module ({moved})")
-    require("coupled" in moved, f"awake: flows of the module stand still for {AWAKE_WITHIN} s, those "
-            f"of plain Reno beside them do not: that is the module ({moved})")
+    for kind, before, seconds, whose in (
+            ("plain", plain, AWAKE_WITHIN, "that is the guest's kernel or its network card"),
+            ("coupled", ours, AFTER_THE_CONTROLS, "flows of plain Reno move: that is the module")):
+        until(f"awake: every {kind} flow moves ({whose}, if not)", seconds,
+              lambda: lab.receiver.moves(before, plain=kind == "plain"))
+        moved[kind] = round(time.monotonic() - begin, 2)
     return moved
 
 
