@@ -112,7 +112,7 @@ qemu: packages
 	@scripts/qemu
 
 test-qemu: host
-	@scripts/packages busybox cpio
+	@scripts/packages cpio
 	@qemu-patches/tests/run $(or $(TESTS),$(if $(QUICK),boots restarts))
 
 test-sanitized: host
