@@ -3,6 +3,7 @@
 (`private-libvirt`)."""
 
 import json
+import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from pathlib import Path
 from .errors import HostError
 from .shell import host
 
-CONTROL = Path("/run/ccc/control.sock")
+CONTROL = Path("/run/ccc/control/control.sock")
+STATE = Path("/run/ccc/state/state.json")
+SOCKETS = Path("/run/ccc/vm")
 _CONFIG = """[daemon]
 control = "{control}"
 state = "{state}"
-[group.uplink]
+[group.{group}]
 """
 
 
@@ -34,14 +37,16 @@ class Daemon:
         return (self.directory / "ccc-vhost.log").read_text()
 
     def __enter__(self) -> "Daemon":
-        config = _CONFIG.format(control=CONTROL, state="/run/ccc/state.json")
-        (self.directory / "ccc.toml").write_text(config)
+        # On the other host too.
+        host(*self.inside, "mkdir", "-p", *map(str, (CONTROL.parent, STATE.parent, SOCKETS)))
         self.serve()
-        self._start("cccctl", "watch")
+        self.watch()
         return self
 
-    def serve(self) -> None:
-        """Starts the daemon."""
+    def serve(self, group: str = "uplink") -> None:
+        """Starts the daemon, with one group."""
+        config = _CONFIG.format(control=CONTROL, state=STATE, group=group)
+        (self.directory / "ccc.toml").write_text(config)
         self._start("ccc-vhost", "--config", str(self.directory / "ccc.toml"))
         deadline = time.monotonic() + 10
         while "serving" not in self.log:
@@ -54,6 +59,17 @@ class Daemon:
         self._running["ccc-vhost"].kill()
         self._running["ccc-vhost"].wait()
 
+    def signal(self, number: int) -> None:
+        """Sends the daemon a signal."""
+        self._running["ccc-vhost"].send_signal(number)
+
+    def watch(self) -> None:
+        """Starts `cccctl watch`, which ends with its libvirtd."""
+        if watch := self._running.get("cccctl"):
+            watch.kill()
+            watch.wait()
+        self._start("cccctl", "watch")
+
     def _start(self, program: str, *arguments: str) -> None:
         with (self.directory / f"{program}.log").open("w") as log:
             command = [*self.inside, str(self.programs / program), *arguments]
@@ -61,6 +77,8 @@ class Daemon:
 
     def __exit__(self, *_) -> None:
         for process in self._running.values():
+            # One that was stopped hears of its end only then.
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self._running.values():
             process.wait(10)

@@ -14,7 +14,7 @@ pub struct Args {
         global = true,
         value_name = "PATH",
         env = "CCC_CONTROL",
-        default_value = "/run/ccc/control.sock"
+        default_value = "/run/ccc/control/control.sock"
     )]
     pub socket: PathBuf,
 
@@ -31,6 +31,16 @@ pub struct Args {
     /// Print what the daemon answers, as JSON
     #[arg(long, global = true)]
     pub json: bool,
+
+    /// The host's choices, for the hook
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "CCCCTL_CONFIG",
+        default_value = "/etc/ccc/cccctl.toml"
+    )]
+    pub config: PathBuf,
 
     /// What to do
     #[command(subcommand)]
@@ -73,12 +83,17 @@ pub enum Command {
     Attach(Attach),
     /// Take the device from a libvirt domain
     Detach(Detach),
-    /// Tell the daemon what the metadata of a running domain say
-    Sync {
-        /// Name of the domain
-        domain: String,
+    /// Remove a VM that was added and is left over
+    Remove {
+        /// Name of the VM
+        vm: String,
     },
-    /// Do so whenever the metadata of a domain change
+    /// Tell the daemon what the metadata of running domains say
+    Sync {
+        /// Name of the domain [default: all, and VMs of those that stopped are removed]
+        domain: Option<String>,
+    },
+    /// Do so whenever the metadata of a domain change, or the daemon comes back
     Watch,
     /// Tell the daemon of a domain that starts or stops: libvirt's hook
     Hook(Hook),
@@ -95,7 +110,7 @@ pub struct Attach {
     /// Its share of any group, 0.01 to 1000
     #[arg(long, value_name = "W", value_parser = weight)]
     pub weight: Option<f64>,
-    /// Where the daemon listens for it [default: /run/ccc/DOMAIN.sock]
+    /// Where the daemon listens for it [default: /run/ccc/vm/DOMAIN.sock, or where it is]
     #[arg(long, value_name = "PATH")]
     pub vhost_socket: Option<PathBuf>,
     /// At once too, while it runs
@@ -181,7 +196,8 @@ impl Switch {
     }
 }
 
-fn weight(text: &str) -> Result<f64, String> {
+/// A share, in the limits of the daemon.
+pub fn weight(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.01..=1000.0).contains(&value) { Ok(value) } else { Err("use 0.01 to 1000".to_owned()) }
 }

@@ -3,7 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use http_body_util::{BodyExt, Full};
@@ -23,10 +23,35 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A daemon that lives answers sooner.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Time until one more try to connect.
-const CONNECT_AGAIN: Duration = Duration::from_millis(20);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long to wait for the daemon.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Until it answers, all tries together.
+    pub answer: Duration,
+    /// Until it is there at all: it may be about to start.
+    pub absent: Duration,
+    /// For all requests together, if there is an end to it.
+    pub deadline: Option<Instant>,
+}
+
+impl Patience {
+    /// That of somebody who asked for something.
+    pub const OPERATOR: Patience =
+        Patience { answer: Duration::from_secs(10), absent: Duration::ZERO, deadline: None };
+
+    /// That of somebody who is waited for: so long for all together.
+    pub fn in_all(time: Duration, absent: Duration) -> Patience {
+        Patience { answer: time, absent, deadline: Instant::now().checked_add(time) }
+    }
+
+    fn left(&self) -> Duration {
+        let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        left.map_or(self.answer, |left| left.min(self.answer))
+    }
+}
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
@@ -60,8 +85,8 @@ pub enum ClientError {
     #[error("the daemon does not speak HTTP as expected: {0}")]
     Http(String),
     /// No answer in time.
-    #[error("the daemon does not answer")]
-    Silent,
+    #[error("the daemon has not answered within {} s; does it hang?", .0.as_secs_f64())]
+    Silent(Duration),
     /// The daemon refuses.
     #[error("{told}")]
     Told {
@@ -76,17 +101,33 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
+    patience: Patience,
     runtime: Runtime,
 }
 
 impl Client {
     /// The daemon at `socket`.
-    pub fn new(socket: &Path) -> Result<Client, ClientError> {
+    pub fn new(socket: &Path, patience: Patience) -> Result<Client, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(ClientError::Runtime)?;
-        Ok(Client { socket: socket.to_owned(), runtime })
+        Ok(Client { socket: socket.to_owned(), patience, runtime })
+    }
+
+    /// The daemon's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The process that listens: another one after a restart.
+    pub fn listener(&self) -> Result<Option<i32>, ClientError> {
+        self.runtime.block_on(async {
+            let stream = UnixStream::connect(&self.socket)
+                .await
+                .map_err(|error| refused(&self.socket, error))?;
+            Ok(stream.peer_cred().ok().and_then(|peer| peer.pid()))
+        })
     }
 
     /// What is at a path.
@@ -110,9 +151,19 @@ impl Client {
     }
 
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ClientError> {
+        let (Patience { absent, answer, .. }, left) = (self.patience, self.patience.left());
+        let began = Instant::now();
         let (status, answer) = self.runtime.block_on(async {
-            let exchange = exchange(&self.socket, method, path, body);
-            timeout(PATIENCE, exchange).await.map_err(|_| ClientError::Silent)?
+            let tries = async {
+                loop {
+                    let done = exchange(&self.socket, method, path, body).await;
+                    if !worth_another(&done, began.elapsed() < absent) {
+                        return done;
+                    }
+                    sleep(PAUSE).await;
+                }
+            };
+            timeout(left, tries).await.map_err(|_| ClientError::Silent(answer))?
         })?;
         if status == 200 {
             return Ok(answer);
@@ -120,6 +171,24 @@ impl Client {
         let told = answer["error"].as_str().map(str::to_owned);
         let told = told.unwrap_or_else(|| format!("the daemon answers {status}"));
         Err(ClientError::Told { status, told })
+    }
+}
+
+impl ClientError {
+    /// What was asked for is in force, though the daemon's next start will not know.
+    pub fn is_in_force(&self) -> bool {
+        matches!(self, ClientError::Told { status: 500, .. })
+    }
+}
+
+/// The daemon is busy, or not there yet, and nothing was done.
+fn worth_another(done: &Result<(u16, Value), ClientError>, may_come: bool) -> bool {
+    match done {
+        Ok((status, _)) => *status == 503,
+        Err(ClientError::Missing(_) | ClientError::Refused(_)) => may_come,
+        // Too many wait to be accepted.
+        Err(ClientError::Connect { source, .. }) => source.kind() == io::ErrorKind::WouldBlock,
+        Err(_) => false,
     }
 }
 
@@ -139,7 +208,7 @@ async fn exchange(
     body: Option<&Value>,
 ) -> Result<(u16, Value), ClientError> {
     let http = |error: &dyn std::fmt::Display| ClientError::Http(error.to_string());
-    let stream = connect(socket).await.map_err(|error| refused(socket, error))?;
+    let stream = UnixStream::connect(socket).await.map_err(|error| refused(socket, error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| http(&error))?;
     // Ends with the exchange: the daemon's places are for those who ask.
@@ -157,16 +226,6 @@ async fn exchange(
     let bytes = answer.into_body().collect().await.map_err(|error| http(&error))?.to_bytes();
     let value = serde_json::from_slice(&bytes).map_err(|error| http(&error))?;
     Ok((status, value))
-}
-
-/// Connects.  While many others do, there may be no room for one more to wait.
-async fn connect(socket: &Path) -> io::Result<UnixStream> {
-    loop {
-        match UnixStream::connect(socket).await {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(CONNECT_AGAIN).await,
-            connected => return connected,
-        }
-    }
 }
 
 fn refused(socket: &Path, error: io::Error) -> ClientError {

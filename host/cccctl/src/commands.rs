@@ -9,10 +9,11 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::{
-    args::{Args, Command, Group, Set, Switch},
-    client::{Client, ClientError, path},
-    domain::{DomainError, Host},
-    views,
+    args::{Args, Command, Group, Hook, Set, Switch},
+    client::{Client, ClientError, Patience, path},
+    config::Config,
+    domain::{DomainError, Host, VirshError},
+    journal, views,
 };
 
 /// Why a command fails.
@@ -24,6 +25,15 @@ pub enum Error {
     /// A domain.
     #[error(transparent)]
     Domain(#[from] DomainError),
+    /// It is in use.
+    #[error(
+        "VM {0} has a front end, so it is not left over; detach the domain (cccctl detach {0} --live) \
+         or stop it"
+    )]
+    InUse(String),
+    /// libvirt is not to go on.
+    #[error("{0}")]
+    Refused(String),
     /// What is to be printed cannot be.
     #[error("cannot print: {0}")]
     Output(#[from] io::Error),
@@ -31,14 +41,15 @@ pub enum Error {
 
 /// Runs a command.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
-    let client = Client::new(&args.socket)?;
+    if let Command::Hook(hook) = &args.command {
+        return self::hook(args, hook, out);
+    }
+    let client = Client::new(&args.socket, Patience::OPERATOR)?;
     let host = Host::new(&args.connect, &client);
     let (answer, text) = match &args.command {
         Command::List => plain(client.get("/v1/vms")?, views::vms),
         Command::Show { vm } => show(&client, vm)?,
-        Command::Set(set) => {
-            plain(client.patch(&path("vms", &set.vm), &vm_change(set))?, views::vm)
-        }
+        Command::Set(set) => self::set(&client, &host, set)?,
         Command::Reset { vm } => {
             plain(client.delete(&format!("{}/changes", path("vms", vm)))?, views::vm)
         }
@@ -50,13 +61,11 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         }
         Command::Attach(attach) => return say(out, &host.attach(attach)?),
         Command::Detach(detach) => return say(out, &host.detach(detach)?),
-        Command::Sync { domain } => plain(host.sync(domain)?, views::vm),
-        Command::Watch => return watch(&host),
-        Command::Hook(hook) => {
-            let mut description = String::new();
-            io::stdin().read_to_string(&mut description)?;
-            return say(out, &host.hook(hook, &description)?.unwrap_or_default());
-        }
+        Command::Remove { vm } => plain(remove(&client, vm)?, views::vm),
+        Command::Sync { domain: Some(domain) } => plain(host.sync(domain)?, views::vm),
+        Command::Sync { domain: None } => return say(out, &host.sync_all()?),
+        Command::Watch => return watch(args),
+        Command::Hook(_) => return Ok(()),
     };
     print(out, args.json, &answer, &text)
 }
@@ -66,17 +75,69 @@ fn say(out: &mut impl Write, text: &str) -> Result<(), Error> {
     Ok(out.flush()?)
 }
 
-/// Ends with libvirt; a service manager starts it again.
-fn watch(host: &Host<'_>) -> Result<(), Error> {
-    let told = |name: &str, synced: Result<(), DomainError>| {
-        let said = match synced {
-            Ok(()) => writeln!(io::stderr(), "{name}: told the daemon"),
-            Err(error) => writeln!(io::stderr(), "{name}: {error}"),
-        };
-        // What cannot be said is done all the same.
-        drop(said);
+/// How long libvirt waits for a hook of ours, whatever the daemon does.
+fn hook_patience(operation: &str) -> Patience {
+    let (all, absent) = match operation {
+        // It is waited for only to begin with: the daemon may be coming back.
+        "prepare" => (Duration::from_millis(2000), Duration::from_millis(1000)),
+        _ => (Duration::from_millis(1500), Duration::ZERO),
     };
-    Ok(host.watch(told)?)
+    Patience::in_all(all, absent)
+}
+
+/// Nothing fails here but what is refused on purpose.
+fn hook(args: &Args, hook: &Hook, out: &mut impl Write) -> Result<(), Error> {
+    let mut description = Vec::new();
+    io::stdin().read_to_end(&mut description)?;
+    let config = Config::load(&args.config).unwrap_or_else(|error| {
+        journal::log(&error);
+        Config::default()
+    });
+    let client = Client::new(&args.socket, hook_patience(&hook.operation))?;
+    let host = Host::new(&args.connect, &client);
+    let verdict = host.hook(hook, &String::from_utf8_lossy(&description), config.require);
+    for warning in verdict.warnings {
+        journal::log(&warning);
+    }
+    if let Some(reason) = verdict.refused {
+        return Err(Error::Refused(reason));
+    }
+    say(out, &verdict.description.unwrap_or_default())
+}
+
+/// Ends with libvirt; a service manager starts it again.
+fn watch(args: &Args) -> Result<(), Error> {
+    // Others wait while it waits.
+    let patience = Patience { answer: Duration::from_secs(2), ..Patience::OPERATOR };
+    let client = Client::new(&args.socket, patience)?;
+    let mut told = |name: &str, done: Result<&str, DomainError>| match done {
+        Ok(done) => journal::say(&format!("{name}: {done}")),
+        Err(error) => journal::say(&format!("{name}: {error}")),
+    };
+    Ok(Host::new(&args.connect, &client).watch(&mut told)?)
+}
+
+/// Changes a VM; of a domain of ours its metadata, which are the truth, change too.
+fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), Error> {
+    let answer = plain(client.patch(&path("vms", &set.vm), &vm_change(set))?, views::vm);
+    // Elsewhere than with libvirt there is nothing to write it to.
+    if let Err(error @ (DomainError::Xml(_) | DomainError::Virsh(VirshError::Silent(_)))) =
+        host.note(set)
+    {
+        journal::say(&format!(
+            "in force, but not in the domain's metadata, so that it does not last: {error}"
+        ));
+    }
+    Ok(answer)
+}
+
+/// Removes a VM that nobody uses; how it was.
+fn remove(client: &Client, vm: &str) -> Result<Value, Error> {
+    let path = path("vms", vm);
+    if client.get(&path)?["connected"] == true {
+        return Err(Error::InUse(vm.to_owned()));
+    }
+    Ok(client.delete(&path)?)
 }
 
 fn plain(answer: Value, view: fn(&Value) -> String) -> (Value, String) {

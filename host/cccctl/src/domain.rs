@@ -4,22 +4,34 @@
 //!
 //! The metadata are the truth of a domain: `attach` writes them, the hook brings
 //! them to the daemon when the domain starts, and `watch` when they change.
+mod check;
+mod hook;
 mod hotplug;
+mod left_over;
 mod undo;
 mod virsh;
+mod wanted;
+mod watch;
 mod xml;
+
+use std::{collections::BTreeSet, path::Path};
 
 use serde_json::{Value, json};
 use thiserror::Error;
 
+pub use self::virsh::VirshError;
 use self::{
+    check::CheckError,
+    left_over::LeftOver,
     undo::Undo,
-    virsh::{Virsh, VirshError},
-    xml::{Domain, PLUGGED, Plugged, WANTED, Wanted, XmlError},
+    virsh::Virsh,
+    wanted::{PLUGGED, Plugged, WANTED, Wanted},
+    xml::{Domain, XmlError},
 };
 use crate::{
-    args::{Attach, Detach, Hook},
+    args::{Attach, Detach, Set, Switch},
     client::{Client, ClientError, path},
+    journal,
 };
 
 /// Why a domain is not as it was to be.
@@ -34,6 +46,9 @@ pub enum DomainError {
     /// The daemon.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// It would not start.
+    #[error(transparent)]
+    Check(#[from] CheckError),
     /// Nothing can be plugged into what does not run.
     #[error("domain {0} does not run; its next start is as its description says (without --live)")]
     NotRunning(String),
@@ -52,6 +67,9 @@ pub enum DomainError {
     /// The guest does not let go.
     #[error("the guest of domain {0} does not let go of the device; is it up? try again later")]
     GuestKeeps(String),
+    /// The others were told of.
+    #[error("{0} domains could not be told of; what is said above says why")]
+    Some(usize),
     /// It has no device and no metadata.
     #[error("domain {0} is not attached; attach it with cccctl attach {0}")]
     NotAttached(String),
@@ -95,6 +113,7 @@ impl<'a> Host<'a> {
         let mut domain = Domain::parse(&before)?;
         let text = domain.text()?;
         let wanted = merge(domain.told()?.unwrap_or_default(), attach);
+        self.check(name, &domain, &wanted)?;
         domain.attach(name, &wanted)?;
         let changed = domain.text()? != text;
         if changed {
@@ -124,7 +143,10 @@ impl<'a> Host<'a> {
         if !there {
             undo.remove_vm(name);
         }
-        self.tell(name, wanted)?;
+        // What was switched while it runs stays so.
+        let coupled = had.as_ref().and_then(|had| had.coupled).or(wanted.coupled);
+        let wanted = &Wanted { coupled, ..wanted.clone() };
+        self.tell(name, &running.socket(name, wanted), wanted)?;
         if had.as_ref() != Some(wanted) {
             self.virsh.set_metadata(name, WANTED, Some(&wanted.element()?))?;
             let had = had.map(|had| had.element()).transpose()?;
@@ -154,7 +176,7 @@ impl<'a> Host<'a> {
         }
         let before = self.virsh.persistent(name)?;
         let mut domain = Domain::parse(&before)?;
-        let was = domain.has_device() || domain.wanted()?.is_some();
+        let was = domain.has_device() || domain.has_metadata();
         if was {
             domain.detach()?;
             self.virsh.define(&domain.text()?)?;
@@ -183,7 +205,7 @@ impl<'a> Host<'a> {
         } else if running.plugged().is_some() {
             self.virsh.set_metadata(name, PLUGGED, None)?;
         }
-        if running.told()?.is_some() {
+        if running.has_metadata() {
             self.virsh.set_metadata(name, WANTED, None)?;
         }
         Ok(())
@@ -196,92 +218,92 @@ impl<'a> Host<'a> {
             return Err(DomainError::NotRunning(name.to_owned()));
         }
         let wanted = running.wanted()?.ok_or_else(|| DomainError::NotAttached(name.to_owned()))?;
-        Ok(self.tell(name, &wanted)?)
+        Ok(self.tell(name, &running.socket(name, &wanted), &wanted)?)
     }
 
-    /// Tells the daemon of every change of a running domain's metadata, for
-    /// ever; `told` is told of each, and of what went wrong with one.
-    pub fn watch(
-        &self,
-        mut told: impl FnMut(&str, Result<(), DomainError>),
-    ) -> Result<(), DomainError> {
-        let mut look = |name: &str| match self.follow(name) {
-            Ok(false) => {}
-            followed => told(name, followed.map(drop)),
-        };
-        // Events first, so that no change falls between.
-        let mut events = self.virsh.metadata_events()?;
+    /// Tells the daemon what the metadata of all running domains want, and removes what
+    /// is left over of those that stopped; what was done.
+    pub fn sync_all(&self) -> Result<String, DomainError> {
+        let (mut said, mut failed) = (String::new(), 0);
+        let mut running = BTreeSet::new();
         for name in self.virsh.running()? {
-            look(&name);
+            match self.follow(&name) {
+                Ok(None) => {}
+                Ok(Some(_)) => said += &format!("{name}: told the daemon\n"),
+                Err(error) => {
+                    failed += 1;
+                    journal::say(&format!("{name}: {error}"));
+                }
+            }
+            running.insert(name);
         }
-        loop {
-            look(&events.next()?);
+        for name in left_over::idle(&self.daemon.get("/v1/vms")?, &running) {
+            said += &match self.tidy(&name)? {
+                LeftOver::Removed => format!("{name}: removed, it was left over\n"),
+                LeftOver::Kept => {
+                    format!("{name}: kept, though nobody is connected (cccctl remove {name})\n")
+                }
+            };
         }
+        if failed > 0 { Err(DomainError::Some(failed)) } else { Ok(said) }
     }
 
-    /// Tells the daemon what a running domain's metadata want, if anything, until
-    /// they still want that afterwards; whether there was anything to tell.  A domain
-    /// may be detached, and the daemon told, between a look and what follows from it.
-    fn follow(&self, name: &str) -> Result<bool, DomainError> {
-        let mut told = None;
-        loop {
-            let domain = self.current(name)?;
-            let wanted = if domain.runs() { domain.wanted()? } else { None };
-            match (&told, &wanted) {
-                (Some(before), now) if before == now => return Ok(true),
-                // Its next start tells, or there is nothing to tell.
-                (None, None) => return Ok(false),
-                (Some(_), None) => self.forget(name)?,
-                (_, Some(wanted)) => drop(self.tell(name, wanted)?),
-            }
-            told = Some(wanted);
-        }
-    }
-
-    /// What libvirt calls its hook for, with the domain's description; the
-    /// description it is to take instead, if any.  Must not ask libvirt anything,
-    /// which waits for the hook.
-    pub fn hook(&self, hook: &Hook, description: &str) -> Result<Option<String>, DomainError> {
-        let mut domain = match hook.operation.as_str() {
-            "migrate" | "restore" | "prepare" | "reconnect" | "attach" | "release" => {
-                Domain::parse(description)?
-            }
-            _ => return Ok(None),
+    /// Writes a change that was made to a VM into the metadata of its domain, so that
+    /// it lasts as long as that runs; whether it is a domain of ours.
+    pub fn note(&self, set: &Set) -> Result<bool, DomainError> {
+        let running = self.current(&set.vm)?;
+        let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(false) };
+        let wanted = Wanted {
+            group: set.group.clone().or(had.group.clone()),
+            weight: set.weight.or(had.weight),
+            coupled: set.coupled.map(Switch::on).or(had.coupled),
+            socket: had.socket.clone(),
         };
-        let name = &hook.domain;
-        match (hook.operation.as_str(), domain.wanted()?) {
-            ("migrate" | "restore", _) => {
-                return Ok(domain.follow_plugs(name)?.then(|| domain.text()).transpose()?);
-            }
-            ("release", Some(_)) => self.forget(name)?,
-            (_, Some(wanted)) => drop(self.tell(name, &wanted)?),
-            (_, None) => {}
+        if wanted != had {
+            self.virsh.set_metadata(&set.vm, WANTED, Some(&wanted.element()?))?;
         }
-        Ok(None)
+        Ok(true)
     }
 
     fn current(&self, name: &str) -> Result<Domain, DomainError> {
         Ok(Domain::parse(&self.virsh.current(name)?)?)
     }
 
-    fn tell(&self, name: &str, wanted: &Wanted) -> Result<Value, ClientError> {
-        let mut vm = json!({"socket": wanted.socket(name)});
-        if let Some(group) = &wanted.group {
-            vm["group"] = if group == "none" { Value::Null } else { json!(group) };
-        }
-        if let Some(weight) = wanted.weight {
-            vm["weight"] = json!(weight);
-        }
-        self.daemon.put(&path("vms", name), &vm)
+    fn tell(&self, name: &str, socket: &Path, wanted: &Wanted) -> Result<Value, ClientError> {
+        self.put(name, &body(socket, wanted))
     }
 
-    /// A VM of the daemon's configuration stays; one that is gone is gone.
-    fn forget(&self, name: &str) -> Result<(), ClientError> {
-        match self.daemon.delete(&path("vms", name)) {
-            Err(ClientError::Told { status: 404 | 409, .. }) => Ok(()),
-            answer => answer.map(drop),
+    /// Has the daemon serve a VM as it is wanted.  One of its name that nobody uses at
+    /// another socket was left over when the domain had that.
+    fn put(&self, name: &str, vm: &Value) -> Result<Value, ClientError> {
+        let path = path("vms", name);
+        match self.daemon.put(&path, vm) {
+            Err(ClientError::Told { status: 409, told }) => {
+                let there = self.daemon.get(&path)?;
+                if there["connected"] == true || there["socket"] == vm["socket"] {
+                    return Err(ClientError::Told { status: 409, told });
+                }
+                self.daemon.delete(&path)?;
+                self.daemon.put(&path, vm)
+            }
+            answer => answer,
         }
     }
+}
+
+/// A VM as the daemon takes it; what is left out has its default.
+fn body(socket: &Path, wanted: &Wanted) -> Value {
+    let mut vm = json!({"socket": socket});
+    if let Some(group) = &wanted.group {
+        vm["group"] = if group == "none" { Value::Null } else { json!(group) };
+    }
+    if let Some(weight) = wanted.weight {
+        vm["weight"] = json!(weight);
+    }
+    if let Some(coupled) = wanted.coupled {
+        vm["coupled"] = json!(coupled);
+    }
+    vm
 }
 
 /// What is wanted of a domain that wanted `before`.
@@ -290,5 +312,6 @@ fn merge(before: Wanted, attach: &Attach) -> Wanted {
         group: attach.group.clone().or(before.group),
         weight: attach.weight.or(before.weight),
         socket: attach.vhost_socket.clone().or(before.socket),
+        coupled: before.coupled,
     }
 }

@@ -5,13 +5,19 @@
 mod args;
 mod client;
 mod commands;
+mod config;
 mod domain;
+mod journal;
 mod table;
 mod views;
 
 use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
+
+/// Status of a hook that refuses what libvirt is about to do; any other means that it
+/// may go on, whatever became of this program.
+const REFUSED: u8 = 3;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
@@ -24,7 +30,10 @@ fn main() -> ExitCode {
         Err(error) => {
             // There is nobody to tell if that fails too.
             let _ = writeln!(std::io::stderr(), "cccctl: {error}");
-            ExitCode::FAILURE
+            match error {
+                commands::Error::Refused(_) => ExitCode::from(REFUSED),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

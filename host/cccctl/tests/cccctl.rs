@@ -1,118 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The program against the real daemon.
 #![allow(clippy::unwrap_used)]
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+mod support;
+
+use std::path::Path;
 
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// The daemon's program, built the way this one was.
-fn daemon_program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let here = Path::new(env!("CARGO_BIN_EXE_cccctl")).parent().unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "ccc-vhost"]);
-        if here.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        here.join("ccc-vhost")
-    })
-}
-
-struct Daemon {
-    dir: TempDir,
-    child: Child,
-}
-
-impl Daemon {
-    fn start() -> Daemon {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name).display().to_string();
-        let config = format!(
-            "[daemon]\ncontrol = \"{}\"\n[group.uplink]\n\
-             [vm.web]\nsocket = \"{}\"\ngroup = \"uplink\"\nweight = 3\n\
-             [vm.db]\nsocket = \"{}\"\n\
-             [[rule]]\nvm = \"db\"\ndestination = \"10.0.0.0/8\"\ngroup = \"none\"\n",
-            at("control"),
-            at("web"),
-            at("db")
-        );
-        fs::write(dir.path().join("ccc.toml"), config).unwrap();
-        let child = Command::new(daemon_program())
-            .args(["--config", &at("ccc.toml")])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let daemon = Daemon { dir, child };
-        let started = Instant::now();
-        while !daemon.run(&["list"]).0 {
-            assert!(started.elapsed() < Duration::from_secs(60), "does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        daemon
-    }
-
-    fn run(&self, arguments: &[&str]) -> (bool, String, String) {
-        run(&self.dir.path().join("control"), arguments)
-    }
-
-    /// What it prints when all is well.
-    fn prints(&self, arguments: &[&str]) -> String {
-        let (done, out, said) = self.run(arguments);
-        assert!(done, "{arguments:?}: {said}");
-        out
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        let out = self.prints(&[arguments, &["--json"]].concat());
-        serde_json::from_str(&out).unwrap()
-    }
-
-    /// What it says when it fails.
-    fn fails(&self, arguments: &[&str]) -> String {
-        let (done, out, said) = self.run(arguments);
-        assert!(!done && out.is_empty(), "{arguments:?}: {out}");
-        said
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let pid = self.child.id().to_string();
-        let _ = Command::new("kill").args(["-TERM", &pid]).status();
-        let _ = self.child.wait();
-    }
-}
-
-fn run(socket: &Path, arguments: &[&str]) -> (bool, String, String) {
-    run_with(socket, arguments, "")
-}
-
-/// The same, with something on its input.
-fn run_with(socket: &Path, arguments: &[&str], input: &str) -> (bool, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_cccctl"))
-        .args(arguments)
-        .env("CCC_CONTROL", socket)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // One that does not read its input may be gone.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.success(), text(output.stdout), text(output.stderr))
-}
+use support::{Daemon, run};
 
 /// The words of a line that begins with `first`.
 fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
@@ -197,56 +91,24 @@ fn a_daemon_that_is_not_there_is_told() {
     assert!(!done && said.contains("nobody listens"), "{said}");
 }
 
-/// A domain's description with this in its metadata.
-fn described(metadata: &str) -> String {
-    format!("<domain type='kvm'><name>mail</name><metadata>{metadata}</metadata></domain>")
-}
-
 #[test]
-fn the_hook_tells_of_domains_that_come_and_go() {
+fn o7_what_is_left_over_is_removed() {
     let daemon = Daemon::start();
-    let control = daemon.dir.path().join("control");
-    let socket = daemon.dir.path().join("mail").display().to_string();
-    let metadata = |weight: &str| {
-        let socket = format!("socket='{socket}' weight='{weight}' group='uplink'");
-        described(&format!("<c:vm xmlns:c='urn:ccc:vm:1' {socket}/>"))
-    };
-    let hook = |operation: &str, description: &str| {
-        let arguments = ["hook", "--", "mail", operation, "begin", "-"];
-        run_with(&control, &arguments, description)
-    };
-    let silent = (true, String::new(), String::new());
-    for (operation, weight) in [("prepare", "2.5"), ("reconnect", "4"), ("attach", "1")] {
-        assert_eq!(hook(operation, &metadata(weight)), silent, "{operation}");
-        let vm = daemon.json(&["show", "mail"]);
-        let expected: f64 = weight.parse().unwrap();
-        assert_eq!((&vm["weight"], &vm["group"]), (&expected.into(), &"uplink".into()));
-        assert_eq!(hook("started", &metadata("9")), silent, "none of its business");
-    }
-    let (done, _, said) = hook("prepare", &metadata("-1"));
-    assert!(!done && said.contains("use 0.01 to 1000"), "{said}");
-    for _ in 0..2 {
-        assert_eq!(hook("release", &metadata("1")), silent, "what is gone is gone");
-        assert!(daemon.fails(&["show", "mail"]).contains("no VM"));
-    }
-    let plugged = described("<p:device xmlns:p='urn:ccc:plugged:1' bus='pci.6'/>");
-    let (done, printed, said) = hook("migrate", &plugged);
-    assert!(done && said.is_empty() && printed.contains("path=/run/ccc/mail.sock"), "{printed}");
-    assert_eq!(hook("migrate", &metadata("1")), silent, "as it started");
-    let (done, _, said) = hook("prepare", "<domain");
-    assert!(!done && said.contains("no XML"), "{said}");
-}
-
-#[test]
-fn other_domains_start_without_a_daemon() {
-    let dir = tempfile::tempdir().unwrap();
-    let control = dir.path().join("control");
-    let other = described("<o:vm xmlns:o='urn:other'/>");
+    assert!(daemon.fails(&["remove", "web"]).contains("configuration"), "not ours to remove");
+    assert!(daemon.fails(&["remove", "nil"]).contains("no VM"));
+    let socket = daemon.dir.path().join("mail");
+    let metadata = format!("<c:vm xmlns:c='urn:ccc:vm:1' socket='{}'/>", socket.display());
+    let description = format!("<domain><metadata>{metadata}</metadata></domain>");
     let hook = ["hook", "--", "mail", "prepare", "begin", "-"];
-    assert_eq!(run_with(&control, &hook, &other), (true, String::new(), String::new()));
-    let ours = described("<c:vm xmlns:c='urn:ccc:vm:1'/>");
-    let (done, _, said) = run_with(&control, &hook, &ours);
-    assert!(!done && said.contains("start ccc-vhost"), "{said}");
+    assert!(support::run_with(&daemon.control(), &hook, &description).0);
+    let front_end = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    while daemon.json(&["show", "mail"])["connected"] != true {}
+    assert!(daemon.fails(&["remove", "mail"]).contains("has a front end"));
+    drop(front_end);
+    while daemon.json(&["show", "mail"])["connected"] == true {}
+    assert_eq!(line(&daemon.prints(&["remove", "mail"]), "weight"), ["weight", "1"]);
+    assert!(daemon.fails(&["show", "mail"]).contains("no VM"));
+    assert!(!socket.exists());
 }
 
 #[test]

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::{
     DomainError,
     virsh::{Virsh, VirshError},
-    xml::{DEVICE_ID, DEVICE_SLOT, Domain, Place, device, free_slot},
+    wanted::Place,
+    xml::{DEVICE_ID, DEVICE_SLOT, Domain, device, free_slot},
 };
 
 /// A guest that runs lets go of a device sooner.

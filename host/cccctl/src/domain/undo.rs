@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What to do again backwards when a later step fails.
-use super::{DomainError, Host, hotplug, xml::Kind};
+use super::{DomainError, Host, hotplug, wanted::Kind};
 
 #[derive(Debug)]
 enum Step {

@@ -2,14 +2,20 @@
 //! libvirt, through its own client: it is wherever libvirt is, and this program
 //! stays free of libvirt's library where there is none.
 use std::{
-    io::{self, BufRead, BufReader, Write},
-    process::{Child, ChildStdout, Command, Output, Stdio},
+    io::{self, BufRead, BufReader},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 use thiserror::Error;
+use tokio::{io::AsyncWriteExt, runtime::Runtime, time::timeout};
 
-use super::xml::{Kind, WANTED};
+use super::wanted::{Kind, WANTED};
+
+/// A libvirtd that lives answers sooner, but for a domain that is being started.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why libvirt did not do it.
 #[derive(Debug, Error)]
@@ -17,6 +23,9 @@ pub enum VirshError {
     /// There is no virsh.
     #[error("cannot run virsh: {0}; install libvirt's clients")]
     Missing(io::Error),
+    /// No answer in time.
+    #[error("libvirt has not answered `virsh {0}` within {PATIENCE:?}; does a domain hang?")]
+    Silent(String),
     /// It refused.
     #[error("libvirt: {0}")]
     Told(String),
@@ -45,6 +54,11 @@ impl Virsh {
         Virsh { uri: uri.to_owned() }
     }
 
+    /// It is on this machine: its URI names no other.
+    pub fn is_local(&self) -> bool {
+        self.uri.split_once("://").is_none_or(|(_, rest)| rest.starts_with('/'))
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("virsh");
         // Its messages are told on, and its answers read.
@@ -53,19 +67,12 @@ impl Virsh {
     }
 
     fn run(&self, arguments: &[&str], input: &str) -> Result<String, VirshError> {
-        let mut child = self
-            .command(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(VirshError::Missing)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // One that does not read has its reason, which it tells.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        let Output { status, stdout, stderr } =
-            child.wait_with_output().map_err(VirshError::Missing)?;
+        let Output { status, stdout, stderr } = runtime()
+            .and_then(|runtime| runtime.block_on(timely(self.command(arguments), input)))
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut => VirshError::Silent(arguments.join(" ")),
+                _ => VirshError::Missing(error),
+            })?;
         if status.success() {
             return Ok(String::from_utf8_lossy(&stdout).into_owned());
         }
@@ -126,39 +133,70 @@ impl Virsh {
         }
     }
 
-    /// Changes of metadata, from now on.
-    pub fn metadata_events(&self) -> Result<Events, VirshError> {
+    /// Changes of domains, from now on.
+    pub fn events(&self) -> Result<Events, VirshError> {
         let mut child = self
-            .command(&["event", "--event", "metadata-change", "--loop"])
+            .command(&["event", "--all", "--loop"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(VirshError::Missing)?;
+        let (told, changed) = mpsc::channel();
         let lines = child.stdout.take().map(BufReader::new);
-        Ok(Events { child, lines })
+        // Whoever waits for the next one has other things to do meanwhile.  It ends
+        // with virsh.
+        std::thread::spawn(move || {
+            let lines = lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+            for line in lines {
+                if let Some(domain) = changed_domain(&line) {
+                    if told.send(domain.to_owned()).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Events { child, changed })
     }
 }
 
-/// Changes of domains' metadata.
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Runs a program that must end in time.
+async fn timely(command: Command, input: &str) -> io::Result<Output> {
+    let mut child = tokio::process::Command::from(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let stdin = child.stdin.take();
+    let talk = async {
+        if let Some(mut stdin) = stdin {
+            // One that does not read has its reason, which it tells.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        child.wait_with_output().await
+    };
+    timeout(PATIENCE, talk).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Changes of domains.
 #[derive(Debug)]
 pub struct Events {
     child: Child,
-    lines: Option<BufReader<ChildStdout>>,
+    changed: Receiver<String>,
 }
 
 impl Events {
-    /// The domain whose coupling was changed next.
-    pub fn next(&mut self) -> Result<String, VirshError> {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let read = self.lines.as_mut().map(|lines| lines.read_line(&mut line));
-            if !matches!(read, Some(Ok(1..))) {
-                return Err(VirshError::EventsEnded);
-            }
-            if let Some(domain) = changed_domain(&line) {
-                return Ok(domain.to_owned());
-            }
+    /// The domain that was changed next, if there is one before long: it was started
+    /// or stopped, or its coupling was changed.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<String>, VirshError> {
+        match self.changed.recv_timeout(patience) {
+            Ok(domain) => Ok(Some(domain)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(VirshError::EventsEnded),
         }
     }
 }
@@ -171,11 +209,17 @@ impl Drop for Events {
     }
 }
 
-/// The domain of an event of ours.
+/// The domain of an event that is of our concern.
 fn changed_domain(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once("event 'metadata-change' for domain '")?;
+    let (_, rest) = line.split_once("event '")?;
+    let (event, rest) = rest.split_once("' for domain '")?;
     let (domain, what) = rest.rsplit_once("': ")?;
-    what.trim_end().ends_with(WANTED.uri).then_some(domain)
+    let ours = match event {
+        "metadata-change" => what.trim_end().ends_with(WANTED.uri),
+        "lifecycle" => ["Started", "Stopped"].iter().any(|begin| what.starts_with(begin)),
+        _ => false,
+    };
+    ours.then_some(domain)
 }
 
 #[cfg(test)]
@@ -188,5 +232,9 @@ mod tests {
         assert_eq!(changed_domain(line), Some("it's"));
         assert_eq!(changed_domain(&line.replace("urn:ccc:vm:1", "urn:other")), None);
         assert_eq!(changed_domain("event loop timed out\n"), None);
+        let begins = "event 'lifecycle' for domain 'web': Started Booted\n";
+        assert_eq!(changed_domain(begins), Some("web"));
+        assert_eq!(changed_domain(&begins.replace("Started", "Suspended")), None);
+        assert_eq!(changed_domain(&begins.replace("lifecycle", "reboot")), None);
     }
 }

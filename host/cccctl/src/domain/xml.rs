@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A domain's description: what we have in it, and puts it there and away.
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use thiserror::Error;
 use xot::{NameId, Node, Xot};
 
-/// An element of ours in a domain's metadata.
-#[derive(Clone, Copy, Debug)]
-pub struct Kind {
-    /// Its namespace.
-    pub uri: &'static str,
-    /// Its prefix.
-    pub key: &'static str,
-    name: &'static str,
-}
+use super::wanted::{Kind, PLUGGED, Place, Plugged, WANTED, Wanted, WantedError};
 
-/// What an operator wants of the domain's coupling.
-pub const WANTED: Kind = Kind { uri: "urn:ccc:vm:1", key: "ccc", name: "vm" };
-/// Where the device is since it was plugged in or out, of which libvirt knows
-/// nothing.  Apart from what operators write, who would write over it.
-pub const PLUGGED: Kind = Kind { uri: "urn:ccc:plugged:1", key: "ccc-plugged", name: "device" };
 /// Name of the device and of its character device in QEMU.
 pub const DEVICE_ID: &str = "ccc";
 /// Name of the port the device is behind on a PCI Express machine.
@@ -47,9 +34,12 @@ pub enum XmlError {
     /// It is of something else.
     #[error("the XML describes no domain, but a <{0}>")]
     NoDomain(String),
-    /// A weight that is none.
-    #[error("weight=\"{0}\" in the domain's metadata is no number; set it with cccctl attach")]
-    Weight(String),
+    /// Its metadata are wrong.
+    #[error(
+        "the metadata ({uri}): {0}; correct them with virsh edit, or take them away with cccctl \
+         detach and attach it again", uri = WANTED.uri
+    )]
+    Wanted(#[from] WantedError),
     /// Nowhere to put the device.
     #[error("the domain has no free slot on its first PCI bus; take a device out of it")]
     NoSlot,
@@ -59,78 +49,6 @@ impl From<xot::ParseError> for XmlError {
     fn from(error: xot::ParseError) -> XmlError {
         XmlError::Syntax(Box::new(error))
     }
-}
-
-/// What a domain's metadata say of its coupling.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
-    /// Its group; the daemon's default group if it names none.
-    pub group: Option<String>,
-    /// Its weight, if it has one.
-    pub weight: Option<f64>,
-    /// Where the daemon listens for it, if it is not the usual place.
-    pub socket: Option<PathBuf>,
-}
-
-impl Wanted {
-    /// Where the daemon listens for a domain.
-    pub fn socket(&self, domain: &str) -> PathBuf {
-        let usual = || Path::new("/run/ccc").join(format!("{domain}.sock"));
-        self.socket.clone().unwrap_or_else(usual)
-    }
-
-    fn attributes(&self) -> Vec<(&'static str, String)> {
-        let group = self.group.clone().map(|group| ("group", group));
-        let weight = self.weight.map(|weight| ("weight", weight.to_string()));
-        let socket = self.socket.as_ref().map(|path| ("socket", path.display().to_string()));
-        [group, weight, socket].into_iter().flatten().collect()
-    }
-
-    /// The element as `virsh metadata` takes it.
-    pub fn element(&self) -> Result<String, XmlError> {
-        element(WANTED, self.attributes())
-    }
-}
-
-/// Where the device is in a domain that runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Place {
-    /// The bus's name in QEMU.
-    pub bus: String,
-    /// The slot, on a bus that has several.
-    pub slot: Option<String>,
-}
-
-/// What became of the device while the domain ran.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Plugged {
-    /// It was plugged in.
-    At(Place),
-    /// It was unplugged.
-    Nowhere,
-}
-
-impl Plugged {
-    /// The element as `virsh metadata` takes it.
-    pub fn element(&self) -> Result<String, XmlError> {
-        let Plugged::At(place) = self else { return element(PLUGGED, []) };
-        let slot = place.slot.clone().map(|slot| ("slot", slot));
-        element(PLUGGED, [("bus", place.bus.clone())].into_iter().chain(slot))
-    }
-}
-
-fn element(
-    kind: Kind,
-    attributes: impl IntoIterator<Item = (&'static str, String)>,
-) -> Result<String, XmlError> {
-    let mut xot = Xot::new();
-    let name = xot.add_name(kind.name);
-    let element = xot.new_element(name);
-    for (key, value) in attributes {
-        let key = xot.add_name(key);
-        xot.set_attribute(element, key, value);
-    }
-    Ok(xot.to_string(element)?)
 }
 
 /// The highest slot up to this one that nobody has.
@@ -174,12 +92,47 @@ impl Domain {
 
     /// What the metadata say of its coupling, if anything.
     pub fn told(&self) -> Result<Option<Wanted>, XmlError> {
-        let Some(element) = self.metadata(WANTED) else { return Ok(None) };
-        let weight = self.attribute(element, "weight");
-        let weight = weight.map(|text| text.parse().map_err(|_| XmlError::Weight(text)));
-        let socket = self.attribute(element, "socket").map(PathBuf::from);
-        let group = self.attribute(element, "group");
-        Ok(Some(Wanted { group, weight: weight.transpose()?, socket }))
+        let ours = self.elements_of(WANTED);
+        let name =
+            |node: &Node| self.xot.node_name(*node).map(|name| self.xot.local_name_str(name));
+        let strangers = ours.iter().filter(|node| name(node) != Some(WANTED.name));
+        let inside = ours.iter().flat_map(|node| self.xot.children(*node));
+        let inside: Vec<Node> = inside.filter(|node| self.xot.is_element(*node)).collect();
+        if let Some(stranger) = strangers.chain(&inside).next() {
+            let name = name(stranger).unwrap_or_default().to_owned();
+            return Err(WantedError::Element(name).into());
+        }
+        match ours.as_slice() {
+            [] => Ok(None),
+            [element] => Ok(Some(Wanted::read(&self.attributes(*element))?)),
+            several => Err(WantedError::Several(several.len()).into()),
+        }
+    }
+
+    /// There is something of ours in the metadata, be it right or wrong.
+    pub fn has_metadata(&self) -> bool {
+        !self.elements_of(WANTED).is_empty()
+    }
+
+    /// Where QEMU connects: where its command line says, whatever the domain is called
+    /// by now, unless the device was plugged in later.
+    pub fn socket(&self, name: &str, wanted: &Wanted) -> PathBuf {
+        let arguments = self.arguments();
+        let written = arguments.iter().find_map(|(_, value)| socket_of(value));
+        written.filter(|_| self.plugged().is_none()).unwrap_or_else(|| wanted.socket(name))
+    }
+
+    /// The program that runs it.
+    pub fn emulator(&self) -> Option<PathBuf> {
+        let devices = self.child(self.root, "devices")?;
+        let emulator = self.child(devices, "emulator")?;
+        self.xot.text_content_str(emulator).map(PathBuf::from)
+    }
+
+    /// Its machine, as QEMU calls it.
+    pub fn machine(&self) -> Option<String> {
+        let os = self.child(self.root, "os")?;
+        self.attribute(self.child(os, "type")?, "machine")
     }
 
     /// What became of the device since the domain started, if anything.
@@ -204,10 +157,7 @@ impl Domain {
 
     /// Its PCI is PCI Express.
     pub fn is_express(&self) -> bool {
-        let os = self.child(self.root, "os").and_then(|os| self.child(os, "type"));
-        let machine = self.xot.name("machine").zip(os);
-        let machine = machine.and_then(|(name, os)| self.xot.get_attribute(os, name));
-        machine.is_some_and(|machine| machine.contains("q35") || machine.starts_with("virt"))
+        self.machine().is_some_and(|machine| machine.contains("q35") || machine.starts_with("virt"))
     }
 
     /// It has the device: by what became of it, or by QEMU's command line.
@@ -244,10 +194,8 @@ impl Domain {
     /// Takes out what `attach` put in, but for the memory's backing: it may have
     /// been there before, and does no harm.
     pub fn detach(&mut self) -> Result<(), XmlError> {
-        for kind in [WANTED, PLUGGED] {
-            if let Some(element) = self.metadata(kind) {
-                self.xot.remove(element)?;
-            }
+        for element in [WANTED, PLUGGED].map(|kind| self.elements_of(kind)).concat() {
+            self.xot.remove(element)?;
         }
         self.remove_arguments(is_ours)
     }
@@ -391,6 +339,25 @@ impl Domain {
         self.named(metadata, name)
     }
 
+    /// All elements of a namespace of ours in the metadata.
+    fn elements_of(&self, kind: Kind) -> Vec<Node> {
+        let metadata = self.child(self.root, "metadata");
+        let elements = metadata.into_iter().flat_map(|metadata| self.xot.children(metadata));
+        let ours = |node: &Node| {
+            let name = self.xot.node_name(*node);
+            self.xot.is_element(*node)
+                && name.is_some_and(|name| self.xot.uri_str(name) == kind.uri)
+        };
+        elements.filter(ours).collect()
+    }
+
+    fn attributes(&self, element: Node) -> Vec<(String, String)> {
+        let all = self.xot.attributes(element);
+        all.iter()
+            .map(|(name, value)| (self.xot.local_name_str(name).to_owned(), value.clone()))
+            .collect()
+    }
+
     fn qemu_name(&self, name: &str) -> Option<NameId> {
         self.xot.name_ns(name, self.xot.namespace(QEMU_URI)?)
     }
@@ -433,6 +400,23 @@ fn is_port(argument: &str) -> bool {
     serde_json::from_str::<Value>(argument).is_ok_and(|device| device["id"] == PORT_ID)
 }
 
+/// The path in the character device that `attach` wrote: a comma is written twice.
+fn socket_of(argument: &str) -> Option<PathBuf> {
+    if !argument.starts_with("socket,") || !is_ours(argument) {
+        return None;
+    }
+    let (_, path) = argument.split_once(",path=")?;
+    let mut written = String::new();
+    let mut letters = path.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == ',' && letters.next_if_eq(&',').is_none() {
+            break;
+        }
+        written.push(letter);
+    }
+    Some(PathBuf::from(written))
+}
+
 /// An argument that `attach` wrote.
 fn is_ours(argument: &str) -> bool {
     if let Ok(device) = serde_json::from_str::<Value>(argument) {
@@ -444,6 +428,8 @@ fn is_ours(argument: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const PLAIN: &str = "<domain type='kvm' xmlns:x='urn:x'><name>web</name>\
@@ -451,7 +437,7 @@ mod tests {
         <os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os><!-- kept --></domain>";
 
     fn wanted() -> Wanted {
-        Wanted { group: Some("up\"link".to_owned()), weight: Some(2.5), socket: None }
+        Wanted { group: Some("up\"link".to_owned()), weight: Some(2.5), ..Wanted::default() }
     }
 
     #[test]
@@ -463,7 +449,7 @@ mod tests {
         let mut again = Domain::parse(&text).expect("still right");
         assert_eq!(again.wanted().expect("there"), Some(wanted()));
         assert!(again.has_device() && again.shares_memory());
-        assert!(text.contains("path=/run/ccc/web.sock,reconnect-ms=100"), "{text}");
+        assert!(text.contains("path=/run/ccc/vm/web.sock,reconnect-ms=100"), "{text}");
         assert!(text.contains("x:b=\"1\"") && text.contains("<!-- kept -->"), "{text}");
         again.attach("web", &wanted()).expect("again");
         assert_eq!(again.text().expect("text"), text, "idempotent");
@@ -533,9 +519,53 @@ mod tests {
         let told = |text: &str| Domain::parse(text).expect_err("refused").to_string();
         assert!(told("<network/>").contains("<network>"));
         assert!(told("<domain>").contains("no XML"));
-        let text = PLAIN
-            .replace("</metadata>", "<ccc:vm xmlns:ccc='urn:ccc:vm:1' weight='x'/></metadata>");
+    }
+
+    fn with_metadata(elements: &str) -> Domain {
+        let text = PLAIN.replace("</metadata>", &format!("{elements}</metadata>"));
+        Domain::parse(&text).expect("right")
+    }
+
+    #[test]
+    fn o1_metadata_that_make_no_sense_are_told() {
+        let vm = |inside: &str| format!("<c:vm xmlns:c='urn:ccc:vm:1'{inside}");
+        let other = "<c:vn xmlns:c='urn:ccc:vm:1' weight='3'/>";
+        for (elements, words) in [
+            (vm(" wieght='3'/>"), "unknown attribute wieght=\"3\""),
+            (vm(" weight='3,5'/>"), "weight=\"3,5\" is no weight: a number from 0.01 to 1000"),
+            (vm(" weight='0'/>"), "0.01 to 1000"),
+            (vm(" weight='NaN'/>"), "0.01 to 1000"),
+            (vm(" coupled='false'/>"), "neither on nor off"),
+            (vm("><c:weight/></c:vm>"), "unknown element <weight>"),
+            (other.to_owned(), "unknown element <vn>"),
+            (vm("/>") + other, "unknown element <vn>"),
+            (vm("/>") + &vm(" weight='2'/>"), "2 elements <vm>"),
+        ] {
+            let mut domain = with_metadata(&elements);
+            let told = domain.told().expect_err("refused").to_string();
+            assert!(told.contains(words) && told.contains("virsh edit"), "{elements}: {told}");
+            assert!(domain.has_metadata());
+            domain.detach().expect("taken away all the same");
+            assert!(!domain.text().expect("text").contains("urn:ccc"), "{elements}");
+        }
+        let right = with_metadata(&vm(" coupled='off' group='g'/>"));
+        let told = right.told().expect("right").expect("there");
+        assert_eq!((told.coupled, told.group.as_deref()), (Some(false), Some("g")));
+    }
+
+    #[test]
+    fn o5_a_domain_keeps_the_socket_of_its_description() {
+        let mut domain = Domain::parse(PLAIN).expect("right");
+        let commas = Wanted { socket: Some("/run/a,b,,c".into()), ..Wanted::default() };
+        domain.attach("web", &commas).expect("attached");
+        assert_eq!(domain.socket("web", &commas), Path::new("/run/a,b,,c"));
+        domain.attach("web", &wanted()).expect("attached");
+        assert_eq!(domain.socket("clone", &wanted()), Path::new("/run/ccc/vm/web.sock"));
+        let plugged = "<p:device xmlns:p='urn:ccc:plugged:1' bus='pci.6'/></metadata>";
+        let text = domain.text().expect("text").replace("</metadata>", plugged);
         let domain = Domain::parse(&text).expect("right");
-        assert!(matches!(domain.wanted(), Err(XmlError::Weight(weight)) if weight == "x"));
+        assert_eq!(domain.socket("clone", &wanted()), Path::new("/run/ccc/vm/clone.sock"));
+        let none = Domain::parse(PLAIN).expect("right");
+        assert_eq!(none.socket("web", &wanted()), Path::new("/run/ccc/vm/web.sock"));
     }
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What libvirt calls its hook for.
+//!
+//! libvirt ends a running domain whose hook fails, and does not start another.  So
+//! nothing fails here, whatever is wrong: it is told, the domain goes on uncoupled,
+//! and `cccctl watch` takes it up when all is well.  Only starts are refused, for two
+//! reasons: the host's operator wants that (`require`), or the start would never end.
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Host, Wanted, XmlError, check, xml::Domain};
+use crate::{
+    args::Hook,
+    client::{ClientError, path},
+    domain::DomainError,
+};
+
+/// What becomes of what libvirt is about to do.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// The description that libvirt is to take instead.
+    pub description: Option<String>,
+    /// What went wrong.
+    pub warnings: Vec<String>,
+    /// It must not go on, for this reason.
+    pub refused: Option<String>,
+}
+
+impl Verdict {
+    fn warn(&mut self, name: &str, error: &DomainError) {
+        self.warnings.push(format!("domain {name}: {error}"));
+    }
+}
+
+impl Host<'_> {
+    /// Does what libvirt's hook is for.  Must not ask libvirt anything, which waits for
+    /// the hook.
+    pub fn hook(&self, hook: &Hook, description: &str, require: bool) -> Verdict {
+        let mut verdict = Verdict::default();
+        let name = &hook.domain;
+        let domain = match hook.operation.as_str() {
+            "migrate" | "restore" | "prepare" | "reconnect" | "attach" | "release" => {
+                Domain::parse(description)
+            }
+            _ => return verdict,
+        };
+        match (hook.operation.as_str(), domain) {
+            // It is none of ours, as far as anybody can tell.
+            (_, Err(error)) => verdict.warn(name, &error.into()),
+            ("migrate" | "restore", Ok(domain)) => match followed(domain, name) {
+                Ok(text) => verdict.description = text,
+                Err(error) => verdict.warn(name, &error.into()),
+            },
+            ("prepare", Ok(domain)) => self.start(name, &domain, require, &mut verdict),
+            ("release", Ok(domain)) => {
+                if domain.has_device() || domain.has_metadata() {
+                    if let Err(error) = self.forget(name) {
+                        verdict.warn(name, &error.into());
+                    }
+                }
+            }
+            (_, Ok(domain)) => {
+                if let Err(error) = self.tell_of(name, &domain) {
+                    verdict.warn(name, &error);
+                }
+            }
+        }
+        verdict
+    }
+
+    /// Tells the daemon of a domain, if it is one of ours.
+    fn tell_of(&self, name: &str, domain: &Domain) -> Result<(), DomainError> {
+        if let Some(wanted) = domain.wanted()? {
+            self.tell(name, &domain.socket(name, &wanted), &wanted)?;
+        }
+        Ok(())
+    }
+
+    /// A domain that is about to start.
+    fn start(&self, name: &str, domain: &Domain, require: bool, verdict: &mut Verdict) {
+        let Err(error) = self.tell_of(name, domain) else { return };
+        verdict.warn(name, &error);
+        if matches!(&error, DomainError::Client(error) if error.is_in_force()) {
+            return;
+        }
+        if require {
+            let why = "and /etc/ccc/cccctl.toml has require = true: it does not start uncoupled";
+            verdict.refused = Some(format!("domain {name}: {error}; {why}"));
+        } else if domain.is_in_commandline() {
+            verdict.refused = self.uncoupled(name, domain).err();
+        }
+    }
+
+    /// Has a domain start uncoupled; or why that would never end.
+    fn uncoupled(&self, name: &str, domain: &Domain) -> Result<(), String> {
+        let socket = domain.socket(name, &Wanted::default());
+        if let Some(other) = self.owner(&socket).filter(|other| other != name) {
+            let socket = socket.display();
+            return Err(format!(
+                "domain {name}: it would connect to {socket}, which is that of {other}, as a clone \
+                 would; give it a socket of its own: cccctl attach {name}"
+            ));
+        }
+        // With a device that somebody serves, QEMU need not wait for anybody.
+        let nothing = Wanted { group: Some("none".to_owned()), ..Wanted::default() };
+        let Err(error) = self.tell(name, &socket, &nothing) else { return Ok(()) };
+        if error.is_in_force() || check::starts_alone(domain) {
+            return Ok(());
+        }
+        Err(format!(
+            "domain {name}: {error}; and its QEMU would wait for the daemon without end; start \
+             ccc-vhost, or the domain without the device: cccctl detach {name}"
+        ))
+    }
+
+    /// The VM that has a socket.
+    fn owner(&self, socket: &Path) -> Option<String> {
+        let vms = self.daemon.get("/v1/vms").ok()?;
+        let mut vms = vms["vms"].as_array()?.iter();
+        let owner = vms.find(|vm| vm["socket"].as_str().map(Path::new) == Some(socket))?;
+        owner["name"].as_str().map(str::to_owned)
+    }
+
+    /// A VM of the daemon's configuration stays; one that is gone is gone.
+    pub(super) fn forget(&self, name: &str) -> Result<(), ClientError> {
+        match self.daemon.delete(&path("vms", name)) {
+            Err(ClientError::Told { status: 404 | 409, .. }) => Ok(()),
+            answer => answer.map(|_: Value| ()),
+        }
+    }
+}
+
+/// The description of a domain whose device was plugged in or out.
+fn followed(mut domain: Domain, name: &str) -> Result<Option<String>, XmlError> {
+    domain.follow_plugs(name)?.then(|| domain.text()).transpose()
+}

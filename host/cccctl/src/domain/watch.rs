@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Keeps the daemon told of what the metadata of running domains want.
+//!
+//! Events of libvirt say what to look at.  What the daemon does not take is told again
+//! until it does, and so is everything when another daemon listens, which may know
+//! less than the one before: the metadata are the truth, whoever was away meanwhile.
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{Domain, DomainError, Host, body, left_over};
+
+/// Between two looks whether the daemon is there.
+const TICK: Duration = Duration::from_millis(500);
+/// Until what failed is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Between two comparisons with what the daemon has, whatever was noticed.
+const COMPARE: Duration = Duration::from_secs(60);
+
+/// What was done with a domain, or why it was not.
+pub type Told<'a> = dyn FnMut(&str, Result<&'static str, DomainError>) + 'a;
+
+struct Watch<'a, 'b> {
+    host: &'a Host<'a>,
+    told: &'b mut Told<'b>,
+    /// What running domains want, as the daemon was told.
+    wanted: BTreeMap<String, Value>,
+    /// What could not be told, and what was said of it.
+    failed: BTreeMap<String, String>,
+    /// VMs that are no business of ours.
+    others: BTreeSet<String>,
+    /// The process that listened last.
+    listener: Option<i32>,
+    tried: Instant,
+    compared: Instant,
+}
+
+impl Host<'_> {
+    /// Watches for ever; `told` is told of what was done, and of what went wrong.
+    pub fn watch<'b>(&self, told: &'b mut Told<'b>) -> Result<(), DomainError> {
+        // Events first, so that no change falls between.
+        let mut events = self.virsh.events()?;
+        let now = Instant::now();
+        let mut watch = Watch {
+            host: self,
+            told,
+            wanted: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            others: BTreeSet::new(),
+            listener: None,
+            tried: now,
+            compared: now,
+        };
+        for name in self.virsh.running()? {
+            watch.look(&name);
+        }
+        watch.listener = self.daemon.listener().ok().flatten();
+        watch.compare();
+        loop {
+            if let Some(name) = events.next(TICK)? {
+                watch.others.remove(&name);
+                watch.look(&name);
+            }
+            watch.tick();
+        }
+    }
+
+    /// Tells the daemon what a running domain's metadata want, if anything, until
+    /// they still want that afterwards; what it was told last.  A domain may be
+    /// detached, and the daemon told, between a look and what follows from it.
+    pub(super) fn follow(&self, name: &str) -> Result<Option<Value>, DomainError> {
+        let mut told: Option<Option<Value>> = None;
+        loop {
+            let domain = self.current(name)?;
+            let wanted = if domain.runs() { want(name, &domain)? } else { None };
+            match (told, wanted) {
+                (Some(before), now) if before == now => return Ok(now),
+                // Its next start tells, or there is nothing to tell.
+                (None, None) => return Ok(None),
+                (Some(_), None) => {
+                    self.forget(name)?;
+                    told = Some(None);
+                }
+                (_, Some(vm)) => {
+                    self.put(name, &vm)?;
+                    told = Some(Some(vm));
+                }
+            }
+        }
+    }
+}
+
+/// What a running domain wants of the daemon.
+fn want(name: &str, domain: &Domain) -> Result<Option<Value>, DomainError> {
+    let wanted = domain.wanted()?;
+    Ok(wanted.map(|wanted| body(&domain.socket(name, &wanted), &wanted)))
+}
+
+impl Watch<'_, '_> {
+    /// Looks at one domain.
+    fn look(&mut self, name: &str) {
+        match self.host.follow(name) {
+            Ok(Some(vm)) => {
+                self.failed.remove(name);
+                if self.wanted.insert(name.to_owned(), vm.clone()) != Some(vm) {
+                    (self.told)(name, Ok("told the daemon"));
+                }
+            }
+            Ok(None) => {
+                self.failed.remove(name);
+                if self.wanted.remove(name).is_some() {
+                    self.stopped(name);
+                }
+            }
+            Err(error) => self.fail(name, error),
+        }
+    }
+
+    /// The hook has removed its VM, unless the daemon was away.
+    fn stopped(&mut self, name: &str) {
+        match self.host.forget(name) {
+            // It may have been started between; then this is told of it again.
+            Ok(()) => drop(self.host.follow(name)),
+            Err(error) => self.fail(name, error.into()),
+        }
+    }
+
+    /// Says what is wrong, once.
+    fn fail(&mut self, name: &str, error: DomainError) {
+        // One that is in force is only not kept.
+        let said = error.to_string();
+        if self.failed.insert(name.to_owned(), said.clone()) != Some(said) {
+            (self.told)(name, Err(error));
+        }
+    }
+
+    fn tick(&mut self) {
+        let listener = self.host.daemon.listener();
+        let (is_there, now) = (listener.is_ok(), listener.ok().flatten());
+        let another = is_there && now != self.listener;
+        self.listener = now;
+        if another || self.compared.elapsed() > COMPARE {
+            self.compare();
+        }
+        if another || (is_there && self.tried.elapsed() > AGAIN) {
+            self.tried = Instant::now();
+            for name in self.failed.keys().cloned().collect::<Vec<_>>() {
+                self.look(&name);
+            }
+        }
+    }
+
+    /// Holds what the daemon has against what is wanted.
+    fn compare(&mut self) {
+        self.compared = Instant::now();
+        let Ok(vms) = self.host.daemon.get("/v1/vms") else {
+            // As soon as it answers.
+            self.listener = None;
+            return;
+        };
+        for (name, vm) in self.wanted.clone() {
+            if !has(&vms, &name, &vm) {
+                self.wanted.remove(&name);
+                self.look(&name);
+            }
+        }
+        let running = self.wanted.keys().chain(&self.others).cloned().collect();
+        for name in left_over::idle(&vms, &running) {
+            match self.host.tidy(&name) {
+                Ok(left_over::LeftOver::Removed) => {
+                    (self.told)(&name, Ok("removed, it was left over"))
+                }
+                Ok(left_over::LeftOver::Kept) => drop(self.others.insert(name)),
+                Err(error) => self.fail(&name, error),
+            }
+        }
+    }
+}
+
+/// The daemon has a VM as it is wanted.
+fn has(vms: &Value, name: &str, wanted: &Value) -> bool {
+    let mut vms = vms["vms"].as_array().into_iter().flatten();
+    let Some(there) = vms.find(|vm| vm["name"] == *name) else { return false };
+    let is = |key: &str, default: Value| {
+        let wanted = wanted.get(key).unwrap_or(&default);
+        match (wanted.as_f64(), there[key].as_f64()) {
+            (Some(wanted), Some(there)) => wanted == there,
+            _ => *wanted == there[key],
+        }
+    };
+    is("socket", Value::Null)
+        && is("weight", 1.into())
+        && is("group", "default".into())
+        && is("coupled", true.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_daemon_has_is_held_against_what_is_wanted() {
+        let vm = json!({"name": "a", "socket": "/s", "weight": 3.0, "group": "g", "coupled": true});
+        let vms = json!({"vms": [{"name": "b"}, vm]});
+        let wanted = json!({"socket": "/s", "weight": 3, "group": "g"});
+        assert!(has(&vms, "a", &wanted));
+        assert!(!has(&vms, "b", &wanted) && !has(&vms, "c", &wanted));
+        for (key, other) in [("socket", json!("/t")), ("weight", json!(2)), ("group", json!(null))]
+        {
+            let mut wanted = wanted.clone();
+            wanted[key] = other;
+            assert!(!has(&vms, "a", &wanted), "{key}");
+        }
+        assert!(!has(&vms, "a", &json!({"socket": "/s", "group": "g"})), "weight 1");
+    }
+}

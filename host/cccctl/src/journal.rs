@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What programs that nobody looks at have to say.
+//!
+//! libvirt keeps what a hook says only if it fails, which ours do not, so it goes to
+//! the host's log as well.
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    os::unix::net::UnixDatagram,
+    process,
+};
+
+const SYSLOG: &str = "/dev/log";
+/// Facility daemon, severity warning (RFC 3164).
+const WARNING: u8 = 3 << 3 | 4;
+
+/// Says it on standard error and in the host's log.  What cannot be said is done all
+/// the same.
+pub fn log(said: &dyn Display) {
+    say(said);
+    let _ = syslog(&said.to_string());
+}
+
+/// Says it on standard error.
+pub fn say(said: &dyn Display) {
+    let _ = writeln!(io::stderr(), "cccctl: {said}");
+}
+
+fn syslog(said: &str) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    // A log that is full is no reason to wait.
+    socket.set_nonblocking(true)?;
+    let line = format!("<{WARNING}>cccctl[{}]: {said}", process::id());
+    socket.send_to(line.as_bytes(), SYSLOG).map(drop)
+}

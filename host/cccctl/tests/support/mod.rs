@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The real daemon, and the program run against it.
+#![allow(clippy::unwrap_used, dead_code)]
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The daemon's program, built the way this one was.
+fn daemon_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let here = Path::new(env!("CARGO_BIN_EXE_cccctl")).parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "ccc-vhost"]);
+        if here.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        here.join("ccc-vhost")
+    })
+}
+
+pub struct Daemon {
+    pub dir: TempDir,
+    child: Child,
+}
+
+impl Daemon {
+    pub fn start() -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let config = format!(
+            "[daemon]\ncontrol = \"{}\"\n[group.uplink]\n\
+             [vm.web]\nsocket = \"{}\"\ngroup = \"uplink\"\nweight = 3\n\
+             [vm.db]\nsocket = \"{}\"\n\
+             [[rule]]\nvm = \"db\"\ndestination = \"10.0.0.0/8\"\ngroup = \"none\"\n",
+            at("control"),
+            at("web"),
+            at("db")
+        );
+        fs::write(dir.path().join("ccc.toml"), config).unwrap();
+        let child = Command::new(daemon_program())
+            .args(["--config", &at("ccc.toml")])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let daemon = Daemon { dir, child };
+        let started = Instant::now();
+        while !daemon.run(&["list"]).0 {
+            assert!(started.elapsed() < Duration::from_secs(10), "does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.dir.path().join("control")
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> (bool, String, String) {
+        run(&self.dir.path().join("control"), arguments)
+    }
+
+    /// What it prints when all is well.
+    pub fn prints(&self, arguments: &[&str]) -> String {
+        let (done, out, said) = self.run(arguments);
+        assert!(done, "{arguments:?}: {said}");
+        out
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let out = self.prints(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// What it says when it fails.
+    pub fn fails(&self, arguments: &[&str]) -> String {
+        let (done, out, said) = self.run(arguments);
+        assert!(!done && out.is_empty(), "{arguments:?}: {out}");
+        said
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-CONT", &pid]).status();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn run(socket: &Path, arguments: &[&str]) -> (bool, String, String) {
+    run_with(socket, arguments, "")
+}
+
+/// The same, with something on its input.
+pub fn run_with(socket: &Path, arguments: &[&str], input: &str) -> (bool, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cccctl"))
+        .args(arguments)
+        .env("CCC_CONTROL", socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that does not read its input may be gone.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
