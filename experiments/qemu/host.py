@@ -65,10 +65,14 @@ class Daemon:
 
     def watch(self) -> None:
         """Starts `cccctl watch`, which ends with its libvirtd."""
-        if watch := self._running.get("cccctl"):
+        self.end_watch()
+        self._start("cccctl", "watch")
+
+    def end_watch(self) -> None:
+        """Ends it, if there is one."""
+        if watch := self._running.pop("cccctl", None):
             watch.kill()
             watch.wait()
-        self._start("cccctl", "watch")
 
     def _start(self, program: str, *arguments: str) -> None:
         with (self.directory / f"{program}.log").open("w") as log:

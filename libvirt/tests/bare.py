@@ -106,3 +106,17 @@ def restart_libvirtd(path: str | None = None) -> None:
     said = call("libvirtd", "--daemon", "--listen", env=env)
     assert said.done, said.text
     eventually("libvirtd answers", lambda: virsh("list").done)
+
+
+def starts_alone(emulator: Path) -> bool:
+    """This QEMU starts with nobody at the device's socket."""
+    memory = "memory-backend-memfd,id=m,size=16M,share=on"
+    command = [str(emulator), "-nodefaults", "-no-user-config", "-display", "none", "-S", "-m", "16",
+               "-machine", "q35,accel=qtest,memory-backend=m", "-object", memory,
+               "-chardev", "socket,id=c,path=/nonexistent/ccc.sock,reconnect-ms=100",
+               "-device", "vhost-user-ccc-pci,chardev=c", "-qmp", "stdio"]  # fmt: skip
+    told = '{"execute": "qmp_capabilities"}\n{"execute": "quit"}\n'
+    try:
+        return subprocess.run(command, input=told, capture_output=True, text=True, timeout=10).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bare import Bare, alive, call, eventually, restart_libvirtd, virsh
+from bare import Bare, alive, call, eventually, restart_libvirtd, starts_alone, virsh
 from qemu.host import CONTROL, STATE, Daemon
 
 URI = "urn:ccc:vm:1"
@@ -40,13 +40,16 @@ def domains(emulator, daemon):
         domain.remove()
 
 
-def metadata(element: str) -> None:
-    said = virsh("metadata", "ours", "--live", "--uri", URI, "--key", "ccc", "--set", element)
+def metadata(element: str, *where: str) -> None:
+    said = virsh("metadata", "ours", *where, "--uri", URI, "--key", "ccc", "--set", element)
     assert said.done, said.text
 
 
 class Fault:
     """Something that is wrong with us, for as long as it lasts."""
+
+    # Somebody listens at the domain's socket all the same.
+    served = False
 
     # Where libvirtd finds the hook's programs.
     path: str | None = None
@@ -83,6 +86,8 @@ class Hung(Fault):
 class FullDisk(Fault):
     """Nothing can be written where the daemon keeps its state."""
 
+    served = True
+
     def begin(self) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "full", STATE.parent], check=True)
         (STATE.parent / "fill").write_bytes(bytes(4096))
@@ -93,6 +98,8 @@ class FullDisk(Fault):
 
 class NoGroup(Fault):
     """The daemon has lost the group that the metadata name."""
+
+    served = True
 
     def begin(self) -> None:
         self.daemon.kill()
@@ -107,11 +114,18 @@ class NoGroup(Fault):
 class WrongMetadata(Fault):
     """Somebody wrote what makes no sense."""
 
+    served = True
+
     def begin(self) -> None:
-        metadata('<vm group="uplink" weight="3,5"/>')
+        self._write("3,5")
 
     def end(self) -> None:
-        metadata('<vm group="uplink" weight="3"/>')
+        self._write("3")
+
+    @staticmethod
+    def _write(weight: str) -> None:
+        running = "ours" in virsh("list", "--name").text.split()
+        metadata(f'<vm group="uplink" weight="{weight}"/>', "--config", *["--live"] * running)
 
 
 class NoProgram(Fault):
@@ -123,13 +137,15 @@ class NoProgram(Fault):
 class BrokenProgram(Fault):
     """cccctl crashes."""
 
+    path = BARE_PATH
+
     def begin(self) -> None:
         broken = self.directory / "broken"
         broken.mkdir()
+        self.path = f"{broken}:{BARE_PATH}"
         program = broken / "cccctl"
         program.write_text("#!/bin/sh\nkill -SEGV $$\n")
         program.chmod(0o755)
-        self.path = f"{broken}:{BARE_PATH}"
 
 
 FAULTS = (Down, Hung, FullDisk, NoGroup, WrongMetadata, NoProgram, BrokenProgram)
@@ -147,12 +163,27 @@ def each_fault(*faults: type[Fault]):
     return pytest.mark.parametrize("fault", faults, ids=lambda kind: kind.__name__, indirect=True)
 
 
+def vm(daemon: Daemon, name: str = "ours") -> dict | None:
+    """What the daemon says of a VM, if it has it."""
+    said = call(str(daemon.programs / "cccctl"), "--json", "show", name)
+    return json.loads(said.text) if said.done else None
+
+
+def cccctl(daemon: Daemon, *arguments: str) -> str:
+    said = call(str(daemon.programs / "cccctl"), *arguments)
+    assert said.done, said.text
+    return said.text
+
+
+def refused(daemon: Daemon, *arguments: str) -> str:
+    said = call(str(daemon.programs / "cccctl"), *arguments)
+    assert not said.done, said.text
+    return said.text
+
+
 def served_as_wanted(daemon: Daemon) -> bool:
-    said = call(str(daemon.programs / "cccctl"), "--json", "show", "ours")
-    if not said.done:
-        return False
-    vm = json.loads(said.text)
-    return (vm["group"], vm["weight"], vm["connected"]) == ("uplink", 3, True)
+    there = vm(daemon)
+    return there is not None and (there["group"], there["weight"], there["connected"]) == ("uplink", 3, True)
 
 
 @each_fault(*FAULTS)
@@ -174,3 +205,177 @@ def test_f1_a_restart_of_libvirtd_ends_no_domain(fault, daemon, domains):
     daemon.watch()
     eventually("coupled again when all is well", lambda: served_as_wanted(daemon))
     assert {domain.name: domain.pid() for domain in domains} == pids
+
+
+@each_fault(*FAULTS)
+def test_f1_a_start_ends_in_time_and_is_refused_only_with_words(fault, daemon, domains, emulator):
+    ours, plain = domains
+    alone = starts_alone(emulator)
+    if fault.path and not alone:
+        pytest.skip("this QEMU waits for a daemon that nobody tells of the domain")
+    fault.begin()
+    try:
+        restart_libvirtd(fault.path)
+        plain.start()
+        said = virsh("start", "ours")
+        if fault.served or alone:
+            assert said.done, said.text
+        elif not said.done:
+            assert "start ccc-vhost, or the domain without the device" in said.text
+    finally:
+        fault.end()
+    restart_libvirtd()
+    daemon.watch()
+    if not ours.runs():
+        ours.start()
+    eventually("coupled when all is well", lambda: served_as_wanted(daemon))
+
+
+def test_f1_a_domain_that_is_required_to_be_coupled_does_not_start_uncoupled(daemon, domains):
+    ours, plain = domains
+    choice = Path("/etc/ccc/cccctl.toml")
+    Path("/etc/ccc").mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "private", "/etc/ccc"]
+    subprocess.run(mount, check=True)
+    try:
+        choice.write_text("require = true\n")
+        ours.start()
+        pid = ours.pid()
+        daemon.kill()
+        restart_libvirtd()
+        time.sleep(AFTERMATH_S)
+        assert alive(pid), "one that runs is never ended"
+        virsh("destroy", "ours")
+        said = virsh("start", "ours")
+        assert not said.done and "require = true" in said.text
+        plain.start()
+    finally:
+        subprocess.run(["umount", "/etc/ccc"], check=True)
+        daemon.serve()
+
+
+def test_o5_a_renamed_domain_starts_and_a_clone_is_refused_with_words(daemon, domains):
+    ours, _ = domains
+    text = virsh("dumpxml", "--inactive", "ours").text
+    ours.start()
+    lines = [line for line in text.splitlines() if "<uuid>" not in line]
+    clone = "\n".join(lines).replace("<name>ours</name>", "<name>clone</name>")
+    assert virsh("define", "/dev/stdin", stdin=clone).done
+    try:
+        said = virsh("start", "clone")
+        assert not said.done and "that of ours, as a clone would" in said.text, said.text
+        cccctl(daemon, "attach", "clone")
+        assert virsh("start", "clone").done
+        eventually("both connected", lambda: all((vm(daemon, name) or {}).get("connected") for name in ("ours", "clone")))
+    finally:
+        Bare("clone").remove()
+    virsh("destroy", "ours")
+    assert virsh("domrename", "ours", "renamed").done
+    try:
+        assert virsh("start", "renamed").done
+        eventually("connected", lambda: (vm(daemon, "renamed") or {}).get("connected"))
+        assert vm(daemon, "renamed")["socket"] == "/run/ccc/vm/ours.sock"
+    finally:
+        virsh("destroy", "renamed")
+        virsh("domrename", "renamed", "ours")
+
+
+def test_o6_attach_refuses_what_could_not_start(daemon, emulator, tmp_path):
+    stock = tmp_path / "qemu-stock"
+    stock.write_text(f"""#!/bin/sh
+case "$*" in *vhost-user-ccc-pci,help*) echo "Device 'vhost-user-ccc-pci' not found" >&2; exit;; esac
+exec {emulator} "$@"
+""")
+    stock.chmod(0o755)
+    odd = [Bare.define("stock", stock), Bare.define("with space", emulator), Bare.define("right", emulator)]
+    try:
+        before = [virsh("dumpxml", "--inactive", domain.name).text for domain in odd]
+        assert "no device vhost-user-ccc-pci (Device" in refused(daemon, "attach", "stock")
+        assert "letters, digits" in refused(daemon, "attach", "with space")
+        for path in ("relative.sock", "/" + "s" * 107, str(CONTROL), "/run/ccc/vm/../control/control.sock"):
+            told = refused(daemon, "attach", "right", "--vhost-socket", path)
+            assert "--vhost-socket" in told, told
+        assert "no group `nil`" in refused(daemon, "attach", "right", "--group", "nil")
+        assert [virsh("dumpxml", "--inactive", domain.name).text for domain in odd] == before
+    finally:
+        for domain in odd:
+            domain.remove()
+
+
+def test_o5_attach_says_that_the_hook_is_missing(daemon, domains):
+    hook = Path("/etc/libvirt/hooks/qemu.d/ccc")
+    away = hook.with_name("ccc.away")
+    hook.rename(away)
+    away.chmod(0o644)
+    try:
+        assert "hook is not installed" in cccctl(daemon, "attach", "ours")
+    finally:
+        away.chmod(0o755)
+        away.rename(hook)
+    assert "hook" not in cccctl(daemon, "attach", "ours")
+
+
+@pytest.mark.parametrize("watched", (True, False), ids=("watch", "sync"))
+def test_o7_a_domain_that_stops_while_the_daemon_is_away_leaves_nothing(daemon, domains, watched):
+    ours, _ = domains
+    ours.start()
+    cccctl(daemon, "sync")
+    if not watched:
+        daemon.end_watch()
+    daemon.kill()
+    virsh("destroy", "ours")
+    daemon.serve()
+    if not watched:
+        assert vm(daemon) is not None, "the daemon cannot know"
+        assert "ours: removed" in cccctl(daemon, "sync")
+    eventually("removed", lambda: vm(daemon) is None)
+
+
+def test_o7_what_an_operator_added_by_hand_stays(daemon, domains):
+    by_hand = {"socket": "/run/ccc/vm/by-hand.sock"}
+    put = ("-X", "PUT", "-H", "content-type: application/json", "-d", json.dumps(by_hand))
+    assert call("curl", "-sf", "--unix-socket", str(CONTROL), *put, "http://ccc/v1/vms/by-hand").done
+    assert "by-hand: kept" in cccctl(daemon, "sync")
+    daemon.kill()
+    daemon.serve()
+    time.sleep(AFTERMATH_S)
+    assert vm(daemon, "by-hand") is not None
+    cccctl(daemon, "remove", "by-hand")
+    assert vm(daemon, "by-hand") is None
+
+
+def test_o9_what_is_set_lasts_as_long_as_the_domain_runs(daemon, domains):
+    ours, _ = domains
+    ours.start()
+    cccctl(daemon, "set", "ours", "--coupled", "off", "--weight", "7")
+
+    def as_set() -> bool:
+        there = vm(daemon)
+        return there is not None and (there["coupled"], there["weight"]) == (False, 7)
+
+    # Whoever looked at the metadata just before may tell what they said then, but no longer.
+    eventually("as it was set", as_set)
+    for disturb in (daemon.watch, restart_libvirtd, lambda: cccctl(daemon, "sync", "ours"), daemon.watch):
+        disturb()
+        time.sleep(1)
+        assert as_set(), vm(daemon)
+    cccctl(daemon, "attach", "ours", "--weight", "8")
+    assert (vm(daemon)["coupled"], vm(daemon)["weight"]) == (False, 8)
+    virsh("destroy", "ours")
+    ours.start()
+    assert (vm(daemon)["coupled"], vm(daemon)["weight"]) == (True, 8)
+
+
+def test_o10_metadata_that_changed_while_the_daemon_was_away_are_told(daemon, domains):
+    ours, _ = domains
+    ours.start()
+    daemon.kill()
+    metadata('<vm group="uplink" weight="9"/>', "--live", "--config")
+    time.sleep(3)
+    daemon.serve()
+    eventually("told", lambda: (vm(daemon) or {}).get("weight") == 9)
+    # And where the daemon forgets everything.
+    daemon.kill()
+    STATE.unlink()
+    daemon.serve()
+    eventually("told again", lambda: (vm(daemon) or {}).get("weight") == 9 and vm(daemon)["connected"])
