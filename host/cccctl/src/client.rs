@@ -154,16 +154,20 @@ impl Client {
         let (Patience { absent, answer, .. }, left) = (self.patience, self.patience.left());
         let began = Instant::now();
         let (status, answer) = self.runtime.block_on(async {
+            // What the last try came to, for whoever has no time for another.
+            let mut last = Err(ClientError::Silent(answer));
             let tries = async {
                 loop {
-                    let done = exchange(&self.socket, method, path, body).await;
-                    if !worth_another(&done, began.elapsed() < absent) {
-                        return done;
+                    last = exchange(&self.socket, method, path, body).await;
+                    if !worth_another(&last, began.elapsed() < absent) {
+                        return;
                     }
                     sleep(PAUSE).await;
                 }
             };
-            timeout(left, tries).await.map_err(|_| ClientError::Silent(answer))?
+            // Out of time: that is what is told.
+            let _ = timeout(left, tries).await;
+            last
         })?;
         if status == 200 {
             return Ok(answer);

@@ -76,13 +76,10 @@ fn say(out: &mut impl Write, text: &str) -> Result<(), Error> {
 }
 
 /// How long libvirt waits for a hook of ours, whatever the daemon does.
-fn hook_patience(operation: &str) -> Patience {
-    let (all, absent) = match operation {
-        // It is waited for only to begin with: the daemon may be coming back.
-        "prepare" => (Duration::from_millis(2000), Duration::from_millis(1000)),
-        _ => (Duration::from_millis(1500), Duration::ZERO),
-    };
-    Patience::in_all(all, absent)
+fn hook_patience(operation: &str, config: &Config) -> Patience {
+    // A start is told of but once, and the daemon may be coming back.
+    let absent = if operation == "prepare" { config.patience / 2 } else { Duration::ZERO };
+    Patience::in_all(config.patience, absent)
 }
 
 /// Nothing fails here but what is refused on purpose.
@@ -93,7 +90,7 @@ fn hook(args: &Args, hook: &Hook, out: &mut impl Write) -> Result<(), Error> {
         journal::log(&error);
         Config::default()
     });
-    let client = Client::new(&args.socket, hook_patience(&hook.operation))?;
+    let client = Client::new(&args.socket, hook_patience(&hook.operation, &config))?;
     let host = Host::new(&args.connect, &client);
     let verdict = host.hook(hook, &String::from_utf8_lossy(&description), config.require);
     for warning in verdict.warnings {

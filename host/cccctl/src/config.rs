@@ -4,26 +4,47 @@
 //! ```toml
 //! # /etc/ccc/cccctl.toml
 //! require = false   # true: a domain that cannot be coupled does not start
+//! patience = 2      # seconds that libvirt's hook waits for the daemon, 0.1 to 20
 //! ```
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, time::Duration};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
 use thiserror::Error;
 
+/// Seconds that a hook may wait: libvirt, and who called it, wait for the hook.
+const PATIENCE_S: std::ops::RangeInclusive<f64> = 0.1..=20.0;
+
 /// The host's choices.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// A domain of ours that cannot be coupled does not start.
-    #[serde(default)]
     pub require: bool,
+    /// How long a hook waits for the daemon.
+    #[serde(deserialize_with = "patience")]
+    pub patience: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { require: false, patience: Duration::from_secs(2) }
+    }
+}
+
+fn patience<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    if PATIENCE_S.contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    let (least, most) = (PATIENCE_S.start(), PATIENCE_S.end());
+    Err(Error::custom(format!("patience = {seconds} is not {least} to {most} seconds")))
 }
 
 /// Why a file's choices are not known.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// It is there and cannot be read.
-    #[error("cannot read {path}: {source}; taken as `require = false`")]
+    #[error("cannot read {path}: {source}; all is as without it")]
     Unreadable {
         /// The file.
         path: String,
@@ -31,7 +52,10 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// It says something else.
-    #[error("{path}: {reason}; it has `require = true` or `false`, taken as false")]
+    #[error(
+        "{path}: {reason}; it has `require` (true or false) and `patience` (seconds); all is as \
+         without it"
+    )]
     Wrong {
         /// The file.
         path: String,
@@ -69,12 +93,18 @@ mod tests {
     fn a_choice_is_read_and_a_wrong_one_told() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("cccctl.toml");
-        assert_eq!(Config::load(&path).expect("none"), Config { require: false });
+        let usual = Config::default();
+        assert_eq!(Config::load(&path).expect("none"), usual);
         let with = |text: &str| {
             fs::write(&path, text).expect("written");
             Config::load(&path)
         };
-        assert_eq!(with("require = true\n").expect("right"), Config { require: true });
+        assert_eq!(with("require = true\n").expect("right"), Config { require: true, ..usual });
+        assert_eq!(with("patience = 0.5").expect("right").patience, Duration::from_millis(500));
+        assert_eq!(with("patience = 5").expect("right").patience, Duration::from_secs(5));
+        let told = with("patience = 60").expect_err("too long").to_string();
+        assert!(told.contains("60 is not 0.1 to 20 seconds"), "{told}");
+        assert!(with("patience = nan").is_err() && with("patience = -1").is_err());
         let told = with("# a\nrequired = true\n").expect_err("no such key").to_string();
         assert!(told.contains("cccctl.toml:2: unknown field `required`"), "{told}");
         assert!(with("require = 1").is_err() && with("require").is_err());

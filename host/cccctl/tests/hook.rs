@@ -8,7 +8,7 @@ use std::{
     io::Write,
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -288,4 +288,43 @@ fn f1_what_is_wrong_with_its_metadata_does_not_keep_a_domain_from_starting() {
     let right = connecting(Path::new("/nonexistent"), &socket);
     assert_eq!(hook(&daemon.control(), "reconnect", &right).status.code(), Some(0));
     assert_eq!(daemon.json(&["show", "mail"])["group"], "uplink", "when all is well");
+}
+
+/// libvirtd looks at all domains at once when it comes back.
+#[test]
+fn f2_a_thousand_hooks_at_once_all_tell_the_daemon() {
+    const HOOKS: usize = 1000;
+    let daemon = Daemon::start();
+    let at = |kind: &str, number: usize| daemon.dir.path().join(format!("{kind}{number}"));
+    for number in 0..HOOKS {
+        fs::write(at("xml", number), connecting(Path::new("/qemu"), &at("vm", number))).unwrap();
+    }
+    // On a machine that others use, too, all of them wait for each other.
+    let config = daemon.dir.path().join("cccctl.toml");
+    fs::write(&config, "patience = 20\n").unwrap();
+    let began = Instant::now();
+    let hooks: Vec<Child> = (0..HOOKS)
+        .map(|number| {
+            Command::new(env!("CARGO_BIN_EXE_cccctl"))
+                .args(["hook", "--", &format!("vm{number}"), "prepare", "begin", "-"])
+                .env("CCC_CONTROL", daemon.control())
+                .env("CCCCTL_CONFIG", &config)
+                .stdin(fs::File::open(at("xml", number)).unwrap())
+                .stdout(Stdio::null())
+                .stderr(fs::File::create(at("said", number)).unwrap())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let statuses: Vec<_> = hooks.into_iter().map(|mut hook| hook.wait().unwrap()).collect();
+    println!("{HOOKS} hooks: {:?}", began.elapsed());
+    let said: Vec<String> =
+        (0..HOOKS).map(|number| fs::read_to_string(at("said", number)).unwrap()).collect();
+    let wrong: Vec<&String> = said.iter().filter(|said| !said.is_empty()).collect();
+    assert!(wrong.is_empty(), "{} of {HOOKS} failed, the first: {}", wrong.len(), wrong[0]);
+    assert!(statuses.iter().all(std::process::ExitStatus::success), "{statuses:?}");
+    let vms = daemon.json(&["list"]);
+    let coupled = vms["vms"].as_array().unwrap().iter();
+    let coupled = coupled.filter(|vm| vm["group"] == "uplink" && vm["weight"] == 2.0).count();
+    assert_eq!(coupled, HOOKS);
 }
