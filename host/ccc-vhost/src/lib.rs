@@ -59,3 +59,4 @@ pub mod timetravel;
 pub mod told;
 pub mod values;
 pub mod vring;
+pub mod watchdog;

@@ -27,6 +27,8 @@ pub enum Token {
     Kick(usize, usize),
     /// An operator asks for something.
     Control,
+    /// The service manager wants to hear of us.
+    Watchdog,
 }
 
 impl Token {
@@ -38,6 +40,7 @@ impl Token {
             Token::Connection(vm) => (3, vm, 0),
             Token::Kick(vm, queue) => (4, vm, queue),
             Token::Control => (5, 0, 0),
+            Token::Watchdog => (6, 0, 0),
         };
         kind << 56 | (vm as u64) << 8 | queue as u64
     }
@@ -50,6 +53,7 @@ impl Token {
             2 => Token::Listener(vm),
             3 => Token::Connection(vm),
             4 => Token::Kick(vm, (data & 0xff) as usize),
+            6 => Token::Watchdog,
             _ => Token::Control,
         }
     }
@@ -145,6 +149,7 @@ mod tests {
             Token::Connection(70_000),
             Token::Kick(3, 2),
             Token::Control,
+            Token::Watchdog,
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

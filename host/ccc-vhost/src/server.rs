@@ -28,6 +28,7 @@ use crate::{
     signals::Signals,
     timers::Timers,
     vring::Vring,
+    watchdog::Watchdog,
 };
 
 mod operators;
@@ -101,6 +102,7 @@ pub struct Server {
     desk: Option<Desk>,
     keeper: Option<Keeper>,
     signals: Signals,
+    watchdog: Option<Watchdog>,
     _watches: Vec<Watch>,
 }
 
@@ -118,6 +120,10 @@ impl Server {
         if let Some(desk) = &desk {
             watches.push(poller.watch(desk.fd(), Token::Control)?);
         }
+        let watchdog = Watchdog::start()?;
+        if let Some(watchdog) = &watchdog {
+            watches.push(poller.watch(watchdog.fd(), Token::Watchdog)?);
+        }
         let names = coupling.settings().vms.iter();
         let names: Vec<_> = names.map(|(number, vm)| (*number, vm.name.clone())).collect();
         let mut server = Server {
@@ -131,6 +137,7 @@ impl Server {
             desk,
             keeper,
             signals,
+            watchdog,
             _watches: watches,
         };
         for ((number, name), endpoint) in names.into_iter().zip(endpoints.into_values()) {
@@ -254,6 +261,10 @@ impl Server {
     fn dispatch(&mut self, token: Token) -> Result<(), ServerError> {
         match token {
             Token::Signal => Ok(()),
+            Token::Watchdog => {
+                self.watchdog.iter().for_each(Watchdog::tell);
+                Ok(())
+            }
             Token::Clock => self.tick(),
             Token::Control => self.operate(),
             Token::Listener(index) => self.accept(index),
