@@ -3,8 +3,10 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from bare import Bare, alive, call, eventually, restart_libvirtd, starts_alone, virsh
 from qemu.host import CONTROL, STATE, Daemon
 
+LIBVIRT = Path(__file__).parents[1]
 URI = "urn:ccc:vm:1"
 # What has no cccctl.
 BARE_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -234,9 +237,6 @@ def test_f1_a_start_ends_in_time_and_is_refused_only_with_words(fault, daemon, d
 def test_f1_a_domain_that_is_required_to_be_coupled_does_not_start_uncoupled(daemon, domains):
     ours, plain = domains
     choice = Path("/etc/ccc/cccctl.toml")
-    Path("/etc/ccc").mkdir(exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "private", "/etc/ccc"]
-    subprocess.run(mount, check=True)
     try:
         choice.write_text("require = true\n")
         ours.start()
@@ -250,7 +250,7 @@ def test_f1_a_domain_that_is_required_to_be_coupled_does_not_start_uncoupled(dae
         assert not said.done and "require = true" in said.text
         plain.start()
     finally:
-        subprocess.run(["umount", "/etc/ccc"], check=True)
+        choice.unlink()
         daemon.serve()
 
 
@@ -379,3 +379,38 @@ def test_o10_metadata_that_changed_while_the_daemon_was_away_are_told(daemon, do
     STATE.unlink()
     daemon.serve()
     eventually("told again", lambda: (vm(daemon) or {}).get("weight") == 9 and vm(daemon)["connected"])
+
+
+def connects(user: str, socket: Path) -> bool:
+    """This user's QEMU could."""
+    script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    return call("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "/usr/bin/python3", "-c", script, str(socket)).done
+
+
+def test_f9_qemu_reaches_its_socket_and_not_that_of_operators(programs, emulator, tmp_path):
+    """In the directories as they are installed, for a daemon with a user of its own."""
+    conf = (LIBVIRT / "systemd/ccc-tmpfiles.conf").read_text()
+    # A user that every machine has stands for the daemon's.
+    (tmp_path / "ccc.conf").write_text(conf.replace(" ccc ", " daemon ").replace(" ccc  ", " daemon  "))
+    assert call("rm", "-rf", "/run/ccc").done
+    made = call("systemd-tmpfiles", "--create", str(tmp_path / "ccc.conf"))
+    assert Path("/run/ccc/control").owner() == "daemon", made.text
+    vm_socket = Path("/run/ccc/vm/web.sock")
+    (tmp_path / "ccc.toml").write_text(f'[daemon]\ncontrol = "{CONTROL}"\n[vm.web]\nsocket = "{vm_socket}"\n')
+    # Where another user may read them.
+    place = Path(tempfile.mkdtemp(dir="/run"))
+    place.chmod(0o755)
+    for file in (programs / "ccc-vhost", tmp_path / "ccc.toml"):
+        shutil.copy(file, place)
+    command = ["setpriv", "--reuid=daemon", "--regid=daemon", "--clear-groups", place / "ccc-vhost"]
+    with subprocess.Popen([*command, "--config", place / "ccc.toml"]) as daemon:
+        try:
+            eventually("it serves", CONTROL.exists)
+            assert vm_socket.group() == "libvirt-qemu"
+            assert connects("libvirt-qemu", vm_socket), "QEMU cannot connect"
+            assert not connects("libvirt-qemu", CONTROL), "QEMU may do what operators may"
+            assert connects("root", CONTROL)
+        finally:
+            daemon.terminate()
+    shutil.rmtree(place)
+    call("rm", "-rf", "/run/ccc")

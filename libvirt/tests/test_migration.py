@@ -14,6 +14,7 @@ from hosts import OtherHost
 from qemu.domains import Domain
 from qemu.errors import HostError
 from qemu.host import Daemon
+from qemu.shell import host
 
 pytestmark = pytest.mark.slow
 
@@ -124,14 +125,33 @@ def test_what_was_plugged_or_unplugged_migrates_as_it_is(sides, sharing, uplink,
     assert flows.end(here.domain).no_flow_was_reset()
 
 
-def test_a_destination_without_the_group_refuses_and_the_source_runs_on(sides):
-    here, there = sides
+@pytest.fixture
+def nowhere(sides):
+    """A domain that runs, with a group that the destination does not have."""
+    here, _ = sides
     here.daemon.control("attach", "web", "--group", "uplink")
-    here.domain.virsh("start", "web")
+    here.domain.start()
     unknown = ("--uri", "urn:ccc:vm:1", "--key", "ccc", "--set", '<vm group="nowhere"/>')
     here.domain.virsh("metadata", "web", *unknown, "--live")
+    return sides
+
+
+def test_a_destination_that_requires_coupling_refuses_and_the_source_runs_on(nowhere):
+    here, there = nowhere
+    choice = "mkdir -p /etc/ccc; echo 'require = true' >/etc/ccc/cccctl.toml"
+    host(*there.domain.inside, "sh", "-c", choice)
     with pytest.raises(HostError, match="unknown group `nowhere`"):
         here.domain.virsh("migrate", "--live", "web", *there.uri)
     assert here.domain.virsh("domstate", "web").strip() == "running"
     assert here.daemon.vm("web")["group"] == "uplink"
     assert not there.has_vm()
+
+
+def test_f1_a_destination_without_the_group_takes_it_uncoupled(nowhere):
+    here, there = nowhere
+    here.domain.virsh("migrate", "--live", "web", *there.uri)
+    until("its agent is there", there.domain.answers)
+    assert there.daemon.vm("web")["group"] is None
+    there.daemon.control("set", "web", "--group", "uplink")
+    until("coupled when all is well", lambda: there.daemon.vm("web")["group"] == "uplink")
+    there.domain.virsh("destroy", "web")
