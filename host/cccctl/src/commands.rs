@@ -12,7 +12,7 @@ use crate::{
     args::{Args, Command, Group, Hook, Set, Switch},
     client::{Client, ClientError, Patience, path},
     config::Config,
-    domain::{DomainError, Host, VirshError},
+    domain::{DomainError, Host},
     journal, views,
 };
 
@@ -42,7 +42,14 @@ pub enum Error {
 /// Runs a command.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     if let Command::Hook(hook) = &args.command {
-        return self::hook(args, hook, out);
+        return match self::hook(args, hook, out) {
+            refused @ Err(Error::Refused(_)) => refused,
+            // libvirt would end a domain for it.
+            done => {
+                done.unwrap_or_else(|error| journal::log(&error));
+                Ok(())
+            }
+        };
     }
     let client = Client::new(&args.socket, Patience::OPERATOR)?;
     let host = Host::new(&args.connect, &client);
@@ -65,6 +72,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Sync { domain: Some(domain) } => plain(host.sync(domain)?, views::vm),
         Command::Sync { domain: None } => return say(out, &host.sync_all()?),
         Command::Watch => return watch(args),
+        // See above.
         Command::Hook(_) => return Ok(()),
     };
     print(out, args.json, &answer, &text)
@@ -117,13 +125,13 @@ fn watch(args: &Args) -> Result<(), Error> {
 /// Changes a VM; of a domain of ours its metadata, which are the truth, change too.
 fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), Error> {
     let answer = plain(client.patch(&path("vms", &set.vm), &vm_change(set))?, views::vm);
-    // Elsewhere than with libvirt there is nothing to write it to.
-    if let Err(error @ (DomainError::Xml(_) | DomainError::Virsh(VirshError::Silent(_)))) =
-        host.note(set)
-    {
-        journal::say(&format!(
-            "in force, but not in the domain's metadata, so that it does not last: {error}"
-        ));
+    match host.note(set) {
+        Ok(()) => {}
+        // It is a VM of somebody else's.
+        Err(DomainError::Virsh(error)) if error.is_no_domain() => {}
+        Err(error) => journal::say(&format!(
+            "in force, but not written to the domain's metadata, so that it does not last: {error}"
+        )),
     }
     Ok(answer)
 }

@@ -19,12 +19,11 @@ use std::{collections::BTreeSet, path::Path};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-pub use self::virsh::VirshError;
 use self::{
     check::CheckError,
     left_over::LeftOver,
     undo::Undo,
-    virsh::Virsh,
+    virsh::{Virsh, VirshError},
     wanted::{PLUGGED, Plugged, WANTED, Wanted},
     xml::{Domain, XmlError},
 };
@@ -249,10 +248,10 @@ impl<'a> Host<'a> {
     }
 
     /// Writes a change that was made to a VM into the metadata of its domain, so that
-    /// it lasts as long as that runs; whether it is a domain of ours.
-    pub fn note(&self, set: &Set) -> Result<bool, DomainError> {
+    /// it lasts as long as that runs, if it is one of ours.
+    pub fn note(&self, set: &Set) -> Result<(), DomainError> {
         let running = self.current(&set.vm)?;
-        let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(false) };
+        let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(()) };
         let wanted = Wanted {
             group: set.group.clone().or(had.group.clone()),
             weight: set.weight.or(had.weight),
@@ -262,7 +261,7 @@ impl<'a> Host<'a> {
         if wanted != had {
             self.virsh.set_metadata(&set.vm, WANTED, Some(&wanted.element()?))?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn current(&self, name: &str) -> Result<Domain, DomainError> {
@@ -285,6 +284,10 @@ impl<'a> Host<'a> {
                 }
                 self.daemon.delete(&path)?;
                 self.daemon.put(&path, vm)
+            }
+            Err(error) if error.is_in_force() => {
+                journal::log(&format!("VM {name}: {error}"));
+                self.daemon.get(&path)
             }
             answer => answer,
         }

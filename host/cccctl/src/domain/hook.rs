@@ -81,9 +81,6 @@ impl Host<'_> {
     fn start(&self, name: &str, domain: &Domain, require: bool, verdict: &mut Verdict) {
         let Err(error) = self.tell_of(name, domain) else { return };
         verdict.warn(name, &error);
-        if matches!(&error, DomainError::Client(error) if error.is_in_force()) {
-            return;
-        }
         if require {
             let why = "and /etc/ccc/cccctl.toml has require = true: it does not start uncoupled";
             verdict.refused = Some(format!("domain {name}: {error}; {why}"));
@@ -105,7 +102,7 @@ impl Host<'_> {
         // With a device that somebody serves, QEMU need not wait for anybody.
         let nothing = Wanted { group: Some("none".to_owned()), ..Wanted::default() };
         let Err(error) = self.tell(name, &socket, &nothing) else { return Ok(()) };
-        if error.is_in_force() || check::starts_alone(domain) {
+        if check::starts_alone(domain) {
             return Ok(());
         }
         Err(format!(

@@ -42,6 +42,17 @@ pub enum VirshError {
     EventsEnded,
 }
 
+impl VirshError {
+    /// There is no such domain, or no libvirt at all.
+    pub fn is_no_domain(&self) -> bool {
+        match self {
+            VirshError::Missing(error) => error.kind() == io::ErrorKind::NotFound,
+            VirshError::Told(said) => said.contains("failed to get domain"),
+            _ => false,
+        }
+    }
+}
+
 /// libvirt at one URI.
 #[derive(Debug)]
 pub struct Virsh {

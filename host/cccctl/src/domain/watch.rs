@@ -12,6 +12,7 @@ use std::{
 use serde_json::Value;
 
 use super::{Domain, DomainError, Host, body, left_over};
+use crate::client::ClientError;
 
 /// Between two looks whether the daemon is there.
 const TICK: Duration = Duration::from_millis(500);
@@ -100,9 +101,13 @@ fn want(name: &str, domain: &Domain) -> Result<Option<Value>, DomainError> {
 }
 
 impl Watch<'_, '_> {
-    /// Looks at one domain.
-    fn look(&mut self, name: &str) {
+    /// Looks at one domain; false if the daemon does not answer.
+    fn look(&mut self, name: &str) -> bool {
         match self.host.follow(name) {
+            Err(error @ DomainError::Client(ClientError::Silent(_))) => {
+                self.fail(name, error);
+                return false;
+            }
             Ok(Some(vm)) => {
                 self.failed.remove(name);
                 if self.wanted.insert(name.to_owned(), vm.clone()) != Some(vm) {
@@ -117,6 +122,7 @@ impl Watch<'_, '_> {
             }
             Err(error) => self.fail(name, error),
         }
+        true
     }
 
     /// The hook has removed its VM, unless the daemon was away.
@@ -130,7 +136,6 @@ impl Watch<'_, '_> {
 
     /// Says what is wrong, once.
     fn fail(&mut self, name: &str, error: DomainError) {
-        // One that is in force is only not kept.
         let said = error.to_string();
         if self.failed.insert(name.to_owned(), said.clone()) != Some(said) {
             (self.told)(name, Err(error));
@@ -148,7 +153,10 @@ impl Watch<'_, '_> {
         if another || (is_there && self.tried.elapsed() > AGAIN) {
             self.tried = Instant::now();
             for name in self.failed.keys().cloned().collect::<Vec<_>>() {
-                self.look(&name);
+                // There are others to hear of while it hangs.
+                if !self.look(&name) {
+                    break;
+                }
             }
         }
     }
