@@ -82,7 +82,7 @@ image: packages
 	@scripts/packages mmdebstrap squashfs-tools cpio
 	@experiments/qemu/image
 
-LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client
+LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client systemd
 
 demo-qemu variants-qemu: build
 	@scripts/packages mmdebstrap squashfs-tools cpio $(LIBVIRT)

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Whatever is wrong with us, no domain ends and no call of libvirt's hangs."""
 
+import http.client
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from bare import Bare, alive, call, eventually, restart_libvirtd, starts_alone, virsh
+from bare import PATIENCE_S, Bare, alive, call, eventually, restart_libvirtd, starts_alone, virsh
 from qemu.host import CONTROL, STATE, Daemon
 
 LIBVIRT = Path(__file__).parents[1]
@@ -266,7 +268,8 @@ def test_o5_a_renamed_domain_starts_and_a_clone_is_refused_with_words(daemon, do
         assert not said.done and "that of ours, as a clone would" in said.text, said.text
         cccctl(daemon, "attach", "clone")
         assert virsh("start", "clone").done
-        eventually("both connected", lambda: all((vm(daemon, name) or {}).get("connected") for name in ("ours", "clone")))
+        for name in ("ours", "clone"):
+            eventually(f"{name} connected", lambda name=name: (vm(daemon, name) or {}).get("connected"))
     finally:
         Bare("clone").remove()
     virsh("destroy", "ours")
@@ -331,10 +334,20 @@ def test_o7_a_domain_that_stops_while_the_daemon_is_away_leaves_nothing(daemon, 
     eventually("removed", lambda: vm(daemon) is None)
 
 
+def put(name: str, wanted: dict) -> None:
+    """Adds a VM, as an operator's own program does."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.settimeout(PATIENCE_S)
+        stream.connect(str(CONTROL))
+        connection = http.client.HTTPConnection("ccc")
+        connection.sock = stream
+        connection.request("PUT", f"/v1/vms/{name}", json.dumps(wanted), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+
+
 def test_o7_what_an_operator_added_by_hand_stays(daemon, domains):
-    by_hand = {"socket": "/run/ccc/vm/by-hand.sock"}
-    put = ("-X", "PUT", "-H", "content-type: application/json", "-d", json.dumps(by_hand))
-    assert call("curl", "-sf", "--unix-socket", str(CONTROL), *put, "http://ccc/v1/vms/by-hand").done
+    put("by-hand", {"socket": "/run/ccc/vm/by-hand.sock"})
     assert "by-hand: kept" in cccctl(daemon, "sync")
     daemon.kill()
     daemon.serve()
@@ -381,17 +394,18 @@ def test_o10_metadata_that_changed_while_the_daemon_was_away_are_told(daemon, do
     eventually("told again", lambda: (vm(daemon) or {}).get("weight") == 9 and vm(daemon)["connected"])
 
 
-def connects(user: str, socket: Path) -> bool:
+def connects(user: str, path: Path) -> bool:
     """This user's QEMU could."""
     script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-    return call("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "/usr/bin/python3", "-c", script, str(socket)).done
+    become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups")
+    return call(*become, "/usr/bin/python3", "-c", script, str(path)).done
 
 
 def test_f9_qemu_reaches_its_socket_and_not_that_of_operators(programs, emulator, tmp_path):
     """In the directories as they are installed, for a daemon with a user of its own."""
     conf = (LIBVIRT / "systemd/ccc-tmpfiles.conf").read_text()
     # A user that every machine has stands for the daemon's.
-    (tmp_path / "ccc.conf").write_text(conf.replace(" ccc ", " daemon ").replace(" ccc  ", " daemon  "))
+    (tmp_path / "ccc.conf").write_text(conf.replace(" ccc ", " daemon "))
     assert call("rm", "-rf", "/run/ccc").done
     made = call("systemd-tmpfiles", "--create", str(tmp_path / "ccc.conf"))
     assert Path("/run/ccc/control").owner() == "daemon", made.text
