@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The flows in a device's slots: found, told to the engine, coupled where the
 //! operator wants them, and answered.
-use std::{net::IpAddr, ops::Range, rc::Rc};
+use std::{net::IpAddr, rc::Rc};
 
 use ccc_core::Share;
 use ccc_proto::{
@@ -100,21 +100,6 @@ pub enum Look {
 }
 
 impl Device {
-    /// Looks at a range of slots.
-    pub(crate) fn look_at_all(
-        &mut self,
-        mapping: &Mapping,
-        slots: Range<u32>,
-        why: Look,
-        turn: &mut Turn<'_>,
-    ) {
-        for slot in slots {
-            if let Err(error) = self.look(mapping, slot, why, turn) {
-                self.counters.refuse(&self.name, turn.now, error.kind(), &error);
-            }
-        }
-    }
-
     /// Reads a slot and tells the engine.
     pub(crate) fn look(
         &mut self,
@@ -164,7 +149,7 @@ impl Device {
         generation: u32,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
-        let held = *self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?.held;
+        let held = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?.held;
         let held = held
             .filter(|held| held.generation == generation)
             .ok_or(SlotError::NotHeld { slot, generation })?;
@@ -239,7 +224,7 @@ impl Device {
         let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
         let words = words(mapping, places.report).map_err(|e| SlotError::Memory(slot, e))?;
         let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
-        Ok((raw, *places.held))
+        Ok((raw, places.held))
     }
 
     fn update(
@@ -329,7 +314,7 @@ impl Device {
             slot,
             group: turn.coupling.settings().groups[group].name.clone(),
         })?;
-        let adopted = why == Look::Adoption;
+        let adopted = why == Look::Adoption || self.is_new(slot);
         match turn.coupling.join(turn.now, self.vm, group, &checked.report, adopted) {
             Ok(flow) => Ok(Place::Coupled { flow, group, line }),
             Err(refusal) => {
@@ -369,21 +354,17 @@ impl Device {
                 self.lines.put(line);
             }
         }
-        turn.coupling.engine.detach(turn.now, &detached);
+        turn.coupling.detach(turn.now, self.vm, detached);
     }
 
     fn forget(&mut self, slot: u32, held: &Held, turn: &mut Turn<'_>) {
         self.uncouple(held, turn);
         self.counters.left += 1;
-        if let Some(places) = self.tables.slot(slot) {
-            *places.held = None;
-        }
+        self.tables.forget(slot);
     }
 
     fn hold(&mut self, slot: u32, held: Held) {
-        if let Some(places) = self.tables.slot(slot) {
-            *places.held = Some(held);
-        }
+        self.tables.hold(slot, held);
     }
 
     fn answer(&mut self, mapping: &Mapping, slot: u32, grant: Grant) -> Result<(), SlotError> {

@@ -20,6 +20,7 @@
 pub mod activation;
 pub mod api;
 pub mod args;
+pub mod budget;
 pub mod capabilities;
 pub mod chain;
 pub mod clock;
@@ -41,6 +42,7 @@ pub mod message;
 pub mod migration;
 pub mod operate;
 pub mod poll;
+pub mod scan;
 pub mod server;
 pub mod settings;
 pub mod setup;

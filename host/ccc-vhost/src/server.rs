@@ -139,7 +139,7 @@ impl Server {
             log::warn!("cannot tell the service manager that it is served: {error}");
         }
         while self.reachable() {
-            for token in self.poller.wait(!self.backlog.is_empty())? {
+            for token in self.poller.wait(self.has_work())? {
                 if token == Token::Signal {
                     log::debug!("asked to stop on {:?}", self.signals.as_fd());
                     self.report();
@@ -263,8 +263,17 @@ impl Server {
         Ok(())
     }
 
+    /// Something is left that took more than one turn.
+    fn has_work(&self) -> bool {
+        !self.backlog.is_empty() || self.coupling.has_leaving()
+    }
+
     /// Gives each queue in the backlog one more turn.
     fn work_off(&mut self) -> Result<(), ServerError> {
+        if self.coupling.has_leaving() {
+            self.coupling.let_all_go(self.clock.now());
+            self.after()?;
+        }
         for (index, queue) in std::mem::take(&mut self.backlog) {
             self.process(index, queue);
             self.after()?;
@@ -277,17 +286,26 @@ impl Server {
         let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().process(queue, &mut turn);
-        if more && !self.backlog.contains(&(index, queue)) {
-            self.backlog.push((index, queue));
+        if more {
+            self.put_off(index, queue);
         }
         self.settle(index);
+    }
+
+    /// A queue has another turn when the others have had theirs.
+    fn put_off(&mut self, index: usize, queue: usize) {
+        if !self.backlog.contains(&(index, queue)) {
+            self.backlog.push((index, queue));
+        }
     }
 
     fn settle(&mut self, index: usize) {
         let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().settle(&mut turn);
-        self.backlog.extend(more.into_iter().map(|queue| (index, queue)));
+        for queue in more {
+            self.put_off(index, queue);
+        }
     }
 
     /// After the engine was used: every VM sees its grants, and the clock knows

@@ -13,6 +13,7 @@ use crate::{
     activation::{Activated, CONTROL},
     api::http,
     args::Args,
+    budget::Budget,
     clock::Clock,
     config::Config,
     control,
@@ -48,6 +49,9 @@ pub fn serve(args: &Args, config: Config) -> Result<()> {
     let mut activated = Activated::take()?;
     let mut coupling = Coupling::new(config.settings);
     state.apply(&mut coupling);
+    if args.time_travel.is_some() {
+        coupling.budget = Budget::ALL;
+    }
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let operators = operators(config.control.as_ref(), &mut activated)?;
     activated.end()?;
