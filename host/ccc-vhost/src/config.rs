@@ -5,6 +5,8 @@
 //! [daemon]
 //! control = "/run/ccc/control.sock"  # where operators connect
 //! state = "/var/lib/ccc/state.json"  # what they changed, for the next start
+//! max_flows = 131072     # coupled at a time, 512 bytes each: others are left alone
+//! max_flows_per_vm = 16384  # of one VM
 //!
 //! [group.uplink]
 //! policy = "ctrltcp"     # or "uncoupled", "e-tcp", "efcm", "lisa", "cm"
@@ -103,7 +105,7 @@ impl Config {
         };
         let groups = vec![Group::new(DEFAULT_GROUP)];
         Config {
-            settings: Settings { groups, vms: [(0, vm)].into(), rules: Vec::new() },
+            settings: Settings { groups, vms: [(0, vm)].into(), ..Settings::default() },
             ..Config::default()
         }
     }

@@ -30,9 +30,11 @@ pub enum Kind {
     Queue,
     /// An event for which the driver left no buffer.
     Event,
+    /// A flow over one of the operator's limits.
+    Limit,
 }
 
-const KINDS: [(Kind, &str); 10] = [
+const KINDS: [(Kind, &str); 11] = [
     (Kind::Chunk, "chunks"),
     (Kind::Message, "messages"),
     (Kind::Stale, "stale"),
@@ -43,6 +45,7 @@ const KINDS: [(Kind, &str); 10] = [
     (Kind::Memory, "memory"),
     (Kind::Queue, "queue"),
     (Kind::Event, "events"),
+    (Kind::Limit, "limits"),
 ];
 
 /// Counts of one VM, from the daemon's start on.

@@ -65,6 +65,22 @@ pub enum SlotError {
         /// Name of the group.
         group: String,
     },
+    /// The VM has as many flows as it may have.
+    #[error("slot {slot}: the VM has {most} flows, as many as it may have (max_flows_per_vm)")]
+    VmFull {
+        /// The slot.
+        slot: u32,
+        /// The operator's limit.
+        most: usize,
+    },
+    /// All VMs together have as many as they may have.
+    #[error("slot {slot}: all VMs have {most} flows, as many as they may have (max_flows)")]
+    HostFull {
+        /// The slot.
+        slot: u32,
+        /// The operator's limit.
+        most: usize,
+    },
     /// The engine refuses it.
     #[error("slot {0}: {1}")]
     Engine(u32, ccc_core::Refusal),
@@ -83,6 +99,7 @@ impl SlotError {
             SlotError::Report(..) => Kind::Report,
             SlotError::NoLine { .. } => Kind::Line,
             SlotError::NoRate { .. } | SlotError::Engine(..) => Kind::Flow,
+            SlotError::VmFull { .. } | SlotError::HostFull { .. } => Kind::Limit,
             SlotError::Memory(..) => Kind::Memory,
         }
     }
@@ -262,6 +279,11 @@ impl Device {
         checked: &Checked,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
+        let most = turn.coupling.settings().limits.flows_per_vm;
+        if self.flows() >= most {
+            self.answer(mapping, slot, refusal(checked.generation))?;
+            return Err(SlotError::VmFull { slot, most });
+        }
         self.counters.registered += 1;
         let held = Held {
             generation: checked.generation,
@@ -309,6 +331,10 @@ impl Device {
         let Some(group) = self.destined(slot, held.destination, turn)? else {
             return Ok(Place::Apart);
         };
+        let most = turn.coupling.settings().limits.flows;
+        if turn.coupling.engine.flows() >= most {
+            return Err(SlotError::HostFull { slot, most });
+        }
         let lent = self.tables.lines().map_or(0, |lines| lines.len());
         let line = self.lines.take(group, lent).ok_or_else(|| SlotError::NoLine {
             slot,
@@ -376,7 +402,7 @@ impl Device {
 
 /// The flow can be coupled when others have left.
 fn is_wait(error: &SlotError) -> bool {
-    matches!(error, SlotError::NoLine { .. })
+    matches!(error, SlotError::NoLine { .. } | SlotError::HostFull { .. })
 }
 
 /// The answer to a flow that is not coupled.

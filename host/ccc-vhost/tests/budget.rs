@@ -226,6 +226,34 @@ fn t6_a_guest_lends_64_chunks_and_no_more() {
     a.lend(7 * 64, 7, 0);
 }
 
+#[test]
+fn t9_a_guest_over_its_limit_of_flows_is_refused_and_the_others_are_not() {
+    let daemon = "[daemon]\nmax_flows_per_vm = 3\nmax_flows = 5\n";
+    let mut daemon = Daemon::start_with(&BOTH, daemon, &[]);
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let (in_a, in_b) = (a.lend(0, 8, 1), b.lend(0, 8, 1));
+    for slot in 0..4 {
+        a.register(&in_a, slot, 1);
+    }
+    assert_eq!(
+        (0..4).map(|slot| a.accepted(&in_a, slot, 1)).collect::<Vec<_>>(),
+        [true, true, true, false]
+    );
+    assert_eq!(a.grant(&in_a, 3).generation.get(), 1, "it is told");
+    daemon.says("slot 3: the VM has 3 flows, as many as it may have (max_flows_per_vm)");
+    for slot in 0..3 {
+        b.register(&in_b, slot, 1);
+    }
+    assert!(b.accepted(&in_b, 1, 1) && !b.accepted(&in_b, 2, 1));
+    daemon.says("slot 2: all VMs have 5 flows, as many as they may have (max_flows)");
+    // One that leaves makes room for one that waits, at its next message.
+    a.tell(&in_a, wire::OP_LEAVE, 0, &Report { state: wire::STATE_FREE, ..report(1) });
+    a.tell(&in_a, wire::OP_UPDATE, 3, &report(1));
+    assert!(a.accepted(&in_a, 3, 1));
+    drop((a, b));
+    daemon.says("limits 1");
+}
+
 /// A descriptor as it is in memory.
 fn descriptor((address, length, flags): Piece, next: u16) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -39,6 +39,7 @@ pub fn vm(answer: &Value) -> String {
         ("messages", number(&counters["messages"])),
         ("refused", format!("{} (the log says what)", number(&counters["refused"]))),
         ("no line", number(&counters["no_line"])),
+        ("over limit", number(&counters["over_limit"])),
     ];
     lines.map(|(key, value)| format!("{key:<10} {value}\n")).concat()
 }
