@@ -153,7 +153,7 @@ impl Group {
             self.grow(change, &delta);
         }
         if delta.undo {
-            self.policy.undo(change.flow);
+            self.policy.undo(change.flow, change.now);
         }
         let first_timeout = delta.timeout && self.members.none_lost();
         if first_timeout {

@@ -207,7 +207,7 @@ pub(crate) trait Policy: Debug + Send {
     /// Every active flow is in a timeout episode.
     fn all_timed_out(&mut self, _event: Event) {}
     /// `flow` found its latest event spurious.
-    fn undo(&mut self, _flow: usize) {}
+    fn undo(&mut self, _flow: usize, _now: Micros) {}
     /// Goes on from an aggregate that is given.
     fn restore(&mut self, aggregate: Aggregate);
     /// The aggregate as it is now.
