@@ -132,10 +132,7 @@ impl Device {
                 return Err(SlotError::Stale { slot, message, now });
             }
             Look::Rescan | Look::Adoption if raw.is_free() => {
-                if let Some(held) = held {
-                    self.forget(slot, &held, turn);
-                }
-                return Ok(());
+                return held.map_or(Ok(()), |held| self.end_flow(slot, &held, &raw, turn));
             }
             _ => {}
         }
@@ -170,8 +167,40 @@ impl Device {
         let held = held
             .filter(|held| held.generation == generation)
             .ok_or(SlotError::NotHeld { slot, generation })?;
-        self.forget(slot, &held, turn);
-        self.answer(mapping, slot, refusal(generation))
+        let last = self.read_slot(mapping, slot);
+        let heard = match &last {
+            Ok((raw, _)) => self.end_flow(slot, &held, raw, turn),
+            Err(_) => {
+                self.forget(slot, &held, turn);
+                last.map(|_| ())
+            }
+        };
+        self.answer(mapping, slot, refusal(generation))?;
+        heard
+    }
+
+    /// Takes the last report of a flow that has left, and forgets the flow, which
+    /// is gone whatever is wrong with the report.
+    fn end_flow(
+        &mut self,
+        slot: u32,
+        held: &Held,
+        raw: &Report,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), SlotError> {
+        // The slot may be another flow's by now.
+        let last = (raw.generation.get() == held.generation).then(|| raw.check_last());
+        let heard = match (last, held.place) {
+            (Some(Ok(checked)), Place::Coupled { flow, .. }) => {
+                self.counters.updated += 1;
+                let updated = turn.coupling.engine.update(turn.now, flow, &checked.report);
+                updated.map_err(|refusal| SlotError::Engine(slot, refusal))
+            }
+            (Some(Err(error)), _) => Err(SlotError::Report(slot, error)),
+            _ => Ok(()),
+        };
+        self.forget(slot, held, turn);
+        heard
     }
 
     /// Takes flows to where the operator wants them by now.  All leave before
