@@ -5,7 +5,7 @@
 //! [daemon]
 //! control = "/run/ccc/control.sock"  # where operators connect
 //! state = "/var/lib/ccc/state.json"  # what they changed, for the next start
-//! max_flows = 131072     # coupled at a time, 512 bytes each: others are left alone
+//! max_flows = 131072     # coupled at a time; one more is left alone
 //! max_flows_per_vm = 16384  # of one VM
 //!
 //! [group.uplink]

@@ -25,8 +25,8 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// How many flows there may be at a time.  A flow takes less than
-/// [`FLOW_BYTES`] of the daemon's memory.
+/// How many flows there may be at a time: a flow takes 300 to 600 bytes of the
+/// daemon's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Coupled flows of all VMs together.
@@ -34,9 +34,6 @@ pub struct Limits {
     /// Flows of one VM.
     pub flows_per_vm: usize,
 }
-
-/// Memory of one flow, bytes.
-pub const FLOW_BYTES: usize = 512;
 
 impl Default for Limits {
     fn default() -> Limits {

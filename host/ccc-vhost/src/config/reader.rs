@@ -21,7 +21,7 @@ type Entry<'a, 'i> = (&'a str, Range<usize>, &'a Value<'i>);
 /// A table with its name and the place of that.
 type Named<'a, 'i> = (&'a str, Range<usize>, &'a DeTable<'i>);
 
-/// Flows the daemon can be told to couple at a time: 512 MiB of them.
+/// Flows the daemon can be told to couple at a time: 600 MB of them.
 const MOST_FLOWS: usize = 1 << 20;
 
 /// Reads a file, or tells all its faults in the order of its lines.
