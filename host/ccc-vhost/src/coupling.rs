@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ccc_core::{
     Engine, FlowId, Grant, GroupId, GroupStatus, Micros, Refusal, Report, VmId, Weight,
@@ -22,8 +22,6 @@ pub struct Coupling {
     groups: Vec<Group>,
     /// By the same numbers as in the settings.
     vms: BTreeMap<usize, Vm>,
-    /// VMs with flows that are still to be taken out of the engine.
-    leaving: BTreeSet<usize>,
     /// What a VM has in one turn.
     pub budget: Budget,
 }
@@ -40,13 +38,11 @@ struct Vm {
     id: VmId,
     /// Indices of the groups in which the engine knows its weight.
     groups: Vec<usize>,
-    /// Flows that go on alone, and that the engine still has.
-    leaving: Vec<FlowId>,
 }
 
 impl Vm {
     fn new(engine: &mut Engine) -> Vm {
-        Vm { id: engine.add_vm(), groups: Vec::new(), leaving: Vec::new() }
+        Vm { id: engine.add_vm(), groups: Vec::new() }
     }
 }
 
@@ -69,8 +65,7 @@ impl Coupling {
             .map(|group| Group { id: engine.add_group(group.config), published: None })
             .collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
-        let (leaving, budget) = (BTreeSet::new(), Budget::TURN);
-        Coupling { engine, settings, groups, vms, leaving, budget }
+        Coupling { engine, settings, groups, vms, budget: Budget::TURN }
     }
 
     /// What the operator has decided.
@@ -100,42 +95,6 @@ impl Coupling {
         } else {
             self.engine.register(now, entry.id, id, report)
         }
-    }
-
-    /// Takes flows of a VM out of the engine that go on alone, many of them a
-    /// slice at a time.
-    pub fn detach(&mut self, now: Micros, vm: usize, flows: Vec<FlowId>) {
-        let Some(entry) = self.vms.get_mut(&vm).filter(|_| !flows.is_empty()) else { return };
-        entry.leaving.extend(flows);
-        self.leaving.insert(vm);
-        self.let_go(now, vm);
-    }
-
-    /// Takes one slice of such flows out.
-    fn let_go(&mut self, now: Micros, vm: usize) {
-        let Some(entry) = self.vms.get_mut(&vm) else { return };
-        let rest = entry.leaving.len().saturating_sub(self.budget.flows);
-        self.engine.detach(now, &entry.leaving.split_off(rest));
-        if entry.leaving.is_empty() {
-            self.leaving.remove(&vm);
-        }
-    }
-
-    /// Takes one slice out of each VM that has such flows.
-    pub fn let_all_go(&mut self, now: Micros) {
-        for vm in self.leaving.iter().copied().collect::<Vec<_>>() {
-            self.let_go(now, vm);
-        }
-    }
-
-    /// The engine still has flows of this VM that go on alone.
-    pub fn is_leaving(&self, vm: usize) -> bool {
-        self.leaving.contains(&vm)
-    }
-
-    /// It has some of any VM.
-    pub fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty()
     }
 
     /// What a VM is granted in a group.
@@ -225,7 +184,6 @@ impl Coupling {
     /// Removes a VM.
     pub fn remove_vm(&mut self, now: Micros, number: usize) {
         self.settings.remove_vm(number);
-        self.leaving.remove(&number);
         if let Some(vm) = self.vms.remove(&number) {
             self.engine.remove_vm(now, vm.id);
         }
@@ -308,7 +266,7 @@ impl Coupling {
     }
 
     fn set_weight(&mut self, vm: usize, weight: Weight) -> Result<(), Refusal> {
-        let Vm { id, groups, .. } = &self.vms[&vm];
+        let Vm { id, groups } = &self.vms[&vm];
         for group in groups {
             self.engine.set_weight(*id, self.groups[*group].id, weight)?;
         }

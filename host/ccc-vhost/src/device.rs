@@ -55,7 +55,9 @@ pub struct Device {
     pub(crate) adopting: Option<Adoption>,
     /// The look at all slots that was asked for.
     pub(crate) rescan: Option<Rescan>,
-    /// Chunks an earlier device held.
+    /// Chunks an earlier device held are to be looked for.
+    search: bool,
+    /// Those that were found.
     found: Option<Found>,
     /// The table queue has begun, and what was in it then is not all taken.
     beginning: bool,
@@ -108,6 +110,7 @@ impl Device {
             lines: Lines::default(),
             adopting: None,
             rescan: None,
+            search: false,
             found: None,
             beginning: false,
             instance: identity.instance,
@@ -160,7 +163,9 @@ impl Device {
             vring.queue.next_avail()
         );
         self.begun.push(index);
-        self.beginning |= index == VQ_TABLE;
+        if index == VQ_TABLE {
+            (self.search, self.beginning) = (true, true);
+        }
         Ok(())
     }
 
@@ -172,7 +177,7 @@ impl Device {
             self.orphans.extend(self.tables.clear());
             self.lines.clear();
             (self.adopting, self.rescan, self.found) = (None, None, None);
-            self.beginning = false;
+            (self.search, self.beginning) = (false, false);
             self.instance = self.instance.wrapping_add(1).max(1);
         }
         self.begun.retain(|begun| *begun != index);
@@ -191,7 +196,7 @@ impl Device {
     pub fn settle(&mut self, turn: &mut Turn<'_>) -> Vec<usize> {
         // They go on alone: what they have of the path is not the others'.
         let orphans = std::mem::take(&mut self.orphans);
-        turn.coupling.detach(turn.now, self.vm, orphans);
+        turn.coupling.engine.detach(turn.now, &orphans);
         let begun = std::mem::take(&mut self.begun);
         begun.into_iter().filter(|index| self.process(*index, turn)).collect()
     }
@@ -267,12 +272,8 @@ impl Device {
     /// Takes chunks, and adopts them one after the other; `true` if that is more
     /// than one turn's work.
     fn take_chunks(&mut self, mapping: &Mapping, turn: &mut Turn<'_>) -> Result<bool, VringError> {
-        // What is adopted is compared with nothing that the VM had before.
-        if turn.coupling.is_leaving(self.vm) {
-            return Ok(true);
-        }
         self.vrings[VQ_TABLE].queue.disable_notification(mapping)?;
-        if self.tables.is_empty() && self.found.is_none() {
+        if std::mem::take(&mut self.search) {
             self.found = self.find_held_chunks(mapping)?;
         }
         let mut slots = turn.coupling.budget.slots;

@@ -409,7 +409,7 @@ impl Device {
                 self.lines.put(line);
             }
         }
-        turn.coupling.detach(turn.now, self.vm, detached);
+        turn.coupling.engine.detach(turn.now, &detached);
     }
 
     fn forget(&mut self, slot: u32, held: &Held, turn: &mut Turn<'_>) {

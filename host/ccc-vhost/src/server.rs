@@ -139,7 +139,7 @@ impl Server {
             log::warn!("cannot tell the service manager that it is served: {error}");
         }
         while self.reachable() {
-            for token in self.poller.wait(self.has_work())? {
+            for token in self.poller.wait(!self.backlog.is_empty())? {
                 if token == Token::Signal {
                     log::debug!("asked to stop on {:?}", self.signals.as_fd());
                     self.report();
@@ -240,7 +240,8 @@ impl Server {
         }
     }
 
-    /// Everything a message brings about is done before it is answered.
+    /// Everything a message brings about is done before it is answered; in real
+    /// time, all that is done in one turn.
     fn answer(&mut self, index: usize, header: &Header, done: bool) -> Result<(), ServerError> {
         self.after()?;
         let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
@@ -263,17 +264,8 @@ impl Server {
         Ok(())
     }
 
-    /// Something is left that took more than one turn.
-    fn has_work(&self) -> bool {
-        !self.backlog.is_empty() || self.coupling.has_leaving()
-    }
-
     /// Gives each queue in the backlog one more turn.
     fn work_off(&mut self) -> Result<(), ServerError> {
-        if self.coupling.has_leaving() {
-            self.coupling.let_all_go(self.clock.now());
-            self.after()?;
-        }
         for (index, queue) in std::mem::take(&mut self.backlog) {
             self.process(index, queue);
             self.after()?;

@@ -148,6 +148,30 @@ fn t4_a_front_end_that_goes_during_a_scan_leaves_nothing() {
 }
 
 #[test]
+fn t4_many_flows_that_go_on_alone_take_their_part_along() {
+    let mut daemon = Daemon::start(&[("a", 3.0, "default"), ("b", 1.0, "default")]);
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let in_b = b.lend(0, 8, 1);
+    b.register(&in_b, 0, 1);
+    let in_a = full(&mut a, 1);
+    a.offer(wire::VQ_TABLE, &Driver::pieces(&in_a));
+    a.front.kick(wire::VQ_TABLE);
+    a.await_status(&in_a, wire::LENT_YES);
+    b.tell(&in_b, wire::OP_UPDATE, 0, &report(1));
+    let part = b.window(&in_b);
+    assert!(part > 0);
+    drop(a);
+    daemon.says("VM a: disconnected with 4096 flows");
+    b.tell(&in_b, wire::OP_UPDATE, 0, &report(1));
+    let left = b.window(&in_b);
+    assert!(left.abs_diff(part) <= part / 10, "b had {part} bytes and has {left}");
+    let mut again = driver(&daemon, "a");
+    let little = again.lend(0, 8, 1);
+    again.register(&little, 0, 1);
+    assert!(again.accepted(&little, 0, 1), "they are gone, and others may come");
+}
+
+#[test]
 fn t5_a_table_queue_full_of_wrong_chunks_is_served_in_turns() {
     let mut daemon = Daemon::start(&BOTH);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
