@@ -141,6 +141,8 @@ struct virtio_ccc_doorbell {
 
 /* ---- What the host writes -------------------------------------------- */
 
+#define VIRTIO_CCC_CHUNKS_MAX		64	/* lent at a time */
+
 #define VIRTIO_CCC_LENT_NO		0	/* not adopted yet; the driver writes this */
 #define VIRTIO_CCC_LENT_YES		1	/* adopted: lines and grants are live */
 #define VIRTIO_CCC_LENT_BAD		2	/* refused: malformed, or over max_slots */

@@ -153,7 +153,7 @@ impl Group {
             self.grow(change, &delta);
         }
         if delta.undo {
-            self.policy.undo(change.flow);
+            self.policy.undo(change.flow, change.now);
         }
         let first_timeout = delta.timeout && self.members.none_lost();
         if first_timeout {
@@ -173,14 +173,14 @@ impl Group {
     /// Takes the parts of some flows out of the aggregate.
     pub(crate) fn give_up<'a>(&mut self, flows: impl Iterator<Item = (usize, &'a Standing)>) {
         let whole = self.members.whole();
-        let own: u64 = flows.map(|(tenant, counted)| self.members.part(tenant, counted)).sum();
+        let own: u128 = flows.map(|(tenant, counted)| self.members.part(tenant, counted)).sum();
         if own == 0 || own >= whole {
             // Idle flows have none; the last ones leave what is remembered.
             return;
         }
         let mut aggregate = self.policy.aggregate();
-        aggregate.window = aggregate.window.part(whole - own, whole);
-        aggregate.threshold = aggregate.threshold.map(|t| t.part(whole - own, whole));
+        aggregate.window = aggregate.window.part((whole - own, whole));
+        aggregate.threshold = aggregate.threshold.map(|t| t.part((whole - own, whole)));
         self.policy.restore(aggregate);
     }
 

@@ -7,7 +7,7 @@
 //! so a VM needs three sums and the group two, whatever the number of flows.
 use slab::Slab;
 
-use crate::fixed::{Weight, Window, mul_div};
+use crate::fixed::{Part, Weight, Window, mul_div};
 
 /// How one flow counts in the sums.  `Default` is a flow that does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,9 @@ impl Tenant {
 pub(crate) struct Members {
     tenants: Slab<Tenant>,
     effective: u64,
-    growing: u64,
+    /// Wider than a VM's: 1,060 of the largest weight at a second's srtt are more
+    /// than 64 bits hold.
+    growing: u128,
     active: u64,
     /// Application-limited flows.
     frugal: u64,
@@ -131,11 +133,11 @@ impl Members {
     fn change(&mut self, tenant: usize, edit: impl FnOnce(&mut Tenant)) {
         let t = &mut self.tenants[tenant];
         self.effective -= t.effective;
-        self.growing -= t.growing;
+        self.growing -= u128::from(t.growing);
         edit(t);
         t.refresh();
         self.effective += t.effective;
-        self.growing += t.growing;
+        self.growing += u128::from(t.growing);
     }
 
     /// Flows with data outstanding.
@@ -160,20 +162,20 @@ impl Members {
 
     /// This flow's part of the growing shares, as numerator and denominator.
     /// The flow counts as growing, whatever its standing says.
-    pub(crate) fn growth_part(&self, tenant: usize, standing: &Standing) -> (u64, u64) {
-        let own = self.tenants[tenant].part(standing.units);
+    pub(crate) fn growth_part(&self, tenant: usize, standing: &Standing) -> Part {
+        let own = u128::from(self.tenants[tenant].part(standing.units));
         let whole = if standing.growing { self.growing } else { self.growing + own };
         (own, whole.max(own))
     }
 
     /// A flow's part of [`Members::whole`].
-    pub(crate) fn part(&self, tenant: usize, standing: &Standing) -> u64 {
-        self.tenants[tenant].part(standing.units)
+    pub(crate) fn part(&self, tenant: usize, standing: &Standing) -> u128 {
+        self.tenants[tenant].part(standing.units).into()
     }
 
     /// All shares.
-    pub(crate) fn whole(&self) -> u64 {
-        self.effective << 16
+    pub(crate) fn whole(&self) -> u128 {
+        u128::from(self.effective) << 16
     }
 
     /// How `window` is split between VMs that take all they are given.
@@ -202,7 +204,7 @@ impl Members {
         let mut left = Waterline { window, effective: self.effective };
         for (_, t) in self.tenants.iter().filter(|(_, t)| t.is_frugal()) {
             let demand = Window::from_bytes(t.demand);
-            if demand < line.window.part(t.effective, line.effective) {
+            if demand < line.window.part((t.effective.into(), line.effective.into())) {
                 left.window = left.window.minus(demand);
                 left.effective -= t.effective;
             }
@@ -218,9 +220,9 @@ impl Members {
         }
         if t.greedy_units == 0 {
             // It may come to want its fair part, and then has it at once.
-            return Some(window.part(t.effective, self.effective).level(t.units));
+            return Some(window.part((t.effective.into(), self.effective.into())).level(t.units));
         }
-        let part = line.window.part(t.effective, line.effective);
+        let part = line.window.part((t.effective.into(), line.effective.into()));
         let fair = part.level(t.units);
         let rest = part.minus(Window::from_bytes(t.demand)).level(t.greedy_units);
         Some(rest.max(fair))
@@ -343,7 +345,7 @@ mod tests {
         members.recount(b, &Standing::default(), &flow(768));
         let parts = [(a, flow(256)), (b, flow(256)), (b, flow(768))]
             .map(|(tenant, standing)| members.growth_part(tenant, &standing));
-        let sum: u64 = parts.iter().map(|(own, _)| own).sum();
+        let sum: u128 = parts.iter().map(|(own, _)| own).sum();
         assert!(parts.iter().all(|(_, whole)| *whole == sum), "{parts:?}");
     }
 }

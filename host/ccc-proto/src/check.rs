@@ -89,6 +89,13 @@ impl Report {
         Ok(Checked { generation, destination: self.destination()?, report })
     }
 
+    /// The same for the last report of a flow that has left: its slot may be free
+    /// already, and the flow is not active whatever is written.
+    pub fn check_last(&self) -> Result<Checked, ReportError> {
+        let state = if self.is_free() { wire::STATE_CA } else { self.state };
+        Report { state, flags: self.flags & !wire::R_ACTIVE, ..*self }.check()
+    }
+
     /// The slot has no flow.
     pub fn is_free(&self) -> bool {
         self.state == wire::STATE_FREE
@@ -153,6 +160,16 @@ mod tests {
         let report = checked.report;
         assert_eq!((report.state, report.active, report.limited), (State::Avoidance, true, false));
         assert_eq!((report.cwnd, report.ssthresh, report.min_rtt_us), (14480, None, 0));
+    }
+
+    #[test]
+    fn f8_a_last_report_is_that_of_an_idle_flow() {
+        let free = Report { state: wire::STATE_FREE, acked: 9.into(), ..sound() };
+        let last = free.check_last().expect("sound but for its state").report;
+        assert_eq!((last.active, last.acked), (false, 9));
+        assert!(!sound().check_last().expect("sound").report.active);
+        let wrong = Report { mss: 0.into(), ..free };
+        assert_eq!(wrong.check_last(), Err(ReportError::Mss(0)));
     }
 
     #[test]

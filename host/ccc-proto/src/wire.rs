@@ -30,6 +30,9 @@ pub const VQ_COUNT: usize = 3;
 /// Revision of this layout.
 pub const REVISION: u32 = 1;
 
+/// Chunks a driver may lend at a time.
+pub const CHUNKS_MAX: u32 = 64;
+
 /// Slot not in use.
 pub const STATE_FREE: u8 = 0;
 /// Slow start.

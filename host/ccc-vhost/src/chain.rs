@@ -4,14 +4,21 @@ use thiserror::Error;
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
-use crate::memory::Mapping;
+use crate::{memory::Mapping, vring::MAX_SIZE};
 
 /// A chain of this VM.
 pub type Chain<'m> = DescriptorChain<&'m Mapping>;
 
+/// Descriptors a chain may have: no queue is longer, and no chain may be longer
+/// than its queue (VIRTIO 1.3, 2.7.5.3.1), even if its table is an indirect one.
+const MAX_DESCRIPTORS: usize = MAX_SIZE as usize;
+
 /// Why a chain does not hold what it should.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
+    /// More descriptors than any queue has.
+    #[error("chain of more than {MAX_DESCRIPTORS} descriptors")]
+    Long,
     /// A readable descriptor follows a writable one.
     #[error("readable descriptor behind a writable one")]
     Order,
@@ -99,7 +106,10 @@ impl Parts {
     /// Splits a chain.
     pub fn of(chain: Chain<'_>) -> Result<Parts, ChainError> {
         let mut parts = Parts::default();
-        for descriptor in chain {
+        for (number, descriptor) in chain.enumerate() {
+            if number == MAX_DESCRIPTORS {
+                return Err(ChainError::Long);
+            }
             let piece = (descriptor.addr().0, descriptor.len() as usize);
             if descriptor.is_write_only() {
                 parts.writable.push(piece);

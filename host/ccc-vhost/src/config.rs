@@ -6,6 +6,8 @@
 //! control = "/run/ccc/control/control.sock"  # where operators connect
 //! operators = "ccc"      # a group that may, beside root and the daemon's user
 //! state = "/var/lib/ccc/state.json"  # what they changed, for the next start
+//! max_flows = 131072     # coupled at a time; one more is left alone
+//! max_flows_per_vm = 16384  # of one VM
 //!
 //! [group.uplink]
 //! policy = "ctrltcp"     # or "uncoupled", "e-tcp", "efcm", "lisa", "cm"
@@ -106,7 +108,7 @@ impl Config {
         };
         let groups = vec![Group::new(DEFAULT_GROUP)];
         Config {
-            settings: Settings { groups, vms: [(0, vm)].into(), rules: Vec::new() },
+            settings: Settings { groups, vms: [(0, vm)].into(), ..Settings::default() },
             ..Config::default()
         }
     }

@@ -35,9 +35,11 @@ pub enum Kind {
     Event,
     /// A request of the front end.
     Request,
+    /// A flow over one of the operator's limits.
+    Limit,
 }
 
-const KINDS: [(Kind, &str); 11] = [
+const KINDS: [(Kind, &str); 12] = [
     (Kind::Chunk, "chunks"),
     (Kind::Message, "messages"),
     (Kind::Stale, "stale"),
@@ -49,6 +51,7 @@ const KINDS: [(Kind, &str); 11] = [
     (Kind::Queue, "queue"),
     (Kind::Event, "events"),
     (Kind::Request, "requests"),
+    (Kind::Limit, "limits"),
 ];
 
 /// Counts of one VM, from the daemon's start on.

@@ -8,6 +8,7 @@ use ccc_core::{
 
 use crate::{
     api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, error::nearest},
+    budget::Budget,
     settings::{self, MAX_RULES, Rule, Settings},
     told,
     values::Given,
@@ -24,6 +25,8 @@ pub struct Coupling {
     groups: Vec<Group>,
     /// By the same numbers as in the settings.
     vms: BTreeMap<usize, Vm>,
+    /// What a VM has in one turn.
+    pub budget: Budget,
 }
 
 #[derive(Debug)]
@@ -65,7 +68,8 @@ impl Coupling {
             .map(|group| Group { id: engine.add_group(group.config), published: None })
             .collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
-        Coupling { engine, configured: settings.clone(), settings, groups, vms }
+        let budget = Budget::TURN;
+        Coupling { engine, configured: settings.clone(), settings, groups, vms, budget }
     }
 
     /// What the operator has decided.

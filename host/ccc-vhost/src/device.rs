@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The virtio device of one VM: its queues, tables, flows and lines.
-use std::{mem::size_of, rc::Rc, sync::atomic::Ordering};
+use std::{collections::VecDeque, mem::size_of, rc::Rc, sync::atomic::Ordering};
 
 use ccc_core::{FlowId, Micros};
 use ccc_proto::{
@@ -22,15 +22,13 @@ use crate::{
     memory::{Mapping, Memory, change, words},
     migration::Transfer,
     poll::Poller,
+    scan::{Adoption, Rescan},
     table::{Chunk, MAX_LINES, MAX_SLOTS, Refused, Tables},
     vring::{Vring, VringError},
 };
 
 /// Age at which an unanswered driver goes on alone.
 const STALE_US: u32 = 1_000_000;
-/// Messages taken in one turn, in queue lengths; a driver that writes faster
-/// than they are read waits for its next turn like every other VM.
-const TURN_QUEUES: u32 = 4;
 
 /// The device of one VM, for the life of one connection.
 #[derive(Debug)]
@@ -53,12 +51,31 @@ pub struct Device {
     pub(crate) begun: Vec<usize>,
     pub(crate) tables: Tables,
     pub(crate) lines: Lines,
+    /// The chunk that is being adopted.
+    pub(crate) adopting: Option<Adoption>,
+    /// The look at all slots that was asked for.
+    pub(crate) rescan: Option<Rescan>,
+    /// Chunks an earlier device held are to be looked for.
+    search: bool,
+    /// Those that were found.
+    found: Option<Found>,
+    /// The table queue has begun, and what was in it then is not all taken.
+    beginning: bool,
     instance: u32,
     /// Flows whose tables are gone, for the engine to forget.
     orphans: Vec<FlowId>,
     /// When its driver last used a queue.
     pub(crate) heard: Option<Micros>,
     pub(crate) counters: Counters,
+}
+
+/// Chains an earlier device held, wherever they are in the ring.
+#[derive(Debug)]
+struct Found {
+    /// Where they are.
+    positions: VecDeque<u16>,
+    /// Where the ring goes on behind them.
+    end: u16,
 }
 
 /// What a device is made for.
@@ -93,6 +110,11 @@ impl Device {
             begun: Vec::new(),
             tables: Tables::default(),
             lines: Lines::default(),
+            adopting: None,
+            rescan: None,
+            search: false,
+            found: None,
+            beginning: false,
             instance: identity.instance,
             orphans: Vec::new(),
             heard: None,
@@ -154,6 +176,9 @@ impl Device {
             vring.queue.next_avail()
         );
         self.begun.push(index);
+        if index == VQ_TABLE {
+            (self.search, self.beginning) = (true, true);
+        }
         Ok(())
     }
 
@@ -164,6 +189,8 @@ impl Device {
             self.counters.left += self.tables.flows() as u64;
             self.orphans.extend(self.tables.clear());
             self.lines.clear();
+            (self.adopting, self.rescan, self.found) = (None, None, None);
+            (self.search, self.beginning) = (false, false);
             self.instance = self.instance.wrapping_add(1).max(1);
         }
         self.begun.retain(|begun| *begun != index);
@@ -195,7 +222,7 @@ impl Device {
         self.heard = Some(turn.now);
         let memory = Rc::clone(&self.memory);
         let done = match index {
-            VQ_TABLE => self.take_chunks(memory.mapping(), turn).map(|()| false),
+            VQ_TABLE => self.take_chunks(memory.mapping(), turn),
             VQ_DOORBELL => self.take_messages(memory.mapping(), turn),
             _ => Ok(false),
         };
@@ -258,36 +285,53 @@ impl Device {
         Ok(written)
     }
 
-    fn take_chunks(&mut self, mapping: &Mapping, turn: &mut Turn<'_>) -> Result<(), VringError> {
-        if self.tables.ranges().is_empty() {
-            self.take_held_chunks(mapping, turn)?;
+    /// Takes chunks, and adopts them one after the other; `true` if that is more
+    /// than one turn's work.
+    fn take_chunks(&mut self, mapping: &Mapping, turn: &mut Turn<'_>) -> Result<bool, VringError> {
+        self.vrings[VQ_TABLE].queue.disable_notification(mapping)?;
+        if std::mem::take(&mut self.search) {
+            self.found = self.find_held_chunks(mapping)?;
         }
-        loop {
-            self.vrings[VQ_TABLE].queue.disable_notification(mapping)?;
-            while let Some(chain) = self.vrings[VQ_TABLE].pop(mapping)? {
-                self.take_chunk(mapping, chain, turn)?;
+        let mut slots = turn.coupling.budget.slots;
+        for _ in 0..turn.coupling.budget.chains {
+            if let Some(adoption) = self.go_on_adopting(mapping, &mut slots, turn) {
+                self.end_adoption(mapping, &adoption, turn);
             }
-            if !self.vrings[VQ_TABLE].queue.enable_notification(mapping)? {
-                return Ok(());
+            if self.adopting.is_some() {
+                return Ok(true);
             }
+            let Some(chain) = self.next_chunk(mapping)? else {
+                self.beginning = false;
+                return Ok(false);
+            };
+            self.take_chunk(mapping, chain, turn)?;
         }
+        Ok(true)
     }
 
-    /// Takes the chunks an earlier device held, wherever they are in the ring.
-    fn take_held_chunks(
-        &mut self,
-        mapping: &Mapping,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), VringError> {
-        let available = self.vrings[VQ_TABLE].queue.avail_idx(mapping, Ordering::Acquire)?.0;
-        let Some(positions) = self.vrings[VQ_TABLE].never_used(mapping)? else { return Ok(()) };
-        for position in positions.into_iter().filter(|position| *position < available) {
-            if let Some(chain) = self.vrings[VQ_TABLE].pop_at(mapping, position)? {
-                self.take_chunk(mapping, chain, turn)?;
+    /// The next chain with a chunk: those that an earlier device held come first.
+    fn next_chunk<'m>(&mut self, mapping: &'m Mapping) -> Result<Option<Chain<'m>>, VringError> {
+        let vring = &mut self.vrings[VQ_TABLE];
+        while let Some(found) = &mut self.found {
+            let Some(position) = found.positions.pop_front() else {
+                vring.queue.set_next_avail(found.end);
+                self.found = None;
+                break;
+            };
+            if let Some(chain) = vring.pop_at(mapping, position)? {
+                return Ok(Some(chain));
             }
         }
-        self.vrings[VQ_TABLE].queue.set_next_avail(available);
-        Ok(())
+        vring.pop_or_rest(mapping)
+    }
+
+    fn find_held_chunks(&mut self, mapping: &Mapping) -> Result<Option<Found>, VringError> {
+        let end = self.vrings[VQ_TABLE].queue.avail_idx(mapping, Ordering::Acquire)?.0;
+        let positions = self.vrings[VQ_TABLE].never_used(mapping)?;
+        Ok(positions.map(|positions| Found {
+            positions: positions.into_iter().filter(|position| *position < end).collect(),
+            end,
+        }))
     }
 
     fn take_chunk(
@@ -297,28 +341,29 @@ impl Device {
         turn: &mut Turn<'_>,
     ) -> Result<(), VringError> {
         let head = chain.head_index();
-        match Chunk::parse(mapping, chain).and_then(|chunk| self.adopt(mapping, chunk, turn)) {
+        match Chunk::parse(mapping, chain).and_then(|chunk| self.adopt(mapping, chunk)) {
             Ok(()) => Ok(()),
             Err(refused) => self.refuse_chunk(mapping, head, &refused, turn),
         }
     }
 
-    fn adopt(
-        &mut self,
-        mapping: &Mapping,
-        chunk: Chunk,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Refused> {
-        let (status, first, end) = (chunk.status, chunk.first(), chunk.end());
-        let begins = self.tables.ranges().is_empty();
+    /// Takes a chunk, whose slots are then looked at.
+    fn adopt(&mut self, mapping: &Mapping, chunk: Chunk) -> Result<(), Refused> {
+        let (status, slots) = (chunk.status, chunk.first()..chunk.end());
+        let begins = self.tables.is_empty();
         self.tables.adopt(chunk)?;
         if begins {
             self.renew(mapping, status);
         }
-        self.look_at_all(mapping, first..end, Look::Adoption, turn);
-        log::debug!("VM {}: slots {first} to {end} lent", self.name);
-        self.tell(mapping, status, wire::LENT_YES, turn);
+        self.adopting = Some(Adoption { next: slots.start, chunk: slots, status });
         Ok(())
+    }
+
+    /// All slots of a chunk were looked at: the driver may use it.
+    fn end_adoption(&mut self, mapping: &Mapping, adoption: &Adoption, turn: &Turn<'_>) {
+        let Adoption { chunk, status, .. } = adoption;
+        log::debug!("VM {}: slots {} to {} lent", self.name, chunk.start, chunk.end);
+        self.tell(mapping, *status, wire::LENT_YES, turn);
     }
 
     /// Makes sure that the driver sees another instance than the last one,
@@ -359,52 +404,51 @@ impl Device {
         }
     }
 
+    /// Takes messages, and looks at slots because of them; `true` if that is more
+    /// than one turn's work.
     fn take_messages(
         &mut self,
         mapping: &Mapping,
         turn: &mut Turn<'_>,
     ) -> Result<bool, VringError> {
-        let mut budget = u32::from(self.vrings[VQ_DOORBELL].queue.size()) * TURN_QUEUES;
-        let mut rescan = false;
-        while budget > 0 {
-            let queue = &mut self.vrings[VQ_DOORBELL];
-            queue.queue.disable_notification(mapping)?;
-            while budget > 0 {
-                let Some(chain) = self.vrings[VQ_DOORBELL].pop(mapping)? else { break };
-                budget -= 1;
-                let head = chain.head_index();
-                rescan |= self.take_message(mapping, chain, turn)?;
-                self.vrings[VQ_DOORBELL].give_back(mapping, head, 0)?;
-            }
-            if !self.vrings[VQ_DOORBELL].queue.enable_notification(mapping)? {
+        self.vrings[VQ_DOORBELL].queue.disable_notification(mapping)?;
+        // Messages are about slots, which are to be found again first.
+        if self.beginning {
+            return Ok(true);
+        }
+        let mut more = true;
+        for _ in 0..turn.coupling.budget.messages {
+            let Some(chain) = self.vrings[VQ_DOORBELL].pop_or_rest(mapping)? else {
+                more = false;
                 break;
-            }
+            };
+            let head = chain.head_index();
+            self.take_message(mapping, chain, turn)?;
+            self.vrings[VQ_DOORBELL].give_back(mapping, head, 0)?;
         }
-        if rescan {
-            self.counters.rescans += 1;
-            for (first, end) in self.tables.ranges() {
-                self.look_at_all(mapping, first..end, Look::Rescan, turn);
-            }
-        }
+        let mut slots = turn.coupling.budget.slots;
+        more |= !self.go_on_rescanning(mapping, &mut slots, turn);
         self.vrings[VQ_DOORBELL].call_if_wanted(mapping)?;
-        Ok(budget == 0)
+        Ok(more)
     }
 
-    /// Does what a message asks; `true` if it asks for all slots, which is
-    /// done once however often it was asked for.
+    /// Does what a message asks.
     fn take_message(
         &mut self,
         mapping: &Mapping,
         chain: Chain<'_>,
         turn: &mut Turn<'_>,
-    ) -> Result<bool, VringError> {
+    ) -> Result<(), VringError> {
         self.counters.messages += 1;
         let done = match doorbell::read(mapping, chain) {
             Ok(Message::Look { slot, generation }) => {
                 self.look(mapping, slot, Look::Message(generation), turn)
             }
             Ok(Message::Leave { slot, generation }) => self.leave(mapping, slot, generation, turn),
-            Ok(Message::Rescan) => return Ok(true),
+            Ok(Message::Rescan) => {
+                self.ask_for_rescan();
+                Ok(())
+            }
             Ok(Message::Release { slot }) => {
                 self.release(mapping, slot, turn)?;
                 Ok(())
@@ -417,7 +461,7 @@ impl Device {
         if let Err(error) = done {
             self.counters.refuse(&self.name, turn.now, error.kind(), &error);
         }
-        Ok(false)
+        Ok(())
     }
 
     fn release(
@@ -435,6 +479,7 @@ impl Device {
         };
         self.counters.left += released.flows.len() as u64;
         self.detach(released.flows.into_iter(), turn);
+        self.stop_adopting_gone();
         if self.tables.lines().is_none() {
             self.lines.clear();
         }

@@ -39,8 +39,11 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum MessageError {
     /// A message is one readable descriptor.
-    #[error("message of {0} descriptors; it is one")]
-    Descriptors(usize),
+    #[error("message without a descriptor; it is one")]
+    Nothing,
+    /// The same.  How many there are is not counted: a chain may loop.
+    #[error("message of more than one descriptor; it is one")]
+    Descriptors,
     /// It has to be readable.
     #[error("message in a writable descriptor")]
     Writable,
@@ -57,9 +60,9 @@ pub enum MessageError {
 
 /// Reads the message of a chain.
 pub fn read(mapping: &Mapping, mut chain: Chain<'_>) -> Result<Message, MessageError> {
-    let descriptor = chain.next().ok_or(MessageError::Descriptors(0))?;
+    let descriptor = chain.next().ok_or(MessageError::Nothing)?;
     if chain.next().is_some() {
-        return Err(MessageError::Descriptors(2 + chain.count()));
+        return Err(MessageError::Descriptors);
     }
     if descriptor.is_write_only() {
         return Err(MessageError::Writable);

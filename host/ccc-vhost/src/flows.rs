@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The flows in a device's slots: found, told to the engine, coupled where the
 //! operator wants them, and answered.
-use std::{net::IpAddr, ops::Range, rc::Rc};
+use std::{net::IpAddr, rc::Rc};
 
 use ccc_core::Share;
 use ccc_proto::{
@@ -65,6 +65,22 @@ pub enum SlotError {
         /// Name of the group.
         group: String,
     },
+    /// The VM has as many flows as it may have.
+    #[error("slot {slot}: the VM has {most} flows, as many as it may have (max_flows_per_vm)")]
+    VmFull {
+        /// The slot.
+        slot: u32,
+        /// The operator's limit.
+        most: usize,
+    },
+    /// All VMs together have as many as they may have.
+    #[error("slot {slot}: all VMs have {most} flows, as many as they may have (max_flows)")]
+    HostFull {
+        /// The slot.
+        slot: u32,
+        /// The operator's limit.
+        most: usize,
+    },
     /// The engine refuses it.
     #[error("slot {0}: {1}")]
     Engine(u32, ccc_core::Refusal),
@@ -83,6 +99,7 @@ impl SlotError {
             SlotError::Report(..) => Kind::Report,
             SlotError::NoLine { .. } => Kind::Line,
             SlotError::NoRate { .. } | SlotError::Engine(..) => Kind::Flow,
+            SlotError::VmFull { .. } | SlotError::HostFull { .. } => Kind::Limit,
             SlotError::Memory(..) => Kind::Memory,
         }
     }
@@ -100,21 +117,6 @@ pub enum Look {
 }
 
 impl Device {
-    /// Looks at a range of slots.
-    pub(crate) fn look_at_all(
-        &mut self,
-        mapping: &Mapping,
-        slots: Range<u32>,
-        why: Look,
-        turn: &mut Turn<'_>,
-    ) {
-        for slot in slots {
-            if let Err(error) = self.look(mapping, slot, why, turn) {
-                self.counters.refuse(&self.name, turn.now, error.kind(), &error);
-            }
-        }
-    }
-
     /// Reads a slot and tells the engine.
     pub(crate) fn look(
         &mut self,
@@ -130,10 +132,7 @@ impl Device {
                 return Err(SlotError::Stale { slot, message, now });
             }
             Look::Rescan | Look::Adoption if raw.is_free() => {
-                if let Some(held) = held {
-                    self.forget(slot, &held, turn);
-                }
-                return Ok(());
+                return held.map_or(Ok(()), |held| self.end_flow(slot, &held, &raw, turn));
             }
             _ => {}
         }
@@ -164,12 +163,44 @@ impl Device {
         generation: u32,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
-        let held = *self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?.held;
+        let held = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?.held;
         let held = held
             .filter(|held| held.generation == generation)
             .ok_or(SlotError::NotHeld { slot, generation })?;
-        self.forget(slot, &held, turn);
-        self.answer(mapping, slot, refusal(generation))
+        let last = self.read_slot(mapping, slot);
+        let heard = match &last {
+            Ok((raw, _)) => self.end_flow(slot, &held, raw, turn),
+            Err(_) => {
+                self.forget(slot, &held, turn);
+                last.map(|_| ())
+            }
+        };
+        self.answer(mapping, slot, refusal(generation))?;
+        heard
+    }
+
+    /// Takes the last report of a flow that has left, and forgets the flow, which
+    /// is gone whatever is wrong with the report.
+    fn end_flow(
+        &mut self,
+        slot: u32,
+        held: &Held,
+        raw: &Report,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), SlotError> {
+        // The slot may be another flow's by now.
+        let last = (raw.generation.get() == held.generation).then(|| raw.check_last());
+        let heard = match (last, held.place) {
+            (Some(Ok(checked)), Place::Coupled { flow, .. }) => {
+                self.counters.updated += 1;
+                let updated = turn.coupling.engine.update(turn.now, flow, &checked.report);
+                updated.map_err(|refusal| SlotError::Engine(slot, refusal))
+            }
+            (Some(Err(error)), _) => Err(SlotError::Report(slot, error)),
+            _ => Ok(()),
+        };
+        self.forget(slot, held, turn);
+        heard
     }
 
     /// Takes flows to where the operator wants them by now.  All leave before
@@ -239,7 +270,7 @@ impl Device {
         let places = self.tables.slot(slot).ok_or(SlotError::Unknown(slot))?;
         let words = words(mapping, places.report).map_err(|e| SlotError::Memory(slot, e))?;
         let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
-        Ok((raw, *places.held))
+        Ok((raw, places.held))
     }
 
     fn update(
@@ -277,6 +308,11 @@ impl Device {
         checked: &Checked,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
+        let most = turn.coupling.settings().limits.flows_per_vm;
+        if self.flows() >= most {
+            self.answer(mapping, slot, refusal(checked.generation))?;
+            return Err(SlotError::VmFull { slot, most });
+        }
         self.counters.registered += 1;
         let held = Held {
             generation: checked.generation,
@@ -324,12 +360,16 @@ impl Device {
         let Some(group) = self.destined(slot, held.destination, turn)? else {
             return Ok(Place::Apart);
         };
+        let most = turn.coupling.settings().limits.flows;
+        if turn.coupling.engine.flows() >= most {
+            return Err(SlotError::HostFull { slot, most });
+        }
         let lent = self.tables.lines().map_or(0, |lines| lines.len());
         let line = self.lines.take(group, lent).ok_or_else(|| SlotError::NoLine {
             slot,
             group: turn.coupling.settings().groups[group].name.clone(),
         })?;
-        let adopted = why == Look::Adoption;
+        let adopted = why == Look::Adoption || self.is_new(slot);
         match turn.coupling.join(turn.now, self.vm, group, &checked.report, adopted) {
             Ok(flow) => Ok(Place::Coupled { flow, group, line }),
             Err(refusal) => {
@@ -375,15 +415,11 @@ impl Device {
     fn forget(&mut self, slot: u32, held: &Held, turn: &mut Turn<'_>) {
         self.uncouple(held, turn);
         self.counters.left += 1;
-        if let Some(places) = self.tables.slot(slot) {
-            *places.held = None;
-        }
+        self.tables.forget(slot);
     }
 
     fn hold(&mut self, slot: u32, held: Held) {
-        if let Some(places) = self.tables.slot(slot) {
-            *places.held = Some(held);
-        }
+        self.tables.hold(slot, held);
     }
 
     fn answer(&mut self, mapping: &Mapping, slot: u32, grant: Grant) -> Result<(), SlotError> {
@@ -395,7 +431,7 @@ impl Device {
 
 /// The flow can be coupled when others have left.
 fn is_wait(error: &SlotError) -> bool {
-    matches!(error, SlotError::NoLine { .. })
+    matches!(error, SlotError::NoLine { .. } | SlotError::HostFull { .. })
 }
 
 /// The answer to a flow that is not coupled.

@@ -85,8 +85,9 @@ impl Device {
     /// now.  A slot that is just being written is left out.
     pub fn list_flows(&mut self, from: u32, limit: usize, coupling: &Coupling) -> Flows {
         let held = self.tables.held().filter(|(slot, _)| *slot >= from);
-        let mut there: Vec<(u32, Held)> = held.map(|(slot, held)| (slot, *held)).collect();
-        there.sort_unstable_by_key(|(slot, _)| *slot);
+        // One more says where the next page begins.
+        let page = held.take(limit.saturating_add(1)).map(|(slot, held)| (slot, *held));
+        let mut there: Vec<(u32, Held)> = page.collect();
         let next = there.get(limit).map(|(slot, _)| *slot);
         there.truncate(limit);
         let flows = there.iter().filter_map(|(slot, held)| self.view(*slot, held, coupling));

@@ -287,5 +287,6 @@ fn count(counters: &counters::Counters) -> Counters {
         published: counters.published,
         refused: counters.all_refused(),
         no_line: counters.refused(counters::Kind::Line),
+        over_limit: counters.refused(counters::Kind::Limit),
     }
 }

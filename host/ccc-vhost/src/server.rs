@@ -354,7 +354,8 @@ impl Server {
         }
     }
 
-    /// Everything a message brings about is done before it is answered.
+    /// Everything a message brings about is done before it is answered; in real
+    /// time, all that is done in one turn.
     fn answer(&mut self, index: usize, header: &Header, done: bool) -> Result<(), ServerError> {
         self.after()?;
         let Some(connection) = connected_mut(&mut self.vms, index) else { return Ok(()) };
@@ -413,19 +414,19 @@ impl Server {
         self.settle(index);
     }
 
+    /// A queue has another turn when the others have had theirs.
+    fn put_off(&mut self, index: usize, queue: usize) {
+        if !self.backlog.contains(&(index, queue)) {
+            self.backlog.push((index, queue));
+        }
+    }
+
     fn settle(&mut self, index: usize) {
         let Some(connection) = connected(&self.vms, index) else { return };
         let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
         let more = connection.device().settle(&mut turn);
         for queue in more {
             self.put_off(index, queue);
-        }
-    }
-
-    /// A queue with more in it has its next turn when all others had theirs.
-    fn put_off(&mut self, index: usize, queue: usize) {
-        if !self.backlog.contains(&(index, queue)) {
-            self.backlog.push((index, queue));
         }
     }
 

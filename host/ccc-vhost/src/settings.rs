@@ -21,6 +21,24 @@ pub struct Settings {
     pub vms: BTreeMap<usize, Vm>,
     /// The first that matches a flow says where it is coupled.
     pub rules: Vec<Rule>,
+    /// How many flows there may be.
+    pub limits: Limits,
+}
+
+/// How many flows there may be at a time: a flow takes 300 to 600 bytes of the
+/// daemon's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Coupled flows of all VMs together.
+    pub flows: usize,
+    /// Flows of one VM.
+    pub flows_per_vm: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { flows: 131_072, flows_per_vm: 16_384 }
+    }
 }
 
 /// A bottleneck group.
@@ -140,6 +158,7 @@ mod tests {
                 Rule { vm: None, destination: net("10.0.0.0/8"), group: Some(1) },
                 Rule { vm: Some(1), destination: net("2001:db8::/32"), group: Some(0) },
             ],
+            ..Settings::default()
         }
     }
 

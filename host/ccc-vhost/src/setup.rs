@@ -14,6 +14,7 @@ use crate::{
     activation::{Activated, CONTROL},
     api::http,
     args::Args,
+    budget::Budget,
     check,
     clock::Clock,
     config::Config,
@@ -59,6 +60,9 @@ pub fn serve(args: &Args, config: Config) -> Result<()> {
     if let Some((_, _, state)) = &kept {
         state.apply(&mut coupling);
         coupling.tell_overridden();
+    }
+    if args.time_travel.is_some() {
+        coupling.budget = Budget::ALL;
     }
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let access = Access::new(config.operators.as_deref())?;

@@ -4,7 +4,7 @@
 //! A chain lends one chunk and is held until the driver asks for it back, so
 //! that after a crash of this process the front end offers it again and all
 //! state can be read out of it.
-use std::{mem::size_of, net::IpAddr};
+use std::{collections::BTreeMap, mem::size_of, net::IpAddr};
 
 use ccc_core::FlowId;
 use ccc_proto::wire::{self, Grant, GrantHead, Lend, Line, Report};
@@ -21,6 +21,8 @@ use crate::{
 pub const MAX_SLOTS: u32 = 65_536;
 /// Group lines a VM may lend.
 pub const MAX_LINES: u32 = 16;
+/// Chunks a VM may lend at a time.
+pub const MAX_CHUNKS: usize = wire::CHUNKS_MAX as usize;
 
 /// Why a chunk is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -48,6 +50,9 @@ pub enum TableError {
     /// Later chunks may not bring lines.
     #[error("{0} lines lent in a chunk that is not the first")]
     MoreLines(u32),
+    /// As many chunks are lent as there may be.
+    #[error("{MAX_CHUNKS} chunks are lent already, as many as there may be")]
+    Chunks,
     /// Two chunks have a slot in common.
     #[error("lent slots {first} to {first} + {slots} overlap another chunk's")]
     Overlap {
@@ -140,7 +145,8 @@ impl Held {
         }
     }
 
-    fn flow(&self) -> Option<FlowId> {
+    /// The engine's number for it, if it is coupled.
+    pub fn flow(&self) -> Option<FlowId> {
         match self.place {
             Place::Coupled { flow, .. } => Some(flow),
             Place::Apart | Place::Waiting => None,
@@ -165,17 +171,21 @@ pub struct Chunk {
     /// Where its status is.
     pub status: GuestAddress,
     first: u32,
-    flows: Vec<Option<Held>>,
+    slots: u32,
+    /// Larger than that of every chunk lent before it.
+    order: u64,
+    /// What is known of flows, by slot: as much memory as there are flows.
+    flows: BTreeMap<u32, Held>,
     reports: Array,
     grants: Array,
     lines: Array,
 }
 
 /// One slot of a chunk.
-#[derive(Debug)]
-pub struct Slot<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
     /// The flow in it.
-    pub held: &'a mut Option<Held>,
+    pub held: Option<Held>,
     /// Where the guest reports.
     pub report: GuestAddress,
     /// Where the device answers.
@@ -201,7 +211,8 @@ impl Chunk {
             let grants = writable.take(size_of::<Grant>(), count)?;
             readable.end()?;
             writable.end()?;
-            Ok(Chunk { head, status, first, flows: vec![None; count], reports, grants, lines })
+            let (order, flows) = (0, BTreeMap::new());
+            Ok(Chunk { head, status, first, slots, order, flows, reports, grants, lines })
         };
         rest().map_err(|error| Refused { status: Some(status), error })
     }
@@ -213,15 +224,15 @@ impl Chunk {
 
     /// One more than its last slot.
     pub fn end(&self) -> u32 {
-        self.first + self.flows.len() as u32
+        self.first + self.slots
     }
 
-    fn slot(&mut self, slot: u32) -> Option<Slot<'_>> {
+    fn slot(&self, slot: u32) -> Option<Slot> {
         let index = slot.checked_sub(self.first)? as usize;
         Some(Slot {
             report: self.reports.address(index)?,
             grant: self.grants.address(index)?,
-            held: self.flows.get_mut(index)?,
+            held: self.flows.get(&slot).copied(),
         })
     }
 }
@@ -250,38 +261,76 @@ fn check_counts(first: u32, slots: u32, lines: u32) -> Result<(), TableError> {
 /// All chunks a VM has lent.
 #[derive(Debug, Default)]
 pub struct Tables {
+    /// In the order of their slots.
     chunks: Vec<Chunk>,
+    /// Chunks lent so far.
+    lent: u64,
 }
 
 impl Tables {
     /// Takes a chunk, unless it does not go with the others.
     pub fn adopt(&mut self, chunk: Chunk) -> Result<(), Refused> {
-        match self.fits(&chunk) {
+        let place = self.chunks.partition_point(|other| other.first < chunk.first);
+        match self.fits(&chunk, place) {
             Ok(()) => {
-                self.chunks.push(chunk);
+                self.lent += 1;
+                self.chunks.insert(place, Chunk { order: self.lent, ..chunk });
                 Ok(())
             }
             Err(error) => Err(Refused { status: Some(chunk.status), error }),
         }
     }
 
-    fn fits(&self, chunk: &Chunk) -> Result<(), TableError> {
-        let (first, slots) = (chunk.first, chunk.flows.len() as u32);
+    fn fits(&self, chunk: &Chunk, place: usize) -> Result<(), TableError> {
+        let (first, slots) = (chunk.first, chunk.slots);
         if self.chunks.is_empty() {
             return if chunk.lines.is_empty() { Err(TableError::NoLines) } else { Ok(()) };
         }
         if !chunk.lines.is_empty() {
             return Err(TableError::MoreLines(chunk.lines.len() as u32));
         }
-        if self.chunks.iter().any(|other| first < other.end() && other.first < chunk.end()) {
-            return Err(TableError::Overlap { first, slots });
+        if self.chunks.len() >= MAX_CHUNKS {
+            return Err(TableError::Chunks);
         }
-        Ok(())
+        let before = self.chunks[..place].last().is_some_and(|other| first < other.end());
+        let behind = self.chunks.get(place).is_some_and(|other| other.first < chunk.end());
+        if before || behind { Err(TableError::Overlap { first, slots }) } else { Ok(()) }
+    }
+
+    /// Index of the first chunk that ends behind a slot.
+    fn index(&self, slot: u32) -> usize {
+        self.chunks.partition_point(|chunk| chunk.end() <= slot)
     }
 
     /// The slot with this number, if it was lent.
-    pub fn slot(&mut self, slot: u32) -> Option<Slot<'_>> {
-        self.chunks.iter_mut().find(|chunk| slot < chunk.end() && slot >= chunk.first)?.slot(slot)
+    pub fn slot(&self, slot: u32) -> Option<Slot> {
+        self.chunks.get(self.index(slot))?.slot(slot)
+    }
+
+    /// Notes what is in a slot.
+    pub fn hold(&mut self, slot: u32, held: Held) {
+        let index = self.index(slot);
+        if let Some(chunk) = self.chunks.get_mut(index).filter(|chunk| chunk.first <= slot) {
+            chunk.flows.insert(slot, held);
+        }
+    }
+
+    /// Forgets what is in a slot.
+    pub fn forget(&mut self, slot: u32) {
+        let index = self.index(slot);
+        if let Some(chunk) = self.chunks.get_mut(index) {
+            chunk.flows.remove(&slot);
+        }
+    }
+
+    /// Nothing was lent.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The slots lent from `slot` on, up to the end of their chunk.
+    pub fn lent_from(&self, slot: u32) -> Option<(u32, u32)> {
+        self.chunks.get(self.index(slot)).map(|chunk| (chunk.first.max(slot), chunk.end()))
     }
 
     /// The first and one more than the last slot of each chunk.
@@ -297,36 +346,32 @@ impl Tables {
     /// Takes out the chunk that begins at `slot`.  With the one that has the
     /// lines go all others, which cannot be used without.
     pub fn release(&mut self, slot: u32) -> Result<Released, ReleaseError> {
-        let index = self.chunks.iter().position(|chunk| chunk.first == slot);
-        let index = index.ok_or(ReleaseError::NoChunk(slot))?;
-        let all = !self.chunks[index].lines.is_empty();
+        let index = self.index(slot);
+        let found = self.chunks.get(index).filter(|chunk| chunk.first == slot);
+        let all = !found.ok_or(ReleaseError::NoChunk(slot))?.lines.is_empty();
         let gone = if all { 0..self.chunks.len() } else { index..index + 1 };
-        let mut released = Released::default();
-        for chunk in self.chunks.drain(gone) {
-            released.heads.push(chunk.head);
-            released.flows.extend(chunk.flows.iter().flatten());
-        }
-        Ok(released)
+        let mut gone: Vec<Chunk> = self.chunks.drain(gone).collect();
+        gone.sort_unstable_by_key(|chunk| chunk.order);
+        let heads = gone.iter().map(|chunk| chunk.head).collect();
+        let flows = gone.into_iter().flat_map(|chunk| chunk.flows.into_values()).collect();
+        Ok(Released { heads, flows })
     }
 
     /// Forgets all chunks; the engine's flows that were in them.
     pub fn clear(&mut self) -> Vec<FlowId> {
         let chunks = std::mem::take(&mut self.chunks);
-        let held = chunks.iter().flat_map(|chunk| &chunk.flows).flatten();
-        held.filter_map(Held::flow).collect()
+        let held = chunks.into_iter().flat_map(|chunk| chunk.flows.into_values());
+        held.filter_map(|held| held.flow()).collect()
     }
 
     /// Flows there are.
     pub fn flows(&self) -> usize {
-        self.chunks.iter().flat_map(|chunk| &chunk.flows).flatten().count()
+        self.chunks.iter().map(|chunk| chunk.flows.len()).sum()
     }
 
-    /// All flows with their slots, chunk by chunk.
+    /// All flows, in the order of their slots.
     pub fn held(&self) -> impl Iterator<Item = (u32, &Held)> {
-        self.chunks.iter().flat_map(|chunk| {
-            let slots = chunk.first..;
-            slots.zip(&chunk.flows).filter_map(|(slot, held)| Some((slot, held.as_ref()?)))
-        })
+        self.chunks.iter().flat_map(|chunk| &chunk.flows).map(|(slot, held)| (*slot, held))
     }
 }
 
@@ -343,7 +388,9 @@ mod tests {
             head: 0,
             status: GuestAddress(0),
             first,
-            flows: vec![None; slots as usize],
+            slots,
+            order: 0,
+            flows: BTreeMap::new(),
             reports: none(),
             grants: none(),
             lines,
@@ -372,6 +419,24 @@ mod tests {
         assert_eq!(refused(&mut tables, chunk(3, 4, 0)), Err(overlap));
         assert_eq!(refused(&mut tables, chunk(4, 4, 0)), Ok(()));
         assert_eq!(tables.ranges(), [(0, 4), (4, 8)]);
+    }
+
+    #[test]
+    fn t6_slots_are_found_whatever_the_order_of_their_chunks() {
+        let mut tables = Tables::default();
+        for (number, first) in [40, 8, 24, 0, 16].into_iter().enumerate() {
+            let lines = usize::from(number == 0);
+            tables.adopt(chunk(first, 4, lines)).expect("fits");
+        }
+        let overlaps = [0, 1, 3, 7, 11, 14, 19, 23, 38];
+        for first in overlaps {
+            let refused = tables.adopt(chunk(first, 4, 0)).map_err(|refused| refused.error);
+            assert_eq!(refused, Err(TableError::Overlap { first, slots: 4 }));
+        }
+        assert_eq!(tables.ranges(), [(0, 4), (8, 12), (16, 20), (24, 28), (40, 44)]);
+        assert_eq!(tables.lent_from(2), Some((2, 4)));
+        assert_eq!(tables.lent_from(4), Some((8, 12)));
+        assert_eq!(tables.lent_from(44), None);
     }
 
     #[test]

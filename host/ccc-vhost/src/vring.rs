@@ -179,6 +179,22 @@ impl Vring {
         if head >= size { Err(VringError::Head { head, size }) } else { Ok(Some(chain)) }
     }
 
+    /// The next chain of a queue that is being worked on, without kicks; if there
+    /// is none, kicks are wanted from now on.
+    pub fn pop_or_rest<'m>(
+        &mut self,
+        mapping: &'m Mapping,
+    ) -> Result<Option<Chain<'m>>, VringError> {
+        loop {
+            let chain = self.pop(mapping)?;
+            // One may have come before the driver saw that kicks are wanted.
+            if chain.is_some() || !self.queue.enable_notification(mapping)? {
+                return Ok(chain);
+            }
+            self.queue.disable_notification(mapping)?;
+        }
+    }
+
     /// Gives a chain back.
     pub fn give_back(
         &mut self,

@@ -397,6 +397,58 @@ fn wrong_messages_and_slots_harm_nobody() {
 }
 
 #[test]
+fn f8_the_last_report_of_a_flow_counts() {
+    for lost in [false, true] {
+        let daemon = Daemon::start(&ONE);
+        let mut driver = driver(&daemon, "a", Mode::InBand);
+        let chunk = driver.lend(0, 8, 1);
+        driver.register(&chunk, 0, 1);
+        driver.register(&chunk, 1, 1);
+        let before = driver.window(&chunk);
+        // Ten segments were acknowledged since its last message, in slow start.
+        let last = Report {
+            state: wire::STATE_FREE,
+            flags: 0,
+            acked: 14480.into(),
+            delivered: 14480.into(),
+            ..report(1)
+        };
+        driver.write_slot(&chunk, 1, &last);
+        // Whether the message comes, or is lost and made up for.
+        let op = if lost { wire::OP_RESCAN } else { wire::OP_LEAVE };
+        driver.ring_bell(op, 1, 1);
+        let window = driver.window(&chunk);
+        // What both had is now the other's, and what was acknowledged.
+        assert!(window.abs_diff(2 * before + 14480) < 10, "{before} became {window}");
+        // It counts once.
+        driver.ring_bell(op, 1, 1);
+        assert_eq!(driver.window(&chunk), window);
+    }
+}
+
+#[test]
+fn f8_a_leave_is_taken_whatever_the_last_report_says() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let chunk = driver.lend(0, 8, 1);
+    let wrong: [Report; 4] = [
+        Report { state: 9, ..report(1) },
+        Report { mss: 0.into(), state: wire::STATE_FREE, ..report(1) },
+        // The slot is in use again, and the message of its first use late.
+        report(2),
+        report(1),
+    ];
+    for (slot, last) in (0..).zip(wrong) {
+        driver.register(&chunk, slot, 1);
+        driver.write_slot(&chunk, slot, &last);
+        driver.ring_bell(wire::OP_LEAVE, slot, 1);
+        assert!(!driver.accepted(&chunk, slot, 1));
+    }
+    drop(driver);
+    daemon.says("disconnected with 0 flows");
+}
+
+#[test]
 fn a_slot_used_anew_leaves_first() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);

@@ -171,6 +171,30 @@ fn kicks_happen_at_the_calendars_time_and_turns_are_asked_for_there() {
 }
 
 #[test]
+fn t4_a_kick_is_answered_when_all_it_asks_for_is_done() {
+    let (daemon, _controller) = start();
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    // Many times what is done in one turn of real time.
+    let chunk = driver.chunk(0, 4096, 1);
+    for slot in 0..4096 {
+        driver.write_slot(&chunk, slot, &report(1));
+    }
+    driver.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    driver.front.kick(wire::VQ_TABLE);
+    assert_eq!(driver.status(&chunk).0, wire::LENT_YES);
+    assert!((0..4096).all(|slot| driver.accepted(&chunk, slot, 1)));
+    for slot in 0..4096 {
+        driver.write_slot(&chunk, slot, &report(2));
+    }
+    driver.offer_bell(wire::OP_RESCAN, 0, 0);
+    driver.front.kick(wire::VQ_DOORBELL);
+    assert!((0..4096).all(|slot| driver.accepted(&chunk, slot, 2)));
+    driver.offer_bell(wire::OP_RELEASE, 0, 0);
+    driver.front.kick(wire::VQ_DOORBELL);
+    assert!(driver.used(wire::VQ_TABLE) == 1 && driver.used(wire::VQ_DOORBELL) == 2);
+}
+
+#[test]
 fn a_client_that_shares_no_time_makes_requests_messages() {
     let (daemon, mut controller) = start();
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);

@@ -49,6 +49,7 @@ pub fn vm(answer: &Value) -> String {
         ("messages", number(&counters["messages"])),
         ("refused", format!("{} (the log says what)", number(&counters["refused"]))),
         ("no line", number(&counters["no_line"])),
+        ("over limit", number(&counters["over_limit"])),
     ];
     let note = if answer["migrating"] == true {
         "migrating away: what is changed here does not go with it; change its metadata\n"

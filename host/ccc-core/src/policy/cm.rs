@@ -22,7 +22,8 @@ impl Policy for Cm {
             self.0.now.slow_start(Window::from_bytes(ack.acked));
         } else {
             let window = self.0.now.window;
-            let part = (Window::from_bytes(ack.acked).min(window).raw(), window.raw());
+            let acked = Window::from_bytes(ack.acked).min(window);
+            let part = (acked.raw().into(), window.raw().into());
             self.0.avoid(&Ack { grown: ack.mss, shrunk: 0, ..ack }, part);
         }
     }

@@ -6,7 +6,7 @@
 //! round-trip time.  Neither says who follows one that is idle, limited or in
 //! recovery (B2, B11, B19); here it is the next of which data is acknowledged.
 use super::Ack;
-use crate::fixed::Micros;
+use crate::fixed::{Micros, Part};
 
 /// A coordinating connection of which nothing is acknowledged for two of its
 /// round-trip times, and at least this long, is one no more.
@@ -53,10 +53,10 @@ impl Coordinator {
 
     /// Which part of a flow's growth is the aggregate's.  To be asked at every
     /// acknowledgement.
-    pub(super) fn part(&mut self, ack: &Ack) -> (u64, u64) {
+    pub(super) fn part(&mut self, ack: &Ack) -> Part {
         match (self.rule, self.takes(ack)) {
             (Coco::Mean, _) => ack.part,
-            (_, takes) => (u64::from(takes), 1),
+            (_, takes) => (u128::from(takes), 1),
         }
     }
 
@@ -88,11 +88,11 @@ mod tests {
     use super::*;
     use crate::policy::testing::{MSS, ack};
 
-    const ALL: (u64, u64) = (1, 1);
-    const NONE: (u64, u64) = (0, 1);
+    const ALL: Part = (1, 1);
+    const NONE: Part = (0, 1);
 
     /// What is taken of the growth of one of two equal flows.
-    fn part(coordinator: &mut Coordinator, flow: usize, srtt: Micros, now: Micros) -> (u64, u64) {
+    fn part(coordinator: &mut Coordinator, flow: usize, srtt: Micros, now: Micros) -> Part {
         let mut ack = Ack { srtt, part: (1, 2), ..ack(flow, MSS) };
         ack.sample.now = now;
         coordinator.part(&ack)
@@ -110,8 +110,17 @@ mod tests {
         let mut first = Coordinator::new(Coco::First);
         assert_eq!(part(&mut first, 0, 200_000, 0), ALL);
         assert_eq!(part(&mut first, 1, 20_000, 10), NONE, "whatever its round-trip time");
+        assert_eq!(part(&mut first, 1, 20_000, 400_000), NONE, "two round-trip times are not over");
         assert_eq!(part(&mut first, 1, 20_000, 400_001), ALL);
         assert_eq!(part(&mut first, 0, 200_000, 400_002), NONE);
+    }
+
+    #[test]
+    fn e12_a_near_coordinator_is_silent_after_a_while_only() {
+        let mut first = Coordinator::new(Coco::First);
+        assert_eq!(part(&mut first, 0, 1_000, 0), ALL);
+        assert_eq!(part(&mut first, 1, 1_000, 200_000), NONE);
+        assert_eq!(part(&mut first, 1, 1_000, 200_001), ALL);
     }
 
     #[test]

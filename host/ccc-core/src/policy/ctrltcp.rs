@@ -22,10 +22,18 @@ const COLD_SEGMENTS: u64 = 48;
 /// smallest retransmission timeout of common stacks doubled).
 const HALVE_EVERY: Micros = 400_000;
 
+/// A flow finds out that its event was spurious a round-trip time or two after it
+/// (RFC 3522, RFC 5682, RFC 3708).  After so many of them, and at least the smallest
+/// retransmission timeout of common stacks, what was before says nothing any more.
+const UNDO_ROUNDS: Micros = 4;
+const UNDO_LEAST: Micros = 200_000;
+
 /// The aggregate before its latest reduction.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     flow: usize,
+    /// It is not restored after that.
+    until: Micros,
     window: Window,
     threshold: Option<Window>,
 }
@@ -166,7 +174,8 @@ impl Policy for CtrlTcp {
             return;
         }
         self.more -= 1;
-        self.before = Some(Before { flow: event.flow, window, threshold });
+        let until = event.now.saturating_add((UNDO_ROUNDS * event.srtt).max(UNDO_LEAST));
+        self.before = Some(Before { flow: event.flow, until, window, threshold });
         self.grows_from = event.now.saturating_add(event.srtt);
         let reduced = self.reduced(&event);
         if is_new {
@@ -191,9 +200,11 @@ impl Policy for CtrlTcp {
         self.now.reduce_to(floor.min(before), threshold);
     }
 
-    /// Restores the latest reduction, and only for the flow that caused it.
-    fn undo(&mut self, flow: usize) {
-        if let Some(before) = self.before.take_if(|before| before.flow == flow) {
+    /// Restores the latest reduction, only for the flow that caused it and only
+    /// while it is young.
+    fn undo(&mut self, flow: usize, now: Micros) {
+        let Some(before) = self.before.take_if(|before| before.flow == flow) else { return };
+        if now <= before.until {
             self.now.window = self.now.window.max(before.window);
             self.now.threshold = before.threshold;
         }
@@ -246,10 +257,33 @@ mod tests {
     fn undo_restores_only_the_latest_reduction_of_its_flow() {
         let mut policy = begun(80);
         policy.congestion(event(&policy, 1));
-        policy.undo(2);
+        policy.undo(2, 0);
         assert_eq!(segments(&policy), 40, "undone by a flow that did not reduce");
-        policy.undo(1);
+        policy.undo(1, 0);
         assert_eq!((segments(&policy), policy.now.threshold), (80, None));
+    }
+
+    #[test]
+    fn e3_an_old_reduction_is_not_undone() {
+        for (srtt, late, left) in
+            [(0, 200_000, 80), (0, 200_001, 40), (100_000, 400_000, 80), (100_000, 400_001, 40)]
+        {
+            let mut policy = begun(80);
+            policy.congestion(Event { srtt, now: 7, ..event(&policy, 1) });
+            policy.undo(1, 7 + late);
+            assert_eq!(segments(&policy), left, "after {late} us at a srtt of {srtt}");
+        }
+    }
+
+    #[test]
+    fn e3_a_reduction_is_undone_once() {
+        let mut policy = begun(80);
+        policy.congestion(event(&policy, 1));
+        policy.undo(1, 0);
+        policy.undo(1, 0);
+        policy.congestion(event(&policy, 2));
+        policy.undo(1, 0);
+        assert_eq!(segments(&policy), 40, "the latest is another flow's");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! takes half of that flow's window and not of the aggregate; and a new flow
 //! shares its first, unbounded threshold, which moves all back to slow start.
 use super::{Ack, Aggregate, Cause, Event, Joiner, Policy};
-use crate::fixed::{Micros, Window};
+use crate::fixed::{Micros, Part, Window};
 
 /// The sums over all flows of what the flows share the means of.
 #[derive(Debug, Default)]
@@ -30,10 +30,10 @@ impl Policy for Efcm {
     }
 
     /// The means stay.
-    fn leave(&mut self, (own, whole): (u64, u64)) {
+    fn leave(&mut self, share: Part) {
         let Aggregate { window, threshold, .. } = self.0;
-        self.0.window = window.minus(part(window, own, whole));
-        self.0.threshold = threshold.map(|t| t.minus(part(t, own, whole)));
+        self.0.window = window.minus(part(window, share));
+        self.0.threshold = threshold.map(|t| t.minus(part(t, share)));
     }
 
     /// Each flow's growth counts in full.
@@ -49,8 +49,8 @@ impl Policy for Efcm {
     /// sent.
     fn congestion(&mut self, event: Event) {
         let Aggregate { window, threshold, .. } = self.0;
-        let (own, whole) = event.part;
-        let had = part(window, own, whole);
+        let share = event.part;
+        let had = part(window, share);
         let halved = had.times(event.beta);
         let left = match event.cause {
             Cause::Recovery => halved,
@@ -60,7 +60,7 @@ impl Policy for Efcm {
         let reduced = others.plus(left).max(Window::from_bytes(event.floor)).min(window);
         let threshold = match (event.cause, threshold) {
             (Cause::LateTimeout, Some(threshold)) => threshold,
-            (_, Some(threshold)) => threshold.minus(part(threshold, own, whole)).plus(halved),
+            (_, Some(threshold)) => threshold.minus(part(threshold, share)).plus(halved),
             // What the others have is taken for their thresholds.
             (_, None) => others.plus(halved),
         };
@@ -77,8 +77,8 @@ impl Policy for Efcm {
 }
 
 /// A flow's part; none of one that does not count.
-fn part(all: Window, own: u64, whole: u64) -> Window {
-    if own == 0 { Window::default() } else { all.part(own, whole) }
+fn part(all: Window, share: Part) -> Window {
+    if share.0 == 0 { Window::default() } else { all.part(share) }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod uncoupled;
 use std::fmt::Debug;
 
 use crate::{
-    fixed::{Aggression, Beta, Micros, Window},
+    fixed::{Aggression, Beta, Micros, Part, Window},
     report::Report,
 };
 pub use coco::Coco;
@@ -73,7 +73,7 @@ pub(crate) struct Ack {
     /// One segment for each active flow, bytes.
     pub(crate) floor: u64,
     /// The flow's part of the shares of all flows that can grow.
-    pub(crate) part: (u64, u64),
+    pub(crate) part: Part,
     /// What was measured with these data.
     pub(crate) sample: Sample,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Event {
     pub(crate) epoch: u32,
     pub(crate) mss: u64,
     /// The flow's part of the shares of all flows.
-    pub(crate) part: (u64, u64),
+    pub(crate) part: Part,
     /// One segment for each active flow, bytes.
     pub(crate) floor: u64,
 }
@@ -150,8 +150,8 @@ impl Aggregate {
 
     /// Congestion avoidance: grows and shrinks by a part of what a flow's own
     /// controller does, scaled; at most doubled at once, whatever a guest claims.
-    fn avoid(&mut self, ack: &Ack, scale: impl Fn(u64) -> u64, (own, whole): (u64, u64)) {
-        let part = |bytes| Window::from_bytes(scale(bytes)).min(self.window).part(own, whole);
+    fn avoid(&mut self, ack: &Ack, scale: impl Fn(u64) -> u64, whole: Part) {
+        let part = |bytes| Window::from_bytes(scale(bytes)).min(self.window).part(whole);
         let least = Window::from_bytes(ack.floor).min(self.window);
         self.window = self.window.plus(part(ack.grown)).minus(part(ack.shrunk)).max(least);
         // No way back to slow start.
@@ -194,7 +194,7 @@ pub(crate) trait Policy: Debug + Send {
     /// A flow has joined others.
     fn join(&mut self, _joiner: Joiner) {}
     /// A flow that had this part of the shares has left the others.
-    fn leave(&mut self, _part: (u64, u64)) {}
+    fn leave(&mut self, _part: Part) {}
     /// The group's last active flow has left or fallen idle.
     fn end(&mut self, _now: Micros) {}
     /// Data of a flow was acknowledged.
@@ -207,7 +207,7 @@ pub(crate) trait Policy: Debug + Send {
     /// Every active flow is in a timeout episode.
     fn all_timed_out(&mut self, _event: Event) {}
     /// `flow` found its latest event spurious.
-    fn undo(&mut self, _flow: usize) {}
+    fn undo(&mut self, _flow: usize, _now: Micros) {}
     /// Goes on from an aggregate that is given.
     fn restore(&mut self, aggregate: Aggregate);
     /// The aggregate as it is now.

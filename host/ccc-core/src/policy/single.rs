@@ -2,7 +2,7 @@
 //! One window for all flows, kept as one TCP keeps its own (RFC 5681): what
 //! Ensemble-TCP and the Congestion Manager have in common.
 use super::{Ack, Aggregate, Cause, Event};
-use crate::fixed::{Beta, Micros, Window};
+use crate::fixed::{Beta, Micros, Part, Window};
 
 /// An aggregate that any flow's timeout sends back to slow start.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(super) struct Single {
 
 impl Single {
     /// Congestion avoidance, by this part of what the flow's controller does.
-    pub(super) fn avoid(&mut self, ack: &Ack, part: (u64, u64)) {
+    pub(super) fn avoid(&mut self, ack: &Ack, part: Part) {
         if ack.sample.now >= self.grows_from {
             self.now.avoid(ack, |bytes| bytes, part);
         }

@@ -24,6 +24,12 @@ use crate::fixed::Micros;
 const LEAST_THRESHOLD_US: u64 = 4_000;
 const MOST_THRESHOLD_US: u64 = 16_000;
 const THRESHOLD_DIVISOR: u64 = 8;
+/// A round-trip time doubled is waiting, too: where it is well below 4 ms, as in a
+/// data centre, no queue may hold that much.  Not less than eight units of what is
+/// reported.
+const LEAST_DOUBLED_US: u64 = 256;
+/// A longer round-trip time counts as this one.
+const LONGEST_RTT_US: u32 = 1 << 20;
 /// Growth while the path seems full, as a shift.
 const SLOWER: u32 = 3;
 /// Growth while the window is [`AHEAD`] of what delivery has shown, as a shift.
@@ -79,9 +85,11 @@ impl Exit {
         if sample.min_rtt_us == 0 {
             return Pace::Full;
         }
-        self.delivery.add(sample);
+        self.delivery.add(window, sample);
         let full = self.delivery.exceeded_by(window) && waits(sample);
-        let round = u64::from(sample.rtt_us.max(sample.min_rtt_us));
+        // A near flow's rounds say nothing of a far one's.
+        let own = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(LONGEST_RTT_US));
+        let round = own.max(self.delivery.length_us * PARTS);
         let now = sample.now;
         self.suspicion = match self.suspicion.filter(|s| full || now < s.until) {
             Some(s) if full => Some(Suspicion { until: now + round, ..s }),
@@ -100,15 +108,18 @@ impl Exit {
 fn waits(sample: Sample) -> bool {
     let least = u64::from(sample.min_rtt_us);
     let threshold = (least / THRESHOLD_DIVISOR).clamp(LEAST_THRESHOLD_US, MOST_THRESHOLD_US);
-    u64::from(sample.rtt_us) >= least + threshold
+    u64::from(sample.rtt_us) >= least + threshold.min(least.max(LEAST_DOUBLED_US))
 }
 
-/// Largest bandwidth-delay product that delivery has shown.
+/// Largest bandwidth-delay product that delivery has shown: the sum over all flows
+/// of what they deliver in a time, times their smallest round-trip times, over that
+/// time.
 #[derive(Debug, Default)]
 struct Delivery {
-    /// Part of the time, numbered from 0; its length is that of the first flow's
-    /// smallest round-trip time over [`PARTS`].
+    /// Part of the time, numbered from 0.
     part: u64,
+    /// Its length: the smallest round-trip time of a far flow over [`PARTS`].  In a
+    /// shorter time a burst of a far flow would show a rate that is not its own.
     length_us: u64,
     /// Bytes times smallest round-trip time, in this part and the one before.
     product: u128,
@@ -122,16 +133,21 @@ impl Delivery {
         self.most.is_some_and(|most| window >= most)
     }
 
-    fn add(&mut self, sample: Sample) {
-        if self.length_us == 0 {
-            self.length_us = (u64::from(sample.min_rtt_us) / PARTS).max(1);
-            self.part = sample.now / self.length_us;
+    /// A report is about less than a round-trip time, in which no more than the
+    /// window is delivered.
+    fn add(&mut self, window: u64, sample: Sample) {
+        let min_rtt_us = u64::from(sample.min_rtt_us.min(LONGEST_RTT_US));
+        let length_us = (min_rtt_us / PARTS).max(1);
+        // Flows that are about as far all the same measure on.
+        if length_us >= 2 * self.length_us {
+            let part = sample.now / length_us;
+            *self = Delivery { part, length_us, ..Delivery::default() };
         }
         let part = sample.now / self.length_us;
         if part != self.part {
             self.turn(part);
         }
-        self.product += u128::from(sample.delivered) * u128::from(sample.min_rtt_us);
+        self.product += u128::from(sample.delivered.min(window)) * u128::from(min_rtt_us);
     }
 
     fn turn(&mut self, part: u64) {
@@ -192,6 +208,84 @@ mod tests {
         deliver(&mut exit, 1_000_000, 80, 40, 0);
         deliver(&mut exit, 1_080_000, 80, 82, 12_000);
         assert_eq!(deliver(&mut exit, 1_160_000, 100, 82, 0), Pace::Full);
+    }
+
+    #[test]
+    fn e8_a_near_flow_that_comes_first_does_not_set_the_measure_for_far_ones() {
+        let mut exit = Exit::default();
+        // A segment in a LAN, then far flows that send in bursts of 20.
+        let near = Sample { now: 1_000_000, delivered: MSS, rtt_us: 200, min_rtt_us: 200 };
+        assert_eq!(exit.pace(80 * MSS, near), Pace::Full);
+        let mut pace = Pace::Full;
+        for i in 0..800 {
+            let now = 1_000_000 + i * SPACING_US;
+            let rtt_us = RTT_US + 20_000;
+            let far = Sample { now, delivered: MSS, rtt_us, min_rtt_us: RTT_US };
+            for _ in 0..if i % 20 == 0 { 20 } else { 0 } {
+                pace = exit.pace(120 * MSS, far);
+            }
+            exit.pace(120 * MSS, Sample { now, delivered: 0, ..near });
+        }
+        assert_eq!(pace, Pace::Over, "80 segments fill the path");
+    }
+
+    #[test]
+    fn e8_rounds_are_those_of_far_flows() {
+        let mut exit = Exit::default();
+        deliver(&mut exit, 1_000_000, 80, 40, 0);
+        deliver(&mut exit, 1_080_000, 80, 82, 12_000);
+        let near = Sample { now: 1_161_000, delivered: MSS, rtt_us: 200, min_rtt_us: 200 };
+        assert_eq!(exit.pace(82 * MSS, near), Pace::Slower(SLOWER), "not five rounds of 80 ms");
+    }
+
+    #[test]
+    fn e8_a_queue_in_a_data_centre_ends_slow_start() {
+        for rtt_us in [100, 500, 2_000] {
+            let mut exit = Exit::default();
+            let mut paces = Vec::new();
+            for i in 0..2_000 {
+                // A segment in each tenth of the round-trip time, so ten fill the path.
+                let now = 1_000_000 + i * u64::from(rtt_us) / 10;
+                let wait_us = if i < 20 { 0 } else { rtt_us.max(256) };
+                let sample =
+                    Sample { now, delivered: MSS, rtt_us: rtt_us + wait_us, min_rtt_us: rtt_us };
+                paces.push(exit.pace(if i < 20 { 5 } else { 20 } * MSS, sample));
+            }
+            assert_eq!(paces[19], Pace::Full);
+            assert_eq!(paces[1_999], Pace::Over, "with a smallest time of {rtt_us} us");
+        }
+    }
+
+    #[test]
+    fn f8_what_no_flow_can_have_delivered_shows_nothing() {
+        let mut exit = Exit::default();
+        deliver(&mut exit, 1_000_000, 80, 40, 0);
+        // A counter that TCP has cleared, as the guest's difference wraps.
+        let delivered = u64::from(u32::MAX) * MSS;
+        let wrapped = Sample { now: 1_080_000, delivered, rtt_us: RTT_US, min_rtt_us: RTT_US };
+        exit.pace(82 * MSS, wrapped);
+        deliver(&mut exit, 1_080_000, 200, 400, 12_000);
+        assert_eq!(deliver(&mut exit, 1_280_000, 700, 500, 12_000), Pace::Over);
+    }
+
+    #[test]
+    fn a_time_that_nobody_can_measure_in_is_not_waited_for() {
+        let mut exit = Exit::default();
+        let claims = Sample { now: 0, delivered: 0, rtt_us: 0, min_rtt_us: 100_000_000 };
+        exit.pace(40 * MSS, claims);
+        deliver(&mut exit, 1_000_000, 1_000, 40, 0);
+        assert_eq!(deliver(&mut exit, 2_000_000, 7_000, 90, 12_000), Pace::Over);
+    }
+
+    #[test]
+    fn e12_parts_are_numbered_from_the_first_sample_on() {
+        let mut delivery = Delivery::default();
+        for part in 100..103 {
+            let now = part * u64::from(RTT_US) / PARTS;
+            let sample = Sample { now, delivered: MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
+            delivery.add(100 * MSS, sample);
+        }
+        assert_eq!(delivery.most, Some(8 * MSS), "a segment in each eighth of a round");
     }
 
     #[test]

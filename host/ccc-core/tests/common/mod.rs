@@ -58,8 +58,13 @@ impl Host {
             priority,
             ..Report::default()
         };
-        let id = self.engine.register(self.now, vm, self.group, &report).expect("registered");
-        Flow { vm, id, report, carry: 0 }
+        self.flow_of(vm, &report)
+    }
+
+    /// A flow that reports this.
+    pub fn flow_of(&mut self, vm: VmId, report: &Report) -> Flow {
+        let id = self.engine.register(self.now, vm, self.group, report).expect("registered");
+        Flow { vm, id, report: *report, carry: 0 }
     }
 
     /// Reports `flow` as it stands.
@@ -74,7 +79,7 @@ impl Host {
     /// One segment of `flow` is acknowledged; its Reno grows as RFC 5681 says.
     pub fn ack(&mut self, flow: &mut Flow) {
         let grant = self.grant(flow.vm);
-        let window = grant.window(flow.report.units()).max(u64::from(MSS));
+        let window = grant.window(units(&flow.report, grant.rate)).max(u64::from(MSS));
         flow.report.state = if grant.slow_start { State::SlowStart } else { State::Avoidance };
         flow.report.cwnd = window as u32;
         flow.report.acked += u64::from(MSS);
@@ -145,12 +150,22 @@ impl Host {
 
     /// A flow's granted window, bytes.
     pub fn window_of(&self, flow: &Flow) -> u64 {
-        self.grant(flow.vm).window(flow.report.units())
+        let grant = self.grant(flow.vm);
+        grant.window(units(&flow.report, grant.rate))
     }
 
     pub fn segments_of(&self, flow: &Flow) -> u64 {
         (self.window_of(flow) / u64::from(MSS)).max(1)
     }
+}
+
+/// What a flow's window is counted in, as its guest counts it.
+pub fn units(report: &Report, rate: bool) -> u64 {
+    let srtt = match report.srtt_us {
+        0 => 100_000,
+        us => us.min(1 << 20),
+    };
+    report.units() * if rate { u64::from(srtt) } else { 1 }
 }
 
 /// A host whose aggregate is `segments` and in congestion avoidance, with one

@@ -103,6 +103,8 @@ pub struct Counters {
     pub refused: u64,
     /// Flows for whose group there was no line left.
     pub no_line: u64,
+    /// Times a flow was over one of the operator's limits.
+    pub over_limit: u64,
 }
 
 /// All groups.

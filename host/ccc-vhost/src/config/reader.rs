@@ -11,7 +11,8 @@ use toml::{
 
 use super::{Config, Fault};
 use crate::{
-    settings::{DEFAULT_GROUP, Group, MAX_RULES, Rule, Settings, Vm},
+    settings::{DEFAULT_GROUP, Group, Limits, MAX_RULES, Rule, Settings, Vm},
+    table::MAX_SLOTS,
     values::{self, Given, NO_GROUP, SOCKET_PATH_MAX, ValueError},
 };
 
@@ -19,6 +20,9 @@ type Value<'i> = Spanned<DeValue<'i>>;
 type Entry<'a, 'i> = (&'a str, Range<usize>, &'a Value<'i>);
 /// A table with its name and the place of that.
 type Named<'a, 'i> = (&'a str, Range<usize>, &'a DeTable<'i>);
+
+/// Flows the daemon can be told to couple at a time: 600 MB of them.
+const MOST_FLOWS: usize = 1 << 20;
 
 /// Reads a file, or tells all its faults in the order of its lines.
 pub(super) fn read(text: &str) -> Result<Config, Vec<Fault>> {
@@ -88,15 +92,38 @@ impl Reader<'_> {
             self.fault(value.span(), "`daemon` is no table", "write [daemon]");
             return;
         };
+        let mut limits = Limits::default();
         for (key, at, value) in entries(table) {
             match key {
                 "control" => config.control = self.path("control", value, SOCKET_PATH_MAX),
                 "operators" => config.operators = self.operators(value),
                 "state" => config.state = self.path("state", value, 4095),
+                "max_flows" => self.count(key, value, MOST_FLOWS, &mut limits.flows),
+                "max_flows_per_vm" => {
+                    self.count(key, value, MAX_SLOTS as usize, &mut limits.flows_per_vm);
+                }
                 _ => {
-                    let known = "the daemon has `control`, `operators` and `state`";
+                    let known = "the daemon has `control`, `operators`, `state`, `max_flows` and \
+                                 `max_flows_per_vm`";
                     self.unknown(at, key, " in [daemon]", known);
                 }
+            }
+        }
+        config.settings.limits = limits;
+    }
+
+    /// Sets a number of things, at least one.
+    fn count(&mut self, key: &str, value: &Value<'_>, most: usize, to: &mut usize) {
+        let DeValue::Integer(number) = value.get_ref() else {
+            let remedy = format!("write {key} = {to}, or another of 1 to {most}");
+            self.fault(value.span(), format!("`{key}` is no whole number"), remedy);
+            return;
+        };
+        match usize::from_str_radix(number.as_str(), number.radix()) {
+            Ok(count) if (1..=most).contains(&count) => *to = count,
+            _ => {
+                let reason = format!("{key} {} is out of range", number.as_str());
+                self.fault(value.span(), reason, format!("use 1 to {most}"));
             }
         }
     }

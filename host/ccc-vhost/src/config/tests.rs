@@ -3,6 +3,7 @@
 use ccc_core::{Aggression, Coco, Share};
 
 use super::*;
+use crate::settings::Limits;
 
 fn faults(text: &str) -> Vec<(usize, String)> {
     let error = Config::parse("ccc.toml", text).expect_err("a fault");
@@ -125,6 +126,25 @@ fn the_daemons_own_paths_are_read() {
     assert_eq!(with("state = 1"), is(2, "`state` is no string"));
     assert_eq!(with("operators = \"\""), is(2, "the group of `operators` is empty"));
     assert_eq!(fault("daemon = 1\n"), is(1, "`daemon` is no table"));
+}
+
+#[test]
+fn t9_limits_of_flows_are_read() {
+    let limits = |lines: &str| {
+        let text = format!("[daemon]\n{lines}\n[vm.a]\nsocket = \"s\"\n");
+        let Limits { flows, flows_per_vm } =
+            Config::parse("ccc.toml", &text).expect("right").settings.limits;
+        (flows, flows_per_vm)
+    };
+    assert_eq!(limits(""), (131_072, 16_384));
+    assert_eq!(limits("max_flows = 5\nmax_flows_per_vm = 0x10"), (5, 16));
+    let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"s\"\n"));
+    assert_eq!(with("max_flows = 0"), is(2, "max_flows 0 is out of range"));
+    assert_eq!(with("max_flows = 1048577"), is(2, "max_flows 1048577 is out of range"));
+    let slots = "max_flows_per_vm 65537 is out of range";
+    assert_eq!(with("max_flows_per_vm = 65537"), is(2, slots));
+    assert_eq!(with("max_flows_per_vm = -1"), is(2, "max_flows_per_vm -1 is out of range"));
+    assert_eq!(with("max_flows = 1.5"), is(2, "`max_flows` is no whole number"));
 }
 
 #[test]

@@ -169,6 +169,18 @@ impl Daemon {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
+    /// Stops it until it is told to go on.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+        let stat = format!("/proc/{}/stat", self.child.id());
+        until("stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
     /// Ends it; how, and how long that took.
     pub fn terminate(&mut self, signal: &str) -> (ExitStatus, Duration) {
         self.signal(signal);

@@ -87,7 +87,7 @@ impl Driver {
         place
     }
 
-    pub fn write<T: IntoBytes + Immutable>(&self, address: u64, value: &T) {
+    pub fn write<T: IntoBytes + Immutable + ?Sized>(&self, address: u64, value: &T) {
         self.guest.write_slice(value.as_bytes(), GuestAddress(address)).unwrap();
     }
 
