@@ -199,7 +199,7 @@ failures() {
 	echo "$name" >$driver/unbind
 	n=0
 	refused=0
-	while [ $n -lt 120 ]; do
+	while [ $n -lt 60 ]; do
 		n=$((n + 1))
 		sh -c "echo $n >/proc/self/fail-nth; echo $name >$driver/bind" 2>/dev/null || refused=$((refused + 1))
 		[ ! -e "$driver/$name" ] || echo "$name" >$driver/unbind
