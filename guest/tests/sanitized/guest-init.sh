@@ -181,39 +181,6 @@ reloads() {
 	await "no flow" [ ! -s $flows ]
 }
 
-# What nobody points to any more; kmemleak wants an object to be 5 s old.
-leaks() {
-	sleep 6
-	echo scan >/sys/kernel/debug/kmemleak
-	echo scan >/sys/kernel/debug/kmemleak
-	grep '\[ccc\]' /sys/kernel/debug/kmemleak
-}
-
-# Each allocation of a probe fails in turn, and none of the others is lost.
-failures() {
-	name=$(device_name)
-	echo 0 >/sys/kernel/debug/failslab/verbose
-	echo N >/sys/kernel/debug/failslab/ignore-gfp-wait
-	echo 0 >/sys/kernel/debug/fail_page_alloc/verbose
-	echo N >/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait
-	echo "$name" >$driver/unbind
-	n=0
-	refused=0
-	while [ $n -lt 60 ]; do
-		n=$((n + 1))
-		sh -c "echo $n >/proc/self/fail-nth; echo $name >$driver/bind" 2>/dev/null || refused=$((refused + 1))
-		[ ! -e "$driver/$name" ] || echo "$name" >$driver/unbind
-	done
-	echo "# failures: $refused of $n binds refused"
-	[ $refused -gt 5 ] || fail "hardly an allocation failed"
-	! leaks >/run/leaks || fail "memory is lost: $(head -n 5 /run/leaks | tr '\n' ' ')"
-	echo "$name" >$driver/bind || fail "the device does not come back"
-	begin_flows
-	await "a coupled flow" coupled
-	sleep 2
-	end_flows
-}
-
 # The device misbehaves; the driver takes it anew now and then, as an
 # administrator would.
 hostile() {
