@@ -47,6 +47,9 @@ done
 if [ -n "${sleep_at-}" ]; then
 	(
 		while [ "$(cut -d. -f1 /proc/uptime)" -lt "$sleep_at" ]; do sleep 1; done
+		# On a slow machine the flows take longer, and somebody has to see them.
+		while [ "$(grep -c ' coupled$' /sys/kernel/debug/ccc/flows)" -lt "${flows:-4}" ]; do sleep 1; done
+		sleep 10
 		echo freeze >/sys/power/state || echo "! WARNING: no sleep"
 	) &
 fi
