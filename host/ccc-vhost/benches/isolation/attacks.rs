@@ -5,7 +5,7 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ccc_proto::wire::{self, Lend};
@@ -50,6 +50,8 @@ pub const ALL: [Attack; 15] = [
 const LARGE: usize = 32 << 20;
 const SLOTS: u32 = 65_536;
 const INDIRECT: u16 = 4;
+/// Chunks of one slot, of which a device has to look up many.
+const CHUNKS: u32 = 20_000;
 
 /// Where the daemon is attacked.
 pub struct Target {
@@ -184,25 +186,36 @@ fn table_queue_refilled(target: &Target, stop: &AtomicBool) {
 fn chunks_of_one_slot(target: &Target, stop: &AtomicBool) {
     let guest = guest_of(LARGE);
     let mut driver = Driver::connect_with(&target.attacker, Mode::Eventfd, guest);
-    let chunk = driver.lend(0, 1, 1);
+    driver.lend(0, 1, 1);
+    // The same memory again and again: the device holds each chunk in it.
+    let some: Vec<Chunk> = (0..QUEUE / 4).map(|_| driver.chunk(0, 1, 0)).collect();
     let mut first = 1;
-    let other = driver.chunk(first, 1, 0);
+    while goes_on(stop) && first < CHUNKS && lend_some(&mut driver, &some, &mut first) {}
     while goes_on(stop) {
-        // The same memory again and again: each chunk is held.
-        let lend =
-            Lend { first_slot: first.into(), slots: 1.into(), lines: 0.into(), reserved: 0.into() };
-        driver.write(other.reports - 16, &lend);
-        driver.write(other.head, &[0u8; 64]);
-        driver.offer(wire::VQ_TABLE, &Driver::pieces(&other));
-        driver.front.kick(wire::VQ_TABLE);
-        crate::support::daemon::until("taken or not", || driver.status(&other).0 != 0);
-        first = if driver.status(&other).0 == wire::LENT_YES { first + 1 } else { first };
-        driver.write_slot(&chunk, 0, &report(1));
         driver.reuse_bell(wire::OP_UPDATE, first.saturating_sub(1), 1);
         driver.reuse_bell(wire::OP_RESCAN, 0, 0);
         driver.front.kick(wire::VQ_DOORBELL);
         driver.settle();
     }
+}
+
+/// Lends these chunks as the slots from `first` on; whether all were taken.
+fn lend_some(driver: &mut Driver, chunks: &[Chunk], first: &mut u32) -> bool {
+    for (chunk, slot) in chunks.iter().zip(*first..) {
+        let lend =
+            Lend { first_slot: slot.into(), slots: 1.into(), lines: 0.into(), reserved: 0.into() };
+        driver.write(chunk.reports - 16, &lend);
+        driver.write(chunk.head, &[0u8; 64]);
+        driver.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
+    }
+    driver.front.kick(wire::VQ_TABLE);
+    let looked = Instant::now();
+    while chunks.iter().any(|chunk| driver.status(chunk).0 == wire::LENT_NO) {
+        assert!(looked.elapsed() < Duration::from_secs(5), "chunks are not looked at");
+        std::thread::yield_now();
+    }
+    *first += chunks.len() as u32;
+    chunks.iter().all(|chunk| driver.status(chunk).0 == wire::LENT_YES)
 }
 
 fn kicks_without_end(target: &Target, stop: &AtomicBool) {
