@@ -162,15 +162,15 @@ fn v1_a_busy_machine_makes_a_run_slow_and_does_not_end_it() {
     scenario["vms"] =
         serde_json::json!([{"name": "vm1", "congestion_control": "reno", "flows": [{}]}]);
     let file = written(&scenario, &out);
-    // The run gets a thirtieth of a processor; its guest's start alone takes seconds.
+    // The run gets a fifteenth of a processor; its guest's start alone takes seconds.
     let cpus = sched_getaffinity(Pid::from_raw(0)).expect("processors");
     let cpu = (0..CpuSet::count()).find(|&n| cpus.is_set(n) == Ok(true)).expect("a processor");
     let mut busy = Command::new("taskset");
     busy.args(["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"]);
     let _busy = Beside(busy.spawn().expect("a busy program"));
     let mut command = Command::new("nice");
-    command.args(["-n", "15", env!("CARGO_BIN_EXE_ccc-lab"), "run"]).arg(file);
-    command.arg("--out").arg(&out).args(["--cpu", &cpu.to_string(), "--patience", "5"]);
+    command.args(["-n", "12", env!("CARGO_BIN_EXE_ccc-lab"), "run"]).arg(file);
+    command.arg("--out").arg(&out).args(["--cpu", &cpu.to_string(), "--patience", "2"]);
     let output = command.output().expect("ccc-lab runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
