@@ -95,7 +95,7 @@ switches_while_read() {
 	insmod /slow_info.ko || fail "slow_info does not load"
 	/stress --sink &
 	sleep 1
-	stress --to 127.0.0.1 --senders 2 --switchers 1 --readers 3 --algorithms bbr,ccc
+	stress --to 127.0.0.1 --senders 2 --switchers 1 --readers 3 --algorithms bbr,ccc --switches 300
 	stress --senders 4 --switchers 2 --readers 2 --dumpers 1
 }
 

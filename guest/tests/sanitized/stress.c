@@ -6,8 +6,9 @@
  * the processors do it is not.
  *
  * stress --sink			takes what the others send
- * stress --to ADDRESS [option=N]...	until the time is over, or SIGTERM;
- *					prints what it did; fails if it did nothing
+ * stress --to ADDRESS [option=N]...	until the time is over and as many switches
+ *					are done as are wanted, or SIGTERM; prints
+ *					what it did; fails if it did nothing
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -42,6 +43,8 @@
 static struct sockaddr_in6 peer;
 static int seconds = 10, seed = 1, uid;
 static int senders = 4, churners, switchers, readers, dumpers;
+/* At least this many: a busy machine takes longer, and tests as much. */
+static int switches;
 static const char *algorithm[MAX_ALGORITHMS];
 static int algorithms;
 
@@ -273,10 +276,23 @@ static bool did(const char *what, int workers, unsigned long number)
 	return !workers || number;
 }
 
+static void wait_for_end(void)
+{
+	struct timespec until = { .tv_sec = seconds }, longer = { .tv_sec = 1 };
+	sigset_t term;
+
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	if (sigtimedwait(&term, NULL, &until) == SIGTERM)
+		return;
+	while (atomic_load(&switched) < (unsigned long)switches)
+		if (sigtimedwait(&term, NULL, &longer) == SIGTERM)
+			return;
+}
+
 static int run_all(void)
 {
 	static struct worker workers[2 * MAX_SOCKETS];
-	struct timespec until = { .tv_sec = seconds };
 	sigset_t term;
 	int count = 0;
 	bool all;
@@ -289,7 +305,7 @@ static int run_all(void)
 	start(workers, &count, switchers, run_switcher);
 	start(workers, &count, readers, run_reader);
 	start(workers, &count, dumpers, run_dumper);
-	sigtimedwait(&term, NULL, &until);
+	wait_for_end();
 	atomic_store(&over, true);
 	while (count)
 		pthread_join(workers[--count].thread, NULL);
@@ -358,6 +374,7 @@ int main(int argc, char **argv)
 		{ "seconds", &seconds }, { "seed", &seed }, { "uid", &uid },
 		{ "senders", &senders }, { "churners", &churners }, { "switchers", &switchers },
 		{ "readers", &readers }, { "dumpers", &dumpers },
+		{ "switches", &switches },
 	};
 	enum { NUMBERS = sizeof(number) / sizeof(number[0]), TO, ALGORITHMS, SINK };
 	struct option options[NUMBERS + 4] = {};
