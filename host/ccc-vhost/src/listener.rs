@@ -14,6 +14,7 @@ use std::{
 
 use rustix::{
     fs::{self, Gid, Mode},
+    io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt},
 };
 use thiserror::Error;
@@ -233,15 +234,25 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((there.dev(), there.ino()))
 }
 
+/// Somebody listens on a socket.  Whoever does may be too busy to accept, which
+/// is not waited for.
+fn listens(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connected = SocketAddrUnix::new(path).and_then(|address| {
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        net::connect(socket, &address)
+    });
+    connected != Err(Errno::CONNREFUSED)
+}
+
 /// Removes a socket nobody listens on.
 fn clear(path: &Path) -> Result<(), ListenError> {
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if !there.file_type().is_socket() {
         return Err(ListenError::NoSocket(path.to_owned()));
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        _ => return Err(ListenError::InUse(path.to_owned())),
+    if listens(path) {
+        return Err(ListenError::InUse(path.to_owned()));
     }
     log::info!("replacing {}, on which nobody listens", path.display());
     std::fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })

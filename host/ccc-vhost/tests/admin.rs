@@ -496,3 +496,19 @@ fn o12_a_guest_without_a_driver_does_not_look_idle() {
     let _log = a.front.log();
     assert_eq!(operator.get("/v1/vms/a")["migrating"], true);
 }
+
+#[test]
+fn f2_a_socket_of_somebody_too_busy_to_accept_stalls_nobody() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let (mut daemon, operator) = start(&TWO);
+    let path = daemon.socket("busy");
+    let busy = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&busy, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&busy, 0).unwrap();
+    let waiting: Vec<UnixStream> = std::iter::from_fn(|| connect_at_once(&path).ok()).collect();
+    assert!(!waiting.is_empty(), "there is no more room");
+    let (status, body) = put(&operator, &daemon, "busy");
+    assert_eq!(status, 400, "{body}");
+    assert!(body["error"].as_str().unwrap().contains("in use by a running process"), "{body}");
+    assert!(daemon.running());
+}
