@@ -65,6 +65,18 @@ pub enum Command {
 }
 
 impl Command {
+    /// It looks at all VMs, so it takes some time where there are many.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Command::Vm(_) | Command::PatchVm(..) | Command::PutVm(..) => false,
+            Command::DeleteVm(_) | Command::ResetVm(_) => false,
+            Command::Status | Command::Vms | Command::Groups | Command::Group(_) => true,
+            Command::Flows { .. } | Command::Rules => true,
+            Command::PatchGroup(..) | Command::ResetGroup(_) => true,
+            Command::PutRules(_) | Command::ResetRules => true,
+        }
+    }
+
     /// It asks for a change.
     pub fn changes(&self) -> bool {
         match self {

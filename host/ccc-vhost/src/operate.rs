@@ -115,7 +115,7 @@ impl Operation<'_> {
             log::info!("VM {name}: {changes} (by {})", self.by);
         }
         if moves {
-            self.remap();
+            self.remap([number]);
         }
         Ok(self.vm(number))
     }
@@ -129,14 +129,14 @@ impl Operation<'_> {
             log::info!("group {name}: {changes} (by {})", self.by);
         }
         if moves {
-            self.remap();
+            self.remap(self.numbers());
         }
         Ok(self.group(number))
     }
 
     /// Flows move by rules that have just been put in force.
     fn new_rules(&mut self) -> Rules {
-        self.remap();
+        self.remap(self.numbers());
         let rules = self.rules();
         log::info!("rules: {} now (by {})", rules.rules.len(), self.by);
         rules
@@ -151,8 +151,9 @@ impl Operation<'_> {
         Ok(last)
     }
 
-    fn remap(&mut self) {
-        for number in self.numbers() {
+    /// Moves the flows of these VMs to where they are coupled now.
+    fn remap(&mut self, vms: impl IntoIterator<Item = usize>) {
+        for number in vms {
             if let Some(connection) = self.guests.guest(number).and_then(|vm| vm.connection) {
                 connection.device().remap(&mut self.turn);
             }
