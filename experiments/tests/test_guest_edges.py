@@ -262,6 +262,17 @@ def test_g2_flows_that_do_not_leave_are_not_coupled(way, guest):
     assert all(flow["acked"] > 100_000 for flow in seen["window=14480"].tcp)
 
 
+SO_MARK = (1, 36)
+
+
+@pytest.mark.parametrize("option", [IP_TOS, SO_MARK])
+def test_g2_a_flow_whose_route_is_looked_up_anew_is_coupled(option, guest):
+    """Setting these takes the route away until the next packet."""
+    steps = [["connect", 2], ["option", 0, *option, 0x10], ["send"], *at("window=14480", 5)]
+    _, seen = guest(steps)
+    assert [flow["coupled"] for flow in seen["window=14480"].tcp] == [True, True]
+
+
 def test_g2_containers_are_coupled_by_choice(guest):
     steps = [["start", 2, "container"], *at("window=14480", 2)]
     _, seen = guest(steps, parameters="containers=1")

@@ -37,6 +37,13 @@ struct ccc_slot *ccc_enter(struct sock *sk)
 	struct ccc_flow *flow = ccc_flow(sk);
 	struct ccc_slot *slot;
 
+	/*
+	 * Its route is looked up when it sends, and anew after IP_TOS, SO_MARK
+	 * and the like: it tries again with its next ACK.
+	 */
+	flow->tried = ccc_room_now() - 1;
+	if (!__sk_dst_get(sk))
+		return NULL;
 	flow->tried = ccc_room_now();
 	if (!ccc_in_scope(sk))
 		return NULL;

@@ -185,8 +185,9 @@ static int ccc_dev_start(struct virtio_device *vdev)
 		goto del_vqs;
 
 	virtio_device_ready(vdev);
-	WRITE_ONCE(dev->up, true);
+	/* Before anybody else may use the queue. */
 	ccc_events_offer(dev);
+	WRITE_ONCE(dev->up, true);
 	queue_delayed_work(ccc_wq, &dev->work, 0);
 	flush_delayed_work(&dev->work);
 	return 0;

@@ -185,6 +185,14 @@ def step(verb: str, *values) -> None:
             unprivileged(*values)
         case "sysctl":
             sysctl(*values)
+        case "connect":
+            connect(*values)
+        case "option":
+            flow, *option = values
+            flows[flow].setsockopt(*option)
+        case "send":
+            for flow in flows:
+                threading.Thread(target=fill, args=(flow,), daemon=True).start()
         case "snapshot":
             snapshot(values[0])
         case "bind":
@@ -193,6 +201,19 @@ def step(verb: str, *values) -> None:
             command(values[0])
         case _:
             raise ValueError(verb)
+
+
+def connect(count: int) -> None:
+    """Flows that are connected and have sent nothing yet."""
+    address, listening, _ = WAYS["4"]
+    listener = listening()(lambda: socket.create_server((address, 0), backlog=1024))
+    for _ in range(count):
+        flow = socket.socket()
+        flow.setsockopt(socket.IPPROTO_TCP, CONGESTION, b"ccc")
+        flow.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+        threading.Thread(target=drain, args=(accepted,), daemon=True).start()
+        flows.append(flow)
 
 
 peer = Peer()
