@@ -94,6 +94,8 @@ def test_more_flows_than_slots(simulate):
         sample_ms=1000, queue_sample_ms=100, actions=tuple(map(look, (8.5, 12.9, 17.5))),
     )
     raw = simulate(scenario)
-    assert [flows for flows, _ in seen(raw)] == [4096, 1000, 0]
+    full, left, none = (flows for flows, _ in seen(raw))
+    # Connections that are idle give their slots back, some of which nobody has yet.
+    assert 4096 - 64 <= full <= 4096 and (left, none) == (1000, 0)
     churned = [flow for flow in json.loads((raw / "flows.json").read_text()) if "connections" in flow]
     assert [flow["accepted"] for flow in churned] == [4000, 1000]

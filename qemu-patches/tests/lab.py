@@ -145,6 +145,8 @@ class Daemon:
     """ccc-vhost with one VM."""
 
     def __init__(self, program, directory, name, started=True):
+        # The daemon wants to be told the whole path.
+        directory = directory.resolve()
         self.program, self.directory, self.name = program, directory, name
         self.socket = directory / f"{name}.sock"
         self.control = directory / f"{name}.control"
