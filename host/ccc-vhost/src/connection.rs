@@ -32,8 +32,9 @@ use vhost::vhost_user::{
 
 use crate::{
     device::Device,
+    foreign::Stream,
     message::{self, Header, Inbox, Message, MessageError},
-    poll::{Poller, Token, Watch},
+    poll::{End, Poller, Token, Watch},
 };
 
 /// Longest time a front end that does not acknowledge a call can stop time, where
@@ -74,22 +75,23 @@ pub enum Request {
 
 /// One front end and the device it drives.
 pub struct Connection {
-    stream: UnixStream,
+    stream: Stream,
     inbox: Inbox,
     handler: BackendReqHandler<Mutex<Device>>,
     /// The other end of what the handler reads from and writes to.
     inner: UnixStream,
     device: Arc<Mutex<Device>>,
-    channel: Option<UnixStream>,
+    channel: Option<Stream>,
     /// Calls are acknowledged before time goes on.
     synchronous: bool,
     _watch: Watch,
+    _end: End,
 }
 
 impl Connection {
     /// Takes up a front end; in virtual time it is `synchronous`.
     pub fn new(
-        stream: UnixStream,
+        stream: Stream,
         device: Device,
         poller: &Poller,
         index: usize,
@@ -98,6 +100,7 @@ impl Connection {
         let (inner, outer) = UnixStream::pair()?;
         outer.set_nonblocking(true)?;
         let watch = poller.watch(stream.as_fd(), Token::Connection(index))?;
+        let end = poller.watch_end(stream.as_fd(), index)?;
         // The handler of the crate wants to share its device.  There is one
         // thread, so the lock is never waited for.
         #[allow(clippy::arc_with_non_send_sync)]
@@ -114,6 +117,7 @@ impl Connection {
             channel,
             synchronous,
             _watch: watch,
+            _end: end,
         })
     }
 

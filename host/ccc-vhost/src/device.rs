@@ -42,6 +42,7 @@ pub struct Device {
     pub(crate) features: u64,
     pub(crate) protocol: u64,
     pub(crate) memory: Rc<Memory>,
+    pub(crate) max_memory: u64,
     /// Where the front end wants to see what is written.
     pub(crate) log: Log,
     /// The transfer of state the front end has begun.
@@ -87,6 +88,8 @@ pub struct Identity {
     pub index: usize,
     /// Number of this beginning of the device.
     pub instance: u32,
+    /// Bytes of memory it may have.
+    pub max_memory: u64,
 }
 
 impl Device {
@@ -104,6 +107,7 @@ impl Device {
             features: 0,
             protocol: 0,
             memory: Rc::default(),
+            max_memory: identity.max_memory,
             log: Log::default(),
             transfer: None,
             vrings: [Vring::new()?, Vring::new()?, Vring::new()?],

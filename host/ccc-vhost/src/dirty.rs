@@ -18,8 +18,12 @@ use vm_memory::{
 
 use crate::{
     fault::Guard,
+    foreign::{self, Foreign},
     memory::{self, MemoryError, PAGE},
 };
+
+/// Bytes of a bitmap: enough for 32 TiB of guest addresses.
+const MOST: usize = 1 << 30;
 
 /// Where writes are noted, if the front end wants that.  All copies are one.
 #[derive(Clone, Debug, Default)]
@@ -31,16 +35,22 @@ struct Bits {
     // Before the mapping, for it is to go first.
     guard: Guard,
     mapped: MmapRegion<()>,
+    // The last to be closed.
+    _file: Foreign<File>,
 }
 
 impl Log {
     /// Notes writes in this file from now on.
     pub fn begin(&self, file: File, offset: u64, length: usize) -> Result<(), MemoryError> {
+        if length > MOST {
+            return Err(MemoryError::LogTooLong { size: length, most: MOST });
+        }
         let page = memory::page_size(&file)?;
+        let held = foreign::hold(&file)?;
         let mapped = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|source| MemoryError::Map { size: length as u64, offset, source })?;
         let guard = memory::guard(&mapped, page)?;
-        *self.0.borrow_mut() = Some(Bits { guard, mapped });
+        *self.0.borrow_mut() = Some(Bits { guard, mapped, _file: held });
         Ok(())
     }
 
@@ -120,7 +130,8 @@ mod tests {
 
     #[test]
     fn pages_written_are_marked_up_to_the_end_of_the_bitmap() {
-        let file = tempfile::tempfile().expect("file");
+        let memfd = rustix::fs::memfd_create(c"log", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = File::from(memfd.expect("file"));
         file.set_len(4096 + 8).expect("length");
         let log = Log::default();
         let region = Dirty::new(&log, 0x10_000);

@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use crate::{
     device::Device,
+    foreign::{self, Foreign},
     memory::{Memory, MemoryError},
     migration::{MigrationError, Transfer},
     poll::Token,
@@ -121,7 +122,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let memory = Memory::map(regions, files, &self.log).map_err(|error| self.refuse(&error))?;
+        let memory = Memory::map(regions, files, &self.log, self.max_memory)
+            .map_err(|error| self.refuse(&error))?;
         self.memory = Rc::new(memory);
         Ok(None)
     }
@@ -172,9 +174,12 @@ impl VhostUserBackendReqHandlerMut for Device {
         let poller = self.poller.clone();
         let vring = self.vring(u32::from(index))?;
         let kick = match fd {
+            Some(file) if !foreign::is_eventfd(&file) => {
+                return Err(Error::ReqHandlerError(foreign::wrong_kind("kicks", "eventfd")));
+            }
             Some(file) => {
                 let watch = poller.watch(file.as_fd(), token).map_err(Error::ReqHandlerError)?;
-                Some((file, watch))
+                Some((Foreign::new(file), watch))
             }
             None => None,
         };
@@ -183,7 +188,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.vring(u32::from(index))?.set_call(fd).map_err(Error::ReqHandlerError)
+        self.vring(u32::from(index))?.set_call(fd.map(Foreign::new)).map_err(Error::ReqHandlerError)
     }
 
     fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
@@ -267,7 +272,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         _: VhostTransferStatePhase,
         pipe: File,
     ) -> Result<Option<File>> {
-        let transfer = Transfer::begin(direction, pipe).map_err(|error| self.refuse(&error))?;
+        let transfer =
+            Transfer::begin(direction, Foreign::new(pipe)).map_err(|error| self.refuse(&error))?;
         self.transfer = Some(transfer);
         Ok(None)
     }

@@ -36,6 +36,7 @@ pub mod dirty;
 pub mod doorbell;
 pub mod fault;
 pub mod flows;
+pub mod foreign;
 pub mod handler;
 pub mod inspect;
 pub mod keeper;

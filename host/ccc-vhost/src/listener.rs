@@ -19,7 +19,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use crate::open_files;
+use crate::{foreign::Stream, open_files};
 
 /// Who may open a socket's file, and how many may wait to be accepted.
 #[derive(Clone, Copy, Debug)]
@@ -155,14 +155,14 @@ impl Endpoint {
     }
 
     /// The next front end, if there is one.
-    pub fn accept(&mut self) -> io::Result<Option<UnixStream>> {
+    pub fn accept(&mut self) -> io::Result<Option<Stream>> {
         match self {
             Endpoint::Listening(listener, _) => match listener.accept() {
-                Ok((stream, _)) => Ok(Some(stream)),
+                Ok((stream, _)) => Ok(Some(Stream::new(stream))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Err(error) => Err(error),
             },
-            Endpoint::Connected(stream) => Ok(stream.take()),
+            Endpoint::Connected(stream) => Ok(stream.take().map(Stream::new)),
         }
     }
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Guest memory.
-use std::{fs::File, io, sync::atomic::AtomicU64};
+use std::{
+    fs::File,
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
@@ -15,23 +19,17 @@ use vm_memory::{
 use crate::{
     dirty::{Dirty, Log},
     fault::Guard,
+    foreign::{self, Foreign},
 };
 
-/// Kinds of file systems, by their magic numbers, that have the files of guest
-/// memory or answer without anybody's help.  On one that another process or
-/// machine serves (FUSE, NFS), touching memory could wait for that for ever.
+/// The file system of huge pages.
 const HUGETLBFS: u64 = 0x9584_58f6;
-const FILE_SYSTEMS: [u64; 9] = [
-    0x0102_1994, // tmpfs, memfd
-    HUGETLBFS,
-    0x8584_58f6, // ramfs
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0xf2f5_2010, // f2fs
-    0x2fc1_2fc1, // zfs
-    0x794c_7630, // overlayfs
-];
+
+/// Bytes that all VMs together may have mapped.  A process has 128 TiB of
+/// addresses on the common machines, and the rest is the daemon's own.
+const MOST: u64 = 96 << 40;
+/// Bytes that are mapped.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of an ordinary page.
 pub const PAGE: u64 = 4096;
@@ -53,11 +51,30 @@ pub enum MemoryError {
         source: vm_memory::mmap::MmapRegionError,
     },
     /// The file is one that cannot be relied upon.
-    #[error(
-        "memory in a file on a file system of type {0:#x}; use memfd, tmpfs, hugetlbfs, or a \
-         local disk"
-    )]
-    FileSystem(u64),
+    #[error("memory in a file that is not in memory; use memfd, tmpfs or hugetlbfs")]
+    NotMemory,
+    /// It is more than the operator lets a VM have.
+    #[error("{size} bytes of memory; a VM may have {most} ([daemon] max_memory_gib_per_vm)")]
+    TooMuch {
+        /// Bytes.
+        size: u128,
+        /// Bytes a VM may have.
+        most: u64,
+    },
+    /// No guest has so much memory.
+    #[error("log of {size} bytes; it may have {most}")]
+    LogTooLong {
+        /// Bytes.
+        size: usize,
+        /// Bytes it may have.
+        most: usize,
+    },
+    /// Others have it.
+    #[error("{size} bytes of memory do not fit beside other VMs' into the daemon's {MOST}")]
+    NoRoom {
+        /// Bytes.
+        size: u64,
+    },
     /// The file cannot be looked at, or guarded.
     #[error("memory region cannot be used: {0}")]
     File(#[from] io::Error),
@@ -101,18 +118,50 @@ pub struct Memory {
     mapping: Mapping,
     /// Front end's address, guest address and size of each region.
     views: Vec<(u64, u64, u64)>,
+    // The last to be closed.
+    _files: Vec<Foreign<File>>,
+    _room: Room,
+}
+
+/// Addresses of the daemon's that are taken.  A file of any size costs a front end
+/// nothing; one that had all addresses would end the daemon for all VMs.
+#[derive(Debug, Default)]
+struct Room(u64);
+
+impl Room {
+    fn take(regions: &[VhostUserMemoryRegion], most: u64) -> Result<Room, MemoryError> {
+        let size = regions.iter().map(|region| u128::from(region.memory_size)).sum();
+        let fits = u64::try_from(size).ok().filter(|size| *size <= most);
+        let size = fits.ok_or(MemoryError::TooMuch { size, most })?;
+        let room = Room(size);
+        // A failure gives back what was taken.
+        if MAPPED.fetch_add(size, Ordering::Relaxed).saturating_add(size) > MOST {
+            return Err(MemoryError::NoRoom { size });
+        }
+        Ok(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 impl Memory {
-    /// Maps the regions a front end sent; writes are noted in `log`.
+    /// Maps the regions a front end sent, of at most so many bytes; writes are
+    /// noted in `log`.
     pub fn map(
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
         log: &Log,
+        most: u64,
     ) -> Result<Memory, MemoryError> {
+        let room = Room::take(regions, most)?;
         let mut mapped = Vec::with_capacity(regions.len());
         let mut guards = Vec::with_capacity(regions.len());
         let mut views = Vec::with_capacity(regions.len());
+        let held = files.iter().map(foreign::hold).collect::<io::Result<_>>()?;
         for (region, file) in regions.iter().zip(files) {
             let (guard, memory) = map_region(region, file, log)?;
             guards.push(guard);
@@ -120,7 +169,13 @@ impl Memory {
             views.push((region.user_addr, region.guest_phys_addr, region.memory_size));
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
-        Ok(Memory { guards, mapping: Mapping::from_regions(mapped)?, views })
+        Ok(Memory {
+            guards,
+            mapping: Mapping::from_regions(mapped)?,
+            views,
+            _files: held,
+            _room: room,
+        })
     }
 
     /// Some of it was not there when it was accessed.
@@ -168,15 +223,16 @@ fn map_region(
     Ok((guard, mapped))
 }
 
-/// Bytes of a page of a file, if its file system will do.
+/// Bytes of a page of a file, if that is in memory: any other could wait for a
+/// disk, or for whoever serves it (FUSE, NFS), when it is touched.
 pub fn page_size(file: &File) -> Result<u64, MemoryError> {
+    if !foreign::is_memory(file) {
+        return Err(MemoryError::NotMemory);
+    }
     let there = rustix::fs::fstatfs(file).map_err(io::Error::from)?;
     // The number has 32 bits, whatever the kernel's type for it.
-    let kind = u64::from(there.f_type as u32);
-    if !FILE_SYSTEMS.contains(&kind) {
-        return Err(MemoryError::FileSystem(kind));
-    }
-    Ok(if kind == HUGETLBFS { there.f_bsize as u64 } else { PAGE })
+    let huge = u64::from(there.f_type as u32) == HUGETLBFS;
+    Ok(if huge { there.f_bsize as u64 } else { PAGE })
 }
 
 /// Faults in a mapping of the front end's are its VM's trouble.

@@ -20,6 +20,8 @@ use zerocopy::{
     little_endian::{U32, U64},
 };
 
+use crate::foreign::{Foreign, Stream};
+
 /// Front end: begin or end a queue.
 pub const SET_VRING_ENABLE: u32 = 18;
 /// Front end: socket for requests of the back end.
@@ -154,7 +156,7 @@ pub struct Message {
     /// Its head.
     pub header: Header,
     bytes: Vec<u8>,
-    fds: Vec<OwnedFd>,
+    fds: Vec<Foreign<OwnedFd>>,
 }
 
 impl Message {
@@ -172,13 +174,13 @@ impl Message {
     }
 
     /// The socket for requests of the back end.
-    pub fn channel(mut self) -> Result<UnixStream, MessageError> {
+    pub fn channel(mut self) -> Result<Stream, MessageError> {
         let fd = self.fds.pop().filter(|_| self.fds.is_empty()).ok_or(MessageError::NoSocket)?;
         let domain = rustix::net::sockopt::socket_domain(&fd).map_err(io::Error::from)?;
         if domain != rustix::net::AddressFamily::UNIX {
             return Err(MessageError::NoSocket);
         }
-        Ok(UnixStream::from(fd))
+        Ok(fd.map(UnixStream::from))
     }
 
     /// Sends it on as it came.
@@ -200,7 +202,7 @@ impl Message {
 #[derive(Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    fds: Vec<OwnedFd>,
+    fds: Vec<Foreign<OwnedFd>>,
     /// When the message has to be whole.
     deadline: Option<Micros>,
 }
@@ -298,7 +300,7 @@ pub fn receive(
     stream: &UnixStream,
     bytes: &mut [u8],
     flags: RecvFlags,
-) -> Result<(usize, Vec<OwnedFd>), MessageError> {
+) -> Result<(usize, Vec<Foreign<OwnedFd>>), MessageError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
@@ -308,7 +310,7 @@ pub fn receive(
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
-            fds.extend(received);
+            fds.extend(received.map(Foreign::new));
         }
     }
     if got.bytes == 0 {

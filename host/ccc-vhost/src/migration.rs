@@ -18,6 +18,8 @@ use thiserror::Error;
 use vhost::vhost_user::message::VhostTransferStateDirection as Direction;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian::U32};
 
+use crate::foreign::{self, Foreign};
+
 const MAGIC: [u8; 8] = *b"ccc-vm\0\0";
 const VERSION: u32 = 1;
 
@@ -61,12 +63,16 @@ pub enum Transfer {
     /// All was written.
     Saved,
     /// The front end writes here, and closes it before it asks for the result.
-    Loading(File),
+    Loading(Foreign<File>),
 }
 
 impl Transfer {
     /// Begins a transfer through the front end's pipe.
-    pub fn begin(direction: Direction, pipe: File) -> Result<Transfer, MigrationError> {
+    pub fn begin(direction: Direction, pipe: Foreign<File>) -> Result<Transfer, MigrationError> {
+        // Moving bytes to a socket waits for its peer, whatever it is told.
+        if !foreign::is_pipe(&pipe) {
+            return Err(foreign::wrong_kind("the state", "pipe").into());
+        }
         match direction {
             Direction::SAVE => {
                 let state = State {
@@ -120,7 +126,7 @@ fn take(pipe: &File, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn load(pipe: File) -> Result<(), MigrationError> {
+fn load(pipe: Foreign<File>) -> Result<(), MigrationError> {
     // One more than there should be, to see whether there is more.
     let bytes = take(&pipe, size_of::<State>() + 1)?;
     let foreign = MigrationError::Foreign(bytes.len());
@@ -147,7 +153,7 @@ mod tests {
 
     fn saved() -> Vec<u8> {
         let (mut read, write) = pipe();
-        Transfer::begin(Direction::SAVE, write).expect("begun").end().expect("saved");
+        Transfer::begin(Direction::SAVE, Foreign::new(write)).expect("begun").end().expect("saved");
         let mut bytes = Vec::new();
         read.read_to_end(&mut bytes).expect("closed");
         bytes
@@ -155,7 +161,7 @@ mod tests {
 
     fn loaded(bytes: &[u8]) -> Result<(), MigrationError> {
         let (read, mut write) = pipe();
-        let transfer = Transfer::begin(Direction::LOAD, read)?;
+        let transfer = Transfer::begin(Direction::LOAD, Foreign::new(read))?;
         write.write_all(bytes)?;
         drop(write);
         transfer.end()
@@ -191,7 +197,7 @@ mod tests {
     #[test]
     fn a_front_end_that_does_not_close_its_pipe_is_not_waited_for() {
         let (read, write) = pipe();
-        let transfer = Transfer::begin(Direction::LOAD, read).expect("begun");
+        let transfer = Transfer::begin(Direction::LOAD, Foreign::new(read)).expect("begun");
         assert!(matches!(transfer.end(), Err(MigrationError::Pipe(_))));
         drop(write);
     }

@@ -9,6 +9,8 @@ use std::{
 
 use rustix::event::epoll;
 
+use crate::foreign::Foreign;
+
 /// Events taken at once.
 const BATCH: usize = 64;
 
@@ -61,17 +63,36 @@ impl Token {
 
 /// The set of file descriptors the loop waits for.
 #[derive(Clone, Debug)]
-pub struct Poller(Rc<OwnedFd>);
+pub struct Poller {
+    events: Rc<OwnedFd>,
+    /// Connections of front ends, to be asked which of them are closed.
+    ends: Rc<OwnedFd>,
+}
 
 impl Poller {
     /// An empty set.
     pub fn new() -> io::Result<Poller> {
-        Ok(Poller(Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
+        let set = || epoll::create(epoll::CreateFlags::CLOEXEC).map(Rc::new);
+        Ok(Poller { events: set()?, ends: set()? })
+    }
+
+    /// Tells of the end of a VM's connection for as long as the answer lives.
+    pub fn watch_end(&self, stream: BorrowedFd<'_>, vm: usize) -> io::Result<End> {
+        let fd = Foreign::new(stream.try_clone_to_owned()?);
+        let data = epoll::EventData::new_u64(vm as u64);
+        epoll::add(&self.ends, &fd, data, epoll::EventFlags::RDHUP)?;
+        Ok(End { poller: self.clone(), fd })
+    }
+
+    /// VMs whose connections are closed, some of them if there are many.
+    pub fn ended(&self) -> io::Result<Vec<usize>> {
+        let at_once = Some(Duration::ZERO);
+        Ok(take(&self.ends, at_once)?.into_iter().map(|data| data as usize).collect())
     }
 
     /// Waits for `fd` for as long as the answer lives.
     pub fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<Watch> {
-        let fd = fd.try_clone_to_owned()?;
+        let fd = Foreign::new(fd.try_clone_to_owned()?);
         let mut watch = Watch { poller: self.clone(), fd, token, watching: false };
         watch.resume()?;
         Ok(watch)
@@ -79,17 +100,36 @@ impl Poller {
 
     /// Waits for events, at most for a `time`.
     pub fn wait(&self, time: Option<Duration>) -> io::Result<Vec<Token>> {
-        let time = time.map(|time| rustix::event::Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        });
-        let timeout = time.as_ref();
-        let mut events = Vec::with_capacity(BATCH);
-        match epoll::wait(self.0.as_fd(), rustix::buffer::spare_capacity(&mut events), timeout) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        Ok(take(&self.events, time)?.into_iter().map(Token::decode).collect())
+    }
+}
+
+/// What the descriptors with events stand for.
+fn take(set: &OwnedFd, time: Option<Duration>) -> io::Result<Vec<u64>> {
+    let time = time.map(|time| rustix::event::Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let mut events = Vec::with_capacity(BATCH);
+    match epoll::wait(set, rustix::buffer::spare_capacity(&mut events), time.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(events.iter().map(|event| event.data.u64()).collect())
+}
+
+/// A connection whose end is told of.
+#[derive(Debug)]
+pub struct End {
+    poller: Poller,
+    fd: Foreign<OwnedFd>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Err(error) = epoll::delete(&self.poller.ends, &self.fd) {
+            log::debug!("connection's end was not being waited for: {error}");
         }
-        Ok(events.iter().map(|event| Token::decode(event.data.u64())).collect())
     }
 }
 
@@ -98,7 +138,7 @@ impl Poller {
 #[derive(Debug)]
 pub struct Watch {
     poller: Poller,
-    fd: OwnedFd,
+    fd: Foreign<OwnedFd>,
     token: Token,
     watching: bool,
 }
@@ -113,7 +153,7 @@ impl Watch {
     pub fn resume(&mut self) -> io::Result<()> {
         if !self.watching {
             let data = epoll::EventData::new_u64(self.token.encode());
-            epoll::add(self.poller.0.as_fd(), &self.fd, data, epoll::EventFlags::IN)?;
+            epoll::add(&self.poller.events, &self.fd, data, epoll::EventFlags::IN)?;
             self.watching = true;
         }
         Ok(())
@@ -124,7 +164,7 @@ impl Watch {
         if !std::mem::take(&mut self.watching) {
             return;
         }
-        if let Err(error) = epoll::delete(self.poller.0.as_fd(), &self.fd) {
+        if let Err(error) = epoll::delete(&self.poller.events, &self.fd) {
             log::debug!("file descriptor was not being waited for: {error}");
         }
     }

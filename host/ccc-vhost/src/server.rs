@@ -42,6 +42,9 @@ const ACCEPT_AGAIN: Micros = 100_000;
 /// nothing, microseconds.
 const KICK_AGAIN: Micros = 1000;
 
+/// Time after which the daemon may have stood still, microseconds.
+const AWAY: Micros = 100_000;
+
 /// Why the daemon cannot go on.
 #[derive(Debug, Error)]
 pub enum ServerError {
@@ -97,6 +100,8 @@ pub struct Server {
     /// Queues with more in them than one turn takes.
     backlog: Vec<(usize, usize)>,
     timers: Timers,
+    /// When something was last done.
+    awake: Micros,
     /// Devices begun.
     beginnings: u32,
     desk: Option<Desk>,
@@ -133,6 +138,7 @@ impl Server {
             vms: BTreeMap::new(),
             backlog: Vec::new(),
             timers: Timers::default(),
+            awake: clock::monotonic(),
             beginnings: 0,
             desk,
             keeper,
@@ -176,6 +182,7 @@ impl Server {
                     self.report();
                     return Ok(());
                 }
+                self.see_ends()?;
                 self.dispatch(token)?;
                 self.see_faults()?;
             }
@@ -202,6 +209,7 @@ impl Server {
     fn wake(&mut self) -> Result<(), ServerError> {
         let now = clock::monotonic();
         for token in self.timers.take(now) {
+            self.see_ends()?;
             match token {
                 Token::Listener(index) => self.listen(index)?,
                 Token::Connection(index) => self.end_unfinished(index, now)?,
@@ -236,6 +244,26 @@ impl Server {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Disconnects VMs whose front ends have gone, before anything else is done, if
+    /// the daemon may have stood still.  A front end does not wait for ever for a
+    /// daemon that hangs, and its guest uses the memory for something else then.
+    fn see_ends(&mut self) -> Result<(), ServerError> {
+        let now = clock::monotonic();
+        let away = now.saturating_sub(std::mem::replace(&mut self.awake, now)) > AWAY;
+        if !away || self.clock.is_virtual() {
+            return Ok(());
+        }
+        loop {
+            let ended = self.poller.ended()?;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            for index in ended {
+                self.disconnect(index, &MessageError::Closed.into())?;
+            }
         }
     }
 
@@ -310,6 +338,7 @@ impl Server {
             name: vm.name.clone(),
             index,
             instance: self.clock.instance(self.beginnings),
+            max_memory: self.coupling.settings().limits.memory_per_vm(),
         };
         let device = Device::new(identity, self.poller.clone(), Counters::default())?;
         let synchronous = self.clock.is_virtual();
@@ -396,6 +425,7 @@ impl Server {
     /// Gives each queue in the backlog one more turn.
     fn work_off(&mut self) -> Result<(), ServerError> {
         for (index, queue) in std::mem::take(&mut self.backlog) {
+            self.see_ends()?;
             self.process(index, queue);
             self.after()?;
             self.call(index, false);

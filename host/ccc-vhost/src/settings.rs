@@ -25,19 +25,28 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// How many flows there may be at a time: a flow takes 300 to 600 bytes of the
-/// daemon's memory.
+/// What VMs may have of the daemon: a flow takes 300 to 600 bytes of its memory, and
+/// all of a guest's memory addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Coupled flows of all VMs together.
     pub flows: usize,
     /// Flows of one VM.
     pub flows_per_vm: usize,
+    /// Guest memory of one VM, in GiB.
+    pub memory_gib_per_vm: usize,
+}
+
+impl Limits {
+    /// Guest memory of one VM, in bytes.
+    pub fn memory_per_vm(&self) -> u64 {
+        (self.memory_gib_per_vm as u64) << 30
+    }
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { flows: 131_072, flows_per_vm: 16_384 }
+        Limits { flows: 131_072, flows_per_vm: 16_384, memory_gib_per_vm: 1024 }
     }
 }
 

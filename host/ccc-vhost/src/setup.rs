@@ -20,6 +20,7 @@ use crate::{
     config::Config,
     control,
     coupling::Coupling,
+    foreign,
     keeper::Keeper,
     listener::{self, Bound, Endpoint},
     lock::Lock,
@@ -51,6 +52,7 @@ fn read(file: &Path) -> Result<Config> {
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, config: Config) -> Result<()> {
     open_files::raise_files();
+    foreign::prepare();
     for warning in check::warnings(&config) {
         log::warn!("{warning}");
     }

@@ -69,7 +69,10 @@ impl ValueError {
             ValueError::Aggression(_) => "use 0.1 to 64, 1 for the part of one TCP".to_owned(),
             ValueError::Weight(_) => "use 0.01 to 1000".to_owned(),
             ValueError::Name(_) => "use 1 to 64 letters, digits, `.`, `_` and `-`".to_owned(),
-            ValueError::Socket(_) => format!("use `/` and at most {SOCKET_PATH_MAX} bytes in all"),
+            ValueError::Socket(_) => format!(
+                "use `/`, no `.`, `..`, empty step or control character, and at most \
+                 {SOCKET_PATH_MAX} bytes in all"
+            ),
             ValueError::Prefix(_) => "write \"10.0.0.0/8\" or \"2001:db8::/32\"".to_owned(),
             ValueError::HostBits { prefix, .. } => format!("write \"{prefix}\""),
         }
@@ -153,8 +156,15 @@ pub fn prefix(written: &str) -> Result<IpNet, ValueError> {
 /// Where a socket can be, whatever directory the daemon runs in.
 pub fn socket(written: &str) -> Result<PathBuf, ValueError> {
     let path = PathBuf::from(written);
-    let fits = path.is_absolute() && written.len() <= SOCKET_PATH_MAX;
+    let fits = path.is_absolute() && written.len() <= SOCKET_PATH_MAX && is_plain(written);
     if fits { Ok(path) } else { Err(ValueError::Socket(written.to_owned())) }
+}
+
+/// Goes down only, so that two that differ are two places; and makes one line of
+/// a log.
+pub fn is_plain(path: &str) -> bool {
+    !path.chars().any(char::is_control)
+        && path.split('/').skip(1).all(|step| !matches!(step, "" | "." | ".."))
 }
 
 /// Can be the name of a VM or a group.

@@ -10,14 +10,20 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, OFlags},
+    event::{PollFd, PollFlags, Timespec},
+    fs::OFlags,
     io::ReadWriteFlags,
 };
 use thiserror::Error;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::{chain::Chain, memory::Mapping, poll::Watch};
+use crate::{
+    chain::Chain,
+    foreign::{self, Foreign},
+    memory::Mapping,
+    poll::Watch,
+};
 
 /// Largest queue the device takes.
 pub const MAX_SIZE: u16 = 1024;
@@ -26,8 +32,6 @@ const AVAIL_F_NO_INTERRUPT: u16 = 1;
 /// Kicks one after the other for which there was nothing in the queue, after
 /// which they are taken at a limited rate.
 const IDLE_KICKS: u32 = 64;
-/// The bits of a file's mode that say its type.
-const FILE_TYPE: u32 = 0o170_000;
 
 /// Why a queue cannot be used.
 #[derive(Debug, Error)]
@@ -59,8 +63,8 @@ pub struct Vring {
     pub placed: bool,
     /// The front end has said how kicks come: not at all, or by a descriptor.
     pub kickable: bool,
-    kick: Option<(File, Watch)>,
-    call: Option<File>,
+    kick: Option<(Foreign<File>, Watch)>,
+    call: Option<Foreign<File>>,
     call_due: bool,
     /// Kicks in a row for which there was nothing in the queue.
     idle_kicks: u32,
@@ -85,7 +89,7 @@ impl Vring {
     }
 
     /// Kicks come through `kick`, or in-band.
-    pub fn set_kick(&mut self, kick: Option<(File, Watch)>) -> io::Result<()> {
+    pub fn set_kick(&mut self, kick: Option<(Foreign<File>, Watch)>) -> io::Result<()> {
         if let Some((file, _)) = &kick {
             never_block(file)?;
         }
@@ -95,7 +99,7 @@ impl Vring {
     }
 
     /// Calls go through `call`, or in-band.
-    pub fn set_call(&mut self, call: Option<File>) -> io::Result<()> {
+    pub fn set_call(&mut self, call: Option<Foreign<File>>) -> io::Result<()> {
         if let Some(file) = &call {
             check_call(file)?;
             never_block(file)?;
@@ -228,7 +232,11 @@ impl Vring {
             return false;
         }
         let Some(file) = &mut self.call else { return true };
-        let called = never_block(file).and_then(|()| file.write(&1u64.to_ne_bytes()));
+        // One that is full says what there is to say already.
+        let called = never_block(file).and_then(|()| match has_room(file) {
+            true => (&**file).write(&1u64.to_ne_bytes()).map(drop),
+            false => Ok(()),
+        });
         if let Err(error) = called {
             log::debug!("call descriptor: {error}");
         }
@@ -295,19 +303,21 @@ fn never_block(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK)?)
 }
 
-/// Files of a file system can block whatever their flags say.
+/// Others can block whatever their flags say.
 fn check_call(file: &File) -> io::Result<()> {
-    let mode = rustix::fs::fstat(file)?.st_mode;
-    // An eventfd has no type.
-    let events = mode & FILE_TYPE == 0;
-    match FileType::from_raw_mode(mode) {
-        FileType::Fifo | FileType::Socket => Ok(()),
-        _ if events => Ok(()),
-        other => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("descriptor for calls is a {other:?}; use an eventfd"),
-        )),
+    if foreign::is_eventfd(file) || foreign::is_pipe(file) {
+        return Ok(());
     }
+    Err(foreign::wrong_kind("calls", "eventfd or pipe"))
+}
+
+/// There is room for a call.  The front end may say that a descriptor blocks, and
+/// then nobody may write to one that is full.
+fn has_room(file: &File) -> bool {
+    let mut polled = [PollFd::new(file, PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready == 1)
+        && polled[0].revents().contains(PollFlags::OUT)
 }
 
 #[cfg(test)]
@@ -324,7 +334,7 @@ mod tests {
         let poller = Poller::new().expect("poller");
         let watch = poller.watch(kick.as_fd(), Token::Kick(0, 0)).expect("watched");
         let mut vring = Vring::new().expect("queue");
-        vring.set_kick(Some((kick, watch))).expect("taken");
+        vring.set_kick(Some((Foreign::new(kick), watch))).expect("taken");
         rustix::fs::fcntl_setfl(&ours, OFlags::empty()).expect("blocks");
         assert!(vring.take_kick().expect("a kick"));
         assert!(!vring.take_kick().expect("no kick"));
@@ -334,10 +344,10 @@ mod tests {
     fn t7_calls_go_through_what_cannot_block() {
         let mut vring = Vring::new().expect("queue");
         let file = tempfile::tempfile().expect("file");
-        assert!(vring.set_call(Some(file)).is_err());
+        assert!(vring.set_call(Some(Foreign::new(file))).is_err());
         let call = File::from(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
         let ours = call.try_clone().expect("the same");
-        vring.set_call(Some(call)).expect("taken");
+        vring.set_call(Some(Foreign::new(call))).expect("taken");
         // Full, and blocking again.
         rustix::io::write(&ours, &(u64::MAX - 1).to_ne_bytes()).expect("full");
         rustix::fs::fcntl_setfl(&ours, OFlags::empty()).expect("blocks");

@@ -23,6 +23,8 @@ type Named<'a, 'i> = (&'a str, Range<usize>, &'a DeTable<'i>);
 
 /// Flows the daemon can be told to couple at a time: 600 MB of them.
 const MOST_FLOWS: usize = 1 << 20;
+/// Guest memory a VM can be allowed: half of what all may have.
+const MOST_MEMORY_GIB: usize = 48 << 10;
 
 /// Reads a file, or tells all its faults in the order of its lines.
 pub(super) fn read(text: &str) -> Result<Config, Vec<Fault>> {
@@ -102,9 +104,12 @@ impl Reader<'_> {
                 "max_flows_per_vm" => {
                     self.count(key, value, MAX_SLOTS as usize, &mut limits.flows_per_vm);
                 }
+                "max_memory_gib_per_vm" => {
+                    self.count(key, value, MOST_MEMORY_GIB, &mut limits.memory_gib_per_vm);
+                }
                 _ => {
-                    let known = "the daemon has `control`, `operators`, `state`, `max_flows` and \
-                                 `max_flows_per_vm`";
+                    let known = "the daemon has `control`, `operators`, `state`, `max_flows`, \
+                                 `max_flows_per_vm` and `max_memory_gib_per_vm`";
                     self.unknown(at, key, " in [daemon]", known);
                 }
             }
@@ -292,6 +297,12 @@ impl Reader<'_> {
         if !path.starts_with('/') {
             let reason = format!("the path of `{key}` is relative: `{path}`");
             self.fault(value.span(), reason, "begin it with `/`, whatever directory it runs in");
+            return None;
+        }
+        if !values::is_plain(path) {
+            let reason = format!("the path of `{key}` is {path:?}");
+            let remedy = "leave out `.`, `..`, empty steps and control characters";
+            self.fault(value.span(), reason, remedy);
             return None;
         }
         Some(PathBuf::from(path))

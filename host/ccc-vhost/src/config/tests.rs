@@ -131,14 +131,15 @@ fn the_daemons_own_paths_are_read() {
 #[test]
 fn t9_limits_of_flows_are_read() {
     let limits = |lines: &str| {
-        let text = format!("[daemon]\n{lines}\n[vm.a]\nsocket = \"s\"\n");
-        let Limits { flows, flows_per_vm } =
+        let text = format!("[daemon]\n{lines}\n[vm.a]\nsocket = \"/s\"\n");
+        let Limits { flows, flows_per_vm, memory_gib_per_vm } =
             Config::parse("ccc.toml", &text).expect("right").settings.limits;
-        (flows, flows_per_vm)
+        (flows, flows_per_vm, memory_gib_per_vm)
     };
-    assert_eq!(limits(""), (131_072, 16_384));
-    assert_eq!(limits("max_flows = 5\nmax_flows_per_vm = 0x10"), (5, 16));
-    let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"s\"\n"));
+    assert_eq!(limits(""), (131_072, 16_384, 1024));
+    let all = "max_flows = 5\nmax_flows_per_vm = 0x10\nmax_memory_gib_per_vm = 64";
+    assert_eq!(limits(all), (5, 16, 64));
+    let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"/s\"\n"));
     assert_eq!(with("max_flows = 0"), is(2, "max_flows 0 is out of range"));
     assert_eq!(with("max_flows = 1048577"), is(2, "max_flows 1048577 is out of range"));
     let slots = "max_flows_per_vm 65537 is out of range";

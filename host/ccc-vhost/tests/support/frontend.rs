@@ -3,8 +3,9 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    mem::MaybeUninit,
     os::{
-        fd::{AsRawFd, FromRawFd},
+        fd::{AsRawFd, BorrowedFd, FromRawFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -147,6 +148,37 @@ impl FrontEnd {
             }
         });
         self.vhost.set_mem_table(&regions.collect::<Vec<_>>()).unwrap();
+    }
+
+    /// Has one region of memory of this file; whether the daemon takes it.
+    pub fn give_memory(&mut self, file: &File, bytes: u64) -> bool {
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: BASE,
+            memory_size: bytes,
+            userspace_addr: BASE,
+            mmap_offset: 0,
+            mmap_handle: file.as_raw_fd(),
+        };
+        self.vhost.set_mem_table(&[region]).is_ok()
+    }
+
+    /// Sends a descriptor for kicks or calls of a queue, whatever it is.
+    pub fn give(&mut self, request: u32, queue: usize, fd: BorrowedFd<'_>) {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+        use std::io::IoSlice;
+        let message = [request, 1, 8, queue as u32, 0];
+        let bytes: Vec<u8> = message.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let sent = rustix::net::sendmsg(
+            &self.stream,
+            &[IoSlice::new(&bytes)],
+            &mut control,
+            SendFlags::empty(),
+        );
+        assert_eq!(sent.unwrap(), bytes.len());
     }
 
     /// Has written pages noted in a bitmap of the whole guest, as a front end does

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Descriptors that a front end gave.
+//!
+//! To close the last descriptor of an open file may take long: a guest's
+//! gigabytes are freed, or a TCP socket waits until its peer has taken what was
+//! sent (`SO_LINGER`).  So whoever has one of them here closes it in another
+//! thread than the one that serves all VMs.
+use std::{
+    fs::File,
+    io,
+    mem::ManuallyDrop,
+    ops::Deref,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::LazyLock,
+    time::Duration,
+};
+
+use tokio::runtime::{Builder, Runtime};
+
+/// Descriptors that are closed at once; others wait for these.
+const THREADS: usize = 64;
+/// A thread stays for ever, so that another is never needed where the system
+/// has none to spare.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// tokio's threads for what blocks: the runtime is there for the control socket.
+static CLOSERS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+    let mut builder = Builder::new_current_thread();
+    builder.max_blocking_threads(THREADS).thread_keep_alive(FOREVER).thread_name("closer");
+    builder.build().inspect_err(|error| log::error!("no thread that closes files: {error}")).ok()
+});
+
+/// A descriptor of a front end's, closed where nobody waits for that.
+#[derive(Debug)]
+pub struct Foreign<T: Into<OwnedFd>>(ManuallyDrop<T>);
+
+/// Makes sure that there is a thread that closes.
+pub fn prepare() {
+    if let Some(closers) = &*CLOSERS {
+        drop(closers.spawn_blocking(|| {}));
+    }
+}
+
+impl<T: Into<OwnedFd>> Foreign<T> {
+    /// Takes a descriptor that a front end gave.
+    pub fn new(fd: T) -> Foreign<T> {
+        Foreign(ManuallyDrop::new(fd))
+    }
+
+    /// The same descriptor as another type.
+    pub fn map<U: Into<OwnedFd>>(self, into: impl FnOnce(T) -> U) -> Foreign<U> {
+        Foreign::new(into(self.trusted()))
+    }
+
+    /// The descriptor, from one who can be trusted.
+    pub fn trusted(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so nobody else takes it.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl<T: Into<OwnedFd>> Deref for Foreign<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Into<OwnedFd> + AsFd> AsFd for Foreign<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.deref().as_fd()
+    }
+}
+
+impl<T: Into<OwnedFd>> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        // SAFETY: it is dropped once, and nobody has it afterwards.
+        let fd = unsafe { ManuallyDrop::take(&mut self.0) }.into();
+        match &*CLOSERS {
+            Some(closers) => drop(closers.spawn_blocking(move || close(fd))),
+            None => close(fd),
+        }
+    }
+}
+
+fn close(fd: OwnedFd) {
+    // Most are no sockets, and have nothing to set.
+    let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
+    drop(fd);
+}
+
+/// A counter that is waited for and written to.  Asking a file for its attributes
+/// may wait for whoever serves it (FUSE), and to look at the link does not.
+pub fn is_eventfd(fd: impl AsFd) -> bool {
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// A pipe; nothing else has a size as pipes have.
+pub fn is_pipe(fd: impl AsFd) -> bool {
+    rustix::pipe::fcntl_getpipe_size(fd).is_ok()
+}
+
+/// A file in memory: memfd, tmpfs or hugetlbfs.  Only these have seals.
+pub fn is_memory(file: &File) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok()
+}
+
+/// What to answer to a descriptor of another kind.
+pub fn wrong_kind(what: &str, kind: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor for {what} is no {kind}"))
+}
+
+/// A second descriptor of a file, to be held until the first is closed.
+pub fn hold(file: &File) -> io::Result<Foreign<File>> {
+    file.try_clone().map(Foreign::new)
+}
+
+/// A front end's socket.
+pub type Stream = Foreign<UnixStream>;
