@@ -73,7 +73,7 @@ class Bare:
         return cls(name)
 
     def start(self) -> None:
-        said = virsh("start", self.name)
+        said = virsh("start", self._uuid())
         assert said.done, f"{self.name} does not start: {said.text}"
 
     def pid(self) -> int:
@@ -84,9 +84,17 @@ class Bare:
         said = virsh("domstate", self.name)
         return said.done and said.text.strip() == "running"
 
+    def stop(self) -> None:
+        virsh("destroy", self._uuid())
+
     def remove(self) -> None:
-        virsh("destroy", self.name)
-        virsh("undefine", self.name)
+        self.stop()
+        virsh("undefine", self._uuid())
+
+    def _uuid(self) -> str:
+        """virsh would take a name of digits for the id of another domain."""
+        pairs = (line.split(maxsplit=1) for line in virsh("list", "--all", "--uuid", "--name").text.splitlines())
+        return next((uuid for uuid, name in filter(None, pairs) if name == self.name), self.name)
 
 
 def alive(pid: int) -> bool:

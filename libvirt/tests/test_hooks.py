@@ -394,6 +394,54 @@ def test_o10_metadata_that_changed_while_the_daemon_was_away_are_told(daemon, do
     eventually("told again", lambda: (vm(daemon) or {}).get("weight") == 9 and vm(daemon)["connected"])
 
 
+@pytest.fixture
+def numbered(daemon, domains, emulator):
+    """A domain whose name is the id of another that runs, both of ours."""
+    ours, _ = domains
+    ours.start()
+    numbered = Bare.define(virsh("domid", "ours").text.strip(), emulator)
+    yield numbered
+    numbered.remove()
+
+
+def test_o13_a_name_that_is_the_id_of_another_domain_is_a_name(daemon, domains, numbered):
+    ours, name = domains[0], numbered.name
+    of_ours = virsh("dumpxml", "--inactive", "ours").text
+    cccctl(daemon, "attach", name, "--group", "uplink", "--weight", "2")
+    uuid = virsh("domuuid", "ours").text.strip()
+    assert virsh("dumpxml", "--inactive", uuid).text == of_ours, "the other has its device"
+    numbered.start()
+    eventually("it is served", lambda: (vm(daemon, name) or {}).get("connected"))
+    cccctl(daemon, "set", name, "--weight", "9")
+    cccctl(daemon, "attach", name, "--group", "none")
+    assert 'group="uplink" weight="3"' in virsh("dumpxml", uuid).text.replace("'", '"'), "written to the other"
+    for disturb in (lambda: cccctl(daemon, "sync"), lambda: cccctl(daemon, "sync", name), daemon.watch):
+        disturb()
+        time.sleep(1)
+        weights = {each: vm(daemon, each)["weight"] for each in ("ours", name)}
+        assert weights == {"ours": 3, name: 2}
+    cccctl(daemon, "detach", name)
+    assert virsh("dumpxml", "--inactive", uuid).text == of_ours, "the other is detached"
+    # Left over, which it is only if the domain that was looked at is the right one.
+    cccctl(daemon, "attach", name)
+    daemon.kill()
+    numbered.stop()
+    daemon.serve()
+    eventually("removed", lambda: vm(daemon, name) is None)
+    assert ours.runs() and served_as_wanted(daemon)
+
+
+def test_o13_ids_and_uuids_are_refused_with_words(daemon, domains):
+    domains[0].start()
+    before = virsh("dumpxml", "--inactive", "ours").text
+    for command in ("domid", "domuuid"):
+        other_name = virsh(command, "ours").text.strip()
+        for arguments in (("attach",), ("detach",), ("sync",)):
+            told = refused(daemon, *arguments, other_name)
+            assert f"no domain named {other_name}" in told and "of domain ours; use its name" in told, told
+    assert virsh("dumpxml", "--inactive", "ours").text == before
+
+
 def connects(user: str, path: Path) -> bool:
     """This user's QEMU could."""
     script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"

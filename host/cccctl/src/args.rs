@@ -102,7 +102,7 @@ pub enum Command {
 /// How to attach a domain.
 #[derive(Debug, ClapArgs)]
 pub struct Attach {
-    /// Name of the domain
+    /// Name of the domain (no id, no UUID)
     pub domain: String,
     /// Its group, or `none`
     #[arg(long, value_name = "G")]
@@ -121,7 +121,7 @@ pub struct Attach {
 /// How to detach a domain.
 #[derive(Debug, ClapArgs)]
 pub struct Detach {
-    /// Name of the domain
+    /// Name of the domain (no id, no UUID)
     pub domain: String,
     /// At once too, while it runs
     #[arg(long)]

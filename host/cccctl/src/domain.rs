@@ -5,6 +5,7 @@
 //! The metadata are the truth of a domain: `attach` writes them, the hook brings
 //! them to the daemon when the domain starts, and `watch` when they change.
 mod check;
+mod find;
 mod hook;
 mod hotplug;
 mod left_over;
@@ -23,7 +24,7 @@ use self::{
     check::CheckError,
     left_over::LeftOver,
     undo::Undo,
-    virsh::{Virsh, VirshError},
+    virsh::{DomainId, Virsh, VirshError},
     wanted::{PLUGGED, Plugged, WANTED, Wanted},
     xml::{Domain, XmlError},
 };
@@ -104,11 +105,12 @@ impl<'a> Host<'a> {
 
     fn attach_steps(&self, attach: &Attach, undo: &mut Undo) -> Result<String, DomainError> {
         let name = &attach.domain;
-        let runs = self.current(name)?.runs();
+        let (id, current) = self.find(name)?;
+        let runs = current.runs();
         if attach.live && !runs {
             return Err(DomainError::NotRunning(name.clone()));
         }
-        let before = self.virsh.persistent(name)?;
+        let before = self.virsh.persistent(&id)?;
         let mut domain = Domain::parse(&before)?;
         let text = domain.text()?;
         let wanted = merge(domain.told()?.unwrap_or_default(), attach);
@@ -119,8 +121,8 @@ impl<'a> Host<'a> {
             self.virsh.define(&domain.text()?)?;
             undo.define(before);
         }
-        if runs && (attach.live || hotplug::is_there(&self.virsh, name)?) {
-            self.attach_running(name, &wanted, undo)?;
+        if runs && (attach.live || hotplug::is_there(&self.virsh, &id)?) {
+            self.attach_running(&id, &wanted, undo)?;
             return Ok(format!("{name}: attached, and coupled as it runs\n"));
         }
         Ok(match (changed, runs) {
@@ -132,13 +134,14 @@ impl<'a> Host<'a> {
 
     fn attach_running(
         &self,
-        name: &str,
+        id: &DomainId,
         wanted: &Wanted,
         undo: &mut Undo,
     ) -> Result<(), DomainError> {
-        let running = self.current(name)?;
+        let name = &id.name;
+        let (_, running) = self.find(name)?;
         let had = running.told()?;
-        let there = hotplug::is_there(&self.virsh, name)?;
+        let there = hotplug::is_there(&self.virsh, id)?;
         if !there {
             undo.remove_vm(name);
         }
@@ -147,15 +150,15 @@ impl<'a> Host<'a> {
         let wanted = &Wanted { coupled, ..wanted.clone() };
         self.tell(name, &running.socket(name, wanted), wanted)?;
         if had.as_ref() != Some(wanted) {
-            self.virsh.set_metadata(name, WANTED, Some(&wanted.element()?))?;
+            self.virsh.set_metadata(id, WANTED, Some(&wanted.element()?))?;
             let had = had.map(|had| had.element()).transpose()?;
-            undo.metadata(name, WANTED, had);
+            undo.metadata(id, WANTED, had);
         }
         if !there {
-            undo.unplug(name);
-            let place = hotplug::plug(&self.virsh, &running, name, &wanted.socket(name))?;
+            undo.unplug(id);
+            let place = hotplug::plug(&self.virsh, &running, id, &wanted.socket(name))?;
             let plugged = Plugged::At(place).element()?;
-            self.virsh.set_metadata(name, PLUGGED, Some(&plugged))?;
+            self.virsh.set_metadata(id, PLUGGED, Some(&plugged))?;
         }
         Ok(())
     }
@@ -169,11 +172,12 @@ impl<'a> Host<'a> {
 
     fn detach_steps(&self, detach: &Detach, undo: &mut Undo) -> Result<String, DomainError> {
         let name = &detach.domain;
-        let runs = self.current(name)?.runs();
+        let (id, current) = self.find(name)?;
+        let runs = current.runs();
         if detach.live && !runs {
             return Err(DomainError::NotRunning(name.clone()));
         }
-        let before = self.virsh.persistent(name)?;
+        let before = self.virsh.persistent(&id)?;
         let mut domain = Domain::parse(&before)?;
         let was = domain.has_device() || domain.has_metadata();
         if was {
@@ -182,8 +186,8 @@ impl<'a> Host<'a> {
             undo.define(before);
         }
         if detach.live {
-            hotplug::unplug(&self.virsh, name)?;
-            self.clear_metadata(name)?;
+            hotplug::unplug(&self.virsh, &id)?;
+            self.clear_metadata(&id)?;
             self.forget(name)?;
             return Ok(format!("{name}: detached\n"));
         }
@@ -197,22 +201,22 @@ impl<'a> Host<'a> {
     /// Leaves in the metadata of a domain without the device only what its command
     /// line does not say.  What is wanted goes last: whoever watches for that must
     /// not find a device that nothing more is wanted of, which is as usual then.
-    fn clear_metadata(&self, name: &str) -> Result<(), DomainError> {
-        let running = self.current(name)?;
+    fn clear_metadata(&self, id: &DomainId) -> Result<(), DomainError> {
+        let (_, running) = self.find(&id.name)?;
         if running.is_in_commandline() {
-            self.virsh.set_metadata(name, PLUGGED, Some(&Plugged::Nowhere.element()?))?;
+            self.virsh.set_metadata(id, PLUGGED, Some(&Plugged::Nowhere.element()?))?;
         } else if running.plugged().is_some() {
-            self.virsh.set_metadata(name, PLUGGED, None)?;
+            self.virsh.set_metadata(id, PLUGGED, None)?;
         }
         if running.has_metadata() {
-            self.virsh.set_metadata(name, WANTED, None)?;
+            self.virsh.set_metadata(id, WANTED, None)?;
         }
         Ok(())
     }
 
     /// Tells the daemon what a running domain's metadata want.
     pub fn sync(&self, name: &str) -> Result<Value, DomainError> {
-        let running = self.current(name)?;
+        let (_, running) = self.find(name)?;
         if !running.runs() {
             return Err(DomainError::NotRunning(name.to_owned()));
         }
@@ -250,7 +254,7 @@ impl<'a> Host<'a> {
     /// Writes a change that was made to a VM into the metadata of its domain, so that
     /// it lasts as long as that runs, if it is one of ours.
     pub fn note(&self, set: &Set) -> Result<(), DomainError> {
-        let running = self.current(&set.vm)?;
+        let (id, running) = self.find(&set.vm)?;
         let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(()) };
         let wanted = Wanted {
             group: set.group.clone().or(had.group.clone()),
@@ -259,13 +263,9 @@ impl<'a> Host<'a> {
             socket: had.socket.clone(),
         };
         if wanted != had {
-            self.virsh.set_metadata(&set.vm, WANTED, Some(&wanted.element()?))?;
+            self.virsh.set_metadata(&id, WANTED, Some(&wanted.element()?))?;
         }
         Ok(())
-    }
-
-    fn current(&self, name: &str) -> Result<Domain, DomainError> {
-        Ok(Domain::parse(&self.virsh.current(name)?)?)
     }
 
     fn tell(&self, name: &str, socket: &Path, wanted: &Wanted) -> Result<Value, ClientError> {

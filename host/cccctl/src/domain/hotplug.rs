@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     DomainError,
-    virsh::{Virsh, VirshError},
+    virsh::{DomainId, Virsh, VirshError},
     wanted::Place,
     xml::{DEVICE_ID, DEVICE_SLOT, Domain, device, free_slot},
 };
@@ -18,7 +18,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The running domain has the device.
-pub fn is_there(virsh: &Virsh, domain: &str) -> Result<bool, VirshError> {
+pub fn is_there(virsh: &Virsh, domain: &DomainId) -> Result<bool, VirshError> {
     let devices = virsh.qemu(domain, "qom-list", json!({"path": "/machine/peripheral"}))?;
     Ok(items(&devices).any(|device| device["name"] == DEVICE_ID))
 }
@@ -28,39 +28,39 @@ pub fn is_there(virsh: &Virsh, domain: &str) -> Result<bool, VirshError> {
 pub fn plug(
     virsh: &Virsh,
     running: &Domain,
-    name: &str,
+    id: &DomainId,
     socket: &Path,
 ) -> Result<Place, DomainError> {
     if !running.shares_memory() {
-        return Err(DomainError::MemoryNotShared(name.to_owned()));
+        return Err(DomainError::MemoryNotShared(id.name.clone()));
     }
-    let buses = virsh.qemu(name, "query-pci", json!({}))?;
+    let buses = virsh.qemu(id, "query-pci", json!({}))?;
     let devices: Vec<&Value> = items(&buses).flat_map(|bus| items(&bus["devices"])).collect();
     let place = if running.is_express() { free_port(&devices) } else { free_place(&devices) };
-    let place = place.ok_or_else(|| DomainError::NoPlace(name.to_owned()))?;
+    let place = place.ok_or_else(|| DomainError::NoPlace(id.name.clone()))?;
     let address = json!({"type": "unix", "data": {"path": socket}});
     let backend = json!({"addr": address, "server": false, "reconnect-ms": 100});
     let chardev = json!({"id": DEVICE_ID, "backend": {"type": "socket", "data": backend}});
-    virsh.qemu(name, "chardev-add", chardev)?;
-    virsh.qemu(name, "device_add", device(&place))?;
+    virsh.qemu(id, "chardev-add", chardev)?;
+    virsh.qemu(id, "device_add", device(&place))?;
     Ok(place)
 }
 
 /// Unplugs the device, and waits until the guest has let go of it.
-pub fn unplug(virsh: &Virsh, name: &str) -> Result<(), DomainError> {
-    if is_there(virsh, name)? {
-        virsh.qemu(name, "device_del", json!({"id": DEVICE_ID}))?;
+pub fn unplug(virsh: &Virsh, id: &DomainId) -> Result<(), DomainError> {
+    if is_there(virsh, id)? {
+        virsh.qemu(id, "device_del", json!({"id": DEVICE_ID}))?;
         let asked = Instant::now();
-        while is_there(virsh, name)? {
+        while is_there(virsh, id)? {
             if asked.elapsed() > PATIENCE {
-                return Err(DomainError::GuestKeeps(name.to_owned()));
+                return Err(DomainError::GuestKeeps(id.name.clone()));
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
-    let chardevs = virsh.qemu(name, "query-chardev", json!({}))?;
+    let chardevs = virsh.qemu(id, "query-chardev", json!({}))?;
     if items(&chardevs).any(|chardev| chardev["label"] == DEVICE_ID) {
-        virsh.qemu(name, "chardev-remove", json!({"id": DEVICE_ID}))?;
+        virsh.qemu(id, "chardev-remove", json!({"id": DEVICE_ID}))?;
     }
     Ok(())
 }

@@ -19,8 +19,10 @@ impl Host<'_> {
     /// Removes a VM that nobody is connected to and whose domain is attached and does
     /// not run.  Others stay: they may be an operator's.
     pub(super) fn tidy(&self, name: &str) -> Result<LeftOver, DomainError> {
-        // There may be no such domain, of which libvirt says no more than that.
-        let domain = self.virsh.current(name).ok().map(|text| Domain::parse(&text)).transpose()?;
+        let domain = match self.find(name) {
+            Err(DomainError::Virsh(error)) if error.is_no_domain() => None,
+            found => Some(found?.1),
+        };
         let ours = |domain: &Domain| domain.has_device() || domain.has_metadata();
         match domain {
             Some(domain) if ours(&domain) && !domain.runs() => {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What to do again backwards when a later step fails.
-use super::{DomainError, Host, hotplug, wanted::Kind};
+use super::{DomainError, Host, hotplug, virsh::DomainId, wanted::Kind};
 
 #[derive(Debug)]
 enum Step {
     Define(String),
     RemoveVm(String),
-    Metadata(String, Kind, Option<String>),
-    Unplug(String),
+    Metadata(DomainId, Kind, Option<String>),
+    Unplug(DomainId),
 }
 
 /// Steps back, the last first.
@@ -34,13 +34,13 @@ impl<'a> Undo<'a> {
     }
 
     /// Gives a running domain the metadata it had.
-    pub fn metadata(&mut self, name: &str, kind: Kind, had: Option<String>) {
-        self.steps.push(Step::Metadata(name.to_owned(), kind, had));
+    pub fn metadata(&mut self, domain: &DomainId, kind: Kind, had: Option<String>) {
+        self.steps.push(Step::Metadata(domain.clone(), kind, had));
     }
 
     /// Takes the device from a running domain.
-    pub fn unplug(&mut self, name: &str) {
-        self.steps.push(Step::Unplug(name.to_owned()));
+    pub fn unplug(&mut self, domain: &DomainId) {
+        self.steps.push(Step::Unplug(domain.clone()));
     }
 
     /// Undoes all if it was not done; the error says so if that fails too.
@@ -63,10 +63,10 @@ impl<'a> Undo<'a> {
         match step {
             Step::Define(description) => self.host.virsh.define(&description)?,
             Step::RemoveVm(name) => self.host.forget(&name)?,
-            Step::Metadata(name, kind, had) => {
-                self.host.virsh.set_metadata(&name, kind, had.as_deref())?;
+            Step::Metadata(domain, kind, had) => {
+                self.host.virsh.set_metadata(&domain, kind, had.as_deref())?;
             }
-            Step::Unplug(name) => hotplug::unplug(&self.host.virsh, &name)?,
+            Step::Unplug(domain) => hotplug::unplug(&self.host.virsh, &domain)?,
         }
         Ok(())
     }

@@ -29,6 +29,16 @@ pub enum VirshError {
     /// It refused.
     #[error("libvirt: {0}")]
     Told(String),
+    /// virsh knows another domain by that.
+    #[error(
+        "libvirt has no domain named {asked}: that is the id or UUID of domain {name}; use its name"
+    )]
+    NotItsName {
+        /// What was asked for.
+        asked: String,
+        /// The name of the domain that virsh takes it for.
+        name: String,
+    },
     /// QEMU refused.
     #[error("QEMU refuses {command}: {reason}")]
     Qemu {
@@ -48,9 +58,20 @@ impl VirshError {
         match self {
             VirshError::Missing(error) => error.kind() == io::ErrorKind::NotFound,
             VirshError::Told(said) => said.contains("failed to get domain"),
+            VirshError::NotItsName { .. } => true,
             _ => false,
         }
     }
+}
+
+/// A domain that libvirt has.  virsh is told its UUID: a name of digits it would take for
+/// the id of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainId {
+    /// Its name, for people and for the daemon.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: String,
 }
 
 /// libvirt at one URI.
@@ -94,12 +115,13 @@ impl Virsh {
     }
 
     /// Description of a domain as it is at its next start.
-    pub fn persistent(&self, domain: &str) -> Result<String, VirshError> {
-        self.run(&["dumpxml", "--inactive", "--security-info", "--domain", domain], "")
+    pub fn persistent(&self, domain: &DomainId) -> Result<String, VirshError> {
+        self.run(&["dumpxml", "--inactive", "--security-info", "--domain", &domain.uuid], "")
     }
 
     /// Description of a domain as it is; of one that does not run, as it is at
-    /// its next start.
+    /// its next start.  virsh looks for an id, then for a UUID, and only then for a
+    /// name: whoever has a name has to look whose description this is.
     pub fn current(&self, domain: &str) -> Result<String, VirshError> {
         self.run(&["dumpxml", "--domain", domain], "")
     }
@@ -110,6 +132,12 @@ impl Virsh {
         Ok(names.lines().filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
+    /// UUID of the domain with this very name.
+    pub fn uuid_of(&self, name: &str) -> Result<Option<String>, VirshError> {
+        let domains = self.run(&["list", "--all", "--uuid", "--name"], "")?;
+        Ok(uuid_in(&domains, name).map(str::to_owned))
+    }
+
     /// Puts a description in the place of a domain's.
     pub fn define(&self, description: &str) -> Result<(), VirshError> {
         self.run(&["define", "--validate", "/dev/stdin"], description).map(drop)
@@ -118,11 +146,11 @@ impl Virsh {
     /// Sets or removes an element of ours in a running domain's metadata.
     pub fn set_metadata(
         &self,
-        domain: &str,
+        domain: &DomainId,
         kind: Kind,
         element: Option<&str>,
     ) -> Result<(), VirshError> {
-        let place = ["metadata", "--live", "--domain", domain, "--uri", kind.uri];
+        let place = ["metadata", "--live", "--domain", &domain.uuid, "--uri", kind.uri];
         let change = match element {
             Some(element) => vec!["--key", kind.key, "--set", element],
             None => vec!["--remove"],
@@ -131,9 +159,14 @@ impl Virsh {
     }
 
     /// What the QEMU of a running domain answers.
-    pub fn qemu(&self, domain: &str, command: &str, arguments: Value) -> Result<Value, VirshError> {
+    pub fn qemu(
+        &self,
+        domain: &DomainId,
+        command: &str,
+        arguments: Value,
+    ) -> Result<Value, VirshError> {
         let text = json!({"execute": command, "arguments": arguments}).to_string();
-        let answer = self.run(&["qemu-monitor-command", "--domain", domain, &text], "")?;
+        let answer = self.run(&["qemu-monitor-command", "--domain", &domain.uuid, &text], "")?;
         let mut answer: Value = serde_json::from_str(&answer).unwrap_or_default();
         match answer.get_mut("return") {
             Some(value) => Ok(value.take()),
@@ -220,6 +253,13 @@ impl Drop for Events {
     }
 }
 
+/// The UUID before a name, in lines of both; virsh may fill them up with spaces.
+fn uuid_in<'a>(domains: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = domains.lines().filter_map(|line| line.split_once(' '));
+    let (uuid, _) = lines.find(|(_, its)| its.trim_end() == name)?;
+    Some(uuid)
+}
+
 /// The domain of an event that is of our concern.
 fn changed_domain(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("event '")?;
@@ -236,6 +276,15 @@ fn changed_domain(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_found_as_it_is_written() {
+        let domains = "11-aa 6 \n22-bb web 6\n33-cc 66\n\n";
+        assert_eq!(uuid_in(domains, "6"), Some("11-aa"));
+        assert_eq!(uuid_in(domains, "web 6"), Some("22-bb"));
+        assert_eq!(uuid_in(domains, "web"), None);
+        assert_eq!(uuid_in(domains, "11-aa"), None);
+    }
 
     #[test]
     fn events_of_others_are_none_of_ours() {

@@ -75,7 +75,7 @@ impl Host<'_> {
     pub(super) fn follow(&self, name: &str) -> Result<Option<Value>, DomainError> {
         let mut told: Option<Option<Value>> = None;
         loop {
-            let domain = self.current(name)?;
+            let (_, domain) = self.find(name)?;
             let wanted = if domain.runs() { want(name, &domain)? } else { None };
             match (told, wanted) {
                 (Some(before), now) if before == now => return Ok(now),

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use xot::{NameId, Node, Xot};
 
-use super::wanted::{Kind, PLUGGED, Place, Plugged, WANTED, Wanted, WantedError};
+use super::{
+    virsh::DomainId,
+    wanted::{Kind, PLUGGED, Place, Plugged, WANTED, Wanted, WantedError},
+};
 
 /// Name of the device and of its character device in QEMU.
 pub const DEVICE_ID: &str = "ccc";
@@ -34,6 +37,9 @@ pub enum XmlError {
     /// It is of something else.
     #[error("the XML describes no domain, but a <{0}>")]
     NoDomain(String),
+    /// It does not say which domain it is.
+    #[error("libvirt's description of the domain has no <{0}>")]
+    Missing(&'static str),
     /// Its metadata are wrong.
     #[error(
         "the metadata ({uri}): {0}; correct them with virsh edit, or take them away with cccctl \
@@ -82,6 +88,16 @@ impl Domain {
     /// The description as text.
     pub fn text(&self) -> Result<String, XmlError> {
         Ok(self.xot.to_string(self.document)?)
+    }
+
+    /// Which domain it is.
+    pub fn id(&self) -> Result<DomainId, XmlError> {
+        let text = |name: &'static str| {
+            let element = self.child(self.root, name);
+            let text = element.and_then(|element| self.xot.text_content_str(element));
+            text.map(str::to_owned).ok_or(XmlError::Missing(name))
+        };
+        Ok(DomainId { name: text("name")?, uuid: text("uuid")? })
     }
 
     /// What is wanted of its coupling, if it has the device; what its metadata do
