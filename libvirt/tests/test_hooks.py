@@ -4,16 +4,18 @@
 import http.client
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bare import PATIENCE_S, Bare, alive, call, eventually, restart_libvirtd, starts_alone, virsh
+from bare import PATIENCE_S, Bare, Said, alive, call, eventually, restart_libvirtd, starts_alone, virsh
 from qemu.host import CONTROL, STATE, Daemon
 
 LIBVIRT = Path(__file__).parents[1]
@@ -442,23 +444,27 @@ def test_o13_ids_and_uuids_are_refused_with_words(daemon, domains):
     assert virsh("dumpxml", "--inactive", "ours").text == before
 
 
+def as_user(user: str, *command: str) -> Said:
+    group = pwd.getpwnam(user).pw_gid
+    return call("setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups", *command)
+
+
 def connects(user: str, path: Path) -> bool:
     """This user's QEMU could."""
     script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-    become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups")
-    return call(*become, "/usr/bin/python3", "-c", script, str(path)).done
+    return as_user(user, "/usr/bin/python3", "-c", script, str(path)).done
 
 
-def test_f9_qemu_reaches_its_socket_and_not_that_of_operators(programs, emulator, tmp_path):
-    """In the directories as they are installed, for a daemon with a user of its own."""
+@contextmanager
+def as_installed(programs: Path, tmp_path: Path, config: str = ""):
+    """The daemon with a user of its own, in the directories as they are installed."""
     conf = (LIBVIRT / "systemd/ccc-tmpfiles.conf").read_text()
     # A user that every machine has stands for the daemon's.
     (tmp_path / "ccc.conf").write_text(conf.replace(" ccc ", " daemon "))
     assert call("rm", "-rf", "/run/ccc").done
     made = call("systemd-tmpfiles", "--create", str(tmp_path / "ccc.conf"))
     assert Path("/run/ccc/control").owner() == "daemon", made.text
-    vm_socket = Path("/run/ccc/vm/web.sock")
-    (tmp_path / "ccc.toml").write_text(f'[daemon]\ncontrol = "{CONTROL}"\n[vm.web]\nsocket = "{vm_socket}"\n')
+    (tmp_path / "ccc.toml").write_text(f'[daemon]\ncontrol = "{CONTROL}"\n{config}')
     # Where another user may read them.
     place = Path(tempfile.mkdtemp(dir="/run"))
     place.chmod(0o755)
@@ -468,11 +474,55 @@ def test_f9_qemu_reaches_its_socket_and_not_that_of_operators(programs, emulator
     with subprocess.Popen([*command, "--config", place / "ccc.toml"]) as daemon:
         try:
             eventually("it serves", CONTROL.exists)
-            assert vm_socket.group() == "libvirt-qemu"
-            assert connects("libvirt-qemu", vm_socket), "QEMU cannot connect"
-            assert not connects("libvirt-qemu", CONTROL), "QEMU may do what operators may"
-            assert connects("root", CONTROL)
+            yield
         finally:
             daemon.terminate()
     shutil.rmtree(place)
     call("rm", "-rf", "/run/ccc")
+
+
+def test_f9_qemu_reaches_its_socket_and_not_that_of_operators(programs, emulator, tmp_path):
+    vm_socket = Path("/run/ccc/vm/web.sock")
+    with as_installed(programs, tmp_path, f'[vm.web]\nsocket = "{vm_socket}"\n'):
+        assert vm_socket.group() == "libvirt-qemu"
+        assert connects("libvirt-qemu", vm_socket), "QEMU cannot connect"
+        assert not connects("libvirt-qemu", CONTROL), "QEMU may do what operators may"
+        assert connects("root", CONTROL)
+        for directory in (Path("/run/ccc"), vm_socket.parent, CONTROL.parent):
+            assert not as_user("libvirt-qemu", "touch", str(directory / "mine.sock")).done, directory
+        assert not as_user("libvirt-qemu", "ls", str(CONTROL.parent)).done
+        assert not as_user("nobody", "ls", str(vm_socket.parent)).done
+
+
+def test_f9_a_domain_attached_when_sockets_were_in_run_ccc_goes_on(programs, emulator, tmp_path):
+    old, new = Path("/run/ccc/old.sock"), Path("/run/ccc/vm/old.sock")
+    program = str(programs / "cccctl")
+
+    def served_at() -> str | None:
+        said = call(program, "--json", "show", "old")
+        there = json.loads(said.text) if said.done else {}
+        return there["socket"] if there.get("connected") and there["group"] == "uplink" else None
+
+    domain = Bare.define("old", emulator)
+    try:
+        with as_installed(programs, tmp_path, "[group.uplink]\n"):
+            said = call(program, "attach", "old", "--group", "uplink")
+            assert said.done, said.text
+            text = virsh("dumpxml", "--inactive", "old").text.replace(str(new), str(old))
+            assert virsh("define", "/dev/stdin", stdin=text).done
+            domain.start()
+            eventually("it is served where it connects", lambda: served_at() == str(old))
+            assert connects("libvirt-qemu", old), "QEMU cannot connect"
+            left_over = old.with_name("left-over.sock")
+            with socket.socket(socket.AF_UNIX) as stream:
+                stream.bind(str(left_over))
+            with pytest.raises(AssertionError, match="socket of another user.*remove it"):
+                put("left-over", {"socket": str(left_over)})
+            said = call(program, "attach", "old")
+            assert said.done, said.text
+            assert served_at() == str(old), "it runs as it was"
+            domain.stop()
+            domain.start()
+            eventually("it has the new one", lambda: served_at() == str(new))
+    finally:
+        domain.remove()

@@ -45,6 +45,12 @@ pub enum ListenError {
     /// Another process listens there.
     #[error("{0} is in use by a running process; stop it or choose another path")]
     InUse(PathBuf),
+    /// Nobody can tell whether another process listens there.
+    #[error(
+        "{0} is a socket of another user's, left over perhaps by a daemon that ran as that user; \
+         remove it if nobody listens there"
+    )]
+    OtherUser(PathBuf),
     /// There is no place for the socket.
     #[error("cannot listen on {path}: there is no directory {dir}; create it")]
     NoDirectory {
@@ -234,15 +240,13 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((there.dev(), there.ino()))
 }
 
-/// Somebody listens on a socket.  Whoever does may be too busy to accept, which
-/// is not waited for.
-fn listens(path: &Path) -> bool {
+/// Connects to a socket, to see whether somebody listens.  Whoever does may be too
+/// busy to accept, which is not waited for.
+fn probe(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let connected = SocketAddrUnix::new(path).and_then(|address| {
-        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        net::connect(socket, &address)
-    });
-    connected != Err(Errno::CONNREFUSED)
+    let address = SocketAddrUnix::new(path)?;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(socket, &address)
 }
 
 /// Removes a socket nobody listens on.
@@ -251,8 +255,10 @@ fn clear(path: &Path) -> Result<(), ListenError> {
     if !there.file_type().is_socket() {
         return Err(ListenError::NoSocket(path.to_owned()));
     }
-    if listens(path) {
-        return Err(ListenError::InUse(path.to_owned()));
+    match probe(path) {
+        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::ACCESS) => return Err(ListenError::OtherUser(path.to_owned())),
+        _ => return Err(ListenError::InUse(path.to_owned())),
     }
     log::info!("replacing {}, on which nobody listens", path.display());
     std::fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })
