@@ -152,6 +152,10 @@ impl Client {
 
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ClientError> {
         let (Patience { absent, answer, .. }, left) = (self.patience, self.patience.left());
+        if left.is_zero() {
+            // Nobody waits for what would come of it.
+            return Err(ClientError::Silent(answer));
+        }
         let began = Instant::now();
         let (status, answer) = self.runtime.block_on(async {
             // What the last try came to, for whoever has no time for another.
@@ -182,6 +186,11 @@ impl ClientError {
     /// What was asked for is in force, though the daemon's next start will not know.
     pub fn is_in_force(&self) -> bool {
         matches!(self, ClientError::Told { status: 500, .. })
+    }
+
+    /// The daemon has answered, and does not do what it was asked for.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, ClientError::Told { status: 400..500, .. })
     }
 }
 

@@ -156,6 +156,30 @@ fn f1_a_daemon_that_hangs_holds_no_hook() {
     }
 }
 
+/// What it was asked for while it hung, it does when it goes on: that must be what the
+/// domain wants.
+#[test]
+fn f1_a_daemon_that_hung_at_the_start_couples_as_wanted() {
+    let daemon = Daemon::start();
+    let qemu = daemon.dir.path().join("qemu");
+    fs::write(&qemu, "#!/bin/sh\nread a; read b\n").unwrap();
+    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
+    let description = connecting(&qemu, &daemon.dir.path().join("mail.sock"));
+    daemon.signal("-STOP");
+    let ended = hook(&daemon.control(), "prepare", &description);
+    assert_eq!(ended.status.code(), Some(0), "{}", said(&ended));
+    daemon.signal("-CONT");
+    let went_on = Instant::now();
+    while !daemon.run(&["show", "mail"]).0 {
+        assert!(went_on.elapsed() < FOREVER, "it was asked, and does not do it");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Time for whatever else it was asked.
+    std::thread::sleep(Duration::from_secs(1));
+    let vm = daemon.json(&["show", "mail"]);
+    assert_eq!((&vm["group"], &vm["weight"]), (&"uplink".into(), &2.0.into()));
+}
+
 #[test]
 fn f1_a_start_is_refused_only_where_the_operator_requires_it() {
     let daemon = Daemon::start();

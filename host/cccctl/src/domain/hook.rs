@@ -85,12 +85,13 @@ impl Host<'_> {
             let why = "and /etc/ccc/cccctl.toml has require = true: it does not start uncoupled";
             verdict.refused = Some(format!("domain {name}: {error}; {why}"));
         } else if domain.is_in_commandline() {
-            verdict.refused = self.uncoupled(name, domain).err();
+            verdict.refused = self.uncoupled(name, domain, &error).err();
         }
     }
 
-    /// Has a domain start uncoupled; or why that would never end.
-    fn uncoupled(&self, name: &str, domain: &Domain) -> Result<(), String> {
+    /// Has a domain start uncoupled, which could not be coupled for this reason; or why
+    /// that would never end.
+    fn uncoupled(&self, name: &str, domain: &Domain, why: &DomainError) -> Result<(), String> {
         let socket = domain.socket(name, &Wanted::default());
         if let Some(other) = self.owner(&socket).filter(|other| other != name) {
             let socket = socket.display();
@@ -100,13 +101,17 @@ impl Host<'_> {
             ));
         }
         // With a device that somebody serves, QEMU need not wait for anybody.
-        let nothing = Wanted { group: Some("none".to_owned()), ..Wanted::default() };
-        let Err(error) = self.tell(name, &socket, &nothing) else { return Ok(()) };
+        if is_refused(why) {
+            let nothing = Wanted { group: Some("none".to_owned()), ..Wanted::default() };
+            if self.tell(name, &socket, &nothing).is_ok() {
+                return Ok(());
+            }
+        }
         if check::starts_alone(domain) {
             return Ok(());
         }
         Err(format!(
-            "domain {name}: {error}; and its QEMU would wait for the daemon without end; start \
+            "domain {name}: {why}; and its QEMU would wait for the daemon without end; start \
              ccc-vhost, or the domain without the device: cccctl detach {name}"
         ))
     }
@@ -125,6 +130,15 @@ impl Host<'_> {
             Err(ClientError::Told { status: 404 | 409, .. }) => Ok(()),
             answer => answer.map(|_: Value| ()),
         }
+    }
+}
+
+/// Nothing came of what the daemon was asked for, if it was.  One that is silent may do
+/// it yet, and would then do what it was asked for afterwards, too.
+fn is_refused(why: &DomainError) -> bool {
+    match why {
+        DomainError::Client(error) => error.is_refusal(),
+        _ => true,
     }
 }
 
