@@ -207,15 +207,24 @@ fn f1_a_start_is_refused_only_where_the_operator_requires_it() {
     }
 }
 
-/// The hook as it is installed, with these programs.
+/// The hook as it is installed, with these programs, for a domain of ours.
 fn installed(programs: &Path, operation: &str) -> Output {
+    installed_for(&ours(""), programs, operation)
+}
+
+fn installed_for(description: &str, programs: &Path, operation: &str) -> Output {
     let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../libvirt/hooks/ccc");
-    Command::new(hook)
+    let mut child = Command::new(hook)
         .args(["mail", operation, "begin", "-"])
         .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that does not read its input may be gone.
+    let _ = child.stdin.take().unwrap().write_all(description.as_bytes());
+    child.wait_with_output().unwrap()
 }
 
 #[test]
@@ -241,6 +250,33 @@ fn f1_the_installed_hook_passes_whatever_became_of_cccctl() {
     }
     fs::write(&program, "\x7fELF, half of it").unwrap();
     assert_eq!(installed(dir.path(), "reconnect").status.code(), Some(0));
+}
+
+#[test]
+fn f1_the_installed_hook_runs_nothing_of_ours_for_other_domains() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("cccctl");
+    let called = dir.path().join("called");
+    fs::write(&program, format!("#!/bin/sh\ncat >{}\n", called.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let others = described("<o:vm xmlns:o='urn:other'/>");
+    let attached = connecting(Path::new("/qemu"), Path::new("/run/ccc/mail.sock"));
+    let (begins, _) = attached.split_once("<metadata>").unwrap();
+    let (_, ends) = attached.split_once("</metadata>").unwrap();
+    let without_metadata = format!("{begins}{ends}");
+    let plugged = described("<p:device xmlns:p='urn:ccc:plugged:1'/>");
+    for operation in RUNNING.iter().chain(&["prepare", "restore"]) {
+        let ended = installed_for(&others, dir.path(), operation);
+        assert_eq!((ended.status.code(), said(&ended)), (Some(0), String::new()), "{operation}");
+        assert!(!called.exists(), "{operation}: a hang of it would be a hang of this domain");
+        for description in [&attached, &without_metadata, &plugged] {
+            installed_for(description, dir.path(), operation);
+            let told = fs::read_to_string(&called).unwrap_or_default();
+            let is_done = !["start", "started", "stopped"].contains(operation);
+            assert_eq!(told.trim_end() == description, is_done, "{operation}: {description}");
+            let _ = fs::remove_file(&called);
+        }
+    }
 }
 
 #[test]
