@@ -359,6 +359,26 @@ def test_o7_what_an_operator_added_by_hand_stays(daemon, domains):
     assert vm(daemon, "by-hand") is None
 
 
+def test_o7_what_has_a_domain_s_name_and_is_not_its_vm_stays(daemon, domains):
+    put("ours", {"socket": "/run/ccc/vm/by-hand.sock"})
+    assert "ours: kept" in cccctl(daemon, "sync")
+    daemon.watch()
+    time.sleep(AFTERMATH_S)
+    assert vm(daemon) is not None
+    cccctl(daemon, "remove", "ours")
+
+
+def test_o7_a_vm_of_the_configuration_is_not_said_to_be_removed(programs, emulator, tmp_path):
+    domain = Bare.define("ours", emulator)
+    try:
+        with as_installed(programs, tmp_path, '[vm.ours]\nsocket = "/run/ccc/vm/ours.sock"\n'):
+            for command in ("attach", "sync"):
+                said = call(str(programs / "cccctl"), *(command, "ours")[: 1 + (command == "attach")])
+                assert said.done and "removed" not in said.text, said.text
+    finally:
+        domain.remove()
+
+
 def test_o9_what_is_set_lasts_as_long_as_the_domain_runs(daemon, domains):
     ours, _ = domains
     ours.start()
@@ -379,6 +399,20 @@ def test_o9_what_is_set_lasts_as_long_as_the_domain_runs(daemon, domains):
     virsh("destroy", "ours")
     ours.start()
     assert (vm(daemon)["coupled"], vm(daemon)["weight"]) == (True, 8)
+
+
+def test_o9_what_is_set_while_the_disk_is_full_lasts(daemon, domains, tmp_path):
+    ours, _ = domains
+    ours.start()
+    full = FullDisk(daemon, tmp_path)
+    full.begin()
+    try:
+        told = refused(daemon, "set", "ours", "--weight", "7")
+        assert "in force" in told, told
+    finally:
+        full.end()
+    cccctl(daemon, "sync", "ours")
+    assert vm(daemon)["weight"] == 7
 
 
 def test_o10_metadata_that_changed_while_the_daemon_was_away_are_told(daemon, domains):

@@ -240,8 +240,8 @@ impl<'a> Host<'a> {
             }
             running.insert(name);
         }
-        for name in left_over::idle(&self.daemon.get("/v1/vms")?, &running) {
-            said += &match self.tidy(&name)? {
+        for (name, socket) in left_over::idle(&self.daemon.get("/v1/vms")?, &running) {
+            said += &match self.tidy(&name, &socket)? {
                 LeftOver::Removed => format!("{name}: removed, it was left over\n"),
                 LeftOver::Kept => {
                     format!("{name}: kept, though nobody is connected (cccctl remove {name})\n")

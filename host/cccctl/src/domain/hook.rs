@@ -124,11 +124,13 @@ impl Host<'_> {
         owner["name"].as_str().map(str::to_owned)
     }
 
-    /// A VM of the daemon's configuration stays; one that is gone is gone.
-    pub(super) fn forget(&self, name: &str) -> Result<(), ClientError> {
+    /// Removes a VM from the daemon; one that is gone is gone.  False if it is of the
+    /// daemon's configuration, and stays.
+    pub(super) fn forget(&self, name: &str) -> Result<bool, ClientError> {
         match self.daemon.delete(&path("vms", name)) {
-            Err(ClientError::Told { status: 404 | 409, .. }) => Ok(()),
-            answer => answer.map(|_: Value| ()),
+            Err(ClientError::Told { status: 404, .. }) => Ok(true),
+            Err(ClientError::Told { status: 409, .. }) => Ok(false),
+            answer => answer.map(|_: Value| true),
         }
     }
 }

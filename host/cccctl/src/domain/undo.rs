@@ -62,7 +62,7 @@ impl<'a> Undo<'a> {
     fn back(&self, step: Step) -> Result<(), DomainError> {
         match step {
             Step::Define(description) => self.host.virsh.define(&description)?,
-            Step::RemoveVm(name) => self.host.forget(&name)?,
+            Step::RemoveVm(name) => drop(self.host.forget(&name)?),
             Step::Metadata(domain, kind, had) => {
                 self.host.virsh.set_metadata(&domain, kind, had.as_deref())?;
             }

@@ -129,7 +129,7 @@ impl Watch<'_, '_> {
     fn stopped(&mut self, name: &str) {
         match self.host.forget(name) {
             // It may have been started between; then this is told of it again.
-            Ok(()) => drop(self.host.follow(name)),
+            Ok(_) => drop(self.host.follow(name)),
             Err(error) => self.fail(name, error.into()),
         }
     }
@@ -176,8 +176,8 @@ impl Watch<'_, '_> {
             }
         }
         let running = self.wanted.keys().chain(&self.others).cloned().collect();
-        for name in left_over::idle(&vms, &running) {
-            match self.host.tidy(&name) {
+        for (name, socket) in left_over::idle(&vms, &running) {
+            match self.host.tidy(&name, &socket) {
                 Ok(left_over::LeftOver::Removed) => {
                     (self.told)(&name, Ok("removed, it was left over"))
                 }
