@@ -82,6 +82,9 @@ pub enum ClientError {
     #[error("cannot start: {0}")]
     Runtime(io::Error),
     /// The conversation broke off.
+    #[error("the daemon broke off before it had answered ({0}); was it ended?")]
+    BrokenOff(hyper::Error),
+    /// It answers something else.
     #[error("the daemon does not speak HTTP as expected: {0}")]
     Http(String),
     /// No answer in time.
@@ -194,11 +197,14 @@ impl ClientError {
     }
 }
 
-/// The daemon is busy, or not there yet, and nothing was done.
+/// The daemon is busy, or not there yet.
 fn worth_another(done: &Result<(u16, Value), ClientError>, may_come: bool) -> bool {
     match done {
         Ok((status, _)) => *status == 503,
         Err(ClientError::Missing(_) | ClientError::Refused(_)) => may_come,
+        // It may have done it, and does no harm to do it again: requests say how something
+        // is to be, and not how it is to change.
+        Err(ClientError::BrokenOff(_)) => may_come,
         // Too many wait to be accepted.
         Err(ClientError::Connect { source, .. }) => source.kind() == io::ErrorKind::WouldBlock,
         Err(_) => false,
@@ -223,7 +229,7 @@ async fn exchange(
     let http = |error: &dyn std::fmt::Display| ClientError::Http(error.to_string());
     let stream = UnixStream::connect(socket).await.map_err(|error| refused(socket, error))?;
     let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| http(&error))?;
+        http1::handshake(TokioIo::new(stream)).await.map_err(broken_off)?;
     // Ends with the exchange: the daemon's places are for those who ask.
     let mut conversation = JoinSet::new();
     conversation.spawn(connection);
@@ -234,11 +240,19 @@ async fn exchange(
     }
     let body = Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default()));
     let request = request.body(body).map_err(|error| http(&error))?;
-    let answer = sender.send_request(request).await.map_err(|error| http(&error))?;
+    let answer = sender.send_request(request).await.map_err(broken_off)?;
     let status = answer.status().as_u16();
-    let bytes = answer.into_body().collect().await.map_err(|error| http(&error))?.to_bytes();
+    let bytes = answer.into_body().collect().await.map_err(broken_off)?.to_bytes();
     let value = serde_json::from_slice(&bytes).map_err(|error| http(&error))?;
     Ok((status, value))
+}
+
+fn broken_off(error: hyper::Error) -> ClientError {
+    if error.is_parse() {
+        ClientError::Http(error.to_string())
+    } else {
+        ClientError::BrokenOff(error)
+    }
 }
 
 fn refused(socket: &Path, error: io::Error) -> ClientError {
