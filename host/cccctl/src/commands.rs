@@ -94,10 +94,10 @@ fn hook_patience(operation: &str, config: &Config) -> Patience {
 fn hook(args: &Args, hook: &Hook, out: &mut impl Write) -> Result<(), Error> {
     let mut description = Vec::new();
     io::stdin().read_to_end(&mut description)?;
-    let config = Config::load(&args.config).unwrap_or_else(|error| {
-        journal::log(&error);
-        Config::default()
-    });
+    let (config, wrong) = Config::load(&args.config);
+    if let Some(wrong) = wrong {
+        journal::log(&wrong);
+    }
     let client = Client::new(&args.socket, hook_patience(&hook.operation, &config))?;
     let host = Host::new(&args.connect, &client);
     let verdict = host.hook(hook, &String::from_utf8_lossy(&description), config.require);
@@ -124,16 +124,21 @@ fn watch(args: &Args) -> Result<(), Error> {
 
 /// Changes a VM; of a domain of ours its metadata, which are the truth, change too.
 fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), Error> {
-    let answer = plain(client.patch(&path("vms", &set.vm), &vm_change(set))?, views::vm);
+    let changed = match client.patch(&path("vms", &set.vm), &vm_change(set)) {
+        Err(error) if !error.is_in_force() => return Err(error.into()),
+        changed => changed,
+    };
     match host.note(set) {
         Ok(()) => {}
         // It is a VM of somebody else's.
         Err(DomainError::Virsh(error)) if error.is_no_domain() => {}
         Err(error) => journal::say(&format!(
-            "in force, but not written to the domain's metadata, so that it does not last: {error}"
+            "in force; if {} is a libvirt domain, its metadata do not say so, and it does not last: \
+             {error}",
+            set.vm
         )),
     }
-    Ok(answer)
+    Ok(plain(changed?, views::vm))
 }
 
 /// Removes a VM that nobody uses; how it was.

@@ -10,6 +10,7 @@ use std::{fs, io, path::Path, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error};
 use thiserror::Error;
+use toml::de::DeTable;
 
 /// Seconds that a hook may wait: libvirt, and who called it, wait for the hook.
 const PATIENCE_S: std::ops::RangeInclusive<f64> = 0.1..=20.0;
@@ -44,7 +45,7 @@ fn patience<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// It is there and cannot be read.
-    #[error("cannot read {path}: {source}; all is as without it")]
+    #[error("cannot read {path}: {source}; all is as without it, and `require` is false")]
     Unreadable {
         /// The file.
         path: String,
@@ -54,35 +55,52 @@ pub enum ConfigError {
     /// It says something else.
     #[error(
         "{path}: {reason}; it has `require` (true or false) and `patience` (seconds); all is as \
-         without it"
+         without it, but for `require`, which is {require}"
     )]
     Wrong {
         /// The file.
         path: String,
         /// What is wrong.
         reason: String,
+        /// What it says of that all the same.
+        require: bool,
     },
 }
 
 impl Config {
-    /// Reads a file; what is not there is as usual.
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    /// Reads a file, and what is wrong with it; what is not there is as usual.  What its
+    /// operator requires counts, whatever else is wrong: a typing mistake does not start
+    /// domains that must not start.
+    pub fn load(path: &Path) -> (Config, Option<ConfigError>) {
         let name = || path.display().to_string();
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
-            Err(source) => return Err(ConfigError::Unreadable { path: name(), source }),
-        };
-        toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(1, |span| {
-                1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
-            });
-            ConfigError::Wrong {
-                path: format!("{}:{line}", name()),
-                reason: error.message().to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Default::default(),
+            Err(source) => {
+                let wrong = ConfigError::Unreadable { path: name(), source };
+                return (Config::default(), Some(wrong));
             }
-        })
+        };
+        toml::from_str(&text).map_or_else(
+            |error| {
+                let line = error.span().map_or(1, |span| {
+                    1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
+                });
+                let (path, reason) = (format!("{}:{line}", name()), error.message().to_owned());
+                let require = required(&text);
+                let config = Config { require, ..Config::default() };
+                (config, Some(ConfigError::Wrong { path, reason, require }))
+            },
+            |config| (config, None),
+        )
     }
+}
+
+/// What a text says of `require`, right or wrong as the rest may be.
+fn required(text: &str) -> bool {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let said = table.get_ref().get("require");
+    said.and_then(|value| value.get_ref().as_bool()).unwrap_or(Config::default().require)
 }
 
 #[cfg(test)]
@@ -94,10 +112,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("cccctl.toml");
         let usual = Config::default();
-        assert_eq!(Config::load(&path).expect("none"), usual);
+        let load = |path: &Path| match Config::load(path) {
+            (config, None) => Ok(config),
+            (_, Some(wrong)) => Err(wrong),
+        };
+        assert_eq!(load(&path).expect("none"), usual);
         let with = |text: &str| {
             fs::write(&path, text).expect("written");
-            Config::load(&path)
+            load(&path)
         };
         assert_eq!(with("require = true\n").expect("right"), Config { require: true, ..usual });
         assert_eq!(with("patience = 0.5").expect("right").patience, Duration::from_millis(500));
@@ -108,6 +130,9 @@ mod tests {
         let told = with("# a\nrequired = true\n").expect_err("no such key").to_string();
         assert!(told.contains("cccctl.toml:2: unknown field `required`"), "{told}");
         assert!(with("require = 1").is_err() && with("require").is_err());
-        assert!(matches!(Config::load(dir.path()), Err(ConfigError::Unreadable { .. })));
+        assert!(with("require = true\npatience = 2s").is_err());
+        assert!(Config::load(&path).0.require, "which can be read");
+        assert!(with("require = perhaps").is_err() && !Config::load(&path).0.require);
+        assert!(matches!(load(dir.path()), Err(ConfigError::Unreadable { .. })));
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use std::path::Path;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use serde_json::Value;
 use support::{Daemon, run};
@@ -62,6 +62,24 @@ fn vms_and_groups_are_changed() {
         (&group["share"], &group["aggression"], &group["coupled"]),
         (&"window".into(), &2.0.into(), &false.into())
     );
+}
+
+#[test]
+fn o9_what_is_set_lasts_unless_it_is_of_a_domain_that_is_not_told() {
+    let daemon = Daemon::start();
+    let virsh = daemon.dir.path().join("virsh");
+    fs::write(&virsh, "#!/bin/sh\necho 'error: failed to connect' >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
+    let set = Command::new(env!("CARGO_BIN_EXE_cccctl"))
+        .args(["set", "web", "--weight", "4"])
+        .env("CCC_CONTROL", daemon.control())
+        .env("PATH", daemon.dir.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(set.stderr).unwrap();
+    assert!(set.status.success(), "{told}");
+    assert!(told.contains("in force; if web is a libvirt domain, "), "{told}");
+    assert!(told.contains("failed to connect"), "{told}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod support;
 
 use std::{
     fs,
-    io::Write,
-    os::unix::fs::PermissionsExt,
+    io::{Read, Write},
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     path::Path,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -200,6 +200,12 @@ fn f1_a_start_is_refused_only_where_the_operator_requires_it() {
     let (status, told) = ended(&nowhere, "prepare", &right);
     assert_eq!(status, Some(REFUSED), "{told}");
     assert!(told.contains("start ccc-vhost") && told.contains("require = true"), "{told}");
+    for choice in ["patience = 60\n", "patience = 2s\n", "more = 1\n"] {
+        fs::write(&config, format!("{choice}require = true\n")).unwrap();
+        let (status, told) = ended(&nowhere, "prepare", &right);
+        assert_eq!(status, Some(REFUSED), "its operator's choice can be read: {told}");
+        assert!(told.contains("cccctl.toml:1"), "{told}");
+    }
     assert_eq!(ended(&daemon.control(), "prepare", &ours("weight='3,5'")).0, Some(REFUSED));
     assert_eq!(ended(&nowhere, "prepare", &described("")).0, Some(0), "none of ours");
     for operation in RUNNING {
@@ -277,6 +283,26 @@ fn f1_the_installed_hook_runs_nothing_of_ours_for_other_domains() {
             let _ = fs::remove_file(&called);
         }
     }
+}
+
+/// A daemon that is ended while it is asked, and is back at once.
+#[test]
+fn f1_a_conversation_that_breaks_off_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("control");
+    let listener = UnixListener::bind(&control).unwrap();
+    let daemon = std::thread::spawn(move || {
+        for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 4096];
+            assert!(stream.read(&mut asked).unwrap() > 0);
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+        drop(listener);
+    });
+    let ended = hook(&control, "prepare", &ours("group='uplink'"));
+    assert_eq!((ended.status.code(), said(&ended)), (Some(0), String::new()));
+    daemon.join().unwrap();
 }
 
 #[test]
