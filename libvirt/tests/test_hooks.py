@@ -401,6 +401,17 @@ def test_o9_what_is_set_lasts_as_long_as_the_domain_runs(daemon, domains):
     assert (vm(daemon)["coupled"], vm(daemon)["weight"]) == (True, 8)
 
 
+def test_o1_what_is_wrong_in_the_metadata_a_domain_runs_with_is_put_right(daemon, domains):
+    ours, _ = domains
+    ours.start()
+    metadata('<vm group="uplink" wieght="9"/>', "--live")
+    assert "cccctl attach" in refused(daemon, "sync", "ours")
+    assert served_as_wanted(daemon), "it is as it was"
+    cccctl(daemon, "attach", "ours", "--weight", "5")
+    cccctl(daemon, "sync", "ours")
+    assert vm(daemon)["weight"] == 5
+
+
 def test_o9_what_is_set_while_the_disk_is_full_lasts(daemon, domains, tmp_path):
     ours, _ = domains
     ours.start()

@@ -140,7 +140,8 @@ impl<'a> Host<'a> {
     ) -> Result<(), DomainError> {
         let name = &id.name;
         let (_, running) = self.find(name)?;
-        let had = running.told()?;
+        // What is wrong there is no reason not to put it right.
+        let had = running.told().ok().flatten();
         let there = hotplug::is_there(&self.virsh, id)?;
         if !there {
             undo.remove_vm(name);

@@ -18,12 +18,25 @@ const WARNING: u8 = 3 << 3 | 4;
 /// the same.
 pub fn log(said: &dyn Display) {
     say(said);
-    let _ = syslog(&said.to_string());
+    let _ = syslog(&one_line(said));
 }
 
 /// Says it on standard error.
 pub fn say(said: &dyn Display) {
-    let _ = writeln!(io::stderr(), "cccctl: {said}");
+    let _ = writeln!(io::stderr(), "cccctl: {}", one_line(said));
+}
+
+/// Names and descriptions may hold anything, and logs have lines.
+fn one_line(said: &dyn Display) -> String {
+    let mut line = String::new();
+    for letter in said.to_string().chars() {
+        if letter.is_control() {
+            line.extend(letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+    }
+    line
 }
 
 fn syslog(said: &str) -> io::Result<()> {
@@ -32,4 +45,14 @@ fn syslog(said: &str) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let line = format!("<{WARNING}>cccctl[{}]: {said}", process::id());
     socket.send_to(line.as_bytes(), SYSLOG).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_one_line() {
+        assert_eq!(one_line(&"a\nb \x1b[2J ü"), "a\\nb \\u{1b}[2J ü");
+    }
 }

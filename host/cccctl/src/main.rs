@@ -11,7 +11,7 @@ mod journal;
 mod table;
 mod views;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -28,8 +28,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            // There is nobody to tell if that fails too.
-            let _ = writeln!(std::io::stderr(), "cccctl: {error}");
+            journal::say(&error);
             match error {
                 commands::Error::Refused(_) => ExitCode::from(REFUSED),
                 _ => ExitCode::FAILURE,

@@ -12,6 +12,12 @@ use crate::args;
 /// there is nothing else.
 const SOCKETS: &str = "/run/ccc/vm";
 
+/// Longest path a Unix socket can have (`sun_path`).
+pub const SOCKET_PATH_MAX: usize = 107;
+/// What paths of sockets have to be.
+pub const SOCKET_PATH: &str = "an absolute path of at most 107 bytes, without `.`, `..`, empty \
+                               parts and control characters";
+
 /// An element of ours in a domain's metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
@@ -32,9 +38,7 @@ pub const PLUGGED: Kind = Kind { uri: "urn:ccc:plugged:1", key: "ccc-plugged", n
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WantedError {
     /// An attribute nobody knows.
-    #[error(
-        "unknown attribute {key}=\"{value}\" of <vm>: it has group, weight, socket and coupled"
-    )]
+    #[error("unknown attribute {key}={value:?} of <vm>: it has group, weight, socket and coupled")]
     Attribute {
         /// Its name.
         key: String,
@@ -48,11 +52,14 @@ pub enum WantedError {
     #[error("{0} elements <vm> of ours: only one is allowed")]
     Several(usize),
     /// A weight that is none.
-    #[error("weight=\"{0}\" is no weight: a number from 0.01 to 1000, with a point")]
+    #[error("weight={0:?} is no weight: a number from 0.01 to 1000, with a point")]
     Weight(String),
     /// Neither.
-    #[error("coupled=\"{0}\" is neither on nor off")]
+    #[error("coupled={0:?} is neither on nor off")]
     Switch(String),
+    /// Nobody can listen there.
+    #[error("socket={0:?} is no place for a socket: {SOCKET_PATH}")]
+    Socket(String),
 }
 
 /// What a domain's metadata say of its coupling.
@@ -76,7 +83,7 @@ impl Wanted {
             match key.as_str() {
                 "group" => wanted.group = Some(value.clone()),
                 "weight" => wanted.weight = Some(weight(value)?),
-                "socket" => wanted.socket = Some(PathBuf::from(value)),
+                "socket" => wanted.socket = Some(socket(value)?),
                 "coupled" => wanted.coupled = Some(switch(value)?),
                 _ => {
                     let (key, value) = (key.clone(), value.clone());
@@ -151,6 +158,24 @@ fn element(
 
 fn weight(text: &str) -> Result<f64, WantedError> {
     args::weight(text).map_err(|_| WantedError::Weight(text.to_owned()))
+}
+
+fn socket(text: &str) -> Result<PathBuf, WantedError> {
+    if is_socket(text) {
+        Ok(PathBuf::from(text))
+    } else {
+        Err(WantedError::Socket(text.to_owned()))
+    }
+}
+
+/// The daemon takes this for the path of a socket.  It goes down only, so that two that
+/// differ are two places, and makes one line of a log.
+pub fn is_socket(path: &str) -> bool {
+    path.len() <= SOCKET_PATH_MAX
+        && !path.chars().any(char::is_control)
+        && path
+            .strip_prefix('/')
+            .is_some_and(|path| path.split('/').all(|step| !matches!(step, "" | "." | "..")))
 }
 
 fn switch(text: &str) -> Result<bool, WantedError> {

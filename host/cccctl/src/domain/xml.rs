@@ -42,8 +42,8 @@ pub enum XmlError {
     Missing(&'static str),
     /// Its metadata are wrong.
     #[error(
-        "the metadata ({uri}): {0}; correct them with virsh edit, or take them away with cccctl \
-         detach and attach it again", uri = WANTED.uri
+        "the metadata ({uri}): {0}; correct them with virsh edit for its next start; while it runs, \
+         cccctl attach then puts right those it runs with", uri = WANTED.uri
     )]
     Wanted(#[from] WantedError),
     /// Nowhere to put the device.
@@ -369,7 +369,9 @@ impl Domain {
 
     fn attributes(&self, element: Node) -> Vec<(String, String)> {
         let all = self.xot.attributes(element);
+        // Those of other namespaces are others'.
         all.iter()
+            .filter(|(name, _)| self.xot.uri_str(*name).is_empty())
             .map(|(name, value)| (self.xot.local_name_str(name).to_owned(), value.clone()))
             .collect()
     }
@@ -552,6 +554,9 @@ mod tests {
             (vm(" weight='0'/>"), "0.01 to 1000"),
             (vm(" weight='NaN'/>"), "0.01 to 1000"),
             (vm(" coupled='false'/>"), "neither on nor off"),
+            (vm(" socket='/run/../etc/s'/>"), "socket=\"/run/../etc/s\" is no place for a socket"),
+            (vm(" socket='/a&#10;b'/>"), "socket=\"/a\\nb\""),
+            (vm(" a='&#10;b'/>"), "unknown attribute a=\"\\nb\""),
             (vm("><c:weight/></c:vm>"), "unknown element <weight>"),
             (other.to_owned(), "unknown element <vn>"),
             (vm("/>") + other, "unknown element <vn>"),
@@ -564,7 +569,8 @@ mod tests {
             domain.detach().expect("taken away all the same");
             assert!(!domain.text().expect("text").contains("urn:ccc"), "{elements}");
         }
-        let right = with_metadata(&vm(" coupled='off' group='g'/>"));
+        let right = vm(" coupled='off' group='g' xmlns:x='urn:x' x:weight='x' x:group='x'/>");
+        let right = with_metadata(&right);
         let told = right.told().expect("right").expect("there");
         assert_eq!((told.coupled, told.group.as_deref()), (Some(false), Some("g")));
     }
