@@ -412,6 +412,23 @@ def test_o1_what_is_wrong_in_the_metadata_a_domain_runs_with_is_put_right(daemon
     assert vm(daemon)["weight"] == 5
 
 
+def test_o6_a_transient_domain_stays_transient(daemon, domains):
+    def is_kept() -> bool:
+        return virsh("list", "--all", "--persistent", "--name").text.strip() != ""
+
+    for domain in domains:
+        text = virsh("dumpxml", "--inactive", domain.name).text
+        assert virsh("undefine", domain.name).done
+        assert virsh("create", "/dev/stdin", stdin=text).done
+    assert "has no next start" in refused(daemon, "detach", "ours")
+    cccctl(daemon, "attach", "ours", "--weight", "5")
+    assert not is_kept(), "libvirt keeps it"
+    cccctl(daemon, "sync", "ours")
+    assert vm(daemon)["weight"] == 5
+    assert "has no next start" in refused(daemon, "attach", "plain")
+    assert not is_kept(), "libvirt keeps it"
+
+
 def test_o9_what_is_set_while_the_disk_is_full_lasts(daemon, domains, tmp_path):
     ours, _ = domains
     ours.start()

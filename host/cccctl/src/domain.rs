@@ -52,6 +52,12 @@ pub enum DomainError {
     /// Nothing can be plugged into what does not run.
     #[error("domain {0} does not run; its next start is as its description says (without --live)")]
     NotRunning(String),
+    /// What is written for its next start would make it one that libvirt keeps.
+    #[error(
+        "domain {0} is transient and has no next start; use --live, or have libvirt keep it (virsh \
+         define)"
+    )]
+    Transient(String),
     /// The daemon could not see the guest's tables.
     #[error(
         "the memory of domain {0} is not shared, which cannot be changed while it runs; attach it \
@@ -117,11 +123,14 @@ impl<'a> Host<'a> {
         self.check(name, &domain, &wanted)?;
         domain.attach(name, &wanted)?;
         let changed = domain.text()? != text;
-        if changed {
+        let at_once = runs && (attach.live || hotplug::is_there(&self.virsh, &id)?);
+        if changed && self.virsh.is_persistent(&id)? {
             self.virsh.define(&domain.text()?)?;
             undo.define(before);
+        } else if changed && !at_once {
+            return Err(DomainError::Transient(name.clone()));
         }
-        if runs && (attach.live || hotplug::is_there(&self.virsh, &id)?) {
+        if at_once {
             self.attach_running(&id, &wanted, undo)?;
             return Ok(format!("{name}: attached, and coupled as it runs\n"));
         }
@@ -181,10 +190,12 @@ impl<'a> Host<'a> {
         let before = self.virsh.persistent(&id)?;
         let mut domain = Domain::parse(&before)?;
         let was = domain.has_device() || domain.has_metadata();
-        if was {
+        if was && self.virsh.is_persistent(&id)? {
             domain.detach()?;
             self.virsh.define(&domain.text()?)?;
             undo.define(before);
+        } else if was && !detach.live {
+            return Err(DomainError::Transient(name.clone()));
         }
         if detach.live {
             hotplug::unplug(&self.virsh, &id)?;

@@ -138,6 +138,12 @@ impl Virsh {
         Ok(uuid_in(&domains, name).map(str::to_owned))
     }
 
+    /// It has a next start: libvirt keeps its description when it stops.
+    pub fn is_persistent(&self, domain: &DomainId) -> Result<bool, VirshError> {
+        let uuids = self.run(&["list", "--all", "--persistent", "--uuid"], "")?;
+        Ok(uuids.lines().any(|uuid| uuid.trim() == domain.uuid))
+    }
+
     /// Puts a description in the place of a domain's.
     pub fn define(&self, description: &str) -> Result<(), VirshError> {
         self.run(&["define", "--validate", "/dev/stdin"], description).map(drop)
