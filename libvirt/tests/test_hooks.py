@@ -375,6 +375,10 @@ def test_o7_a_vm_of_the_configuration_is_not_said_to_be_removed(programs, emulat
             for command in ("attach", "sync"):
                 said = call(str(programs / "cccctl"), *(command, "ours")[: 1 + (command == "attach")])
                 assert said.done and "removed" not in said.text, said.text
+            assert "libvirt" not in call(str(programs / "cccctl"), "reset", "ours").text
+            domain.start()
+            said = call(str(programs / "cccctl"), "reset", "ours")
+            assert said.done and "its metadata want is told again" in said.text, said.text
     finally:
         domain.remove()
 

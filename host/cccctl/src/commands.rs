@@ -57,9 +57,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::List => plain(client.get("/v1/vms")?, views::vms),
         Command::Show { vm } => show(&client, vm)?,
         Command::Set(set) => self::set(&client, &host, set)?,
-        Command::Reset { vm } => {
-            plain(client.delete(&format!("{}/changes", path("vms", vm)))?, views::vm)
-        }
+        Command::Reset { vm } => reset(&client, &host, vm)?,
         Command::Groups => plain(client.get("/v1/groups")?, views::groups),
         Command::Group(group) => plain(self::group(&client, group)?, views::one_group),
         Command::Rules => plain(client.get("/v1/rules")?, views::rules),
@@ -139,6 +137,18 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         )),
     }
     Ok(plain(changed?, views::vm))
+}
+
+/// Has a VM as the daemon's configuration says; of a domain the metadata say more.
+fn reset(client: &Client, host: &Host<'_>, vm: &str) -> Result<(Value, String), Error> {
+    let answer = client.delete(&format!("{}/changes", path("vms", vm)))?;
+    if host.is_told_of(vm) {
+        journal::say(&format!(
+            "{vm} is a libvirt domain that runs: what its metadata want is told again and undoes \
+             this; change them with cccctl set {vm}"
+        ));
+    }
+    Ok(plain(answer, views::vm))
 }
 
 /// Removes a VM that nobody uses; how it was.

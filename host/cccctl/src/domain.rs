@@ -263,6 +263,13 @@ impl<'a> Host<'a> {
         if failed > 0 { Err(DomainError::Some(failed)) } else { Ok(said) }
     }
 
+    /// There is a domain of this name that runs and is one of ours.
+    pub fn is_told_of(&self, name: &str) -> bool {
+        self.find(name).is_ok_and(|(_, domain)| {
+            domain.runs() && (domain.has_device() || domain.has_metadata())
+        })
+    }
+
     /// Writes a change that was made to a VM into the metadata of its domain, so that
     /// it lasts as long as that runs, if it is one of ours.
     pub fn note(&self, set: &Set) -> Result<(), DomainError> {
