@@ -87,9 +87,8 @@ impl Exit {
         }
         self.delivery.add(window, sample);
         let full = self.delivery.exceeded_by(window) && waits(sample);
-        // A near flow's rounds say nothing of a far one's.
-        let own = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(LONGEST_RTT_US));
-        let round = own.max(self.delivery.length_us * PARTS);
+        // The flow's own: while a far flow's five rounds last, near ones lose.
+        let round = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(LONGEST_RTT_US));
         let now = sample.now;
         self.suspicion = match self.suspicion.filter(|s| full || now < s.until) {
             Some(s) if full => Some(Suspicion { until: now + round, ..s }),
@@ -230,12 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn e8_rounds_are_those_of_far_flows() {
+    fn near_flows_beside_a_far_one_end_slow_start_after_their_own_rounds() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        deliver(&mut exit, 1_080_000, 80, 82, 12_000);
-        let near = Sample { now: 1_161_000, delivered: MSS, rtt_us: 200, min_rtt_us: 200 };
-        assert_eq!(exit.pace(82 * MSS, near), Pace::Slower(SLOWER), "not five rounds of 80 ms");
+        let near = |now| Sample { now, delivered: MSS, rtt_us: 20_000, min_rtt_us: 10_000 };
+        let paces = [1_080_000, 1_100_000, 1_120_000, 1_140_000, 1_160_000, 1_180_000]
+            .map(|now| exit.pace(90 * MSS, near(now)));
+        assert_eq!(paces[..5], [Pace::Slower(SLOWER); 5]);
+        assert_eq!(paces[5], Pace::Over, "five rounds of 20 ms, not of 80");
     }
 
     #[test]
