@@ -132,8 +132,8 @@ impl Delivery {
         self.most.is_some_and(|most| window >= most)
     }
 
-    /// A report is about less than a round-trip time, in which no more than the
-    /// window is delivered.
+    /// A report is about less than a round-trip time.  One of more than the window
+    /// says nothing of the path: a counter was cleared, or reports were merged.
     fn add(&mut self, window: u64, sample: Sample) {
         let min_rtt_us = u64::from(sample.min_rtt_us.min(LONGEST_RTT_US));
         let length_us = (min_rtt_us / PARTS).max(1);
@@ -146,7 +146,9 @@ impl Delivery {
         if part != self.part {
             self.turn(part);
         }
-        self.product += u128::from(sample.delivered.min(window)) * u128::from(min_rtt_us);
+        if sample.delivered <= window {
+            self.product += u128::from(sample.delivered) * u128::from(min_rtt_us);
+        }
     }
 
     fn turn(&mut self, part: u64) {
@@ -259,14 +261,39 @@ mod tests {
 
     #[test]
     fn f8_what_no_flow_can_have_delivered_shows_nothing() {
+        // A counter that TCP has cleared, as the guest's difference wraps; and just
+        // more than the window.
+        for delivered in [u64::from(u32::MAX) * MSS, 82 * MSS + 1] {
+            let mut exit = Exit::default();
+            deliver(&mut exit, 1_000_000, 80, 40, 0);
+            let claims = Sample { now: 1_080_000, delivered, rtt_us: RTT_US, min_rtt_us: RTT_US };
+            exit.pace(82 * MSS, claims);
+            assert_eq!(
+                deliver(&mut exit, 1_080_000, 700, 90, 12_000),
+                Pace::Over,
+                "80 segments fill the path, whatever one report of {delivered} bytes says"
+            );
+        }
+    }
+
+    #[test]
+    fn a_burst_of_the_window_is_believed() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        // A counter that TCP has cleared, as the guest's difference wraps.
-        let delivered = u64::from(u32::MAX) * MSS;
-        let wrapped = Sample { now: 1_080_000, delivered, rtt_us: RTT_US, min_rtt_us: RTT_US };
-        exit.pace(82 * MSS, wrapped);
-        deliver(&mut exit, 1_080_000, 200, 400, 12_000);
-        assert_eq!(deliver(&mut exit, 1_280_000, 700, 500, 12_000), Pace::Over);
+        let all =
+            Sample { now: 1_080_000, delivered: 82 * MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
+        exit.pace(82 * MSS, all);
+        assert_eq!(deliver(&mut exit, 1_080_000, 700, 90, 12_000), Pace::Full);
+    }
+
+    #[test]
+    fn a_round_that_no_path_has_is_not_waited_for() {
+        let mut exit = Exit::default();
+        deliver(&mut exit, 1_000_000, 80, 40, 0);
+        let claims =
+            Sample { now: 1_080_000, delivered: MSS, rtt_us: u32::MAX, min_rtt_us: RTT_US };
+        assert_eq!(exit.pace(82 * MSS, claims), Pace::Slower(SLOWER));
+        assert_eq!(deliver(&mut exit, 3_000_000, 1, 70, 0), Pace::Full, "not after an hour");
     }
 
     #[test]
@@ -278,15 +305,48 @@ mod tests {
         assert_eq!(deliver(&mut exit, 2_000_000, 7_000, 90, 12_000), Pace::Over);
     }
 
-    #[test]
-    fn e12_parts_are_numbered_from_the_first_sample_on() {
-        let mut delivery = Delivery::default();
-        for part in 100..103 {
+    /// A segment in each of these eighths of a round.
+    fn parts(delivery: &mut Delivery, parts: impl IntoIterator<Item = u64>) {
+        for part in parts {
             let now = part * u64::from(RTT_US) / PARTS;
             let sample = Sample { now, delivered: MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
             delivery.add(100 * MSS, sample);
         }
-        assert_eq!(delivery.most, Some(8 * MSS), "a segment in each eighth of a round");
+    }
+
+    #[test]
+    fn e12_parts_are_numbered_from_the_first_sample_on() {
+        let mut delivery = Delivery::default();
+        parts(&mut delivery, 100..103);
+        assert_eq!(delivery.most, Some(8 * MSS));
+    }
+
+    #[test]
+    fn what_was_before_a_pause_is_no_part_of_the_rate_after_it() {
+        let mut delivery = Delivery::default();
+        parts(&mut delivery, [100, 110, 111]);
+        assert_eq!(delivery.most, None, "there were no two parts in a row");
+    }
+
+    #[test]
+    fn only_a_flow_twice_as_far_restarts_the_measurement() {
+        for (min_rtt_us, length_us) in
+            [(2 * RTT_US - 8, RTT_US), (2 * RTT_US, 2 * RTT_US), (RTT_US / 2, RTT_US)]
+        {
+            let mut delivery = Delivery::default();
+            parts(&mut delivery, 100..103);
+            let now = 103 * u64::from(RTT_US) / PARTS;
+            delivery.add(100 * MSS, Sample { now, delivered: 0, rtt_us: 0, min_rtt_us });
+            assert_eq!(delivery.length_us * PARTS, u64::from(length_us), "{min_rtt_us} us");
+            assert_eq!(delivery.most.is_none(), length_us > RTT_US, "{min_rtt_us} us");
+        }
+    }
+
+    #[test]
+    fn less_than_eight_units_of_what_is_reported_is_no_waiting() {
+        let sample = |rtt_us| Sample { now: 0, delivered: 0, rtt_us, min_rtt_us: 100 };
+        assert!(!waits(sample(355)));
+        assert!(waits(sample(356)));
     }
 
     #[test]
