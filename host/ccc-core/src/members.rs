@@ -336,6 +336,20 @@ mod tests {
     }
 
     #[test]
+    fn e7_parts_of_two_thousand_vms_sum_to_the_whole() {
+        let mut members = Members::default();
+        // The longest smoothed round-trip time counted, where shares are rates.
+        let far = Standing { units: 256 << 20, ..flow(256) };
+        let vms = [(); 2_000]
+            .map(|()| members.add_tenant(Weight::from_f64(Weight::MAX).expect("in range")));
+        for vm in vms {
+            members.recount(vm, &Standing::default(), &far);
+        }
+        let sum: u128 = vms.iter().map(|vm| members.part(*vm, &far)).sum();
+        assert_eq!(sum, members.whole());
+    }
+
+    #[test]
     fn growth_parts_sum_to_the_whole() {
         let mut members = Members::default();
         let a = members.add_tenant(Weight::from_f64(3.0).expect("in range"));

@@ -102,6 +102,28 @@ fn flows_that_go_on_alone_take_their_parts_along() {
 }
 
 #[test]
+fn the_last_flows_that_go_on_alone_leave_what_is_remembered() {
+    let (mut host, vms) = steady(80, &[4]);
+    let gone: Vec<_> = vms[0].iter().map(|flow| flow.id).collect();
+    host.engine.detach(host.now, &gone);
+    assert_eq!((host.segments(), host.status().active_flows), (80, 0));
+}
+
+#[test]
+fn e3_an_event_found_spurious_late_stays() {
+    for (later, segments) in [(400_000, 80), (400_001, 40)] {
+        let (mut host, vms) = steady(80, &[2]);
+        let mut flow = vms[0][0];
+        let epoch = host.epoch();
+        host.lose(&mut flow, epoch);
+        host.now += later;
+        flow.report.undos += 1;
+        host.send(&flow);
+        assert_eq!(host.segments(), segments, "{later} us later, at a srtt of 100 ms");
+    }
+}
+
+#[test]
 fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
     let (mut host, vms) = steady(80, &[1]);
     let report = Report { inflight: 20 * MSS, ..running(30, Some(30)) };
