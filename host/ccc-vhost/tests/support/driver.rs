@@ -126,6 +126,16 @@ impl Driver {
         self.guest.write_obj(self.avail[queue], GuestAddress(avail + 2)).unwrap();
     }
 
+    /// Makes what the device has used of a full ring available again, as it lies
+    /// there; how many chains that are.
+    pub fn refill(&mut self, queue: usize) -> u16 {
+        let full = self.used(queue).wrapping_add(QUEUE);
+        let taken = full.wrapping_sub(self.avail[queue]);
+        self.avail[queue] = full;
+        self.guest.write_obj(full, GuestAddress(ring(queue) + 0x1002)).unwrap();
+        taken
+    }
+
     pub fn used(&self, queue: usize) -> u16 {
         used_index(&self.guest, queue)
     }
@@ -176,10 +186,16 @@ impl Driver {
     /// Lends a chunk, and waits until it is adopted.
     pub fn lend(&mut self, first: u32, slots: u32, lines: u32) -> Chunk {
         let mut chunk = self.chunk(first, slots, lines);
-        chunk.chain = self.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
-        self.front.kick(wire::VQ_TABLE);
-        self.await_status(&chunk, wire::LENT_YES);
+        chunk.chain = self.lend_chunk(&chunk);
         chunk
+    }
+
+    /// The same with one that is laid out; first descriptor of its chain.
+    pub fn lend_chunk(&mut self, chunk: &Chunk) -> u16 {
+        let head = self.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
+        self.front.kick(wire::VQ_TABLE);
+        self.await_status(chunk, wire::LENT_YES);
+        head
     }
 
     pub fn status(&self, chunk: &Chunk) -> (u32, u32) {
