@@ -46,7 +46,7 @@ struct virtio_ccc_config {
 	ccc_le32 revision;		/* VIRTIO_CCC_REVISION of the device */
 	ccc_le32 max_slots;		/* slots the device takes in all chunks */
 	ccc_le32 max_lines;		/* group lines the device can use */
-	ccc_le32 stale_us;		/* age at which an unanswered driver goes on alone; 0: never */
+	ccc_le32 stale_us;		/* age at which an unanswered driver goes on alone */
 };
 #define VIRTIO_CCC_REVISION		1
 
