@@ -35,7 +35,9 @@ from hostile import (  # noqa: E402
 
 GET_FEATURES, SET_MEM_TABLE, SET_NUM, SET_ADDR, SET_BASE, GET_BASE = 1, 5, 8, 9, 10, 11
 SET_KICK, SET_CALL, GET_PROTOCOL, QUEUE_NUM, GET_CONFIG = 12, 13, 15, 17, 24
-FEATURES = 1 << 32 | 1 << 30 | 3
+# Indirect descriptors and the event index are what QEMU wants of a back end; the
+# guest is not offered them.
+FEATURES = 1 << 32 | 1 << 30 | 1 << 29 | 1 << 28 | 3
 # REPLY_ACK, CONFIG
 PROTOCOL = 1 << 3 | 1 << 9
 NO_FD = 1 << 8
