@@ -7,6 +7,10 @@ use rustix::{
 
 use crate::support::daemon::Daemon;
 
+/// Whoever waits goes before whoever makes it wait.
+const MEASURED: &str = "2";
+const ATTACKER: &str = "1";
+
 /// The daemon has a processor of its own where there are two, and its thread that
 /// serves VMs goes before what else runs on the machine, as the victim does: as if
 /// that were idle.  Whether that could be had.
@@ -16,7 +20,7 @@ pub fn part(daemon: &Daemon) -> bool {
         run_on(0, Pid::from_raw(number));
     }
     run_on(1, None);
-    go_first(daemon.pid()) && go_first(std::process::id())
+    go_first(daemon.pid(), MEASURED) && go_first(std::process::id(), MEASURED)
 }
 
 /// Has a thread run on one processor, if both are there.
@@ -26,14 +30,20 @@ fn run_on(cpu: usize, thread: Option<Pid>) {
     let _ = sched_setaffinity(thread, &set);
 }
 
-/// Real-time priority for a process's first thread, where that may be had: niceness
+/// This thread goes before what else runs, but behind who is measured: an attack that
+/// only works while it runs would show the other programs' time slices.
+pub fn attack_first() {
+    go_first(rustix::thread::gettid().as_raw_nonzero().get() as u32, ATTACKER);
+}
+
+/// Real-time priority for a thread, where that may be had: niceness
 /// holds only among the processes of a session or a control group.  The kernel takes
 /// it away for 50 ms of each second from who never sleeps, which the largest times
 /// show.
-fn go_first(pid: u32) -> bool {
-    let pid = pid.to_string();
+fn go_first(thread: u32, priority: &str) -> bool {
+    let thread = thread.to_string();
     let set = std::process::Command::new("chrt")
-        .args(["--reset-on-fork", "--fifo", "--pid", "1", &pid])
+        .args(["--reset-on-fork", "--fifo", "--pid", priority, &thread])
         .stderr(std::process::Stdio::null())
         .status();
     set.is_ok_and(|status| status.success())

@@ -6,9 +6,12 @@ use ccc_proto::wire::{self, Lend};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EFD_SEMAPHORE, EventFd};
 
 use super::{Attempt, FLOWS, SLOTS, Target};
-use crate::support::{
-    driver::{Chunk, Driver, Piece},
-    frontend::{Mode, QUEUE},
+use crate::{
+    processors,
+    support::{
+        driver::{Chunk, Driver, Piece},
+        frontend::{Mode, QUEUE},
+    },
 };
 
 const INDIRECT: u16 = 4;
@@ -135,6 +138,7 @@ pub fn messages_without_end(target: &Target, attempt: &Attempt) {
 /// Makes the chains of a full ring available again as soon as they are used, which
 /// takes less time than to use them.
 fn keep_full(driver: &mut Driver, queue: usize, attempt: &Attempt) {
+    processors::attack_first();
     driver.front.kick(queue);
     while attempt.goes_on() {
         let taken = driver.refill(queue);
