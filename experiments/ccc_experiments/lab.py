@@ -158,9 +158,9 @@ class Group:
     """Settings of the bottleneck group; None is the daemon's default."""
 
     share: str | None = None
-    aggression: float | None = None
+    equivalent_tcps: float | None = None
     policy: str | None = None
-    coco: str | None = None
+    growth_source: str | None = None
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ def tenant(kind: str, algorithm: str, start_s: float) -> Vm:
 
 
 def scenario(_: str, kind: str, seed: int) -> Scenario:
-    algorithms, coco = KINDS[kind]
+    algorithms, growth_source = KINDS[kind]
     vms = (tenant(kind, algorithm, start_s) for start_s, algorithm in enumerate(algorithms))
-    group = Group(share="window", coco=coco)
+    group = Group(share="window", growth_source=growth_source)
     return several_kernels(kind, seed, DURATION_S, *vms, group=group)
 
 

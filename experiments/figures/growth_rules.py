@@ -25,10 +25,10 @@ FIRST, SHORTEST, MEAN, BY_RATE = (
     "coupled, mean, by rate",
 )
 GROUPS = {
-    FIRST: Group(share="window", coco="first"),
-    SHORTEST: Group(share="window", coco="shortest-rtt"),
-    MEAN: Group(share="window", coco="mean"),
-    BY_RATE: Group(share="rate", coco="mean"),
+    FIRST: Group(share="window", growth_source="first"),
+    SHORTEST: Group(share="window", growth_source="shortest-rtt"),
+    MEAN: Group(share="window", growth_source="mean"),
+    BY_RATE: Group(share="rate", growth_source="mean"),
 }
 KINDS = ("uncoupled", *GROUPS)
 

@@ -28,7 +28,7 @@ LEAST_SEEDS = 3
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     flows = tenant(kind, Flows(1 if kind == ONE else count))
     cross = Cross(LOAD) if kind.endswith("cross") else None
-    group = Group(aggression=count) if kind == AS_MANY else Group()
+    group = Group(equivalent_tcps=count) if kind == AS_MANY else Group()
     return one_kernel(kind, seed, DURATION_S, flows, cross=cross, group=group)
 
 

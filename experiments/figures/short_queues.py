@@ -34,7 +34,7 @@ SMALL_WINDOWS = "each of the four has a window of a few segments, and waits for 
 def scenario(packets: int, kind: str, seed: int) -> Scenario:
     bottleneck = Bottleneck(10, packets, 20)
     flows = tenant(kind, Flows(1 if kind in (ONE, ONE_COUPLED) else FLOWS))
-    group = Group(aggression=FLOWS) if kind == AS_MANY else Group()
+    group = Group(equivalent_tcps=FLOWS) if kind == AS_MANY else Group()
     return one_kernel(kind, seed, DURATION_S, flows, bottleneck=bottleneck, cross=CROSS, group=group)
 
 

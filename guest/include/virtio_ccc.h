@@ -2,8 +2,7 @@
 /*
  * Wire layout of the virtio congestion control coupling device (virtio-ccc).
  *
- * One header for every guest and, through its twin in host/ccc-proto, for the
- * host.  docs/virtio-ccc.md is the device's description; the names here are
+ * One header for every guest; host/ccc-proto mirrors it for the host.  docs/virtio-ccc.md is the device's description; the names here are
  * the names there.  All fields are little endian; windows and counters are in
  * bytes; times are in microseconds.
  *
@@ -44,24 +43,26 @@ typedef __le64 ccc_le64;
 /* Device configuration space, read-only for the driver. */
 struct virtio_ccc_config {
 	ccc_le32 revision;		/* VIRTIO_CCC_REVISION of the device */
-	ccc_le32 max_slots;		/* slots the device takes in all chunks */
-	ccc_le32 max_lines;		/* group lines the device can use */
+	ccc_le32 max_slots;		/* slots of all extents together */
+	ccc_le32 max_grant_lines;	/* grant lines the device can use */
 	ccc_le32 stale_us;		/* age at which an unanswered driver goes on alone */
 };
 #define VIRTIO_CCC_REVISION		1
 
 /* ------------------------------------------------------------------------
- * tableq: one chain lends one chunk and stays with the device.
- *   readable: struct virtio_ccc_lend, then slots * struct virtio_ccc_report
- *   writable: struct virtio_ccc_grant_head,
- *             lines * struct virtio_ccc_line, slots * struct virtio_ccc_grant
+ * tableq: one chain offers one extent of the tables, and stays with the
+ * device.
+ *   readable: struct virtio_ccc_extent, slots * struct virtio_ccc_report
+ *   writable: struct virtio_ccc_extent_status,
+ *             grant_lines * struct virtio_ccc_grant_line,
+ *             slots * struct virtio_ccc_slot_grant
  * Descriptor boundaries carry no meaning, except that no structure may be
  * split between two descriptors.
  */
-struct virtio_ccc_lend {
-	ccc_le32 first_slot;		/* index of the chunk's first slot */
-	ccc_le32 slots;			/* slots in this chunk */
-	ccc_le32 lines;			/* group lines; 0 in every chunk but the first */
+struct virtio_ccc_extent {
+	ccc_le32 first_slot;		/* index of the extent's first slot */
+	ccc_le32 slots;			/* slots in this extent */
+	ccc_le32 grant_lines;		/* 0 in every extent but the first */
 	ccc_le32 reserved;
 };
 
@@ -76,7 +77,7 @@ struct virtio_ccc_lend {
 
 /* virtio_ccc_report.flags */
 #define VIRTIO_CCC_R_ACTIVE		(1 << 0) /* has data outstanding or to send */
-#define VIRTIO_CCC_R_LIMITED		(1 << 1) /* window-limited, else application-limited */
+#define VIRTIO_CCC_R_CWND_LIMITED		(1 << 1) /* limited by cwnd, else by the application */
 
 #define VIRTIO_CCC_SSTHRESH_UNSET	0xffffffffu
 #define VIRTIO_CCC_RTT_UNIT_US		32
@@ -96,21 +97,21 @@ struct virtio_ccc_report {
 	ccc_u8   state;
 	ccc_u8   flags;
 	ccc_le16 priority;
-	ccc_le64 acked;			/* acknowledged while window-limited */
-	ccc_le64 delivered;		/* acknowledged, selectively too: never below acked */
-	ccc_le32 grown;			/* window growth of the flow's own controller; may fall */
-	ccc_le16 events;		/* congestion events: loss recovery, ECN, timeout episode */
+	ccc_le64 acked_limited_bytes;	/* acknowledged while cwnd-limited */
+	ccc_le64 delivered_bytes;	/* acknowledged, selectively too: never below the former */
+	ccc_le32 cwnd_growth_bytes;	/* by the flow's own controller; may fall */
+	ccc_le16 congestion_events;	/* loss recovery, ECN, timeout episode */
 	ccc_le16 timeouts;		/* timeout episodes; in recovery they are no new event */
-	ccc_le16 undos;			/* latest event found spurious */
+	ccc_le16 spurious_events;	/* latest event found spurious */
 	ccc_le16 beta;			/* window factor at the latest event, of 65536 */
-	ccc_le32 event_epoch;		/* epoch under which the lost segment was sent */
-	ccc_le32 cwnd;
-	ccc_le32 ssthresh;		/* VIRTIO_CCC_SSTHRESH_UNSET before the first event */
+	ccc_le32 congestion_epoch;	/* epoch under which the lost segment was sent */
+	ccc_le32 cwnd_bytes;
+	ccc_le32 ssthresh_bytes;	/* VIRTIO_CCC_SSTHRESH_UNSET before the first event */
 	ccc_le32 srtt_us;
 	ccc_le32 min_rtt_us;		/* 0 before the first sample, as srtt_us */
-	ccc_le32 inflight;
-	ccc_le16 mss;			/* payload bytes of a full segment */
-	ccc_le16 rtt;			/* least since the last message, of VIRTIO_CCC_RTT_UNIT_US; 0: none */
+	ccc_le32 inflight_bytes;
+	ccc_le16 mss_bytes;		/* payload bytes of a full segment */
+	ccc_le16 rtt_sample;		/* least since the last message, of VIRTIO_CCC_RTT_UNIT_US; 0: none */
 	/* cold half: written before the flow is registered, then constant */
 	ccc_le32 generation;		/* never 0; changes with each use of the slot */
 	ccc_u8   family;		/* 4 or 6 */
@@ -129,7 +130,7 @@ struct virtio_ccc_report {
 #define VIRTIO_CCC_OP_UPDATE		2
 #define VIRTIO_CCC_OP_LEAVE		3
 #define VIRTIO_CCC_OP_RESCAN		4	/* messages were lost: look at every slot */
-#define VIRTIO_CCC_OP_RELEASE		5	/* use the chain of the chunk that begins at slot */
+#define VIRTIO_CCC_OP_RELEASE		5	/* use the chain of the extent that begins at slot */
 
 struct virtio_ccc_doorbell {
 	ccc_le16 op;
@@ -141,19 +142,19 @@ struct virtio_ccc_doorbell {
 
 /* ---- What the host writes -------------------------------------------- */
 
-#define VIRTIO_CCC_CHUNKS_MAX		64	/* lent at a time */
+#define VIRTIO_CCC_EXTENTS_MAX		64	/* offered at a time */
 
-#define VIRTIO_CCC_LENT_NO		0	/* not adopted yet; the driver writes this */
-#define VIRTIO_CCC_LENT_YES		1	/* adopted: lines and grants are live */
-#define VIRTIO_CCC_LENT_BAD		2	/* refused: malformed, or over max_slots */
+#define VIRTIO_CCC_EXTENT_PENDING	0	/* not accepted yet; the driver writes this */
+#define VIRTIO_CCC_EXTENT_ACCEPTED	1	/* grant lines and slot grants are live */
+#define VIRTIO_CCC_EXTENT_REFUSED	2	/* refused: malformed, or over max_slots */
 
-struct virtio_ccc_grant_head {
-	ccc_le32 status;		/* VIRTIO_CCC_LENT_* */
+struct virtio_ccc_extent_status {
+	ccc_le32 status;		/* VIRTIO_CCC_EXTENT_* */
 	ccc_le32 instance;		/* changes when the device has begun anew */
 	ccc_u8   reserved[56];
 };
 
-/* virtio_ccc_line.flags */
+/* virtio_ccc_grant_line.flags */
 #define VIRTIO_CCC_L_COUPLED		(1 << 0) /* the line is in force */
 #define VIRTIO_CCC_L_SLOW_START		(1 << 1) /* the aggregate is in slow start */
 #define VIRTIO_CCC_L_RATE		(1 << 2) /* units count srtt: shares by rate */
@@ -170,32 +171,32 @@ struct virtio_ccc_grant_head {
 #define VIRTIO_CCC_UNIT_RTT_UNKNOWN_US	100000
 #define VIRTIO_CCC_UNIT_RTT_MAX_US	0x100000
 #define VIRTIO_CCC_LEVEL_SHIFT		32
-struct virtio_ccc_line {
+struct virtio_ccc_grant_line {
 	ccc_le32 seq;			/* odd while the device writes */
 	ccc_le32 epoch;			/* changes with every reduction */
 	ccc_le32 flags;
-	ccc_le32 phase;			/* of 2^32: where this VM's rounding begins */
+	ccc_le32 rounding_offset;	/* of 2^32: where this VM's rounding begins */
 	ccc_le64 level;
 	ccc_le64 ssthresh_level;	/* VIRTIO_CCC_LEVEL_UNSET before the first event */
 	ccc_le32 group;			/* the host's number for the group */
 	ccc_u8   reserved[28];
 };
 
-/* virtio_ccc_grant.flags */
+/* virtio_ccc_slot_grant.flags */
 #define VIRTIO_CCC_G_ACCEPTED		(1 << 0) /* flow is coupled through `line` */
 
-struct virtio_ccc_grant {
+struct virtio_ccc_slot_grant {
 	ccc_le32 generation;		/* of the report this answers; written last */
 	ccc_le16 line;
 	ccc_le16 flags;
-	ccc_le64 cap;			/* bytes; ~0 for none */
+	ccc_le64 cap_bytes;		/* VIRTIO_CCC_CAP_NONE for none */
 };
 #define VIRTIO_CCC_CAP_NONE		0xffffffffffffffffull
 
 /* eventq: buffers the driver offers, filled rarely */
 #define VIRTIO_CCC_EV_RESYNC		1	/* report every slot anew */
 #define VIRTIO_CCC_EV_POLICY		2	/* a group's policy or sharing changed */
-#define VIRTIO_CCC_EV_RELEASE		3	/* give the chunk at `value` back */
+#define VIRTIO_CCC_EV_RELEASE		3	/* release the extent at `value` */
 
 struct virtio_ccc_event {
 	ccc_le16 type;
@@ -205,13 +206,13 @@ struct virtio_ccc_event {
 
 #define VIRTIO_CCC_ASSERT(name, cond) _Static_assert(cond, name)
 VIRTIO_CCC_ASSERT("config",   sizeof(struct virtio_ccc_config) == 16);
-VIRTIO_CCC_ASSERT("lend",     sizeof(struct virtio_ccc_lend) == 16);
+VIRTIO_CCC_ASSERT("extent",   sizeof(struct virtio_ccc_extent) == 16);
 VIRTIO_CCC_ASSERT("report",   sizeof(struct virtio_ccc_report) == 128);
 VIRTIO_CCC_ASSERT("cold",     __builtin_offsetof(struct virtio_ccc_report, generation) == 64);
 VIRTIO_CCC_ASSERT("doorbell", sizeof(struct virtio_ccc_doorbell) == 16);
-VIRTIO_CCC_ASSERT("head",     sizeof(struct virtio_ccc_grant_head) == 64);
-VIRTIO_CCC_ASSERT("line",     sizeof(struct virtio_ccc_line) == 64);
-VIRTIO_CCC_ASSERT("grant",    sizeof(struct virtio_ccc_grant) == 16);
+VIRTIO_CCC_ASSERT("status",   sizeof(struct virtio_ccc_extent_status) == 64);
+VIRTIO_CCC_ASSERT("line",     sizeof(struct virtio_ccc_grant_line) == 64);
+VIRTIO_CCC_ASSERT("grant",    sizeof(struct virtio_ccc_slot_grant) == 16);
 VIRTIO_CCC_ASSERT("event",    sizeof(struct virtio_ccc_event) == 8);
 
 #endif /* VIRTIO_CCC_H */

@@ -71,7 +71,7 @@ struct ccc_slot {
 	struct ccc_dev *dev;
 	struct ccc_chunk *chunk;
 	struct virtio_ccc_report *report;
-	const struct virtio_ccc_grant *grant;
+	const struct virtio_ccc_slot_grant *grant;
 	u32 index;
 	u32 generation;
 	u32 turn;		/* of the chunk, when the flow took the slot */
@@ -131,9 +131,9 @@ struct ccc_slot {
 
 /* A part of the tables, lent in one descriptor chain. */
 struct ccc_chunk {
-	struct virtio_ccc_lend *lend;
+	struct virtio_ccc_extent *lend;
 	struct virtio_ccc_report *report;
-	struct virtio_ccc_grant_head *head;
+	struct virtio_ccc_extent_status *head;
 	size_t report_size;
 	size_t grant_size;
 	u32 slots;
@@ -253,9 +253,9 @@ static inline u64 ccc_now_us(void)
 struct ccc_chunk *ccc_chunk_alloc(struct ccc_dev *dev, u32 first, u32 lines);
 void ccc_dev_put(struct ccc_dev *dev);
 
-static inline struct virtio_ccc_line *ccc_lines(const struct ccc_dev *dev)
+static inline struct virtio_ccc_grant_line *ccc_lines(const struct ccc_dev *dev)
 {
-	return (struct virtio_ccc_line *)(dev->chunk[0]->head + 1);
+	return (struct virtio_ccc_grant_line *)(dev->chunk[0]->head + 1);
 }
 
 /* ccc_slot.c: which slots are free */

@@ -34,7 +34,8 @@ static void ccc_show_flow(struct seq_file *m, const struct ccc_slot *slot)
 	seq_printf(m, ":%u %s", le16_to_cpu(r->dport),
 		   ccc_state_name(READ_ONCE(slot->state)));
 	seq_printf(m, " cwnd %u share %u line %u epoch %u generation %u",
-		   le32_to_cpu(r->cwnd) / max_t(u32, le16_to_cpu(r->mss), 1),
+		   le32_to_cpu(r->cwnd_bytes) /
+			max_t(u32, le16_to_cpu(r->mss_bytes), 1),
 		   READ_ONCE(slot->share), READ_ONCE(slot->view.line),
 		   READ_ONCE(slot->view.epoch), READ_ONCE(slot->generation));
 	seq_printf(m, " events %u timeouts %u undos %u%s%s\n",

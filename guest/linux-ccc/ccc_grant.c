@@ -8,7 +8,7 @@
 /* Attempts to read a line that the device is writing. */
 #define CCC_READ_TRIES		4
 
-static bool ccc_line_read(const struct virtio_ccc_line *line,
+static bool ccc_line_read(const struct virtio_ccc_grant_line *line,
 			  struct ccc_grant_view *view)
 {
 	int try;
@@ -23,7 +23,7 @@ static bool ccc_line_read(const struct virtio_ccc_line *line,
 		virt_rmb();	/* seq before what it guards */
 		view->epoch = le32_to_cpu(READ_ONCE(line->epoch));
 		view->flags = le32_to_cpu(READ_ONCE(line->flags));
-		view->phase = le32_to_cpu(READ_ONCE(line->phase));
+		view->phase = le32_to_cpu(READ_ONCE(line->rounding_offset));
 		view->level = le64_to_cpu(READ_ONCE(line->level));
 		view->ssthresh_level =
 			le64_to_cpu(READ_ONCE(line->ssthresh_level));
@@ -82,7 +82,7 @@ static bool ccc_view_in_force(const struct ccc_dev *dev,
 
 static bool ccc_slot_accepted(const struct ccc_slot *slot, u16 *line)
 {
-	const struct virtio_ccc_grant *grant = slot->grant;
+	const struct virtio_ccc_slot_grant *grant = slot->grant;
 
 	if (le32_to_cpu(READ_ONCE(grant->generation)) != slot->generation)
 		return false;
@@ -108,7 +108,7 @@ void ccc_grant_refresh(struct ccc_slot *slot)
 	}
 	if (!ccc_line_read(&ccc_lines(dev)[view.line], &view))
 		return;
-	view.cap = dev->slot_cap ? le64_to_cpu(READ_ONCE(slot->grant->cap)) :
+	view.cap = dev->slot_cap ? le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
 				   VIRTIO_CCC_CAP_NONE;
 	slot->view = view;
 	ccc_watch_look(dev, view.line, view.epoch);

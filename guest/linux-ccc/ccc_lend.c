@@ -149,12 +149,12 @@ static bool ccc_check_adoption(struct ccc_dev *dev)
 		if (!chunk->lent || chunk->asked || chunk->live)
 			continue;
 		switch (le32_to_cpu(READ_ONCE(chunk->head->status))) {
-		case VIRTIO_CCC_LENT_YES:
+		case VIRTIO_CCC_EXTENT_ACCEPTED:
 			virt_rmb();	/* status before lines and grants */
 			dev->wait_ms = 0;
 			ccc_chunk_adopted(dev, chunk);
 			break;
-		case VIRTIO_CCC_LENT_NO:
+		case VIRTIO_CCC_EXTENT_PENDING:
 			decided = false;
 			break;
 		default:

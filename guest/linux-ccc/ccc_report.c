@@ -75,24 +75,24 @@ static void ccc_write_hot(const struct sock *sk, struct ccc_slot *slot)
 
 	report->state = slot->state;
 	report->flags = (slot->active ? VIRTIO_CCC_R_ACTIVE : 0) |
-			(slot->limited ? VIRTIO_CCC_R_LIMITED : 0);
+			(slot->limited ? VIRTIO_CCC_R_CWND_LIMITED : 0);
 	report->priority = cpu_to_le16(slot->priority);
-	report->acked = cpu_to_le64(slot->acked);
-	report->delivered = cpu_to_le64(slot->delivered);
-	report->grown = cpu_to_le32(slot->grown);
-	report->events = cpu_to_le16(slot->events);
+	report->acked_limited_bytes = cpu_to_le64(slot->acked);
+	report->delivered_bytes = cpu_to_le64(slot->delivered);
+	report->cwnd_growth_bytes = cpu_to_le32(slot->grown);
+	report->congestion_events = cpu_to_le16(slot->events);
 	report->timeouts = cpu_to_le16(slot->timeouts);
-	report->undos = cpu_to_le16(slot->undos);
+	report->spurious_events = cpu_to_le16(slot->undos);
 	report->beta = cpu_to_le16(slot->beta);
-	report->event_epoch = cpu_to_le32(slot->event_epoch);
-	report->cwnd = cpu_to_le32(ccc_bytes(tcp_snd_cwnd(tp), mss));
-	report->ssthresh = cpu_to_le32(ccc_wire_ssthresh(tp));
+	report->congestion_epoch = cpu_to_le32(slot->event_epoch);
+	report->cwnd_bytes = cpu_to_le32(ccc_bytes(tcp_snd_cwnd(tp), mss));
+	report->ssthresh_bytes = cpu_to_le32(ccc_wire_ssthresh(tp));
 	report->srtt_us = cpu_to_le32(slot->srtt_us);
 	report->min_rtt_us = cpu_to_le32(min_rtt == ~0U ? 0 : min_rtt);
-	report->inflight =
+	report->inflight_bytes =
 		cpu_to_le32(ccc_bytes(tcp_packets_in_flight(tp), mss));
-	report->mss = cpu_to_le16(min_t(u32, mss, U16_MAX));
-	report->rtt = cpu_to_le16(slot->rtt);
+	report->mss_bytes = cpu_to_le16(min_t(u32, mss, U16_MAX));
+	report->rtt_sample = cpu_to_le16(slot->rtt);
 }
 
 /* Bring the slot's own numbers up to date. */

@@ -27,8 +27,8 @@ static void ccc_chunk_free(struct ccc_chunk *chunk)
 static void ccc_chunk_init_slots(struct ccc_dev *dev, struct ccc_chunk *chunk,
 				 u32 first, u32 lines)
 {
-	struct virtio_ccc_line *line = (void *)(chunk->head + 1);
-	struct virtio_ccc_grant *grant = (void *)(line + lines);
+	struct virtio_ccc_grant_line *line = (void *)(chunk->head + 1);
+	struct virtio_ccc_slot_grant *grant = (void *)(line + lines);
 	u32 i;
 
 	for (i = 0; i < chunk->slots; i++) {
@@ -55,8 +55,8 @@ struct ccc_chunk *ccc_chunk_alloc(struct ccc_dev *dev, u32 first, u32 lines)
 	chunk->slots = n;
 	chunk->report_size = n * sizeof(*chunk->report);
 	chunk->grant_size = sizeof(*chunk->head) +
-			    lines * sizeof(struct virtio_ccc_line) +
-			    n * sizeof(struct virtio_ccc_grant);
+			    lines * sizeof(struct virtio_ccc_grant_line) +
+			    n * sizeof(struct virtio_ccc_slot_grant);
 	chunk->lend = kzalloc(sizeof(*chunk->lend), GFP_KERNEL);
 	chunk->map = bitmap_zalloc(n, GFP_KERNEL);
 	/* Without these the flows go on alone, until it is tried again. */
@@ -68,7 +68,7 @@ struct ccc_chunk *ccc_chunk_alloc(struct ccc_dev *dev, u32 first, u32 lines)
 	}
 	chunk->lend->first_slot = cpu_to_le32(first);
 	chunk->lend->slots = cpu_to_le32(n);
-	chunk->lend->lines = cpu_to_le32(lines);
+	chunk->lend->grant_lines = cpu_to_le32(lines);
 	ccc_chunk_init_slots(dev, chunk, first, lines);
 	return chunk;
 }

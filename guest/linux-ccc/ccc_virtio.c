@@ -71,7 +71,7 @@ static int ccc_read_config(struct ccc_dev *dev)
 	}
 	virtio_cread_le(vdev, struct virtio_ccc_config, max_slots,
 			&dev->max_slots);
-	virtio_cread_le(vdev, struct virtio_ccc_config, max_lines, &dev->lines);
+	virtio_cread_le(vdev, struct virtio_ccc_config, max_grant_lines, &dev->lines);
 	virtio_cread_le(vdev, struct virtio_ccc_config, stale_us, &stale_us);
 	dev->stale_us = ccc_stale_us(stale_us);
 	if (!dev->max_slots || !dev->lines) {

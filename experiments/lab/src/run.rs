@@ -242,13 +242,13 @@ fn group_config(group: &Group) -> String {
     let policy = group.policy.as_deref().unwrap_or("ctrltcp");
     let mut config = format!("[group.uplink]\npolicy = \"{policy}\"\n");
     // Writing to a String cannot fail.
-    for (key, word) in [("share", &group.share), ("coco", &group.coco)] {
+    for (key, word) in [("share", &group.share), ("growth_source", &group.growth_source)] {
         if let Some(word) = word {
             let _ = writeln!(config, "{key} = \"{word}\"");
         }
     }
-    if let Some(aggression) = group.aggression {
-        let _ = writeln!(config, "aggression = {aggression}");
+    if let Some(equivalent_tcps) = group.equivalent_tcps {
+        let _ = writeln!(config, "equivalent_tcps = {equivalent_tcps}");
     }
     config
 }

@@ -130,10 +130,10 @@ pub struct Group {
     pub share: Option<String>,
     /// How many TCPs the aggregate acts as.
     #[serde(default)]
-    pub aggression: Option<f64>,
+    pub equivalent_tcps: Option<f64>,
     /// Whose growth the aggregate takes.
     #[serde(default)]
-    pub coco: Option<String>,
+    pub growth_source: Option<String>,
 }
 
 /// Where the senders live.

@@ -286,7 +286,7 @@ fn check(report: &Report) -> Result<(), Refusal> {
     if report.priority == 0 {
         return Err(Refusal::ZeroPriority);
     }
-    if report.mss == 0 {
+    if report.mss_bytes == 0 {
         return Err(Refusal::ZeroMss);
     }
     Ok(())

@@ -39,19 +39,19 @@ impl From<Weight> for f64 {
 /// How many TCPs an aggregate is worth in congestion avoidance, with 8
 /// fraction bits (MulTCP's N, dissertation section 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aggression(u32);
+pub struct EquivalentTcps(u32);
 
-impl Aggression {
+impl EquivalentTcps {
     /// One TCP.
-    pub const ONE: Aggression = Aggression(256);
+    pub const ONE: EquivalentTcps = EquivalentTcps(256);
 
     /// Rounds to the nearest 1/256; `None` outside 0.1 to 64.
-    pub fn from_f64(value: f64) -> Option<Aggression> {
+    pub fn from_f64(value: f64) -> Option<EquivalentTcps> {
         let in_range = (0.1..=64.0).contains(&value);
-        in_range.then(|| Aggression((value * 256.0).round() as u32))
+        in_range.then(|| EquivalentTcps((value * 256.0).round() as u32))
     }
 
-    /// `amount` times the aggression.
+    /// `amount` times the equivalent_tcps.
     pub(crate) fn scale(self, amount: u64) -> u64 {
         mul_div(amount, u64::from(self.0), 256)
     }
@@ -62,8 +62,8 @@ impl Aggression {
     }
 
     /// Of so many TCPs, what `count` of those that can lose are worth.
-    pub(crate) fn of(self, count: u32) -> Aggression {
-        Aggression(self.0 / self.reductions() * count)
+    pub(crate) fn of(self, count: u32) -> EquivalentTcps {
+        EquivalentTcps(self.0 / self.reductions() * count)
     }
 
     /// The window factor of one reduction: n TCPs of which one reduces lose
@@ -184,9 +184,9 @@ mod tests {
     #[test]
     fn n_tcps_lose_an_nth_of_what_one_loses() {
         let half = Beta::clamped(32768);
-        let two = Aggression::from_f64(2.0).expect("in range");
+        let two = EquivalentTcps::from_f64(2.0).expect("in range");
         assert_eq!(two.soften(half), Beta(49152));
-        assert_eq!(Aggression::ONE.soften(half), half);
+        assert_eq!(EquivalentTcps::ONE.soften(half), half);
     }
 
     #[test]

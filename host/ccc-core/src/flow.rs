@@ -2,7 +2,7 @@
 //! One flow as the engine remembers it, and what a new report adds to it.
 use crate::{
     fixed::{Beta, Micros},
-    group::Share,
+    group::ShareOf,
     members::Standing,
     quiet::Link,
     report::{Report, State},
@@ -51,17 +51,17 @@ impl Delta {
     /// by more than was acknowledged (that is slow start), so more is cut; of
     /// what it shrinks by, too.
     pub(crate) fn between(old: &Report, new: &Report) -> Delta {
-        let delivered = forward(old.delivered, new.delivered);
-        let acked = forward(old.acked, new.acked).min(delivered);
-        let grown = new.grown.wrapping_sub(old.grown);
+        let delivered = forward(old.delivered_bytes, new.delivered_bytes);
+        let acked = forward(old.acked_limited_bytes, new.acked_limited_bytes).min(delivered);
+        let grown = new.cwnd_growth_bytes.wrapping_sub(old.cwnd_growth_bytes);
         Delta {
             delivered,
             acked,
             grown: forward32(grown).min(acked),
             shrunk: forward32(grown.wrapping_neg()).min(acked),
-            event: forward16(new.events.wrapping_sub(old.events)),
+            event: forward16(new.congestion_events.wrapping_sub(old.congestion_events)),
             timeout: forward16(new.timeouts.wrapping_sub(old.timeouts)),
-            undo: forward16(new.undos.wrapping_sub(old.undos)),
+            undo: forward16(new.spurious_events.wrapping_sub(old.spurious_events)),
         }
     }
 }
@@ -82,7 +82,7 @@ fn forward16(step: u16) -> bool {
 
 /// How `report` makes its flow count in the group's sums, if it counted as
 /// `before` until now.
-pub(crate) fn standing(report: &Report, share: Share, before: &Standing) -> Standing {
+pub(crate) fn standing(report: &Report, share: ShareOf, before: &Standing) -> Standing {
     if !report.active {
         return Standing::default();
     }
@@ -91,18 +91,18 @@ pub(crate) fn standing(report: &Report, share: Share, before: &Standing) -> Stan
     Standing {
         priority,
         units: priority * share.factor(report.srtt_us),
-        growing: report.limited && growing_state,
-        demand: (!report.limited && growing_state).then(|| demand(report, before.demand)),
+        growing: report.cwnd_limited && growing_state,
+        demand: (!report.cwnd_limited && growing_state).then(|| demand(report, before.demand)),
         lost: report.state == State::Loss,
-        mss: u64::from(report.mss),
+        mss: u64::from(report.mss_bytes),
     }
 }
 
 /// What an application-limited flow uses: its peak of bytes outstanding, with
 /// room to grow by a quarter and two segments before it meets its limit.
 fn demand(report: &Report, before: Option<u64>) -> u64 {
-    let inflight = u64::from(report.inflight);
-    let wanted = inflight + inflight / 4 + 2 * u64::from(report.mss);
+    let inflight = u64::from(report.inflight_bytes);
+    let wanted = inflight + inflight / 4 + 2 * u64::from(report.mss_bytes);
     let faded = before.map_or(0, |peak| peak - peak / DEMAND_FADES);
     wanted.max(faded)
 }
@@ -111,7 +111,7 @@ fn demand(report: &Report, before: Option<u64>) -> u64 {
 /// start, and one that comes back from a pause has nothing outstanding.
 pub(crate) fn brings(report: &Report) -> u64 {
     match report.state {
-        State::Avoidance => report.inflight.min(report.cwnd).into(),
+        State::Avoidance => report.inflight_bytes.min(report.cwnd_bytes).into(),
         _ => 0,
     }
 }
@@ -127,16 +127,32 @@ mod tests {
 
     #[test]
     fn counters_may_wrap() {
-        let old = Report { grown: u32::MAX - 9, events: u16::MAX, ..Report::default() };
-        let new = Report { grown: 90, events: 0, acked: 500, delivered: 500, ..old };
+        let old = Report {
+            cwnd_growth_bytes: u32::MAX - 9,
+            congestion_events: u16::MAX,
+            ..Report::default()
+        };
+        let new = Report {
+            cwnd_growth_bytes: 90,
+            congestion_events: 0,
+            acked_limited_bytes: 500,
+            delivered_bytes: 500,
+            ..old
+        };
         let delta = Delta::between(&old, &new);
         assert_eq!((delta.grown, delta.event), (100, true));
     }
 
     #[test]
     fn a_report_older_than_the_last_changes_nothing() {
-        let old = Report { acked: 100, delivered: 100, events: 1, ..Report::default() };
-        let new = Report { acked: 90, delivered: 90, events: 0, ..old };
+        let old = Report {
+            acked_limited_bytes: 100,
+            delivered_bytes: 100,
+            congestion_events: 1,
+            ..Report::default()
+        };
+        let new =
+            Report { acked_limited_bytes: 90, delivered_bytes: 90, congestion_events: 0, ..old };
         let nothing = Delta {
             delivered: 0,
             acked: 0,
@@ -151,15 +167,25 @@ mod tests {
 
     #[test]
     fn a_controller_may_close_its_window() {
-        let old = Report { grown: 500, ..Report::default() };
-        let new = Report { grown: 400, acked: 1000, delivered: 1000, ..old };
+        let old = Report { cwnd_growth_bytes: 500, ..Report::default() };
+        let new = Report {
+            cwnd_growth_bytes: 400,
+            acked_limited_bytes: 1000,
+            delivered_bytes: 1000,
+            ..old
+        };
         let delta = Delta::between(&old, &new);
         assert_eq!((delta.grown, delta.shrunk), (0, 100));
     }
 
     #[test]
     fn growth_is_at_most_what_was_acknowledged() {
-        let new = Report { acked: 10, delivered: 10, grown: 5000, ..Report::default() };
+        let new = Report {
+            acked_limited_bytes: 10,
+            delivered_bytes: 10,
+            cwnd_growth_bytes: 5000,
+            ..Report::default()
+        };
         assert_eq!(Delta::between(&Report::default(), &new).grown, 10);
     }
 }

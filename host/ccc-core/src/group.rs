@@ -3,11 +3,11 @@
 use std::cell::Cell;
 
 use crate::{
-    fixed::{Aggression, Micros, Weight, Window, mul_div},
+    fixed::{EquivalentTcps, Micros, Weight, Window, mul_div},
     flow::{self, Delta},
     grant::{self, Grant},
     members::{Members, Standing, Waterline},
-    policy::{Ack, Aggregate, Cause, Coco, Event, Joiner, Policy, PolicyKind, Sample},
+    policy::{Ack, Aggregate, Cause, Event, GrowthSource, Joiner, Policy, PolicyKind, Sample},
     report::Report,
 };
 
@@ -19,7 +19,7 @@ const INITIAL_SEGMENTS: u64 = 10;
 
 /// What a share is a share of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Share {
+pub enum ShareOf {
     /// The window: equal weights give equal windows, as in the papers.
     Window,
     /// The rate: equal weights give equal rates, whatever the round-trip
@@ -28,7 +28,7 @@ pub enum Share {
     Rate,
 }
 
-impl Share {
+impl ShareOf {
     /// Longest srtt that counts, so that units stay within 32 bits.
     const LONGEST_US: u32 = 1 << 20;
     /// A flow without a measured srtt counts as if it had this one.
@@ -36,9 +36,9 @@ impl Share {
 
     pub(crate) fn factor(self, srtt_us: u32) -> u64 {
         match (self, srtt_us) {
-            (Share::Window, _) => 1,
-            (Share::Rate, 0) => u64::from(Share::ASSUMED_US),
-            (Share::Rate, us) => u64::from(us.min(Share::LONGEST_US)),
+            (ShareOf::Window, _) => 1,
+            (ShareOf::Rate, 0) => u64::from(ShareOf::ASSUMED_US),
+            (ShareOf::Rate, us) => u64::from(us.min(ShareOf::LONGEST_US)),
         }
     }
 }
@@ -50,27 +50,27 @@ pub struct GroupConfig {
     /// Coupling algorithm.
     pub policy: PolicyKind,
     /// What shares are shares of.
-    pub share: Share,
+    pub share: ShareOf,
     /// How many TCPs ctrlTCP's aggregate is worth.
-    pub aggression: Aggression,
+    pub equivalent_tcps: EquivalentTcps,
     /// Whose growth ctrlTCP's aggregate takes.
-    pub coco: Coco,
+    pub growth_source: GrowthSource,
 }
 
 impl Default for GroupConfig {
     fn default() -> GroupConfig {
         GroupConfig {
             policy: PolicyKind::default(),
-            share: Share::default(),
-            aggression: Aggression::ONE,
-            coco: Coco::default(),
+            share: ShareOf::default(),
+            equivalent_tcps: EquivalentTcps::ONE,
+            growth_source: GrowthSource::default(),
         }
     }
 }
 
 impl GroupConfig {
     fn policy(&self) -> Box<dyn Policy> {
-        self.policy.build(self.aggression, self.coco)
+        self.policy.build(self.equivalent_tcps, self.growth_source)
     }
 
     fn same_policy(&self, other: &GroupConfig) -> bool {
@@ -209,14 +209,14 @@ impl Group {
             self.silence(now, tenant, old);
             return;
         }
-        let initial = u64::from(report.cwnd).min(INITIAL_SEGMENTS * new.mss).max(new.mss);
+        let initial = u64::from(report.cwnd_bytes).min(INITIAL_SEGMENTS * new.mss).max(new.mss);
         if self.members.active() == 0 {
             self.policy.begin(now, Window::from_bytes(initial));
         } else if !old.active() {
             self.policy.join(Joiner {
                 initial: Window::from_bytes(initial),
                 brings: Window::from_bytes(flow::brings(report)),
-                threshold: report.ssthresh.map(|bytes| Window::from_bytes(bytes.into())),
+                threshold: report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into())),
                 mss: new.mss,
             });
         }
@@ -237,7 +237,7 @@ impl Group {
         self.policy.ack(Ack {
             flow: change.flow,
             srtt: u64::from(change.new.srtt_us),
-            mss: u64::from(change.new.mss),
+            mss: u64::from(change.new.mss_bytes),
             acked: delta.acked,
             grown: delta.grown,
             shrunk: delta.shrunk,
@@ -254,8 +254,8 @@ impl Group {
             srtt: u64::from(change.new.srtt_us),
             flow: change.flow,
             beta: flow::beta(change.new),
-            epoch: change.new.event_epoch,
-            mss: u64::from(change.new.mss),
+            epoch: change.new.congestion_epoch,
+            mss: u64::from(change.new.mss_bytes),
             part: (self.members.part(change.tenant, change.counted), self.members.whole()),
             floor: self.members.floor(),
         }
@@ -267,7 +267,7 @@ impl Group {
             return Grant { epoch: aggregate.epoch, ..Grant::default() };
         }
         let phase = grant::phase(tenant, aggregate.epoch);
-        let rate = self.config.share == Share::Rate;
+        let rate = self.config.share == ShareOf::Rate;
         let line = self.waterline(aggregate.window);
         let Some(level) = self.members.level(tenant, aggregate.window, line) else {
             return Grant { epoch: aggregate.epoch, phase, rate, ..Grant::default() };
@@ -326,7 +326,7 @@ impl Group {
         standing
     }
 
-    /// Changes policy, sharing or aggression; the aggregate stays as it is, or
+    /// Changes policy, sharing or equivalent_tcps; the aggregate stays as it is, or
     /// is what was `found` if there was none.  The flows have to be counted
     /// again with [`Group::standing_anew`].
     pub(crate) fn reconfigure(&mut self, config: GroupConfig, found: Aggregate) {

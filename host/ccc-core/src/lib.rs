@@ -12,10 +12,10 @@
 //! where and why it departs from them.
 //!
 //! ```
-//! use ccc_core::{Engine, GroupConfig, Report, Share};
+//! use ccc_core::{Engine, GroupConfig, Report, ShareOf};
 //!
 //! let mut engine = Engine::new();
-//! let uplink = engine.add_group(GroupConfig { share: Share::Window, ..GroupConfig::default() });
+//! let uplink = engine.add_group(GroupConfig { share: ShareOf::Window, ..GroupConfig::default() });
 //! let vm = engine.add_vm();
 //! let report = Report { cwnd: 14480, mss: 1448, active: true, limited: true, ..Report::default() };
 //! let flow = engine.register(0, vm, uplink, &report)?;
@@ -36,9 +36,9 @@ mod quiet;
 mod report;
 
 pub use engine::{Engine, FlowId, GroupId, VmId};
-pub use fixed::{Aggression, Micros, Weight};
+pub use fixed::{EquivalentTcps, Micros, Weight};
 pub use flow::QUIET_AFTER;
 pub use grant::Grant;
-pub use group::{GroupConfig, GroupStatus, Share};
-pub use policy::{Coco, PolicyKind};
+pub use group::{GroupConfig, GroupStatus, ShareOf};
+pub use policy::{GrowthSource, PolicyKind};
 pub use report::{PRIORITY_ONE, Refusal, Report, State};

@@ -29,30 +29,30 @@ pub struct Report {
     /// Has data outstanding or to send.
     pub active: bool,
     /// Limited by its window rather than by its application.
-    pub limited: bool,
+    pub cwnd_limited: bool,
     /// Share within the VM, 8 fraction bits, at least 1.
     pub priority: u16,
     /// Bytes acknowledged while window-limited.
-    pub acked: u64,
+    pub acked_limited_bytes: u64,
     /// Bytes acknowledged.
-    pub delivered: u64,
+    pub delivered_bytes: u64,
     /// Bytes by which the flow's own controller raised its window, less those by
     /// which it lowered it without an event.
-    pub grown: u32,
+    pub cwnd_growth_bytes: u32,
     /// Congestion events.
-    pub events: u16,
+    pub congestion_events: u16,
     /// Timeout episodes.
     pub timeouts: u16,
     /// Latest events found spurious.
-    pub undos: u16,
+    pub spurious_events: u16,
     /// Window factor of the latest event, of 65536.
     pub beta: u16,
     /// Epoch under which the segment lost in the latest event was sent.
-    pub event_epoch: u32,
+    pub congestion_epoch: u32,
     /// Congestion window, bytes.
-    pub cwnd: u32,
+    pub cwnd_bytes: u32,
     /// Slow start threshold, bytes; `None` before the first event.
-    pub ssthresh: Option<u32>,
+    pub ssthresh_bytes: Option<u32>,
     /// Smoothed round-trip time, microseconds; 0 if not known.
     pub srtt_us: u32,
     /// Smallest round-trip time seen, microseconds; 0 if not known.
@@ -61,9 +61,9 @@ pub struct Report {
     /// there is none.
     pub rtt_us: u32,
     /// Bytes outstanding.
-    pub inflight: u32,
+    pub inflight_bytes: u32,
     /// Payload bytes of a full segment, at least 1.
-    pub mss: u16,
+    pub mss_bytes: u16,
 }
 
 impl Default for Report {
@@ -71,23 +71,23 @@ impl Default for Report {
         Report {
             state: State::SlowStart,
             active: false,
-            limited: false,
+            cwnd_limited: false,
             priority: PRIORITY_ONE,
-            acked: 0,
-            delivered: 0,
-            grown: 0,
-            events: 0,
+            acked_limited_bytes: 0,
+            delivered_bytes: 0,
+            cwnd_growth_bytes: 0,
+            congestion_events: 0,
             timeouts: 0,
-            undos: 0,
+            spurious_events: 0,
             beta: 1 << 15,
-            event_epoch: 0,
-            cwnd: 0,
-            ssthresh: None,
+            congestion_epoch: 0,
+            cwnd_bytes: 0,
+            ssthresh_bytes: None,
             srtt_us: 0,
             min_rtt_us: 0,
             rtt_us: 0,
-            inflight: 0,
-            mss: 1448,
+            inflight_bytes: 0,
+            mss_bytes: 1448,
         }
     }
 }

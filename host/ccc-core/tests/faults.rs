@@ -3,7 +3,7 @@
 //! in docs/algorithm.md.  Each fails if its fault comes back.
 mod common;
 
-use ccc_core::{GroupConfig, QUIET_AFTER, Refusal, Report, Share, State};
+use ccc_core::{GroupConfig, QUIET_AFTER, Refusal, Report, ShareOf, State};
 use common::{Flow, Host, MSS, steady};
 
 #[test]
@@ -135,7 +135,7 @@ fn b11_an_idle_limited_or_silent_flow_does_not_stop_the_others() {
         host.send(flow);
     });
     let application_limited = grown(|host, flow| {
-        flow.report.limited = false;
+        flow.report.cwnd_limited = false;
         host.send(flow);
     });
     let silent = grown(|host, _| {
@@ -153,7 +153,7 @@ fn b11_an_idle_limited_or_silent_flow_does_not_stop_the_others() {
 fn b12_a_smaller_window_without_an_event_shrinks_nothing() {
     let (mut host, vms) = steady(80, &[2]);
     let mut flow = vms[0][0];
-    flow.report.cwnd = MSS;
+    flow.report.cwnd_bytes = MSS;
     host.send(&flow);
     assert_eq!(host.segments(), 80);
 }
@@ -199,7 +199,7 @@ fn b15_the_reduction_is_by_the_flows_own_factor() {
 fn b16_growth_is_the_controllers_own_and_not_the_difference_of_windows() {
     let (mut host, vms) = steady(80, &[1]);
     let mut flow = vms[0][0];
-    flow.report.cwnd = 500 * MSS; // an inner algorithm with ideas of its own
+    flow.report.cwnd_bytes = 500 * MSS; // an inner algorithm with ideas of its own
     host.send(&flow);
     assert_eq!(host.segments(), 80);
 }
@@ -238,7 +238,7 @@ fn b19_growth_does_not_depend_on_the_order_of_flows() {
 
 #[test]
 fn b20_shares_by_rate_are_windows_in_proportion_to_srtt() {
-    let mut host = Host::with(GroupConfig { share: Share::Rate, ..GroupConfig::default() });
+    let mut host = Host::with(GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() });
     let (near, far) = (host.vm(1.0), host.vm(1.0));
     let mut flows = [host.flow(near, 10), host.flow(far, 10)];
     flows[0].report.srtt_us = 20_000;
@@ -269,7 +269,7 @@ fn b22_no_priority_segment_size_or_empty_group_divides_by_zero() {
     let report = Report { active: true, ..Report::default() };
     let refused = [
         (Report { priority: 0, ..report }, Refusal::ZeroPriority),
-        (Report { mss: 0, ..report }, Refusal::ZeroMss),
+        (Report { mss_bytes: 0, ..report }, Refusal::ZeroMss),
     ];
     for (bad, reason) in refused {
         assert_eq!(host.engine.register(0, vm, host.group, &bad), Err(reason));
@@ -284,7 +284,7 @@ fn b22_no_priority_segment_size_or_empty_group_divides_by_zero() {
 fn b23_the_threshold_is_one_value_of_the_aggregate() {
     let (mut host, vms) = steady(80, &[2]);
     let mut flow = vms[0][0];
-    flow.report.ssthresh = Some(7 * MSS); // of one flow: says nothing of the sum
+    flow.report.ssthresh_bytes = Some(7 * MSS); // of one flow: says nothing of the sum
     host.send(&flow);
     assert_eq!(host.status().ssthresh, Some(80 * u64::from(MSS)));
 }

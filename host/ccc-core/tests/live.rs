@@ -3,7 +3,7 @@
 //! were there before the engine.
 mod common;
 
-use ccc_core::{Aggression, Engine, GroupConfig, Report, Share, State, Weight};
+use ccc_core::{Engine, EquivalentTcps, GroupConfig, Report, ShareOf, State, Weight};
 use common::{MSS, steady};
 
 #[test]
@@ -19,7 +19,7 @@ fn a_new_way_of_sharing_counts_live_flows_anew() {
     let (mut host, mut vms) = steady(80, &[1, 1]);
     vms[0][0].report.srtt_us = 300_000;
     host.send(&vms[0][0]);
-    let rate = GroupConfig { share: Share::Rate, ..GroupConfig::default() };
+    let rate = GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() };
     host.engine.set_group(host.now, host.group, rate).expect("known");
     let grant = host.grant(vms[0][0].vm);
     let units = vms[0][0].report.units() * 300_000;
@@ -31,8 +31,8 @@ fn a_new_way_of_sharing_counts_live_flows_anew() {
 fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
     let (mut host, vms) = steady(80, &[2]);
     let epoch = host.epoch();
-    let aggression = Aggression::from_f64(2.0).expect("in range");
-    let config = GroupConfig { aggression, share: Share::Window, ..GroupConfig::default() };
+    let equivalent_tcps = EquivalentTcps::from_f64(2.0).expect("in range");
+    let config = GroupConfig { equivalent_tcps, share: ShareOf::Window, ..GroupConfig::default() };
     host.engine.set_group(host.now, host.group, config).expect("known");
     assert_eq!((host.segments(), host.status().ssthresh), (80, Some(80 * u64::from(MSS))));
     let mut flow = vms[0][0];
@@ -48,10 +48,10 @@ fn running(cwnd: u32, ssthresh: Option<u32>) -> Report {
     Report {
         state: State::Avoidance,
         active: true,
-        limited: true,
-        cwnd: cwnd * MSS,
-        ssthresh: ssthresh.map(|segments| segments * MSS),
-        mss: MSS as u16,
+        cwnd_limited: true,
+        cwnd_bytes: cwnd * MSS,
+        ssthresh_bytes: ssthresh.map(|segments| segments * MSS),
+        mss_bytes: MSS as u16,
         srtt_us: 100_000,
         ..Report::default()
     }
@@ -117,7 +117,7 @@ fn e3_an_event_found_spurious_late_stays() {
         let epoch = host.epoch();
         host.lose(&mut flow, epoch);
         host.now += later;
-        flow.report.undos += 1;
+        flow.report.spurious_events += 1;
         host.send(&flow);
         assert_eq!(host.segments(), segments, "{later} us later, at a srtt of 100 ms");
     }
@@ -126,7 +126,7 @@ fn e3_an_event_found_spurious_late_stays() {
 #[test]
 fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
     let (mut host, vms) = steady(80, &[1]);
-    let report = Report { inflight: 20 * MSS, ..running(30, Some(30)) };
+    let report = Report { inflight_bytes: 20 * MSS, ..running(30, Some(30)) };
     host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
     assert_eq!((host.segments(), host.status().ssthresh), (100, Some(100 * u64::from(MSS))));
 }
@@ -138,7 +138,7 @@ fn adopted_flows_count_once_whatever_their_number() {
         let group = engine.add_group(GroupConfig::default());
         let vm = engine.add_vm();
         for _ in 0..24 {
-            let report = Report { inflight: 10 * MSS, ..running(10, ssthresh) };
+            let report = Report { inflight_bytes: 10 * MSS, ..running(10, ssthresh) };
             engine.adopt(0, vm, group, &report).expect("adopted");
         }
         let status = engine.status(group).expect("known");

@@ -3,11 +3,11 @@
 //! from one to another while flows live.
 mod common;
 
-use ccc_core::{Coco, GroupConfig, PolicyKind, Share, State};
+use ccc_core::{GroupConfig, GrowthSource, PolicyKind, ShareOf, State};
 use common::{Flow, Host, MSS};
 
 fn config(policy: PolicyKind) -> GroupConfig {
-    GroupConfig { policy, share: Share::Window, ..GroupConfig::default() }
+    GroupConfig { policy, share: ShareOf::Window, ..GroupConfig::default() }
 }
 
 /// Two flows of a VM, `window` segments each by their own reports and in
@@ -18,7 +18,7 @@ fn two_flows(policy: PolicyKind, window: u32) -> (Host, [Flow; 2]) {
     let flows = [(); 2].map(|()| {
         let mut flow = host.flow(vm, window);
         flow.report.state = State::Avoidance;
-        flow.report.ssthresh = Some(window * MSS);
+        flow.report.ssthresh_bytes = Some(window * MSS);
         host.send(&flow);
         flow
     });
@@ -136,18 +136,18 @@ fn a_change_of_policy_keeps_the_window() {
 
 /// Segments the aggregate of a near and a far flow grows in a round trip of
 /// the far one, in which the near one has ten.
-fn growth(coco: Coco) -> u64 {
+fn growth(growth_source: GrowthSource) -> u64 {
     let mut host = Host::with(config(PolicyKind::Uncoupled));
     let vm = host.vm(1.0);
     let mut flows = [200_000, 20_000].map(|srtt_us| {
         let mut flow = host.flow(vm, 40);
         flow.report.srtt_us = srtt_us;
         flow.report.state = State::Avoidance;
-        flow.report.ssthresh = Some(40 * MSS);
+        flow.report.ssthresh_bytes = Some(40 * MSS);
         host.send(&flow);
         flow
     });
-    let config = GroupConfig { coco, ..config(PolicyKind::CtrlTcp) };
+    let config = GroupConfig { growth_source, ..config(PolicyKind::CtrlTcp) };
     host.engine.set_group(host.now, host.group, config).expect("group is known");
     let [far, near] = &mut flows;
     // One ACK of the first flow elects it where the first is elected.
@@ -164,8 +164,11 @@ fn growth(coco: Coco) -> u64 {
 
 #[test]
 fn the_coordinating_connection_sets_the_pace() {
-    let (first, mean, shortest) =
-        (growth(Coco::First), growth(Coco::Mean), growth(Coco::ShortestRtt));
+    let (first, mean, shortest) = (
+        growth(GrowthSource::First),
+        growth(GrowthSource::Mean),
+        growth(GrowthSource::ShortestRtt),
+    );
     assert!(first <= 1, "one round trip of the far flow: {first}");
     assert!((4..=6).contains(&mean), "half of each: {mean}");
     assert!((8..=10).contains(&shortest), "ten round trips of the near flow: {shortest}");

@@ -2,7 +2,7 @@
 //! What holds whatever guests do, and in whatever order it is reported.
 mod common;
 
-use ccc_core::{Coco, GroupConfig, PolicyKind, Report, Share, State, Weight};
+use ccc_core::{GroupConfig, GrowthSource, PolicyKind, Report, ShareOf, State, Weight};
 use common::{Flow, Host, MSS};
 use proptest::prelude::*;
 
@@ -37,23 +37,23 @@ fn garbage() -> impl Strategy<Value = Report> {
         Report {
             state,
             active,
-            limited,
+            cwnd_limited: limited,
             priority,
-            acked,
-            delivered,
-            grown,
-            events,
+            acked_limited_bytes: acked,
+            delivered_bytes: delivered,
+            cwnd_growth_bytes: grown,
+            congestion_events: events,
             timeouts,
-            undos,
+            spurious_events: undos,
             beta,
-            event_epoch,
-            cwnd,
-            ssthresh: Some(ssthresh),
+            congestion_epoch: event_epoch,
+            cwnd_bytes: cwnd,
+            ssthresh_bytes: Some(ssthresh),
             srtt_us,
             min_rtt_us,
             rtt_us,
-            inflight,
-            mss,
+            inflight_bytes: inflight,
+            mss_bytes: mss,
         }
     })
 }
@@ -83,12 +83,11 @@ fn config() -> impl Strategy<Value = GroupConfig> {
         1 => Just(PolicyKind::Lisa),
         1 => Just(PolicyKind::Cm),
     ];
-    let coco =
-        prop_oneof![2 => Just(Coco::Mean), 1 => Just(Coco::First), 1 => Just(Coco::ShortestRtt)];
-    let share = prop_oneof![Just(Share::Window), Just(Share::Rate)];
-    (policy, coco, share).prop_map(|(policy, coco, share)| GroupConfig {
+    let growth_source = prop_oneof![2 => Just(GrowthSource::Mean), 1 => Just(GrowthSource::First), 1 => Just(GrowthSource::ShortestRtt)];
+    let share = prop_oneof![Just(ShareOf::Window), Just(ShareOf::Rate)];
+    (policy, growth_source, share).prop_map(|(policy, growth_source, share)| GroupConfig {
         policy,
-        coco,
+        growth_source,
         share,
         ..GroupConfig::default()
     })
@@ -108,9 +107,9 @@ fn extreme() -> impl Strategy<Value = Extreme> {
     (weight, priority, srtt).prop_map(|(weight, priority, srtt_us)| {
         let report = Report {
             active: true,
-            limited: true,
-            cwnd: 10 * MSS,
-            mss: MSS as u16,
+            cwnd_limited: true,
+            cwnd_bytes: 10 * MSS,
+            mss_bytes: MSS as u16,
             priority,
             srtt_us,
             min_rtt_us: srtt_us,
@@ -156,7 +155,7 @@ impl World {
             Step::TimeOut(i) => self.with(*i, |host, flow| host.time_out(flow, epoch)),
             Step::Recover(i) => self.with(*i, |host, flow| host.recover(flow)),
             Step::Undo(i) => self.with(*i, |host, flow| {
-                flow.report.undos = flow.report.undos.wrapping_add(1);
+                flow.report.spurious_events = flow.report.spurious_events.wrapping_add(1);
                 host.send(flow);
             }),
             Step::Repeat(i) => self.with(*i, |host, flow| host.send(flow)),
@@ -279,7 +278,7 @@ proptest! {
             1 => (1_000..3_000_usize, Just(1)),
         ],
         extremes in prop::collection::vec(extreme(), 1..8),
-        share in prop_oneof![Just(Share::Window), Just(Share::Rate)],
+        share in prop_oneof![Just(ShareOf::Window), Just(ShareOf::Rate)],
     ) {
         let mut host = Host::with(GroupConfig { share, ..GroupConfig::default() });
         let extremes = extremes.iter().cycle();
@@ -301,9 +300,9 @@ proptest! {
         let before = host.status();
         // The window of each is acknowledged, and each grows by a segment.
         for flow in &mut all {
-            flow.report.acked += u64::from(MSS);
-            flow.report.delivered += u64::from(MSS);
-            flow.report.grown += MSS;
+            flow.report.acked_limited_bytes += u64::from(MSS);
+            flow.report.delivered_bytes += u64::from(MSS);
+            flow.report.cwnd_growth_bytes += MSS;
             host.send(flow);
         }
         let grown = host.status().window - before.window;
@@ -322,12 +321,12 @@ proptest! {
 
 #[test]
 fn e7_a_thousand_vms_of_the_largest_weight_grow_as_one() {
-    let mut host = Host::with(GroupConfig { share: Share::Rate, ..GroupConfig::default() });
+    let mut host = Host::with(GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() });
     let far = Report {
         active: true,
-        limited: true,
-        cwnd: 10 * MSS,
-        mss: MSS as u16,
+        cwnd_limited: true,
+        cwnd_bytes: 10 * MSS,
+        mss_bytes: MSS as u16,
         srtt_us: 1_050_000,
         ..Report::default()
     };
@@ -345,9 +344,9 @@ fn e7_a_thousand_vms_of_the_largest_weight_grow_as_one() {
     }
     let before = host.status().window;
     for flow in &mut all {
-        flow.report.acked += u64::from(MSS);
-        flow.report.delivered += u64::from(MSS);
-        flow.report.grown += MSS;
+        flow.report.acked_limited_bytes += u64::from(MSS);
+        flow.report.delivered_bytes += u64::from(MSS);
+        flow.report.cwnd_growth_bytes += MSS;
         host.send(flow);
     }
     let grown = host.status().window - before;

@@ -57,7 +57,7 @@ impl Report {
         if !(1..=wire::PRIORITY_MAX).contains(&priority) {
             return Err(ReportError::Priority(priority));
         }
-        let mss = self.mss.get();
+        let mss = self.mss_bytes.get();
         if mss < MSS_MIN {
             return Err(ReportError::Mss(mss));
         }
@@ -68,23 +68,23 @@ impl Report {
         let report = ccc_core::Report {
             state,
             active: self.flags & wire::R_ACTIVE != 0,
-            limited: self.flags & wire::R_LIMITED != 0,
+            cwnd_limited: self.flags & wire::R_CWND_LIMITED != 0,
             priority,
-            acked: self.acked.get(),
-            delivered: self.delivered.get(),
-            grown: self.grown.get(),
-            events: self.events.get(),
+            acked_limited_bytes: self.acked_limited_bytes.get(),
+            delivered_bytes: self.delivered_bytes.get(),
+            cwnd_growth_bytes: self.cwnd_growth_bytes.get(),
+            congestion_events: self.congestion_events.get(),
             timeouts: self.timeouts.get(),
-            undos: self.undos.get(),
+            spurious_events: self.spurious_events.get(),
             beta: self.beta.get(),
-            event_epoch: self.event_epoch.get(),
-            cwnd: self.cwnd.get().clamp(u32::from(mss), WINDOW_MAX),
-            ssthresh: ssthresh(self.ssthresh.get()),
+            congestion_epoch: self.congestion_epoch.get(),
+            cwnd_bytes: self.cwnd_bytes.get().clamp(u32::from(mss), WINDOW_MAX),
+            ssthresh_bytes: ssthresh(self.ssthresh_bytes.get()),
             srtt_us: self.srtt_us.get().min(RTT_MAX_US),
             min_rtt_us: min_rtt(self.min_rtt_us.get()),
-            rtt_us: u32::from(self.rtt.get()) * wire::RTT_UNIT_US,
-            inflight: self.inflight.get().min(WINDOW_MAX),
-            mss,
+            rtt_us: u32::from(self.rtt_sample.get()) * wire::RTT_UNIT_US,
+            inflight_bytes: self.inflight_bytes.get().min(WINDOW_MAX),
+            mss_bytes: mss,
         };
         Ok(Checked { generation, destination: self.destination()?, report })
     }
@@ -140,11 +140,11 @@ mod tests {
             state: wire::STATE_CA,
             flags: wire::R_ACTIVE,
             priority: wire::PRIORITY_ONE.into(),
-            cwnd: 14480.into(),
-            ssthresh: wire::SSTHRESH_UNSET.into(),
+            cwnd_bytes: 14480.into(),
+            ssthresh_bytes: wire::SSTHRESH_UNSET.into(),
             srtt_us: 100_000.into(),
             min_rtt_us: u32::MAX.into(),
-            mss: 1448.into(),
+            mss_bytes: 1448.into(),
             generation: 7.into(),
             family: 4,
             daddr: *b"\x0a\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0",
@@ -158,17 +158,20 @@ mod tests {
         assert_eq!(checked.generation, 7);
         assert_eq!(checked.destination, IpAddr::from([10, 0, 0, 1]));
         let report = checked.report;
-        assert_eq!((report.state, report.active, report.limited), (State::Avoidance, true, false));
-        assert_eq!((report.cwnd, report.ssthresh, report.min_rtt_us), (14480, None, 0));
+        assert_eq!(
+            (report.state, report.active, report.cwnd_limited),
+            (State::Avoidance, true, false)
+        );
+        assert_eq!((report.cwnd_bytes, report.ssthresh_bytes, report.min_rtt_us), (14480, None, 0));
     }
 
     #[test]
     fn f8_a_last_report_is_that_of_an_idle_flow() {
-        let free = Report { state: wire::STATE_FREE, acked: 9.into(), ..sound() };
+        let free = Report { state: wire::STATE_FREE, acked_limited_bytes: 9.into(), ..sound() };
         let last = free.check_last().expect("sound but for its state").report;
-        assert_eq!((last.active, last.acked), (false, 9));
+        assert_eq!((last.active, last.acked_limited_bytes), (false, 9));
         assert!(!sound().check_last().expect("sound").report.active);
-        let wrong = Report { mss: 0.into(), ..free };
+        let wrong = Report { mss_bytes: 0.into(), ..free };
         assert_eq!(wrong.check_last(), Err(ReportError::Mss(0)));
     }
 
@@ -179,8 +182,8 @@ mod tests {
             (Report { state: 5, ..sound() }, ReportError::State(5)),
             (Report { priority: 0.into(), ..sound() }, ReportError::Priority(0)),
             (Report { priority: 2561.into(), ..sound() }, ReportError::Priority(2561)),
-            (Report { mss: 0.into(), ..sound() }, ReportError::Mss(0)),
-            (Report { mss: 87.into(), ..sound() }, ReportError::Mss(87)),
+            (Report { mss_bytes: 0.into(), ..sound() }, ReportError::Mss(0)),
+            (Report { mss_bytes: 87.into(), ..sound() }, ReportError::Mss(87)),
             (Report { generation: 0.into(), ..sound() }, ReportError::Generation),
             (Report { family: 5, ..sound() }, ReportError::Family(5)),
         ];
@@ -192,16 +195,16 @@ mod tests {
     #[test]
     fn extreme_numbers_are_clamped() {
         let extreme = Report {
-            cwnd: 0.into(),
-            ssthresh: (u32::MAX - 1).into(),
+            cwnd_bytes: 0.into(),
+            ssthresh_bytes: (u32::MAX - 1).into(),
             srtt_us: u32::MAX.into(),
-            inflight: u32::MAX.into(),
+            inflight_bytes: u32::MAX.into(),
             ..sound()
         };
         let report = extreme.check().expect("clamped").report;
-        assert_eq!(report.cwnd, 1448);
-        assert_eq!(report.ssthresh, Some(WINDOW_MAX));
+        assert_eq!(report.cwnd_bytes, 1448);
+        assert_eq!(report.ssthresh_bytes, Some(WINDOW_MAX));
         assert_eq!(report.srtt_us, RTT_MAX_US);
-        assert_eq!(report.inflight, WINDOW_MAX);
+        assert_eq!(report.inflight_bytes, WINDOW_MAX);
     }
 }

@@ -16,4 +16,4 @@ pub mod shared;
 pub mod wire;
 
 pub use check::{Checked, ReportError};
-pub use shared::{LINE_WORDS, REPORT_WORDS, Torn, read_report, write_line};
+pub use shared::{GRANT_LINE_WORDS, REPORT_WORDS, Torn, read_report, write_grant_line};

@@ -10,12 +10,12 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 use thiserror::Error;
 use zerocopy::transmute;
 
-use crate::wire::{Grant, GrantHead, Line, Report};
+use crate::wire::{ExtentStatus, GrantLine, Report, SlotGrant};
 
 /// Words of a report slot.
 pub const REPORT_WORDS: usize = size_of::<Report>() / 8;
 /// Words of a group line.
-pub const LINE_WORDS: usize = size_of::<Line>() / 8;
+pub const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
 
 /// How often a slot is read again while its driver writes it.  A driver holds
 /// the odd count for a few hundred nanoseconds; one that was descheduled in
@@ -56,10 +56,10 @@ pub fn read_report(words: &[&AtomicU64; REPORT_WORDS]) -> Result<Report, Torn> {
 
 /// Writes a line under its sequence count, which goes on from what the memory
 /// holds; the count in `line` does not matter.
-pub fn write_line(words: &[&AtomicU64; LINE_WORDS], line: &Line) {
+pub fn write_grant_line(words: &[&AtomicU64; GRANT_LINE_WORDS], line: &GrantLine) {
     let odd = sequence(words[0].load(Ordering::Relaxed)) | 1;
     let even = odd.wrapping_add(1);
-    let image: [u64; LINE_WORDS] = transmute!(*line);
+    let image: [u64; GRANT_LINE_WORDS] = transmute!(*line);
     words[0].store(with_sequence(image[0], odd), Ordering::Relaxed);
     fence(Ordering::Release);
     for (to, from) in words.iter().zip(image).skip(1) {
@@ -70,15 +70,15 @@ pub fn write_line(words: &[&AtomicU64; LINE_WORDS], line: &Line) {
 
 /// Answers a slot.  Generation, line and flags are one word, so a driver that
 /// finds its generation finds what belongs to it.
-pub fn write_grant(words: &[&AtomicU64; 2], grant: &Grant) {
+pub fn write_slot_grant(words: &[&AtomicU64; 2], grant: &SlotGrant) {
     let image: [u64; 2] = transmute!(*grant);
     words[1].store(image[1], Ordering::Relaxed);
     words[0].store(image[0], Ordering::Release);
 }
 
 /// Tells the driver what became of a chunk; status and instance are one word.
-pub fn write_status(word: &AtomicU64, status: u32, instance: u32) {
-    let head = GrantHead { status: status.into(), instance: instance.into(), reserved: [0; 56] };
+pub fn write_extent_status(word: &AtomicU64, status: u32, instance: u32) {
+    let head = ExtentStatus { status: status.into(), instance: instance.into(), reserved: [0; 56] };
     let image: [u64; 8] = transmute!(head);
     word.store(image[0], Ordering::Release);
 }
@@ -86,7 +86,7 @@ pub fn write_status(word: &AtomicU64, status: u32, instance: u32) {
 /// The instance that was last written beside a status.
 pub fn read_instance(word: &AtomicU64) -> u32 {
     let image = [word.load(Ordering::Relaxed), 0, 0, 0, 0, 0, 0, 0];
-    let head: GrantHead = transmute!(image);
+    let head: ExtentStatus = transmute!(image);
     head.instance.get()
 }
 
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_quiet_slot_is_copied() {
         let memory = memory::<REPORT_WORDS>();
-        let report = Report { seq: 6.into(), state: 2, cwnd: 14480.into(), ..Report::FREE };
+        let report = Report { seq: 6.into(), state: 2, cwnd_bytes: 14480.into(), ..Report::FREE };
         let image: [u64; REPORT_WORDS] = transmute!(report);
         for (to, from) in memory.iter().zip(image) {
             to.store(from, Ordering::Relaxed);
@@ -134,22 +134,22 @@ mod tests {
 
     #[test]
     fn a_line_is_written_with_the_next_even_count() {
-        let memory = memory::<LINE_WORDS>();
+        let memory = memory::<GRANT_LINE_WORDS>();
         memory[0].store(0xffff_fffd_u64.to_le(), Ordering::Relaxed);
-        let line = Line { epoch: 9.into(), level: 77.into(), ..transmute!([0u8; 64]) };
+        let line = GrantLine { epoch: 9.into(), level: 77.into(), ..transmute!([0u8; 64]) };
         for expected in [0xffff_fffe_u32, 0, 2] {
-            write_line(&words(&memory), &line);
-            let image: [u64; LINE_WORDS] =
+            write_grant_line(&words(&memory), &line);
+            let image: [u64; GRANT_LINE_WORDS] =
                 std::array::from_fn(|word| memory[word].load(Ordering::Relaxed));
-            let read: Line = transmute!(image);
-            assert_eq!(read, Line { seq: expected.into(), ..line });
+            let read: GrantLine = transmute!(image);
+            assert_eq!(read, GrantLine { seq: expected.into(), ..line });
         }
     }
 
     #[test]
     fn the_instance_is_read_as_it_was_written() {
         let word = AtomicU64::new(0);
-        write_status(&word, 1, 0xdead_beef);
+        write_extent_status(&word, 1, 0xdead_beef);
         assert_eq!(read_instance(&word), 0xdead_beef);
     }
 

@@ -18,7 +18,7 @@ pub const F_RATE_SHARE: u32 = 0;
 /// Feature bit: the cap of a slot grant is in use.
 pub const F_SLOT_CAP: u32 = 1;
 
-/// Queue on which the driver lends tables.
+/// Queue on which the driver offers extents of the tables.
 pub const VQ_TABLE: usize = 0;
 /// Queue of messages from the driver.
 pub const VQ_DOORBELL: usize = 1;
@@ -30,8 +30,8 @@ pub const VQ_COUNT: usize = 3;
 /// Revision of this layout.
 pub const REVISION: u32 = 1;
 
-/// Chunks a driver may lend at a time.
-pub const CHUNKS_MAX: u32 = 64;
+/// Extents a driver may offer at a time.
+pub const EXTENTS_MAX: u32 = 64;
 
 /// Slot not in use.
 pub const STATE_FREE: u8 = 0;
@@ -46,8 +46,8 @@ pub const STATE_LOSS: u8 = 4;
 
 /// The flow has data outstanding or to send.
 pub const R_ACTIVE: u8 = 1 << 0;
-/// The flow is limited by its window, not by its application.
-pub const R_LIMITED: u8 = 1 << 1;
+/// The flow is limited by its congestion window, not by its application.
+pub const R_CWND_LIMITED: u8 = 1 << 1;
 
 /// Slow start threshold before the first congestion event.
 pub const SSTHRESH_UNSET: u32 = 0xffff_ffff;
@@ -71,15 +71,15 @@ pub const OP_UPDATE: u16 = 2;
 pub const OP_LEAVE: u16 = 3;
 /// Message: messages were lost, look at every slot.
 pub const OP_RESCAN: u16 = 4;
-/// Message: give back the chunk that begins at the slot.
+/// Message: release the extent that begins at the slot.
 pub const OP_RELEASE: u16 = 5;
 
-/// Chunk not adopted yet; the driver writes this.
-pub const LENT_NO: u32 = 0;
-/// Chunk adopted: its lines and grants are live.
-pub const LENT_YES: u32 = 1;
-/// Chunk refused.
-pub const LENT_BAD: u32 = 2;
+/// Extent not accepted yet; the driver writes this.
+pub const EXTENT_PENDING: u32 = 0;
+/// Extent accepted: its grant lines and slot grants are live.
+pub const EXTENT_ACCEPTED: u32 = 1;
+/// Extent refused.
+pub const EXTENT_REFUSED: u32 = 2;
 
 /// The line is in force.
 pub const L_COUPLED: u32 = 1 << 0;
@@ -102,7 +102,7 @@ pub const CAP_NONE: u64 = u64::MAX;
 pub const EV_RESYNC: u16 = 1;
 /// Event: a group's policy or sharing changed.
 pub const EV_POLICY: u16 = 2;
-/// Event: give the chunk at `value` back.
+/// Event: release the extent at `value`.
 pub const EV_RELEASE: u16 = 3;
 
 macro_rules! wire {
@@ -124,24 +124,24 @@ wire! {
     Config, 16 {
         /// [`REVISION`] of the device.
         revision @ 0: U32,
-        /// Slots the device takes in all chunks.
+        /// Slots of all extents together.
         max_slots @ 4: U32,
-        /// Group lines the device can use.
-        max_lines @ 8: U32,
+        /// Grant lines the device can use.
+        max_grant_lines @ 8: U32,
         /// Age at which an unanswered driver goes on alone.
         stale_us @ 12: U32,
     }
 }
 
 wire! {
-    /// Head of the readable part of a lent chunk.
-    Lend, 16 {
-        /// Index of the chunk's first slot.
+    /// Head of the readable part of an extent.
+    Extent, 16 {
+        /// Index of the extent's first slot.
         first_slot @ 0: U32,
-        /// Slots in the chunk.
+        /// Slots in the extent.
         slots @ 4: U32,
-        /// Group lines; 0 in every chunk but the first.
-        lines @ 8: U32,
+        /// Grant lines; 0 in every extent but the first.
+        grant_lines @ 8: U32,
         /// Not used.
         reserved @ 12: U32,
     }
@@ -158,37 +158,37 @@ wire! {
         flags @ 5: u8,
         /// Share within the VM, 8 fraction bits.
         priority @ 6: U16,
-        /// Bytes acknowledged while window-limited.
-        acked @ 8: U64,
+        /// Bytes acknowledged while limited by the congestion window.
+        acked_limited_bytes @ 8: U64,
         /// Bytes acknowledged.
-        delivered @ 16: U64,
+        delivered_bytes @ 16: U64,
         /// Window growth of the flow's own controller, bytes.
-        grown @ 24: U32,
+        cwnd_growth_bytes @ 24: U32,
         /// Congestion events.
-        events @ 28: U16,
+        congestion_events @ 28: U16,
         /// Timeout episodes among them.
         timeouts @ 30: U16,
         /// Latest events found spurious.
-        undos @ 32: U16,
+        spurious_events @ 32: U16,
         /// Window factor at the latest event, of 65536.
         beta @ 34: U16,
         /// Epoch under which the lost segment was sent.
-        event_epoch @ 36: U32,
+        congestion_epoch @ 36: U32,
         /// Congestion window, bytes.
-        cwnd @ 40: U32,
+        cwnd_bytes @ 40: U32,
         /// Slow start threshold, bytes, or [`SSTHRESH_UNSET`].
-        ssthresh @ 44: U32,
+        ssthresh_bytes @ 44: U32,
         /// Smoothed round-trip time.
         srtt_us @ 48: U32,
         /// Smallest round-trip time seen.
         min_rtt_us @ 52: U32,
         /// Bytes outstanding.
-        inflight @ 56: U32,
+        inflight_bytes @ 56: U32,
         /// Payload bytes of a full segment.
-        mss @ 60: U16,
+        mss_bytes @ 60: U16,
         /// Least round-trip sample since the last message, in units of
         /// [`RTT_UNIT_US`]; 0 if none.
-        rtt @ 62: U16,
+        rtt_sample @ 62: U16,
         /// Changes with each use of the slot, never 0.
         generation @ 64: U32,
         /// 4 or 6.
@@ -229,9 +229,9 @@ wire! {
 }
 
 wire! {
-    /// Head of the writable part of a lent chunk.
-    GrantHead, 64 {
-        /// `LENT_*`.
+    /// Head of the writable part of an extent.
+    ExtentStatus, 64 {
+        /// `EXTENT_*`.
         status @ 0: U32,
         /// Changes when the device has begun anew.
         instance @ 4: U32,
@@ -242,7 +242,7 @@ wire! {
 
 wire! {
     /// Grant of one group to one VM.
-    Line, 64 {
+    GrantLine, 64 {
         /// Sequence count, odd while the device writes.
         seq @ 0: U32,
         /// Changes with every reduction.
@@ -250,7 +250,7 @@ wire! {
         /// `L_*`.
         flags @ 8: U32,
         /// Where this VM's rounding begins, of 2^32.
-        phase @ 12: U32,
+        rounding_offset @ 12: U32,
         /// Window bytes for one unit, with [`LEVEL_SHIFT`] fraction bits.
         level @ 16: U64,
         /// The same for the slow start threshold, or [`LEVEL_UNSET`].
@@ -264,7 +264,7 @@ wire! {
 
 wire! {
     /// Answer to one slot.
-    Grant, 16 {
+    SlotGrant, 16 {
         /// Generation of the report this answers.
         generation @ 0: U32,
         /// Line through which the flow is coupled.
@@ -272,7 +272,7 @@ wire! {
         /// `G_*`.
         flags @ 6: U16,
         /// Bytes, or [`CAP_NONE`].
-        cap @ 8: U64,
+        cap_bytes @ 8: U64,
     }
 }
 

@@ -39,8 +39,8 @@ macro_rules! constants {
 
 fn expected() -> Expected {
     let mut all = Expected::new();
-    layout!(all, "virtio_ccc_config", Config { revision, max_slots, max_lines, stale_us });
-    layout!(all, "virtio_ccc_lend", Lend { first_slot, slots, lines, reserved });
+    layout!(all, "virtio_ccc_config", Config { revision, max_slots, max_grant_lines, stale_us });
+    layout!(all, "virtio_ccc_extent", Extent { first_slot, slots, grant_lines, reserved });
     layout!(
         all,
         "virtio_ccc_report",
@@ -49,21 +49,21 @@ fn expected() -> Expected {
             state,
             flags,
             priority,
-            acked,
-            delivered,
-            grown,
-            events,
+            acked_limited_bytes,
+            delivered_bytes,
+            cwnd_growth_bytes,
+            congestion_events,
             timeouts,
-            undos,
+            spurious_events,
             beta,
-            event_epoch,
-            cwnd,
-            ssthresh,
+            congestion_epoch,
+            cwnd_bytes,
+            ssthresh_bytes,
             srtt_us,
             min_rtt_us,
-            inflight,
-            mss,
-            rtt,
+            inflight_bytes,
+            mss_bytes,
+            rtt_sample,
             generation,
             family,
             reserved1,
@@ -77,13 +77,13 @@ fn expected() -> Expected {
         }
     );
     layout!(all, "virtio_ccc_doorbell", Doorbell { op, reserved0, slot, generation, reserved1 });
-    layout!(all, "virtio_ccc_grant_head", GrantHead { status, instance, reserved });
+    layout!(all, "virtio_ccc_extent_status", ExtentStatus { status, instance, reserved });
     layout!(
         all,
-        "virtio_ccc_line",
-        Line { seq, epoch, flags, phase, level, ssthresh_level, group, reserved }
+        "virtio_ccc_grant_line",
+        GrantLine { seq, epoch, flags, rounding_offset, level, ssthresh_level, group, reserved }
     );
-    layout!(all, "virtio_ccc_grant", Grant { generation, line, flags, cap });
+    layout!(all, "virtio_ccc_slot_grant", SlotGrant { generation, line, flags, cap_bytes });
     layout!(all, "virtio_ccc_event", Event { kind = "type", reserved, value });
     constants!(
         all,
@@ -95,14 +95,14 @@ fn expected() -> Expected {
         VQ_EVENT = "VIRTIO_CCC_VQ_EVENT",
         VQ_COUNT = "VIRTIO_CCC_VQ_COUNT",
         REVISION = "VIRTIO_CCC_REVISION",
-        CHUNKS_MAX = "VIRTIO_CCC_CHUNKS_MAX",
+        EXTENTS_MAX = "VIRTIO_CCC_EXTENTS_MAX",
         STATE_FREE = "VIRTIO_CCC_STATE_FREE",
         STATE_SS = "VIRTIO_CCC_STATE_SS",
         STATE_CA = "VIRTIO_CCC_STATE_CA",
         STATE_FR = "VIRTIO_CCC_STATE_FR",
         STATE_LOSS = "VIRTIO_CCC_STATE_LOSS",
         R_ACTIVE = "VIRTIO_CCC_R_ACTIVE",
-        R_LIMITED = "VIRTIO_CCC_R_LIMITED",
+        R_CWND_LIMITED = "VIRTIO_CCC_R_CWND_LIMITED",
         SSTHRESH_UNSET = "VIRTIO_CCC_SSTHRESH_UNSET",
         RTT_UNIT_US = "VIRTIO_CCC_RTT_UNIT_US",
         UNIT_RTT_UNKNOWN_US = "VIRTIO_CCC_UNIT_RTT_UNKNOWN_US",
@@ -114,9 +114,9 @@ fn expected() -> Expected {
         OP_LEAVE = "VIRTIO_CCC_OP_LEAVE",
         OP_RESCAN = "VIRTIO_CCC_OP_RESCAN",
         OP_RELEASE = "VIRTIO_CCC_OP_RELEASE",
-        LENT_NO = "VIRTIO_CCC_LENT_NO",
-        LENT_YES = "VIRTIO_CCC_LENT_YES",
-        LENT_BAD = "VIRTIO_CCC_LENT_BAD",
+        EXTENT_PENDING = "VIRTIO_CCC_EXTENT_PENDING",
+        EXTENT_ACCEPTED = "VIRTIO_CCC_EXTENT_ACCEPTED",
+        EXTENT_REFUSED = "VIRTIO_CCC_EXTENT_REFUSED",
         L_COUPLED = "VIRTIO_CCC_L_COUPLED",
         L_SLOW_START = "VIRTIO_CCC_L_SLOW_START",
         L_RATE = "VIRTIO_CCC_L_RATE",

@@ -7,11 +7,11 @@ use ccc_core::{
 };
 
 use crate::{
-    api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, error::nearest},
-    budget::Budget,
+    admin::api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, error::nearest},
+    event_loop::budget::Budget,
+    settings::told,
+    settings::values::Given,
     settings::{self, MAX_RULES, Rule, Settings},
-    told,
-    values::Given,
 };
 
 /// The engine with the groups and VMs of the settings.
@@ -173,8 +173,8 @@ impl Coupling {
         Ok(GroupPatch {
             policy: Some(group.config.policy),
             share: Some(group.config.share),
-            aggression: Some(group.aggression),
-            coco: Some(group.config.coco),
+            equivalent_tcps: Some(group.equivalent_tcps),
+            growth_source: Some(group.config.growth_source),
             coupled: Some(group.coupled),
         })
     }
@@ -270,13 +270,14 @@ impl Coupling {
         let mut config = settings.config;
         config.policy = patch.policy.unwrap_or(config.policy);
         config.share = patch.share.unwrap_or(config.share);
-        config.coco = patch.coco.unwrap_or(config.coco);
-        config.aggression = patch.aggression.map_or(config.aggression, |given| given.value);
+        config.growth_source = patch.growth_source.unwrap_or(config.growth_source);
+        config.equivalent_tcps =
+            patch.equivalent_tcps.map_or(config.equivalent_tcps, |given| given.value);
         if config != settings.config {
             self.engine.set_group(now, self.groups[group].id, config)?;
         }
         settings.config = config;
-        settings.aggression = patch.aggression.unwrap_or(settings.aggression);
+        settings.equivalent_tcps = patch.equivalent_tcps.unwrap_or(settings.equivalent_tcps);
         settings.coupled = patch.coupled.unwrap_or(settings.coupled);
         // Not every driver can share by rate.
         Ok(before.0.share != config.share || before.1 != settings.coupled)

@@ -2,7 +2,9 @@
 //! `ccc-vhost`: serves the virtio congestion control coupling device.
 use std::{env, process::ExitCode};
 
-use ccc_vhost::{args::Args, capabilities, check, config::Config, setup};
+use ccc_vhost::{
+    args::Args, daemon::capabilities, daemon::check, daemon::setup, settings::config::Config,
+};
 use clap::Parser;
 
 fn main() -> ExitCode {

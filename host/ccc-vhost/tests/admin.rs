@@ -365,7 +365,7 @@ fn o8_changes_are_logged_as_an_operator_says_them() {
     operator.patch("/v1/vms/a", &json!({"weight": 3}));
     operator.patch("/v1/vms/a", &json!({"weight": 0.5, "group": null, "coupled": false}));
     operator.patch("/v1/vms/a", &json!({"weight": 0.5}));
-    operator.patch("/v1/groups/g", &json!({"policy": "cm", "aggression": 2}));
+    operator.patch("/v1/groups/g", &json!({"policy": "cm", "equivalent_tcps": 2}));
     operator.rules(&json!([{"group": "h"}]));
     assert_eq!(put(&operator, &daemon, "c").0, 200);
     assert_eq!(operator.ask("DELETE", "/v1/vms/c", None).0, 200);
@@ -378,7 +378,7 @@ fn o8_changes_are_logged_as_an_operator_says_them() {
         [
             "VM a: weight 1 → 3 ",
             "VM a: weight 3 → 0.5, group g → none, coupling on → off ",
-            "group g: policy ctrltcp → cm, aggression 1 → 2 ",
+            "group g: policy ctrltcp → cm, equivalent_tcps 1 → 2 ",
             "rules: 1 now ",
             &format!("VM c: added, on {}, weight 1, group g ", text(&socket)),
             "VM c: removed ",

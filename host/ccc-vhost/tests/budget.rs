@@ -58,7 +58,7 @@ fn t4_others_are_served_while_a_large_chunk_is_adopted() {
     let ask = || a.front.kick(wire::VQ_TABLE);
     let in_time = b_before_a(&mut daemon, ask, &mut b, "VM a: slots 0 to 4096 lent");
     assert!(in_time, "b waited until all slots of a's chunk had been looked at");
-    a.await_status(&chunk, wire::LENT_YES);
+    a.await_status(&chunk, wire::EXTENT_ACCEPTED);
     assert!((0..SLOTS).all(|slot| a.accepted(&chunk, slot, 1)), "all are looked at before");
 }
 
@@ -86,7 +86,7 @@ fn t4_a_rescan_asked_for_during_one_sees_what_changed_behind_it() {
     let chunk = full(&mut a, 1);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
     a.front.kick(wire::VQ_TABLE);
-    a.await_status(&chunk, wire::LENT_YES);
+    a.await_status(&chunk, wire::EXTENT_ACCEPTED);
     // Over and over: whatever part the device is at, the latest use is found.
     for round in 2..40 {
         a.write_slot(&chunk, round, &report(round));
@@ -110,7 +110,7 @@ fn t4_a_chunk_given_back_during_a_scan_is_left_alone() {
     let second = full(&mut a, 0);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&second));
     a.front.kick(wire::VQ_TABLE);
-    a.await_status(&second, wire::LENT_YES);
+    a.await_status(&second, wire::EXTENT_ACCEPTED);
     daemon.pause();
     a.write_slot(&first, SLOTS + 1, &report(7));
     a.offer_bell(wire::OP_RESCAN, 0, 0);
@@ -137,7 +137,7 @@ fn t4_a_front_end_that_goes_during_a_scan_leaves_nothing() {
     a.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
     a.front.kick(wire::VQ_TABLE);
     let a = a.reconnect(&daemon.socket("a"));
-    a.await_status(&chunk, wire::LENT_YES);
+    a.await_status(&chunk, wire::EXTENT_ACCEPTED);
     support::daemon::until("found again", || (0..SLOTS).all(|slot| a.accepted(&chunk, slot, 1)));
     a.front.vhost.get_vring_base(wire::VQ_TABLE).unwrap();
     let mut b = driver(&daemon, "b");
@@ -156,7 +156,7 @@ fn t4_many_flows_that_go_on_alone_take_their_part_along() {
     let in_a = full(&mut a, 1);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&in_a));
     a.front.kick(wire::VQ_TABLE);
-    a.await_status(&in_a, wire::LENT_YES);
+    a.await_status(&in_a, wire::EXTENT_ACCEPTED);
     b.tell(&in_b, wire::OP_UPDATE, 0, &report(1));
     let part = b.window(&in_b);
     assert!(part > 0);
@@ -222,7 +222,7 @@ fn t3_a_chunk_of_more_descriptors_than_a_queue_has_is_refused() {
     a.offer(wire::VQ_TABLE, &[(table, long.len() as u32, INDIRECT)]);
     a.front.kick(wire::VQ_TABLE);
     daemon.says("chain of more than 1024 descriptors");
-    assert_eq!(a.status(&chunk).0, wire::LENT_NO);
+    assert_eq!(a.status(&chunk).0, wire::EXTENT_PENDING);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn t6_a_guest_lends_64_chunks_and_no_more() {
     let over = a.chunk(7 * 64, 7, 0);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&over));
     a.front.kick(wire::VQ_TABLE);
-    a.await_status(&over, wire::LENT_BAD);
+    a.await_status(&over, wire::EXTENT_REFUSED);
     daemon.says("64 chunks are lent already");
     for (generation, chunk) in (1..).zip(&chunks) {
         a.register(chunk, chunk.first + generation % 7, generation);

@@ -26,7 +26,7 @@ fn clauses(text: &str) -> Vec<String> {
 /// Rows of the table: a clause and its test.
 fn rows(text: &str) -> Vec<(String, String)> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
-    rows.filter(|row| row.starts_with("D-") || row.starts_with("V-"))
+    rows.filter(|row| row.starts_with("DRV-") || row.starts_with("DEV-"))
         .map(|row| {
             let (clause, test) = row.trim_end_matches(" |").split_once(" | ").unwrap();
             (clause.to_owned(), test.replace('`', ""))

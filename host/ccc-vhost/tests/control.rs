@@ -174,9 +174,9 @@ fn a_group_changes_what_it_shares_and_how_hard() {
     let rate = |driver: &Driver| driver.line(&chunk, 0).flags.get() & wire::L_RATE != 0;
     assert!(rate(&a));
     let window = a.window(&chunk);
-    let change = json!({"share": "window", "aggression": 2.5, "policy": "ctrltcp"});
+    let change = json!({"share": "window", "equivalent_tcps": 2.5, "policy": "ctrltcp"});
     let group = operator.patch("/v1/groups/g", &change);
-    assert_eq!((&group["share"], &group["aggression"]), (&json!("window"), &json!(2.5)));
+    assert_eq!((&group["share"], &group["equivalent_tcps"]), (&json!("window"), &json!(2.5)));
     assert!(!rate(&a) && a.window(&chunk).abs_diff(window) <= 1);
     operator.patch("/v1/groups/g", &json!({"share": "rate"}));
     assert!(rate(&a) && a.window(&chunk).abs_diff(window) <= 1);
@@ -198,8 +198,8 @@ fn a_groups_policy_changes_while_flows_run() {
         assert_eq!((&group["policy"], coupled(&a)), (&json!(policy), true));
         assert!(a.window(&chunk).abs_diff(window) <= 1, "{policy}");
     }
-    let group = operator.patch("/v1/groups/g", &json!({"coco": "shortest-rtt"}));
-    assert_eq!(group["coco"], "shortest-rtt");
+    let group = operator.patch("/v1/groups/g", &json!({"growth_source": "shortest-rtt"}));
+    assert_eq!(group["growth_source"], "shortest-rtt");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn changes_outlive_the_daemon() {
     let (daemon, operator) = start(&TWO, "");
     operator.patch("/v1/vms/a", &json!({"weight": 4, "coupled": false}));
     operator.patch("/v1/vms/a", &json!({"group": null, "coupled": true}));
-    operator.patch("/v1/groups/g", &json!({"share": "window", "aggression": 2}));
+    operator.patch("/v1/groups/g", &json!({"share": "window", "equivalent_tcps": 2}));
     operator.rules(&json!([{"destination": "10.0.0.0/8", "group": "h"}]));
     let paths = ["/v1/vms/a", "/v1/vms/b", "/v1/groups/g", "/v1/rules"];
     let before = paths.map(|path| operator.get(path));

@@ -32,7 +32,7 @@ fn the_configuration_space_can_be_read() {
     let (_, bytes) = driver.front.vhost.get_config(0, 16, flags, &[0; 16]).unwrap();
     let config = wire::Config::read_from_bytes(&bytes[..]).unwrap();
     assert_eq!(config.revision.get(), wire::REVISION);
-    assert_eq!((config.max_slots.get(), config.max_lines.get()), (65_536, 16));
+    assert_eq!((config.max_slots.get(), config.max_grant_lines.get()), (65_536, 16));
     assert_eq!(config.stale_us.get(), 1_000_000);
     // Beyond its end there is nothing: an answer without payload.
     let empty = [0u32; 8];
@@ -52,7 +52,7 @@ fn a_flow_lives_through_its_slot() {
         assert_eq!(driver.used(wire::VQ_TABLE), 0, "the chain is held");
         driver.register(&chunk, 3, 77);
         assert!(driver.accepted(&chunk, 3, 77));
-        assert_eq!(driver.grant(&chunk, 3).cap.get(), wire::CAP_NONE);
+        assert_eq!(driver.grant(&chunk, 3).cap_bytes.get(), wire::CAP_NONE);
         until("coupled", || driver.coupled(&chunk));
         let line = driver.line(&chunk, 0);
         assert_eq!(line.seq.get() % 2, 0);
@@ -60,7 +60,11 @@ fn a_flow_lives_through_its_slot() {
         let before = (driver.window(&chunk), line.seq);
         assert_ne!(before.0, 0);
         // Ten segments acknowledged in slow start.
-        let grown = Report { acked: 14480.into(), delivered: 14480.into(), ..report(77) };
+        let grown = Report {
+            acked_limited_bytes: 14480.into(),
+            delivered_bytes: 14480.into(),
+            ..report(77)
+        };
         driver.tell(&chunk, wire::OP_UPDATE, 3, &grown);
         until("window grown", || driver.window(&chunk) > before.0);
         assert_ne!(driver.line(&chunk, 0).seq, before.1);
@@ -76,7 +80,7 @@ fn a_kick_in_band_is_done_and_called_before_it_is_answered() {
     let chunk = driver.chunk(0, 8, 1);
     driver.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
     driver.front.kick(wire::VQ_TABLE);
-    assert_eq!(driver.status(&chunk).0, wire::LENT_YES);
+    assert_eq!(driver.status(&chunk).0, wire::EXTENT_ACCEPTED);
     driver.write_slot(&chunk, 0, &report(1));
     driver.offer_bell(wire::OP_REGISTER, 0, 1);
     driver.front.kick(wire::VQ_DOORBELL);
@@ -165,7 +169,7 @@ fn what_was_registered_is_found_after_a_reconnect() {
         let driver = driver.reconnect(&daemon.socket("a"));
         until("found again", || driver.accepted(&chunk, 2, 5));
         until("adopted anew", || driver.status(&chunk).1 != before);
-        assert_eq!(driver.status(&chunk).0, wire::LENT_YES);
+        assert_eq!(driver.status(&chunk).0, wire::EXTENT_ACCEPTED);
         daemon.says("disconnected with 1 flows");
     }
 }
@@ -243,7 +247,7 @@ fn a_device_writes_only_where_it_may() {
     for slot in 0..4 {
         driver.register(&chunk, slot, 1);
     }
-    driver.write_slot(&chunk, 4, &Report { mss: 0.into(), ..report(2) });
+    driver.write_slot(&chunk, 4, &Report { mss_bytes: 0.into(), ..report(2) });
     let readable: [u8; 16 + 8 * 128] = driver.read(chunk.reports - 16);
     let behind: [u8; 64] = driver.read(chunk.grants + 8 * 16);
     driver.ring_bell(wire::OP_RESCAN, 0, 0);
@@ -293,7 +297,7 @@ fn wrong_chunks_are_refused() {
     for (first, slots, lines) in
         [(0, 0, 2), (65_530, 8, 2), (u32::MAX, 8, 2), (0, 8, 17), (0, 8, 0), (0, 9, 2), (0, 7, 2)]
     {
-        assert_eq!(bad(&mut driver, first, slots, lines, same), wire::LENT_BAD);
+        assert_eq!(bad(&mut driver, first, slots, lines, same), wire::EXTENT_REFUSED);
     }
     let bads: [Change; 7] = [
         |pieces| pieces[0].1 -= 1,
@@ -309,7 +313,7 @@ fn wrong_chunks_are_refused() {
         |pieces| *pieces = pieces.split_off(1),
     ];
     for change in bads {
-        assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::LENT_BAD);
+        assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::EXTENT_REFUSED);
     }
     // Nothing to write a status to.
     let silent: [Change; 4] = [
@@ -319,17 +323,17 @@ fn wrong_chunks_are_refused() {
         |pieces| pieces[1].1 = 63,
     ];
     for change in silent {
-        assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::LENT_NO);
+        assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::EXTENT_PENDING);
     }
     let mut ends = driver.chunk(0, 8, 2);
     ends.chain = driver.offer(wire::VQ_TABLE, &Driver::pieces(&ends));
     driver.front.kick(wire::VQ_TABLE);
-    driver.await_status(&ends, wire::LENT_YES);
-    assert_eq!(bad(&mut driver, 4, 8, 0, |pieces| pieces[1].1 -= 128), wire::LENT_BAD);
-    assert_eq!(bad(&mut driver, 8, 8, 2, same), wire::LENT_BAD);
+    driver.await_status(&ends, wire::EXTENT_ACCEPTED);
+    assert_eq!(bad(&mut driver, 4, 8, 0, |pieces| pieces[1].1 -= 128), wire::EXTENT_REFUSED);
+    assert_eq!(bad(&mut driver, 8, 8, 2, same), wire::EXTENT_REFUSED);
     // Bytes behind the last structure, in either part.
-    assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[0].1 += 8), wire::LENT_BAD);
-    assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[1].1 += 8), wire::LENT_BAD);
+    assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[0].1 += 8), wire::EXTENT_REFUSED);
+    assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[1].1 += 8), wire::EXTENT_REFUSED);
     drop(driver);
     daemon.says("refused: chunks 22 ");
 }
@@ -373,7 +377,7 @@ fn wrong_messages_and_slots_harm_nobody() {
         Report { state: 0, ..report(3) },
         Report { priority: 0.into(), ..report(3) },
         Report { priority: 2561.into(), ..report(3) },
-        Report { mss: 0.into(), ..report(3) },
+        Report { mss_bytes: 0.into(), ..report(3) },
         Report { generation: 0.into(), ..report(0) },
         Report { family: 0, ..report(3) },
     ];
@@ -409,8 +413,8 @@ fn f8_the_last_report_of_a_flow_counts() {
         let last = Report {
             state: wire::STATE_FREE,
             flags: 0,
-            acked: 14480.into(),
-            delivered: 14480.into(),
+            acked_limited_bytes: 14480.into(),
+            delivered_bytes: 14480.into(),
             ..report(1)
         };
         driver.write_slot(&chunk, 1, &last);
@@ -433,7 +437,7 @@ fn f8_a_leave_is_taken_whatever_the_last_report_says() {
     let chunk = driver.lend(0, 8, 1);
     let wrong: [Report; 4] = [
         Report { state: 9, ..report(1) },
-        Report { mss: 0.into(), state: wire::STATE_FREE, ..report(1) },
+        Report { mss_bytes: 0.into(), state: wire::STATE_FREE, ..report(1) },
         // The slot is in use again, and the message of its first use late.
         report(2),
         report(1),

@@ -6,7 +6,7 @@ mod support;
 use std::{collections::BTreeSet, path::Path};
 
 use ccc_proto::wire;
-use ccc_vhost::api::{GroupPatch, RuleSpec, VmPatch, VmSpec, routes::ROUTES};
+use ccc_vhost::admin::api::{GroupPatch, RuleSpec, VmPatch, VmSpec, routes::ROUTES};
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, text},

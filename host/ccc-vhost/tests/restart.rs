@@ -34,7 +34,8 @@ fn a_daemon_killed_20_times_loses_nothing() {
     }
     let mut instances = vec![driver.status(&first).1];
     for life in 0..20u32 {
-        let alive = Report { acked: u64::from(life).into(), ..report(generations[0]) };
+        let alive =
+            Report { acked_limited_bytes: u64::from(life).into(), ..report(generations[0]) };
         driver.write_slot(&first, 0, &alive);
         driver.offer_bell(wire::OP_UPDATE, 0, generations[0]);
         driver.front.kick(wire::VQ_DOORBELL);
@@ -77,7 +78,7 @@ fn the_instance_differs_from_the_one_in_memory() {
         driver.write(chunk.head + 4, &before.wrapping_add(1));
         driver.front.vhost.set_vring_enable(wire::VQ_TABLE, false).unwrap();
         driver.front.vhost.set_vring_enable(wire::VQ_TABLE, true).unwrap();
-        driver.await_status(&chunk, wire::LENT_YES);
+        driver.await_status(&chunk, wire::EXTENT_ACCEPTED);
         assert_ne!(driver.status(&chunk).1, before.wrapping_add(1));
     }
 }

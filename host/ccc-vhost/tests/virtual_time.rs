@@ -149,7 +149,7 @@ fn kicks_happen_at_the_calendars_time_and_turns_are_asked_for_there() {
     let (daemon, mut controller) = start();
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
     let chunk = driver.lend(0, 4, 1);
-    assert_eq!(driver.status(&chunk), (wire::LENT_YES, 1), "the same in every run");
+    assert_eq!(driver.status(&chunk), (wire::EXTENT_ACCEPTED, 1), "the same in every run");
     assert_eq!(controller.requested(), None);
     controller.set_time(50 * MS);
     driver.register(&chunk, 0, 1);
@@ -181,7 +181,7 @@ fn t4_a_kick_is_answered_when_all_it_asks_for_is_done() {
     }
     driver.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
     driver.front.kick(wire::VQ_TABLE);
-    assert_eq!(driver.status(&chunk).0, wire::LENT_YES);
+    assert_eq!(driver.status(&chunk).0, wire::EXTENT_ACCEPTED);
     assert!((0..4096).all(|slot| driver.accepted(&chunk, slot, 1)));
     for slot in 0..4096 {
         driver.write_slot(&chunk, slot, &report(2));

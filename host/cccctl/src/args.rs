@@ -171,10 +171,10 @@ pub struct Group {
     pub share: Option<String>,
     /// How many TCPs it is worth, 0.1 to 64
     #[arg(long, value_name = "N")]
-    pub aggression: Option<f64>,
+    pub equivalent_tcps: Option<f64>,
     /// Whose growth the aggregate takes: mean, first or shortest-rtt
     #[arg(long)]
-    pub coco: Option<String>,
+    pub growth_source: Option<String>,
     /// Whether its flows are coupled
     #[arg(long)]
     pub coupled: Option<Switch>,

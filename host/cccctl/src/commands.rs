@@ -202,8 +202,8 @@ fn group(client: &Client, group: &Group) -> Result<Value, ClientError> {
     let change = object([
         ("policy", group.policy.as_ref().map(|policy| json!(policy))),
         ("share", group.share.as_ref().map(|share| json!(share))),
-        ("aggression", group.aggression.map(|aggression| json!(aggression))),
-        ("coco", group.coco.as_ref().map(|coco| json!(coco))),
+        ("equivalent_tcps", group.equivalent_tcps.map(|equivalent_tcps| json!(equivalent_tcps))),
+        ("growth_source", group.growth_source.as_ref().map(|growth_source| json!(growth_source))),
         ("coupled", group.coupled.map(|coupled| json!(coupled.on()))),
     ]);
     let path = path("groups", &group.name);

@@ -127,7 +127,7 @@ pub fn groups(answer: &Value) -> String {
             word(&group["name"]),
             word(&group["policy"]),
             word(&group["share"]),
-            number(&group["aggression"]),
+            number(&group["equivalent_tcps"]),
             switch(&group["coupled"]),
             number(&group["window"]),
             number(&group["ssthresh"]),

@@ -56,10 +56,10 @@ fn vms_and_groups_are_changed() {
     daemon.prints(&["set", "web", "--group", "uplink", "--coupled", "on"]);
     assert_eq!(daemon.json(&["show", "web"])["group"], "uplink");
     let change = ["group", "uplink", "--share", "window", "--policy", "ctrltcp"];
-    daemon.prints(&[&change[..], &["--aggression", "2", "--coupled", "off"]].concat());
+    daemon.prints(&[&change[..], &["--equivalent_tcps", "2", "--coupled", "off"]].concat());
     let group = daemon.json(&["group", "uplink"]);
     assert_eq!(
-        (&group["share"], &group["aggression"], &group["coupled"]),
+        (&group["share"], &group["equivalent_tcps"], &group["coupled"]),
         (&"window".into(), &2.0.into(), &false.into())
     );
 }

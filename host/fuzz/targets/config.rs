@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A configuration is read or its faults are told; what is read can be used.
 #![no_main]
-use ccc_vhost::{config::Config, coupling::Coupling};
+use ccc_vhost::{settings::config::Config, coupling::Coupling};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -3,14 +3,7 @@
 //! line with method and target, a line with the body.  What was changed is the
 //! same after it went through the state file.
 #![no_main]
-use ccc_vhost::{
-    access::Peer,
-    api::routes::Request,
-    config::Config,
-    coupling::{Coupling, Turn},
-    operate::{Guest, Guests, Operation},
-    state::State,
-};
+use ccc_vhost::{admin::access::Peer, admin::api::routes::Request, settings::config::Config, coupling::{Coupling, Turn}, admin::operate::{Guest, Guests, Operation}, settings::state::State};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"/b\"\n";

@@ -7,14 +7,7 @@ use std::{fs::File, os::fd::AsFd};
 
 use ccc_core::{GroupConfig, Report};
 use ccc_proto::wire;
-use ccc_vhost::{
-    config::Config,
-    counters::Counters,
-    coupling::{Coupling, Turn},
-    device::{Device, Identity},
-    handler::FEATURES,
-    poll::Poller,
-};
+use ccc_vhost::{settings::config::Config, device::counters::Counters, coupling::{Coupling, Turn}, device::{Device, Identity}, vhost_user::handler::FEATURES, event_loop::poll::Poller};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -182,7 +175,7 @@ impl World {
                 self.process(wire::VQ_TABLE);
             }
             Step::Couple { on } => {
-                let patch = ccc_vhost::api::VmPatch { coupled: Some(*on), ..Default::default() };
+                let patch = ccc_vhost::admin::api::VmPatch { coupled: Some(*on), ..Default::default() };
                 self.coupling.patch_vm("a", &patch).expect("there");
                 let mut turn = Turn { coupling: &mut self.coupling, now: self.now };
                 self.device.remap(&mut turn);

@@ -2,10 +2,7 @@
 //! Descriptor chains of a driver, as chunks of tables: whatever they hold, what
 //! is taken for a table lies in guest memory.
 #![no_main]
-use ccc_vhost::{
-    memory::{Mapping, words},
-    table::{Chunk, Tables},
-};
+use ccc_vhost::{virtio::memory::{Mapping, words}, device::table::{Chunk, Tables}};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,

@@ -186,7 +186,7 @@ impl Group {
         let named = [
             ("group.policy", &self.policy),
             ("group.share", &self.share),
-            ("group.coco", &self.coco),
+            ("group.growth_source", &self.growth_source),
         ];
         for (field, value) in named {
             // They are written into the daemon's configuration as they are.
@@ -195,7 +195,7 @@ impl Group {
                 return Err(bad(field, format!("'{value}' is not a plain word")));
             }
         }
-        self.aggression.map_or(Ok(()), |n| positive("group.aggression", n, 1000.0))
+        self.equivalent_tcps.map_or(Ok(()), |n| positive("group.equivalent_tcps", n, 1000.0))
     }
 }
 

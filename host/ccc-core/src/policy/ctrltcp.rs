@@ -7,11 +7,11 @@
 //! pseudo-code does not work as printed; the rules here are those of
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
 use super::{
-    Ack, Aggregate, Cause, Coco, Event, Joiner, Policy,
-    coco::Coordinator,
+    Ack, Aggregate, Cause, Event, GrowthSource, Joiner, Policy,
+    growth_source::Coordinator,
     slow_start::{Exit, Pace},
 };
-use crate::fixed::{Aggression, Micros, Window};
+use crate::fixed::{EquivalentTcps, Micros, Window};
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
 const REMEMBER_FOR: Micros = 10_000_000;
@@ -42,7 +42,7 @@ struct Before {
 #[derive(Debug)]
 pub(crate) struct CtrlTcp {
     now: Aggregate,
-    aggression: Aggression,
+    equivalent_tcps: EquivalentTcps,
     coordinator: Coordinator,
     /// For undo, until the next reduction.
     before: Option<Before>,
@@ -61,11 +61,11 @@ pub(crate) struct CtrlTcp {
 }
 
 impl CtrlTcp {
-    pub(crate) fn new(aggression: Aggression, coco: Coco) -> CtrlTcp {
+    pub(crate) fn new(equivalent_tcps: EquivalentTcps, growth_source: GrowthSource) -> CtrlTcp {
         CtrlTcp {
             now: Aggregate::default(),
-            aggression,
-            coordinator: Coordinator::new(coco),
+            equivalent_tcps,
+            coordinator: Coordinator::new(growth_source),
             before: None,
             before_timeouts: None,
             empty_since: None,
@@ -78,7 +78,7 @@ impl CtrlTcp {
 
     /// What is left after one reduction for this event.
     fn reduced(&self, event: &Event) -> Window {
-        let lost = self.from.minus(self.from.times(self.aggression.soften(event.beta)));
+        let lost = self.from.minus(self.from.times(self.equivalent_tcps.soften(event.beta)));
         let Aggregate { window, .. } = self.now;
         window.minus(lost).max(Window::from_bytes(event.floor)).min(window)
     }
@@ -143,7 +143,7 @@ impl Policy for CtrlTcp {
     /// growth, one segment in a share-weighted round-trip time.  With equal
     /// times that is the papers' coordinating connection, but no single flow's
     /// idleness, loss or departure stops it (B2, B11, B19); theirs can be had
-    /// too, see [`Coco`].  As one TCP in recovery would not, it does not grow for
+    /// too, see [`GrowthSource`].  As one TCP in recovery would not, it does not grow for
     /// a round-trip time after a reduction; worth n TCPs, those that have not
     /// lost go on.
     fn ack(&mut self, ack: Ack) {
@@ -152,8 +152,9 @@ impl Policy for CtrlTcp {
             self.slow_start(&ack);
         } else {
             let recovers = ack.sample.now < self.grows_from;
-            let aggression = if recovers { self.aggression.of(self.more) } else { self.aggression };
-            self.now.avoid(&ack, |bytes| aggression.scale(bytes), part);
+            let equivalent_tcps =
+                if recovers { self.equivalent_tcps.of(self.more) } else { self.equivalent_tcps };
+            self.now.avoid(&ack, |bytes| equivalent_tcps.scale(bytes), part);
         }
     }
 
@@ -170,7 +171,7 @@ impl Policy for CtrlTcp {
         let is_new = event.epoch == epoch;
         if is_new {
             self.from = window;
-            self.more = self.aggression.reductions();
+            self.more = self.equivalent_tcps.reductions();
         } else if self.more == 0 || event.epoch != epoch.wrapping_sub(1) {
             return;
         }
@@ -229,7 +230,7 @@ mod tests {
     use crate::policy::testing::{self, MSS, ack};
 
     fn begun(segments: u64) -> CtrlTcp {
-        let mut policy = CtrlTcp::new(Aggression::ONE, Coco::Mean);
+        let mut policy = CtrlTcp::new(EquivalentTcps::ONE, GrowthSource::Mean);
         policy.begin(0, Window::from_bytes(segments * MSS));
         policy
     }
@@ -313,8 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn aggression_grows_n_times_and_loses_an_nth() {
-        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+    fn n_tcps_grow_n_times_and_loses_an_nth() {
+        let mut policy =
+            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
         policy.begin(0, Window::from_bytes(80 * MSS));
         policy.congestion(event(&policy, 0));
         assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
@@ -324,7 +326,8 @@ mod tests {
 
     #[test]
     fn of_four_tcps_those_grow_that_do_not_recover() {
-        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+        let mut policy =
+            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
         policy.begin(0, Window::from_bytes(80 * MSS));
         policy.congestion(Event { srtt: 1, ..event(&policy, 0) });
         policy.ack(ack(0, MSS));
@@ -333,7 +336,8 @@ mod tests {
 
     #[test]
     fn losses_from_before_an_empty_group_reduce_nothing() {
-        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+        let mut policy =
+            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
         policy.begin(0, Window::from_bytes(80 * MSS));
         let losses = [event(&policy, 0), event(&policy, 1)];
         policy.congestion(losses[0]);
@@ -345,7 +349,8 @@ mod tests {
 
     #[test]
     fn of_four_tcps_as_many_reduce_as_lose() {
-        let mut policy = CtrlTcp::new(Aggression::from_f64(4.0).expect("in range"), Coco::Mean);
+        let mut policy =
+            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
         policy.begin(0, Window::from_bytes(80 * MSS));
         let losses: Vec<_> = (0..6).map(|flow| event(&policy, flow)).collect();
         let left = losses.into_iter().map(|loss| {

@@ -6,10 +6,10 @@
 //! among them is not its business; it is told what happened, in shares.
 //! `docs/algorithm.md` says where each comes from and what it does wrong.
 mod cm;
-mod coco;
 mod ctrltcp;
 mod e_tcp;
 mod efcm;
+mod growth_source;
 mod lisa;
 mod single;
 mod slow_start;
@@ -18,10 +18,10 @@ mod uncoupled;
 use std::fmt::Debug;
 
 use crate::{
-    fixed::{Aggression, Beta, Micros, Part, Window},
+    fixed::{Beta, EquivalentTcps, Micros, Part, Window},
     report::Report,
 };
-pub use coco::Coco;
+pub use growth_source::GrowthSource;
 pub(crate) use slow_start::Sample;
 
 /// Coupling algorithm of a group.
@@ -44,10 +44,14 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    /// A policy for an empty group.  `aggression` and `coco` are ctrlTCP's.
-    pub(crate) fn build(self, aggression: Aggression, coco: Coco) -> Box<dyn Policy> {
+    /// A policy for an empty group.  `equivalent_tcps` and `growth_source` are ctrlTCP's.
+    pub(crate) fn build(
+        self,
+        equivalent_tcps: EquivalentTcps,
+        growth_source: GrowthSource,
+    ) -> Box<dyn Policy> {
         match self {
-            PolicyKind::CtrlTcp => Box::new(ctrltcp::CtrlTcp::new(aggression, coco)),
+            PolicyKind::CtrlTcp => Box::new(ctrltcp::CtrlTcp::new(equivalent_tcps, growth_source)),
             PolicyKind::Uncoupled => Box::new(uncoupled::Uncoupled::default()),
             PolicyKind::ETcp => Box::new(e_tcp::ETcp::default()),
             PolicyKind::Efcm => Box::new(efcm::Efcm::default()),
@@ -172,9 +176,9 @@ impl Aggregate {
 
     /// Adds a flow's own window and threshold.
     pub(crate) fn absorb(&mut self, report: &Report) {
-        let window = Window::from_bytes(report.cwnd.into());
+        let window = Window::from_bytes(report.cwnd_bytes.into());
         // A flow that has no threshold yet adds its window to one there is.
-        let threshold = report.ssthresh.map(|bytes| Window::from_bytes(bytes.into()));
+        let threshold = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
         if self.threshold.is_some() || threshold.is_some() {
             let before = self.threshold.unwrap_or(self.window);
             self.threshold = Some(before.plus(threshold.unwrap_or(window)));

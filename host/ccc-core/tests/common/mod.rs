@@ -3,7 +3,7 @@
 //! coupling engine can see.
 #![allow(dead_code, reason = "each test file uses a part")]
 use ccc_core::{
-    Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Micros, Report, Share, State, VmId,
+    Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Micros, Report, ShareOf, State, VmId,
     Weight,
 };
 
@@ -26,7 +26,7 @@ pub struct Host {
 
 impl Host {
     pub fn new() -> Host {
-        Host::with(GroupConfig { share: Share::Window, ..GroupConfig::default() })
+        Host::with(GroupConfig { share: ShareOf::Window, ..GroupConfig::default() })
     }
 
     pub fn with(config: GroupConfig) -> Host {
@@ -50,9 +50,9 @@ impl Host {
     pub fn flow_with(&mut self, vm: VmId, segments: u32, priority: u16) -> Flow {
         let report = Report {
             active: true,
-            limited: true,
-            cwnd: segments * MSS,
-            mss: MSS as u16,
+            cwnd_limited: true,
+            cwnd_bytes: segments * MSS,
+            mss_bytes: MSS as u16,
             srtt_us: 100_000,
             min_rtt_us: 100_000,
             priority,
@@ -81,14 +81,14 @@ impl Host {
         let grant = self.grant(flow.vm);
         let window = grant.window(units(&flow.report, grant.rate)).max(u64::from(MSS));
         flow.report.state = if grant.slow_start { State::SlowStart } else { State::Avoidance };
-        flow.report.cwnd = window as u32;
-        flow.report.acked += u64::from(MSS);
-        flow.report.delivered += u64::from(MSS);
+        flow.report.cwnd_bytes = window as u32;
+        flow.report.acked_limited_bytes += u64::from(MSS);
+        flow.report.delivered_bytes += u64::from(MSS);
         flow.carry += u64::from(MSS);
         let needed = if grant.slow_start { u64::from(MSS) } else { window };
         if flow.carry >= needed {
             flow.carry -= needed;
-            flow.report.grown = flow.report.grown.wrapping_add(MSS);
+            flow.report.cwnd_growth_bytes = flow.report.cwnd_growth_bytes.wrapping_add(MSS);
         }
         self.send(flow);
     }
@@ -110,16 +110,16 @@ impl Host {
     /// The flow enters fast recovery for a segment sent under `epoch`.
     pub fn lose(&mut self, flow: &mut Flow, epoch: u32) {
         flow.report.state = State::Recovery;
-        flow.report.events = flow.report.events.wrapping_add(1);
-        flow.report.event_epoch = epoch;
+        flow.report.congestion_events = flow.report.congestion_events.wrapping_add(1);
+        flow.report.congestion_epoch = epoch;
         self.send(flow);
     }
 
     /// The flow's retransmission timer expires for a segment sent under `epoch`.
     pub fn time_out(&mut self, flow: &mut Flow, epoch: u32) {
         if flow.report.state != State::Recovery {
-            flow.report.events = flow.report.events.wrapping_add(1);
-            flow.report.event_epoch = epoch;
+            flow.report.congestion_events = flow.report.congestion_events.wrapping_add(1);
+            flow.report.congestion_epoch = epoch;
         }
         flow.report.state = State::Loss;
         flow.report.timeouts = flow.report.timeouts.wrapping_add(1);

@@ -36,7 +36,7 @@ impl Victim {
     /// Time from an update to the call that says it was done.
     fn update(&mut self) -> Duration {
         self.acked += 1448;
-        let grown = wire::Report { acked: self.acked.into(), ..report(1) };
+        let grown = wire::Report { acked_limited_bytes: self.acked.into(), ..report(1) };
         self.driver.write_slot(&self.chunk, 0, &grown);
         self.driver.want_call(wire::VQ_DOORBELL);
         self.driver.reuse_bell(wire::OP_UPDATE, 0, 1);

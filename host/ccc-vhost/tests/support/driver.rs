@@ -2,7 +2,7 @@
 //! A driver of the device, as plain as can be.
 use std::path::Path;
 
-use ccc_proto::wire::{self, Grant, GrantHead, Lend, Line, Report};
+use ccc_proto::wire::{self, Extent, ExtentStatus, GrantLine, Report, SlotGrant};
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -44,15 +44,15 @@ pub struct Driver {
 pub fn report(generation: u32) -> Report {
     Report {
         state: wire::STATE_SS,
-        flags: wire::R_ACTIVE | wire::R_LIMITED,
+        flags: wire::R_ACTIVE | wire::R_CWND_LIMITED,
         priority: wire::PRIORITY_ONE.into(),
-        cwnd: 14480.into(),
-        ssthresh: wire::SSTHRESH_UNSET.into(),
+        cwnd_bytes: 14480.into(),
+        ssthresh_bytes: wire::SSTHRESH_UNSET.into(),
         beta: 32768.into(),
         srtt_us: 100_000.into(),
         min_rtt_us: 100_000.into(),
-        inflight: 14480.into(),
-        mss: 1448.into(),
+        inflight_bytes: 14480.into(),
+        mss_bytes: 1448.into(),
         generation: generation.into(),
         family: 4,
         ..Report::FREE
@@ -165,10 +165,10 @@ impl Driver {
     pub fn chunk(&mut self, first: u32, slots: u32, lines: u32) -> Chunk {
         let reports = self.alloc(16 + 128 * slots as usize + 64) + 48;
         let head = self.alloc(64 + 64 * lines as usize + 16 * slots as usize);
-        let lend = Lend {
+        let lend = Extent {
             first_slot: first.into(),
             slots: slots.into(),
-            lines: lines.into(),
+            grant_lines: lines.into(),
             reserved: 0.into(),
         };
         self.write(reports, &lend);
@@ -194,12 +194,12 @@ impl Driver {
     pub fn lend_chunk(&mut self, chunk: &Chunk) -> u16 {
         let head = self.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
         self.front.kick(wire::VQ_TABLE);
-        self.await_status(chunk, wire::LENT_YES);
+        self.await_status(chunk, wire::EXTENT_ACCEPTED);
         head
     }
 
     pub fn status(&self, chunk: &Chunk) -> (u32, u32) {
-        let head: GrantHead = self.read(chunk.head);
+        let head: ExtentStatus = self.read(chunk.head);
         (head.status.get(), head.instance.get())
     }
 
@@ -251,7 +251,7 @@ impl Driver {
         self.tell(chunk, wire::OP_REGISTER, slot, &report(generation));
     }
 
-    pub fn grant(&self, chunk: &Chunk, slot: u32) -> Grant {
+    pub fn grant(&self, chunk: &Chunk, slot: u32) -> SlotGrant {
         self.read(chunk.grants + 16 * u64::from(slot - chunk.first))
     }
 
@@ -260,7 +260,7 @@ impl Driver {
         grant.generation.get() == generation && grant.flags.get() & wire::G_ACCEPTED != 0
     }
 
-    pub fn line(&self, chunk: &Chunk, index: u64) -> Line {
+    pub fn line(&self, chunk: &Chunk, index: u64) -> GrantLine {
         self.read(chunk.lines + 64 * index)
     }
 

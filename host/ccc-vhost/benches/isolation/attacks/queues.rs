@@ -2,7 +2,7 @@
 //! What a guest puts into its queues.
 use std::time::{Duration, Instant};
 
-use ccc_proto::wire::{self, Lend};
+use ccc_proto::wire::{self, Extent};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EFD_SEMAPHORE, EventFd};
 
 use super::{Attempt, FLOWS, SLOTS, Target};
@@ -103,7 +103,7 @@ fn release_and_lend(driver: &mut Driver, chunk: &Chunk, attempt: &Attempt) {
         driver.write(chunk.head, &[0u8; 64]);
         driver.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
         driver.front.kick(wire::VQ_TABLE);
-        until("chunk lent", || driver.status(chunk).0 == wire::LENT_YES);
+        until("chunk lent", || driver.status(chunk).0 == wire::EXTENT_ACCEPTED);
         attempt.did(1);
     }
 }
@@ -170,17 +170,21 @@ pub fn chunks_of_one_slot(target: &Target, attempt: &Attempt) {
 /// Lends these chunks as the slots from `first` on; whether all were taken.
 fn lend_some(driver: &mut Driver, chunks: &[Chunk], first: &mut u32) -> bool {
     for (chunk, slot) in chunks.iter().zip(*first..) {
-        let lend =
-            Lend { first_slot: slot.into(), slots: 1.into(), lines: 0.into(), reserved: 0.into() };
+        let lend = Extent {
+            first_slot: slot.into(),
+            slots: 1.into(),
+            grant_lines: 0.into(),
+            reserved: 0.into(),
+        };
         driver.write(chunk.reports - 16, &lend);
         driver.write(chunk.head, &[0u8; 64]);
         driver.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
     }
     driver.front.kick(wire::VQ_TABLE);
-    let looked_at = |chunk| driver.status(chunk).0 != wire::LENT_NO;
+    let looked_at = |chunk| driver.status(chunk).0 != wire::EXTENT_PENDING;
     until("chunks looked at", || chunks.iter().all(looked_at));
     *first += chunks.len() as u32;
-    chunks.iter().all(|chunk| driver.status(chunk).0 == wire::LENT_YES)
+    chunks.iter().all(|chunk| driver.status(chunk).0 == wire::EXTENT_ACCEPTED)
 }
 
 /// Counts kicks taken of those that never run dry.

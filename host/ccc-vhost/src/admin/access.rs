@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Who may use the control socket.
+//!
+//! The file's mode keeps others out, but it is easily set wrong, and QEMU
+//! processes run on the same host with groups of their own.  So the kernel is
+//! asked who has connected (SO_PEERCRED, SO_PEERGROUPS), as polkit and D-Bus do.
+use std::{
+    fmt, io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+};
+
+use nix::unistd;
+use rustix::{
+    fs::{Gid, Mode},
+    net::sockopt,
+    process::geteuid,
+};
+use thiserror::Error;
+
+use crate::vhost_user::listener::Manner;
+
+/// Clients that may wait to be accepted: a host that starts has as many hooks at
+/// once as it has VMs.
+const BACKLOG: i32 = 4096;
+/// Groups of a client that are looked at at first.
+const USUAL_GROUPS: usize = 64;
+
+/// Why nobody can be let in.
+#[derive(Debug, Error)]
+pub enum AccessError {
+    /// No such group.
+    #[error(
+        "the operators' group `{0}` does not exist; create it (groupadd --system {0}), or name \
+         another in [daemon] operators"
+    )]
+    NoGroup(String),
+    /// The groups of the host cannot be looked up.
+    #[error("cannot look up the operators' group `{0}`")]
+    LookUp(String, #[source] io::Error),
+}
+
+/// Who has connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user.
+    pub uid: u32,
+    /// Its process.
+    pub pid: i32,
+    /// All its groups.
+    pub groups: Vec<u32>,
+}
+
+/// Who may use the control socket: root, the daemon's own user, and members of
+/// the operators' group, if there is one.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    operators: Option<Operators>,
+}
+
+#[derive(Clone, Debug)]
+struct Operators {
+    name: String,
+    gid: u32,
+}
+
+impl Access {
+    /// Access for root, the daemon's own user and this group.
+    pub fn new(operators: Option<&str>) -> Result<Access, AccessError> {
+        let operators = operators.map(|name| {
+            let gid = group(name)?;
+            Ok(Operators { name: name.to_owned(), gid })
+        });
+        Ok(Access { operators: operators.transpose()? })
+    }
+
+    /// The socket's file is for the same.
+    pub fn manner(&self) -> Manner {
+        let group = self.operators.as_ref().map(|operators| Gid::from_raw(operators.gid));
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        Manner { mode: Mode::from_raw_mode(mode), group, backlog: BACKLOG }
+    }
+
+    /// Whether a client may use the socket; else what it is told.
+    pub fn check(&self, peer: &Peer) -> Result<(), String> {
+        let member = |operators: &Operators| peer.groups.contains(&operators.gid);
+        let own = peer.uid == 0 || peer.uid == geteuid().as_raw();
+        if own || self.operators.as_ref().is_some_and(member) {
+            return Ok(());
+        }
+        let remedy = match &self.operators {
+            Some(Operators { name, .. }) => {
+                format!("become root or a member of group `{name}`, the operators of this daemon")
+            }
+            None => "become root, or name a group of operators in [daemon] operators".to_owned(),
+        };
+        Err(format!("{peer} may not operate this daemon; {remedy}"))
+    }
+}
+
+impl Peer {
+    /// Who is at the other end.
+    pub fn of(stream: impl AsFd) -> io::Result<Peer> {
+        let stream = stream.as_fd();
+        let credentials = sockopt::socket_peercred(stream)?;
+        let mut groups = supplementary(stream)?;
+        groups.push(credentials.gid.as_raw());
+        let pid = credentials.pid.as_raw_nonzero().get();
+        Ok(Peer { uid: credentials.uid.as_raw(), pid, groups })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {} pid {}", self.uid, self.pid)
+    }
+}
+
+/// The number of a group, by its name or by itself.
+fn group(name: &str) -> Result<u32, AccessError> {
+    if let Ok(gid) = name.parse() {
+        return Ok(gid);
+    }
+    match unistd::Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err(AccessError::NoGroup(name.to_owned())),
+        Err(error) => Err(AccessError::LookUp(name.to_owned(), error.into())),
+    }
+}
+
+/// Supplementary groups of the other end.  They are those it had when it
+/// connected, which a look-up by its user would not tell.
+fn supplementary(stream: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0u32; USUAL_GROUPS];
+    loop {
+        let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice()))
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the kernel writes at most `length` bytes to `groups`, which
+        // has that many, and plain numbers may have any bits.
+        let failed = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        } != 0;
+        let count = length as usize / size_of::<u32>();
+        let error = io::Error::last_os_error();
+        match (failed, error.raw_os_error()) {
+            (false, _) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            // The length says how much there is.
+            (true, Some(libc::ERANGE)) if count > groups.len() => groups.resize(count, 0),
+            (true, _) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn peer(uid: u32, groups: &[u32]) -> Peer {
+        Peer { uid, pid: 7, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn f9_root_the_own_user_and_operators_may() {
+        let operators = Operators { name: "ops".to_owned(), gid: 4242 };
+        let access = Access { operators: Some(operators) };
+        assert_eq!(access.check(&peer(0, &[])), Ok(()));
+        assert_eq!(access.check(&peer(geteuid().as_raw(), &[])), Ok(()));
+        assert_eq!(access.check(&peer(64055, &[1, 4242])), Ok(()));
+        let told = access.check(&peer(64055, &[107])).expect_err("QEMU");
+        assert!(told.starts_with("uid 64055 pid 7 may not"), "{told}");
+        assert!(told.contains("member of group `ops`"), "{told}");
+        let nobody = Access::default().check(&peer(64055, &[0])).expect_err("no group");
+        assert!(nobody.contains("[daemon] operators"), "{nobody}");
+    }
+
+    #[test]
+    fn f9_a_peer_is_known_with_all_its_groups() {
+        let (ours, theirs) = UnixStream::pair().expect("pair");
+        let peer = Peer::of(&ours).expect("known");
+        assert_eq!(peer.uid, geteuid().as_raw());
+        assert_eq!(peer.pid, rustix::process::getpid().as_raw_nonzero().get());
+        assert!(peer.groups.contains(&rustix::process::getegid().as_raw()));
+        drop(theirs);
+    }
+
+    #[test]
+    fn f9_groups_are_known_by_name_and_by_number() {
+        assert_eq!(group("root").expect("there"), 0);
+        assert_eq!(group("4242").expect("a number"), 4242);
+        let wrong = group("no-such-group").expect_err("not there").to_string();
+        assert!(wrong.contains("groupadd --system no-such-group"), "{wrong}");
+    }
+}

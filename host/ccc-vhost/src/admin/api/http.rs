@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The HTTP server on the control socket.
+//!
+//! hyper, on a runtime of one thread of its own: it is the HTTP implementation
+//! of the language that is most used and looked after, has limits for whatever
+//! a client can do slowly or too much of, and serves any number of clients
+//! without a thread for each.  Clients are slow and many here, and the event
+//! loop never waits for this thread.
+use std::{
+    convert::Infallible,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixListener,
+    },
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body, Bytes},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::UnixStream, time::timeout};
+
+use crate::{
+    admin::access::{Access, Peer},
+    admin::api::{
+        ApiError, Reply,
+        routes::{self, BODY_MAX},
+        seats::{Seat, Seats},
+    },
+    admin::control::Window,
+    daemon::open_files,
+};
+
+/// Most clients served at once; others wait to be accepted.
+const CONNECTIONS: u64 = 2048;
+/// The part of all files the daemon may have open that clients may take.
+const FILES_PART: u64 = 4;
+/// Longest time for the head of a request, and between two of them, where
+/// there is room.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time for the body of a request.
+const BODY_PATIENCE: Duration = Duration::from_secs(2);
+/// Time until another client is tried after one could not be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Longest time for a connection, whatever it does.
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two lines about clients that are no operators.
+const REFUSED_EVERY: Duration = Duration::from_secs(1);
+/// Largest head of a request.
+const HEAD_MAX: usize = 16 << 10;
+
+/// What all requests share.
+#[derive(Debug)]
+struct Office {
+    access: Access,
+    window: Window,
+    /// When somebody was refused whom the log tells of.
+    refused: Mutex<Option<Instant>>,
+}
+
+impl Office {
+    /// Whoever may not ask must not fill the log either.
+    fn tell_refused(&self, why: &ApiError) {
+        let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= REFUSED_EVERY) {
+            *last = Some(Instant::now());
+            log::warn!("control socket: {why}");
+        }
+    }
+}
+
+/// Serves the socket from now on, in a thread that ends with the process.
+pub fn serve(listener: UnixListener, access: Access, window: Window) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let office = Arc::new(Office { access, window, refused: Mutex::default() });
+    let run = move || {
+        if let Err(error) = runtime.block_on(accept(listener, office)) {
+            log::error!("control socket failed: {error}");
+        }
+    };
+    std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
+    Ok(())
+}
+
+async fn accept(listener: UnixListener, office: Arc<Office>) -> io::Result<()> {
+    let mut spare = Spare(listener.as_fd().try_clone_to_owned().ok());
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let most = CONNECTIONS.min(open_files::files() / FILES_PART).max(1);
+    let seats = Seats::new(usize::try_from(most).unwrap_or(usize::MAX));
+    let mut failing = false;
+    loop {
+        let seat = seats.next().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                failing = false;
+                spare.renew(&listener);
+                tokio::spawn(converse(stream, seat, Arc::clone(&office)));
+            }
+            Err(error) => {
+                if open_files::is_want_of_files(&error) && spare.0.take().is_some() {
+                    continue;
+                }
+                // That passes; it is told once.
+                if !std::mem::replace(&mut failing, true) {
+                    log::warn!("control socket: cannot accept: {error}");
+                }
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// A file descriptor kept for one client, so that an operator can remove VMs
+/// when they have taken all others.
+struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    fn renew(&mut self, any: &impl AsFd) {
+        if self.0.is_none() {
+            self.0 = any.as_fd().try_clone_to_owned().ok();
+        }
+    }
+}
+
+async fn converse(stream: UnixStream, seat: Seat, office: Arc<Office>) {
+    let admitted = admit(&stream, &office.access);
+    if let Err(error) = &admitted {
+        office.tell_refused(error);
+    }
+    let service = service_fn(|request| {
+        let (office, admitted, seat) = (Arc::clone(&office), &admitted, &seat);
+        async move {
+            let answer = match admitted {
+                Ok(peer) => respond(request, peer, seat, &office).await,
+                Err(error) => refuse(error),
+            };
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // Who is asked to leave does not ask first: it would get no answer.
+        biased;
+        () = seat.asked_to_leave() => log::debug!("control client: idle while others wait"),
+        ended = timeout(CONNECTION_PATIENCE, conversation) => match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::debug!("control client: {error}"),
+            Err(_) => log::debug!("control client: took too long"),
+        },
+    }
+}
+
+/// Who has connected, if it may.
+fn admit(stream: &UnixStream, access: &Access) -> Result<Peer, ApiError> {
+    let unknown = |error| ApiError::Forbidden(format!("who has connected is not known: {error}"));
+    let peer = Peer::of(stream).map_err(unknown)?;
+    access.check(&peer).map_err(ApiError::Forbidden)?;
+    Ok(peer)
+}
+
+async fn respond<B>(
+    request: Request<B>,
+    by: &Peer,
+    seat: &Seat,
+    office: &Office,
+) -> Response<Full<Bytes>>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match handle(request, by, seat, office).await {
+        Ok(reply) => match serde_json::to_vec(&reply) {
+            Ok(body) => answer(StatusCode::OK, body),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
+        },
+        Err(error) => refuse(&error),
+    }
+}
+
+fn refuse(error: &ApiError) -> Response<Full<Bytes>> {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = answer(status, error.body().to_string().into());
+    if let ApiError::Method { allowed, .. } = error {
+        if let Ok(allowed) = HeaderValue::from_str(allowed) {
+            response.headers_mut().insert(ALLOW, allowed);
+        }
+    }
+    response
+}
+
+fn answer(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+async fn handle<B>(
+    request: Request<B>,
+    by: &Peer,
+    seat: &Seat,
+    office: &Office,
+) -> Result<Reply, ApiError>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (head, body) = request.into_parts();
+    let body = read(body).await?;
+    let command = routes::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query(),
+        json: head.headers.get(CONTENT_TYPE).is_some_and(is_json),
+        body: &body,
+    }
+    .command()?;
+    let _busy = seat.busy();
+    office.window.ask(command, by.clone()).await
+}
+
+async fn read<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let collected = timeout(BODY_PATIENCE, Limited::new(body, BODY_MAX).collect()).await;
+    let late = |_| ApiError::Body(format!("it took longer than {} s", BODY_PATIENCE.as_secs()));
+    let collected = collected.map_err(late)?.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            ApiError::TooLarge(BODY_MAX)
+        } else {
+            ApiError::Body(error.to_string())
+        }
+    })?;
+    Ok(collected.to_bytes())
+}
+
+fn is_json(kind: &HeaderValue) -> bool {
+    let essence = kind.to_str().ok().and_then(|kind| kind.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is wrong with a configuration on this host, though it is well formed.
+use std::{error::Error, os::unix::fs::FileTypeExt, path::Path};
+
+use nix::unistd::User;
+use rustix::process::geteuid;
+
+use crate::{
+    admin::access::Access, coupling::Coupling, settings::config::Config, settings::state::State,
+    vhost_user::listener::ListenError,
+};
+
+/// Users that QEMU runs as, by distribution.
+const QEMU_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
+
+/// All that would keep the daemon from serving.
+pub fn faults(config: &Config) -> Vec<String> {
+    let vms = config.settings.vms.values();
+    let sockets = vms.map(|vm| (format!("VM {}", vm.name), &vm.socket));
+    let control = config.control.iter().map(|path| ("control".to_owned(), path));
+    let mut faults: Vec<String> = sockets
+        .chain(control)
+        .filter_map(|(whose, path)| Some(format!("{whose}: {}", with_cause(&socket(path).err()?))))
+        .collect();
+    if let Err(error) = Access::new(config.operators.as_deref()) {
+        faults.push(with_cause(&error));
+    }
+    match config.state.as_deref().map(State::load) {
+        Some(Ok(state)) => {
+            // What is left out is told in the log.
+            state.apply(&mut Coupling::new(config.settings.clone()));
+        }
+        Some(Err(error)) => faults.push(with_cause(&error)),
+        None => {}
+    }
+    faults
+}
+
+/// What lets others in than the operator may think.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(control) = &config.control {
+        let dir = |path: &Path| path.parent().map(Path::to_owned);
+        let beside = config.settings.vms.values().find(|vm| dir(&vm.socket) == dir(control));
+        if let Some(vm) = beside {
+            warnings.push(format!(
+                "the control socket is in the directory of VM {}'s socket, which QEMU may enter; \
+                 give it one of its own, such as /run/ccc/control",
+                vm.name
+            ));
+        }
+    }
+    let own = geteuid().as_raw();
+    let is_own = |name: &&&str| {
+        User::from_name(name).is_ok_and(|user| user.is_some_and(|user| user.uid.as_raw() == own))
+    };
+    if let Some(name) = QEMU_USERS.iter().find(is_own) {
+        warnings.push(format!(
+            "the daemon runs as `{name}`, so every QEMU of the host may operate it; run it as a \
+             user of its own"
+        ));
+    }
+    warnings
+}
+
+fn with_cause(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+/// A socket could be made there, or is one that could be replaced.
+fn socket(path: &Path) -> Result<(), ListenError> {
+    ListenError::no_directory(path)?;
+    match path.symlink_metadata() {
+        Ok(there) if !there.file_type().is_socket() => Err(ListenError::NoSocket(path.to_owned())),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! From the command line to a daemon that serves.
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    admin::access::Access,
+    admin::api::http,
+    admin::control,
+    args::Args,
+    coupling::Coupling,
+    daemon::activation::{Activated, CONTROL},
+    daemon::check,
+    daemon::open_files,
+    event_loop::budget::Budget,
+    event_loop::clock::Clock,
+    event_loop::server::{Parts, Server},
+    settings::config::Config,
+    settings::keeper::Keeper,
+    settings::lock::Lock,
+    settings::state::State,
+    vhost_user::foreign,
+    vhost_user::listener::{self, Bound, Endpoint},
+    vhost_user::timetravel,
+};
+
+/// The configuration the command line asks for.
+pub fn config(args: &Args) -> Result<Config> {
+    let mut config = match (&args.config, &args.socket_path) {
+        (Some(file), _) => read(file)?,
+        (None, Some(socket)) => Config::single(socket),
+        (None, None) => Config::single(Path::new("")),
+    };
+    if args.control.is_some() {
+        config.control.clone_from(&args.control);
+    }
+    Ok(config)
+}
+
+fn read(file: &Path) -> Result<Config> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(Config::parse(&file.display().to_string(), &text)?)
+}
+
+/// Serves until the daemon is told to end.
+pub fn serve(args: &Args, config: Config) -> Result<()> {
+    open_files::raise_files();
+    foreign::prepare();
+    for warning in check::warnings(&config) {
+        log::warn!("{warning}");
+    }
+    let kept = config.state.as_deref().map(kept).transpose()?;
+    let mut activated = Activated::take()?;
+    let mut coupling = Coupling::new(config.settings);
+    if let Some((_, _, state)) = &kept {
+        state.apply(&mut coupling);
+        coupling.tell_overridden();
+    }
+    if args.time_travel.is_some() {
+        coupling.budget = Budget::ALL;
+    }
+    let endpoints = endpoints(args, &mut coupling, &mut activated)?;
+    let access = Access::new(config.operators.as_deref())?;
+    let operators = operators(config.control.as_ref(), &access, &mut activated)?;
+    activated.end()?;
+    let clock = clock(args)?;
+    let keeper = kept.map(|(path, lock, state)| Keeper::start(path, lock, state)).transpose()?;
+    let (listener, _bound) = operators.unzip();
+    let desk = listener.map(|listener| -> Result<_> {
+        let (desk, window) = control::pair()?;
+        http::serve(listener, access, window)?;
+        Ok(desk)
+    });
+    let desk = desk.transpose()?;
+    Ok(Server::new(Parts { coupling, endpoints, clock, desk, keeper })?.run()?)
+}
+
+/// The state file, ours alone, and what is in it.
+fn kept(path: &Path) -> Result<(&Path, Lock, State)> {
+    State::look_for_place(path)?;
+    let lock = Lock::take(path)?;
+    Ok((path, lock, State::load(path)?))
+}
+
+/// One endpoint for each VM.  One that was added in an earlier run and cannot be
+/// served any more is left out, for its own trouble is not the others'.
+fn endpoints(
+    args: &Args,
+    coupling: &mut Coupling,
+    activated: &mut Activated,
+) -> Result<BTreeMap<usize, Endpoint>> {
+    let mut endpoints = BTreeMap::new();
+    for (number, vm) in coupling.settings().vms.clone() {
+        let endpoint = match args.fd.or_else(|| activated.socket(&vm.name)) {
+            Some(fd) => Endpoint::inherited(fd),
+            None => Endpoint::bind(&vm.socket),
+        };
+        match endpoint {
+            Ok(endpoint) => drop(endpoints.insert(number, endpoint)),
+            Err(error) if vm.added => {
+                log::warn!("VM {}: left out: {:#}", vm.name, anyhow::Error::from(error));
+                coupling.remove_vm(0, number);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(endpoints)
+}
+
+/// Where operators connect, if anywhere, and the socket's file if it is ours.
+fn operators(
+    path: Option<&PathBuf>,
+    access: &Access,
+    activated: &mut Activated,
+) -> Result<Option<(UnixListener, Option<Bound>)>> {
+    if let Some(fd) = activated.socket(CONTROL) {
+        return Ok(Some((listener::inherited(fd)?, None)));
+    }
+    let Some(path) = path else { return Ok(None) };
+    let (listener, bound) = listener::bind(path, access.manner())?;
+    Ok(Some((listener, Some(bound))))
+}
+
+/// The clock the command line asks for.
+fn clock(args: &Args) -> Result<Clock> {
+    Ok(match &args.time_travel {
+        Some(controller) => Clock::TimeTravel(timetravel::Client::connect(controller)?),
+        None => Clock::monotonic()?,
+    })
+}

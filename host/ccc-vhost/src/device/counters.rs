@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a VM's device did and refused.
+use std::fmt;
+
+use ccc_core::Micros;
+use log::Level;
+
+use crate::{daemon::limit::Limiter, event_loop::clock};
+
+/// Lines at once about requests of a front end.
+const REQUEST_LINES: u64 = 10;
+
+/// What kind of thing was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A chunk on the table queue.
+    Chunk,
+    /// A message of the wrong form.
+    Message,
+    /// A message about an earlier use of its slot.
+    Stale,
+    /// A slot that was being written all the time.
+    Torn,
+    /// A report out of range.
+    Report,
+    /// A flow that cannot be coupled.
+    Flow,
+    /// A flow for whose group there is no line left.
+    Line,
+    /// Guest memory that is not there.
+    Memory,
+    /// A queue in disorder.
+    Queue,
+    /// An event for which the driver left no buffer.
+    Event,
+    /// A request of the front end.
+    Request,
+    /// A flow over one of the operator's limits.
+    Limit,
+}
+
+const KINDS: [(Kind, &str); 12] = [
+    (Kind::Chunk, "chunks"),
+    (Kind::Message, "messages"),
+    (Kind::Stale, "stale"),
+    (Kind::Torn, "torn"),
+    (Kind::Report, "reports"),
+    (Kind::Flow, "flows"),
+    (Kind::Line, "lines"),
+    (Kind::Memory, "memory"),
+    (Kind::Queue, "queue"),
+    (Kind::Event, "events"),
+    (Kind::Request, "requests"),
+    (Kind::Limit, "limits"),
+];
+
+/// Counts of one VM, from the daemon's start on.
+#[derive(Debug)]
+pub struct Counters {
+    /// Messages taken from the doorbell queue.
+    pub messages: u64,
+    /// Flows registered.
+    pub registered: u64,
+    /// Reports handed to the engine for registered flows.
+    pub updated: u64,
+    /// Flows that left.
+    pub left: u64,
+    /// Times all slots were looked at.
+    pub rescans: u64,
+    /// Lines written.
+    pub published: u64,
+    refused: [u64; KINDS.len()],
+    /// What the guest causes, by the time it lives in.
+    of_guest: Limiter,
+    /// What the front end causes, by the machine's time.
+    of_front_end: Limiter,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            messages: 0,
+            registered: 0,
+            updated: 0,
+            left: 0,
+            rescans: 0,
+            published: 0,
+            refused: [0; KINDS.len()],
+            of_guest: Limiter::new(1),
+            of_front_end: Limiter::new(REQUEST_LINES),
+        }
+    }
+}
+
+impl Counters {
+    /// How often this was refused.
+    pub fn refused(&self, kind: Kind) -> u64 {
+        self.refused[kind as usize]
+    }
+
+    /// How often anything was refused.
+    pub fn all_refused(&self) -> u64 {
+        self.refused.iter().sum()
+    }
+
+    /// Counts a refusal and says why, but not more than once a second.
+    pub fn refuse(&mut self, vm: &str, now: Micros, kind: Kind, why: &dyn fmt::Display) {
+        self.refused[kind as usize] += 1;
+        self.of_guest.say(Level::Warn, vm, now, why);
+    }
+
+    /// Counts a request that was refused.
+    pub fn refuse_request(&mut self, vm: &str, why: &dyn fmt::Display) {
+        self.refused[Kind::Request as usize] += 1;
+        self.warn(vm, why);
+    }
+
+    /// Says what a front end caused, but not as often as it likes.
+    pub fn warn(&mut self, vm: &str, what: &dyn fmt::Display) {
+        self.of_front_end.say(Level::Warn, vm, clock::monotonic(), what);
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters { messages, registered, updated, left, rescans, published, .. } = self;
+        write!(
+            f,
+            "messages {messages}, registered {registered}, updated {updated}, left {left}, \
+             rescans {rescans}, lines written {published}, refused:"
+        )?;
+        for (kind, name) in KINDS {
+            write!(f, " {name} {}", self.refused(kind))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_kind() {
+        let mut counters = Counters::default();
+        for now in 0..5 {
+            counters.refuse("a", now, Kind::Torn, &"torn");
+        }
+        assert_eq!(counters.refused(Kind::Torn), 5);
+        counters.refuse("a", 5, Kind::Message, &"bad");
+        assert!(counters.to_string().contains("messages 1 stale 0 torn 5"));
+    }
+}

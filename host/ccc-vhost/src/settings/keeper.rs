@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Keeps what operators change, on disk, in a thread of its own.
+//!
+//! The event loop hands over each change with its answer and goes on; a client
+//! is answered when its change is on disk, or when that failed.  All changes
+//! that have come meanwhile are written at once: the file is written beside its
+//! place, synced, and renamed, so that there is a whole one at any time.  What
+//! changes nothing is not written.
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    time::Duration,
+};
+
+use crate::{
+    admin::api::{ApiError, Reply},
+    admin::control::Answer,
+    settings::lock::Lock,
+    settings::state::{self, Change, State},
+};
+
+/// Time until what could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// Time the last changes have when the daemon ends.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// A change to keep, and the answer that waits for it.
+#[derive(Debug)]
+struct Order {
+    change: Change,
+    reply: Reply,
+    answer: Answer,
+}
+
+/// The event loop's end.
+#[derive(Debug)]
+pub struct Keeper {
+    orders: Option<Sender<Order>>,
+    done: Receiver<()>,
+}
+
+impl Keeper {
+    /// Keeps changes from `state` on in the file at `path`.
+    pub fn start(path: &Path, lock: Lock, state: State) -> io::Result<Keeper> {
+        let (orders, taken) = mpsc::channel();
+        let (end, done) = mpsc::channel();
+        let store = Store { path: path.to_owned(), state, behind: false, failing: false };
+        let run = move || {
+            // Dropped when the last change is written.
+            let _end: (Sender<()>, Lock) = (end, lock);
+            store.run(&taken);
+        };
+        std::thread::Builder::new().name("keeper".to_owned()).spawn(run)?;
+        Ok(Keeper { orders: Some(orders), done })
+    }
+
+    /// Keeps a change, and answers after that.  Never waits: those who ask for
+    /// changes are admitted in a bounded number ([`crate::admin::control`]).
+    pub fn keep(&self, change: Change, reply: Reply, answer: Answer) {
+        let order = Order { change, reply, answer };
+        let Some(orders) = &self.orders else { return };
+        if let Err(mpsc::SendError(order)) = orders.send(order) {
+            order.answer.give(Err(ApiError::Stopping));
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// What was handed over is written before the daemon ends, if the disk is
+    /// not stuck.
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if self.done.recv_timeout(PARTING) == Err(RecvTimeoutError::Timeout) {
+            log::warn!("the state file cannot be written in time; the last changes may be lost");
+        }
+    }
+}
+
+/// The file, and what is to be in it.
+#[derive(Debug)]
+struct Store {
+    path: PathBuf,
+    state: State,
+    /// The file is not as the state is.
+    behind: bool,
+    /// It could not be written last time.
+    failing: bool,
+}
+
+impl Store {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let next = if self.behind {
+                orders.recv_timeout(RETRY)
+            } else {
+                orders.recv().map_err(RecvTimeoutError::from)
+            };
+            let first = match next {
+                Ok(order) => order,
+                Err(RecvTimeoutError::Timeout) => {
+                    drop(self.save());
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let batch: Vec<Order> = std::iter::once(first).chain(orders.try_iter()).collect();
+            for order in &batch {
+                self.behind |= self.state.note(&order.change);
+            }
+            let kept = self.save();
+            for Order { reply, answer, .. } in batch {
+                let path = self.path.clone();
+                let failed = |why: &String| ApiError::NotKept { path, why: why.clone() };
+                answer.give(kept.as_ref().map(|()| reply).map_err(failed));
+            }
+        }
+        drop(self.save());
+    }
+
+    /// Writes the file if it has to be.
+    fn save(&mut self) -> Result<(), String> {
+        if !self.behind {
+            return Ok(());
+        }
+        let path = self.path.display();
+        match replace(&self.path, &format!("{:#}\n", self.state.json())) {
+            Ok(()) => {
+                if std::mem::take(&mut self.failing) {
+                    log::info!("state file {path} is written again: all changes are kept");
+                }
+                self.behind = false;
+                Ok(())
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    log::warn!(
+                        "changes are in force, but not kept for the next start: cannot write \
+                         {path}: {error}; tried again every {} s",
+                        RETRY.as_secs()
+                    );
+                }
+                Err(error.to_string())
+            }
+        }
+    }
+}
+
+/// Puts a text into a file's place, all of it or nothing.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    // Whatever is there in its place is not written to: a link, or a pipe that nobody reads.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(state::directory(path))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::admin::api::VmPatch;
+
+    fn store(path: &Path) -> Store {
+        Store { path: path.to_owned(), state: State::default(), behind: false, failing: false }
+    }
+
+    fn change() -> Change {
+        let patch = VmPatch::read(json!({"weight": 2.5}), "").expect("right");
+        Change::PatchVm("a".to_owned(), patch)
+    }
+
+    #[test]
+    fn f2_what_changes_nothing_is_not_written() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.json");
+        let mut store = store(&path);
+        store.save().expect("nothing to do");
+        assert!(!path.exists());
+        store.behind |= store.state.note(&change());
+        store.save().expect("kept");
+        assert_eq!(State::load(&path).expect("there"), store.state);
+        assert_eq!(fs::read_dir(dir.path()).expect("directory").count(), 1, "nothing beside it");
+        fs::remove_file(&path).expect("removed");
+        store.behind |= store.state.note(&change());
+        store.save().expect("nothing to do");
+        assert!(!path.exists(), "the same again");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("later/state.json");
+        let mut store = store(&path);
+        store.behind |= store.state.note(&change());
+        store.save().expect_err("no directory");
+        fs::create_dir(dir.path().join("later")).expect("made");
+        store.save().expect("kept now");
+        assert_eq!(State::load(&path).expect("there"), store.state);
+    }
+}

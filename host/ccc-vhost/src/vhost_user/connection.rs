@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! One front end.
+//!
+//! Why not `vhost-user-backend`: it runs the queues in threads of its own, has
+//! no in-band notifications, and cannot be made to finish a kick before it is
+//! answered, which is what virtual time stands on.  The message handler of the
+//! `vhost` crate is used for everything else; three messages are taken out in
+//! front of it: kicks; the beginning and end of queues, which like kicks are
+//! answered only when all is done; and the channel for requests of the back
+//! end, through which the crate has no way to call.
+//!
+//! Nobody waits for a front end.  The crate's handler would: it reads a message to
+//! its end, and repeats a write until there is room.  So it speaks with a socket
+//! pair of ours, in which a whole message lies when it reads and there is always
+//! room for its answer; what comes and goes on the front end's socket is ours.
+use std::{
+    io,
+    os::{fd::AsFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use ccc_core::Micros;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    net::RecvFlags,
+};
+use thiserror::Error;
+use vhost::vhost_user::{
+    BackendReqHandler, VhostUserBackendReqHandlerMut, message::VhostUserProtocolFeatures,
+};
+
+use crate::{
+    device::Device,
+    event_loop::poll::{End, Poller, Token, Watch},
+    vhost_user::foreign::Stream,
+    vhost_user::message::{self, Header, Inbox, Message, MessageError},
+};
+
+/// Longest time a front end that does not acknowledge a call can stop time, where
+/// that is virtual.
+const STALL: Duration = Duration::from_millis(500);
+/// Bytes an answer has at most, with room to spare.
+const ANSWER: usize = 16_384;
+
+/// Why a connection ends.
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    /// A message could not be read or sent.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// Memory was not there when it was accessed.
+    #[error(
+        "its memory cannot be used any more: a file behind it was truncated, has a hole on a full \
+         tmpfs, or has no huge pages"
+    )]
+    Memory,
+    /// The protocol was broken.
+    #[error("front end broke the protocol: {0}")]
+    Protocol(vhost::vhost_user::Error),
+}
+
+/// What a front end asked for.
+#[derive(Debug)]
+pub enum Request {
+    /// Nothing.
+    None,
+    /// Something that is answered already.
+    Answered,
+    /// To serve a queue, and to be answered after that if it says so.
+    Kick(usize, Header),
+    /// The same for a queue that has begun or ended; whether that could be.
+    Enable(bool, Header),
+}
+
+/// One front end and the device it drives.
+pub struct Connection {
+    stream: Stream,
+    inbox: Inbox,
+    handler: BackendReqHandler<Mutex<Device>>,
+    /// The other end of what the handler reads from and writes to.
+    inner: UnixStream,
+    device: Arc<Mutex<Device>>,
+    channel: Option<Stream>,
+    /// Calls are acknowledged before time goes on.
+    synchronous: bool,
+    _watch: Watch,
+    _end: End,
+}
+
+impl Connection {
+    /// Takes up a front end; in virtual time it is `synchronous`.
+    pub fn new(
+        stream: Stream,
+        device: Device,
+        poller: &Poller,
+        index: usize,
+        synchronous: bool,
+    ) -> io::Result<Connection> {
+        let (inner, outer) = UnixStream::pair()?;
+        outer.set_nonblocking(true)?;
+        let watch = poller.watch(stream.as_fd(), Token::Connection(index))?;
+        let end = poller.watch_end(stream.as_fd(), index)?;
+        // The handler of the crate wants to share its device.  There is one
+        // thread, so the lock is never waited for.
+        #[allow(clippy::arc_with_non_send_sync)]
+        let device = Arc::new(Mutex::new(device));
+        let handler = BackendReqHandler::from_stream(outer, Arc::clone(&device));
+        let inbox = Inbox::default();
+        let channel = None;
+        Ok(Connection {
+            stream,
+            inbox,
+            handler,
+            inner,
+            device,
+            channel,
+            synchronous,
+            _watch: watch,
+            _end: end,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> MutexGuard<'_, Device> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The front end has closed, though the event that says so may not have
+    /// been taken yet.
+    pub fn gone(&self) -> bool {
+        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = rustix::event::poll(&mut polled, Some(&now));
+        ready.is_ok_and(|count| count > 0)
+    }
+
+    /// When the message that has begun has to be whole.
+    pub fn deadline(&self) -> Option<Micros> {
+        self.inbox.deadline()
+    }
+
+    /// What there is of it.
+    pub fn incomplete(&self) -> MessageError {
+        self.inbox.incomplete()
+    }
+
+    /// Takes the next message, if it is whole.
+    pub fn serve(&mut self, now: Micros) -> Result<Request, ConnectionError> {
+        let Some(message) = self.inbox.take(&self.stream, now)? else { return Ok(Request::None) };
+        let header = message.header;
+        match header.request.get() {
+            message::VRING_KICK => {
+                let (queue, _) = message.vring()?;
+                Ok(Request::Kick(queue as usize, header))
+            }
+            message::SET_VRING_ENABLE => {
+                let (queue, enable) = message.vring()?;
+                let done = self.device().set_vring_enable(queue, enable != 0);
+                Ok(Request::Enable(done.is_ok(), header))
+            }
+            message::SET_BACKEND_REQ_FD => {
+                let channel = message.channel()?;
+                if self.synchronous {
+                    channel.set_read_timeout(Some(STALL)).map_err(MessageError::from)?;
+                    channel.set_write_timeout(Some(STALL)).map_err(MessageError::from)?;
+                }
+                self.channel = Some(channel);
+                self.reply(&header, true)?;
+                Ok(Request::Answered)
+            }
+            _ => {
+                self.handle(&message)?;
+                Ok(Request::Answered)
+            }
+        }
+    }
+
+    fn handle(&mut self, message: &Message) -> Result<(), ConnectionError> {
+        use vhost::vhost_user::Error;
+        message.pass_on(&self.inner)?;
+        let handled = self.handler.handle_request();
+        self.pass_back()?;
+        match handled {
+            Ok(()) => Ok(()),
+            // Refused, but understood: the front end decides what to do.
+            Err(
+                error @ (Error::InvalidParam
+                | Error::InvalidOperation(_)
+                | Error::BackendInternalError
+                | Error::ReqHandlerError(_)),
+            ) => {
+                let request = message.header.request.get();
+                let mut device = self.device();
+                let name = device.name.clone();
+                let why = format!("request {request} refused: {error}");
+                device.counters.refuse_request(&name, &why);
+                Ok(())
+            }
+            Err(error) => Err(ConnectionError::Protocol(error)),
+        }
+    }
+
+    /// Sends the front end what the handler answered.
+    fn pass_back(&self) -> Result<(), MessageError> {
+        let mut bytes = [0; ANSWER];
+        match rustix::net::recv(&self.inner, bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
+            Ok((got, _)) => message::answer(&self.stream, &bytes[..got]),
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    /// Answers a message, if the front end waits for that.
+    pub fn reply(&self, to: &Header, done: bool) -> Result<(), MessageError> {
+        if to.wants_reply() && self.acknowledges() {
+            message::reply(&self.stream, to, done)?;
+        }
+        Ok(())
+    }
+
+    /// Calls the driver where that is due.  In virtual time a call outside of a
+    /// kick has to be acknowledged, or it would reach the guest late; within a
+    /// kick of the same VM the front end stands still, so it cannot acknowledge.
+    /// In real time nobody waits.  A channel that fails is given up.
+    pub fn call(&mut self, within_kick: bool) -> Result<(), MessageError> {
+        let queues = self.device().call();
+        let waits = self.synchronous && !within_kick && self.acknowledges();
+        let Some(channel) = &self.channel else { return Ok(()) };
+        let call = if waits { message::call_and_wait } else { message::call };
+        let called = queues.into_iter().try_for_each(|queue| call(channel, queue));
+        if called.is_err() {
+            self.channel = None;
+        }
+        called
+    }
+
+    fn acknowledges(&self) -> bool {
+        self.device().protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
+    }
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Where front ends connect.
+use std::{
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{self, Gid, Mode},
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt},
+};
+use thiserror::Error;
+
+use crate::{daemon::open_files, vhost_user::foreign::Stream};
+
+/// Who may open a socket's file, and how many may wait to be accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Mode of the file.
+    pub mode: Mode,
+    /// Its group, if not the process's.
+    pub group: Option<Gid>,
+    /// Those that may wait; the kernel has a limit of its own
+    /// (net.core.somaxconn).
+    pub backlog: i32,
+}
+
+/// The socket of a VM: for QEMU, by the group of the file.
+const VM: Manner = Manner { mode: Mode::from_raw_mode(0o660), group: None, backlog: 128 };
+
+/// Why a VM cannot be served.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Something else is where the socket should be.
+    #[error("{0} exists and is no socket; remove it or choose another path")]
+    NoSocket(PathBuf),
+    /// Another process listens there.
+    #[error("{0} is in use by a running process; stop it or choose another path")]
+    InUse(PathBuf),
+    /// Nobody can tell whether another process listens there.
+    #[error(
+        "{0} is a socket of another user's, left over perhaps by a daemon that ran as that user; \
+         remove it if nobody listens there"
+    )]
+    OtherUser(PathBuf),
+    /// There is no place for the socket.
+    #[error("cannot listen on {path}: there is no directory {dir}; create it")]
+    NoDirectory {
+        /// Where.
+        path: PathBuf,
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The socket could not be made.
+    #[error("cannot listen on {path}")]
+    Bind {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There are too many open files.
+    #[error(
+        "no file descriptor is left for {path}: the limit is {limit} open files; raise \
+         LimitNOFILE= of the daemon's unit, or its hard limit (ulimit -Hn)"
+    )]
+    Files {
+        /// Where.
+        path: PathBuf,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// The file descriptor is no socket that can be used.
+    #[error("file descriptor {0} is no Unix socket; pass a listening or connected one")]
+    Descriptor(RawFd, #[source] io::Error),
+    /// The socket has one other end already.
+    #[error("file descriptor {0} is a connected socket; pass a listening one")]
+    NotListening(RawFd),
+}
+
+impl ListenError {
+    /// Makes sure that the directory of a socket is there.
+    pub fn no_directory(path: &Path) -> Result<(), ListenError> {
+        match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() && !dir.is_dir() => {
+                Err(ListenError::NoDirectory { path: path.to_owned(), dir: dir.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What became of listening on `path`.
+    pub fn bind(path: &Path, source: io::Error) -> ListenError {
+        let path = path.to_owned();
+        if open_files::is_want_of_files(&source) {
+            ListenError::Files { path, limit: open_files::files() }
+        } else {
+            ListenError::Bind { path, source }
+        }
+    }
+}
+
+/// Where the front end of one VM connects.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// Front ends connect, one at a time, again and again.
+    Listening(UnixListener, Option<Bound>),
+    /// There is one front end, and no other after it.
+    Connected(Option<UnixStream>),
+}
+
+/// A socket's file, removed in the end unless it is somebody else's by then.
+#[derive(Debug)]
+pub struct Bound {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Endpoint {
+    /// Listens on `path`, in place of a socket nobody listens on any more.
+    pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
+        let (listener, bound) = bind(path, VM)?;
+        Ok(Endpoint::Listening(listener, Some(bound)))
+    }
+
+    /// Takes over a socket the parent process opened.
+    pub fn inherited(fd: RawFd) -> Result<Endpoint, ListenError> {
+        // SAFETY: the number is only looked at here, and a file descriptor that
+        // is not open is refused with an error by the system call.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd.max(0)) };
+        let wrong = |error: rustix::io::Errno| ListenError::Descriptor(fd, error.into());
+        let listens = sockopt::socket_acceptconn(borrowed).map_err(wrong)?;
+        if sockopt::socket_domain(borrowed).map_err(wrong)? != AddressFamily::UNIX {
+            return Err(wrong(rustix::io::Errno::AFNOSUPPORT));
+        }
+        // SAFETY: the caller passed the descriptor on to this process for this
+        // use, it is open, and nothing else here uses it.
+        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+        if !listens {
+            return Ok(Endpoint::Connected(Some(UnixStream::from(owned))));
+        }
+        let listener = UnixListener::from(owned);
+        listener.set_nonblocking(true).map_err(|error| ListenError::Descriptor(fd, error))?;
+        Ok(Endpoint::Listening(listener, None))
+    }
+
+    /// What to wait for, if front ends are still to come.
+    pub fn listening(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Endpoint::Listening(listener, _) => Some(listener.as_fd()),
+            Endpoint::Connected(_) => None,
+        }
+    }
+
+    /// The next front end, if there is one.
+    pub fn accept(&mut self) -> io::Result<Option<Stream>> {
+        match self {
+            Endpoint::Listening(listener, _) => match listener.accept() {
+                Ok((stream, _)) => Ok(Some(Stream::new(stream))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                Err(error) => Err(error),
+            },
+            Endpoint::Connected(stream) => Ok(stream.take().map(Stream::new)),
+        }
+    }
+}
+
+/// Takes over a listening socket the parent process opened.
+pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
+    match Endpoint::inherited(fd)? {
+        Endpoint::Listening(listener, _) => Ok(listener),
+        Endpoint::Connected(_) => Err(ListenError::NotListening(fd)),
+    }
+}
+
+/// Listens on `path`, in place of a socket nobody listens on any more.
+pub fn bind(path: &Path, manner: Manner) -> Result<(UnixListener, Bound), ListenError> {
+    ListenError::no_directory(path)?;
+    clear(path)?;
+    let failed = |source| ListenError::bind(path, source);
+    let listener = listen(path, manner).map_err(failed)?;
+    let identity = identity(path).map_err(failed)?;
+    Ok((listener, Bound { path: path.to_owned(), identity }))
+}
+
+/// A socket that those may open whom its mode lets, and nobody else at any time.
+/// The mask for new files cannot see to that: it is the process's, of which
+/// other threads create files.
+fn listen(path: &Path, manner: Manner) -> io::Result<UnixListener> {
+    let Manner { mode, group, backlog } = manner;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the socket's mode less the mask, and then all of it.
+    fs::fchmod(&socket, mode)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let opened = give(path, group).and_then(|()| {
+        fs::chmod(path, mode)?;
+        Ok(net::listen(&socket, backlog)?)
+    });
+    if let Err(error) = opened {
+        // Nobody can use it; what is wrong is more than that it stays.
+        drop(std::fs::remove_file(path));
+        return Err(error);
+    }
+    Ok(UnixListener::from(socket))
+}
+
+fn give(path: &Path, group: Option<Gid>) -> io::Result<()> {
+    let Some(gid) = group else { return Ok(()) };
+    fs::chown(path, None, group).map_err(|error| {
+        let gid = gid.as_raw();
+        io::Error::other(format!(
+            "it cannot be given to group {gid}: {error}; make the daemon's user a member of that \
+             group, or give the directory that group and the set-group-ID bit (chmod g+s)"
+        ))
+    })
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if !identity(&self.path).is_ok_and(|now| now == self.identity) {
+            return;
+        }
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            log::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let there = path.symlink_metadata()?;
+    Ok((there.dev(), there.ino()))
+}
+
+/// Connects to a socket, to see whether somebody listens.  Whoever does may be too
+/// busy to accept, which is not waited for.
+fn probe(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let address = SocketAddrUnix::new(path)?;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(socket, &address)
+}
+
+/// Removes a socket nobody listens on.
+fn clear(path: &Path) -> Result<(), ListenError> {
+    let Ok(there) = path.symlink_metadata() else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        return Err(ListenError::NoSocket(path.to_owned()));
+    }
+    match probe(path) {
+        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::ACCESS) => return Err(ListenError::OtherUser(path.to_owned())),
+        _ => return Err(ListenError::InUse(path.to_owned())),
+    }
+    log::info!("replacing {}, on which nobody listens", path.display());
+    std::fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_the_own_one_removed() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("s");
+        drop(UnixListener::bind(&path).expect("bound"));
+        let endpoint = Endpoint::bind(&path).expect("replaced");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        drop(endpoint);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_socket_and_a_file_are_left_alone() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("s");
+        let _live = UnixListener::bind(&path).expect("bound");
+        assert!(matches!(Endpoint::bind(&path), Err(ListenError::InUse(_))));
+        let file = dir.path().join("f");
+        fs::write(&file, "").expect("written");
+        assert!(matches!(Endpoint::bind(&file), Err(ListenError::NoSocket(_))));
+        assert!(file.exists() && path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_is_somebody_elses_by_now_stays() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("s");
+        let endpoint = Endpoint::bind(&path).expect("bound");
+        fs::rename(&path, dir.path().join("old")).expect("moved");
+        fs::write(&path, "").expect("written");
+        drop(endpoint);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn descriptors_that_are_no_sockets_are_refused() {
+        for fd in [-1, 9999] {
+            assert!(matches!(Endpoint::inherited(fd), Err(ListenError::Descriptor(..))));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Arrays of structures in a descriptor chain.
+use thiserror::Error;
+use virtio_queue::DescriptorChain;
+use vm_memory::{GuestAddress, GuestMemoryBackend};
+
+use crate::{virtio::memory::Mapping, virtio::vring::MAX_SIZE};
+
+/// A chain of this VM.
+pub type Chain<'m> = DescriptorChain<&'m Mapping>;
+
+/// Descriptors a chain may have: no queue is longer, and no chain may be longer
+/// than its queue (VIRTIO 1.3, 2.7.5.3.1), even if its table is an indirect one.
+const MAX_DESCRIPTORS: usize = MAX_SIZE as usize;
+
+/// Why a chain does not hold what it should.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ChainError {
+    /// More descriptors than any queue has.
+    #[error("chain of more than {MAX_DESCRIPTORS} descriptors")]
+    Long,
+    /// A readable descriptor follows a writable one.
+    #[error("readable descriptor behind a writable one")]
+    Order,
+    /// The chain ends too early.
+    #[error("chain ends {missing} structures of {size} bytes too early")]
+    Short {
+        /// Structures not there.
+        missing: usize,
+        /// Bytes of each.
+        size: usize,
+    },
+    /// A structure would go over the end of a descriptor.
+    #[error("descriptor ends {left} bytes into a structure of {size}")]
+    Split {
+        /// Bytes of the structure that are there.
+        left: usize,
+        /// Bytes it has.
+        size: usize,
+    },
+    /// A descriptor points to where there is no memory.
+    #[error("no memory for {length} bytes at guest address {address:#x}")]
+    Outside {
+        /// Guest address.
+        address: u64,
+        /// Bytes.
+        length: usize,
+    },
+    /// Structures start at multiples of 8.
+    #[error("structure at guest address {0:#x}, no multiple of 8")]
+    Misaligned(u64),
+    /// The chain goes on behind its last structure.
+    #[error("{0} bytes behind the last structure")]
+    Trailing(usize),
+}
+
+/// Contiguous structures.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: usize,
+    count: usize,
+    address: u64,
+}
+
+/// An array that may be scattered over guest memory.
+#[derive(Clone, Debug, Default)]
+pub struct Array {
+    size: usize,
+    runs: Vec<Run>,
+}
+
+impl Array {
+    /// Number of structures.
+    pub fn len(&self) -> usize {
+        self.runs.last().map_or(0, |run| run.first + run.count)
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// One that is only counted.
+    #[cfg(test)]
+    pub fn of_test(count: usize) -> Array {
+        let runs = if count == 0 { Vec::new() } else { vec![Run { first: 0, count, address: 0 }] };
+        Array { size: 8, runs }
+    }
+
+    /// Where the structure with this index is.
+    pub fn address(&self, index: usize) -> Option<GuestAddress> {
+        let run = self.runs[..self.runs.partition_point(|run| run.first <= index)].last()?;
+        let offset = index - run.first;
+        (offset < run.count).then(|| GuestAddress(run.address + (offset * self.size) as u64))
+    }
+}
+
+/// The readable and the writable part of a chain.
+#[derive(Debug, Default)]
+pub struct Parts {
+    readable: Vec<(u64, usize)>,
+    writable: Vec<(u64, usize)>,
+}
+
+impl Parts {
+    /// Splits a chain.
+    pub fn of(chain: Chain<'_>) -> Result<Parts, ChainError> {
+        let mut parts = Parts::default();
+        for (number, descriptor) in chain.enumerate() {
+            if number == MAX_DESCRIPTORS {
+                return Err(ChainError::Long);
+            }
+            let piece = (descriptor.addr().0, descriptor.len() as usize);
+            if descriptor.is_write_only() {
+                parts.writable.push(piece);
+            } else if parts.writable.is_empty() {
+                parts.readable.push(piece);
+            } else {
+                return Err(ChainError::Order);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// What the device may read.
+    pub fn readable<'a>(&'a self, mapping: &'a Mapping) -> Part<'a> {
+        Part { mapping, pieces: &self.readable, address: 0, left: 0 }
+    }
+
+    /// What the device may write.
+    pub fn writable<'a>(&'a self, mapping: &'a Mapping) -> Part<'a> {
+        Part { mapping, pieces: &self.writable, address: 0, left: 0 }
+    }
+}
+
+/// One part of a chain, read from its front.
+#[derive(Debug)]
+pub struct Part<'a> {
+    mapping: &'a Mapping,
+    pieces: &'a [(u64, usize)],
+    address: u64,
+    left: usize,
+}
+
+impl Part<'_> {
+    /// Takes `count` structures of `size` bytes each.
+    pub fn take(&mut self, size: usize, count: usize) -> Result<Array, ChainError> {
+        let mut array = Array { size, runs: Vec::new() };
+        let mut first = 0;
+        while first < count {
+            self.refill(count - first, size)?;
+            let fit = (self.left / size).min(count - first);
+            if fit == 0 {
+                return Err(ChainError::Split { left: self.left, size });
+            }
+            array.runs.push(self.run(first, fit, size)?);
+            first += fit;
+        }
+        Ok(array)
+    }
+
+    /// Makes sure that nothing is left.
+    pub fn end(&self) -> Result<(), ChainError> {
+        let rest: usize = self.pieces.iter().map(|(_, length)| length).sum();
+        if self.left + rest > 0 {
+            return Err(ChainError::Trailing(self.left + rest));
+        }
+        Ok(())
+    }
+
+    fn refill(&mut self, missing: usize, size: usize) -> Result<(), ChainError> {
+        while self.left == 0 {
+            let Some(((address, length), rest)) = self.pieces.split_first() else {
+                return Err(ChainError::Short { missing, size });
+            };
+            (self.address, self.left, self.pieces) = (*address, *length, rest);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, first: usize, count: usize, size: usize) -> Result<Run, ChainError> {
+        let (address, length) = (self.address, size * count);
+        if address % 8 != 0 {
+            return Err(ChainError::Misaligned(address));
+        }
+        if self.mapping.get_slice(GuestAddress(address), length).is_err() {
+            return Err(ChainError::Outside { address, length });
+        }
+        // Cannot overflow: the whole of it is in memory.
+        self.address += length as u64;
+        self.left -= length;
+        Ok(Run { first, count, address })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping() -> Mapping {
+        Mapping::from_ranges(&[(GuestAddress(0x1000), 0x2000)]).expect("memory")
+    }
+
+    fn part<'a>(mapping: &'a Mapping, pieces: &'a [(u64, usize)]) -> Part<'a> {
+        Part { mapping, pieces, address: 0, left: 0 }
+    }
+
+    #[test]
+    fn arrays_go_over_several_descriptors() {
+        let mapping = mapping();
+        let pieces = [(0x1000, 64), (0x1100, 0), (0x1200, 32), (0x1300, 16)];
+        let mut part = part(&mapping, &pieces);
+        let head = part.take(16, 1).expect("there");
+        let array = part.take(16, 6).expect("there");
+        assert_eq!(part.end(), Ok(()));
+        assert_eq!((head.len(), array.len()), (1, 6));
+        let addresses: Vec<_> = (0..7).map(|i| array.address(i).map(|a| a.0)).collect();
+        let expected = [0x1010, 0x1020, 0x1030, 0x1200, 0x1210, 0x1300];
+        assert_eq!(addresses[..6], expected.map(Some));
+        assert_eq!(addresses[6], None);
+    }
+
+    #[test]
+    fn wrong_chains_are_refused() {
+        let mapping = mapping();
+        let take = |pieces: &[(u64, usize)]| {
+            let mut part = part(&mapping, pieces);
+            part.take(16, 2).and_then(|_| part.end())
+        };
+        assert_eq!(take(&[(0x1000, 16)]), Err(ChainError::Short { missing: 1, size: 16 }));
+        assert_eq!(take(&[(0x1000, 24)]), Err(ChainError::Split { left: 8, size: 16 }));
+        assert_eq!(take(&[(0x1004, 32)]), Err(ChainError::Misaligned(0x1004)));
+        assert_eq!(take(&[(0x1000, 40)]), Err(ChainError::Trailing(8)));
+        let outside = ChainError::Outside { address: 0x2ff0, length: 32 };
+        assert_eq!(take(&[(0x2ff0, 32)]), Err(outside));
+        let end = ChainError::Outside { address: u64::MAX - 7, length: 32 };
+        assert_eq!(take(&[(u64::MAX - 7, 32)]), Err(end));
+    }
+}

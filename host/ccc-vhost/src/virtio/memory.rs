@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Guest memory.
+use std::{
+    fs::File,
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rustix::mm::{MapFlags, ProtFlags};
+use thiserror::Error;
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+    VolatileMemory,
+    bitmap::{Bitmap, NewBitmap},
+    mmap::MmapRegionBuilder,
+};
+
+use crate::{
+    vhost_user::dirty::{Dirty, Log},
+    vhost_user::foreign::{self, Foreign},
+    virtio::fault::Guard,
+};
+
+/// The file system of huge pages.
+const HUGETLBFS: u64 = 0x9584_58f6;
+
+/// Bytes that all VMs together may have mapped.  A process has 128 TiB of
+/// addresses on the common machines, and the rest is the daemon's own.
+const MOST: u64 = 96 << 40;
+/// Bytes that are mapped.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of an ordinary page.
+pub const PAGE: u64 = 4096;
+
+/// A VM's memory, by guest physical address.
+pub type Mapping = GuestMemoryMmap<Dirty>;
+
+/// Why guest memory cannot be used.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    /// The file could not be mapped.
+    #[error("cannot map {size} bytes of guest memory at offset {offset} of its file")]
+    Map {
+        /// Bytes.
+        size: u64,
+        /// Offset in the file.
+        offset: u64,
+        /// Why.
+        source: vm_memory::mmap::MmapRegionError,
+    },
+    /// The file is one that cannot be relied upon.
+    #[error("memory in a file that is not in memory; use memfd, tmpfs or hugetlbfs")]
+    NotMemory,
+    /// It is more than the operator lets a VM have.
+    #[error("{size} bytes of memory; a VM may have {most} ([daemon] max_memory_gib_per_vm)")]
+    TooMuch {
+        /// Bytes.
+        size: u128,
+        /// Bytes a VM may have.
+        most: u64,
+    },
+    /// No guest has so much memory.
+    #[error("log of {size} bytes; it may have {most}")]
+    LogTooLong {
+        /// Bytes.
+        size: usize,
+        /// Bytes it may have.
+        most: usize,
+    },
+    /// Others have it.
+    #[error("{size} bytes of memory do not fit beside other VMs' into the daemon's {MOST}")]
+    NoRoom {
+        /// Bytes.
+        size: u64,
+    },
+    /// The file cannot be looked at, or guarded.
+    #[error("memory region cannot be used: {0}")]
+    File(#[from] io::Error),
+    /// A part of a page cannot be mapped.
+    #[error("{size} bytes at offset {offset} are no whole pages of {page} bytes")]
+    Pages {
+        /// Bytes.
+        size: u64,
+        /// Offset in the file.
+        offset: u64,
+        /// Bytes of a page.
+        page: u64,
+    },
+    /// The region lies outside of what addresses can say.
+    #[error("memory region at {0:#x} overflows")]
+    Overflow(u64),
+    /// The regions do not fit beside each other.
+    #[error("memory regions overlap or are none")]
+    Regions(#[from] vm_memory::GuestRegionCollectionError),
+    /// No region has the front end's address.
+    #[error("address {0:#x} of the front end lies in no memory region")]
+    Unmapped(u64),
+    /// The structure is not wholly in one region.
+    #[error("{size} bytes at guest address {address:#x} are not in one memory region")]
+    Outside {
+        /// Guest physical address.
+        address: u64,
+        /// Bytes.
+        size: usize,
+    },
+    /// Structures start at multiples of 8.
+    #[error("guest address {0:#x} is no multiple of 8")]
+    Misaligned(u64),
+}
+
+/// Guest memory as the front end told it: mapped, and with its own addresses.
+#[derive(Debug, Default)]
+pub struct Memory {
+    // Before the mapping, for it is to go first.
+    guards: Vec<Guard>,
+    mapping: Mapping,
+    /// Front end's address, guest address and size of each region.
+    views: Vec<(u64, u64, u64)>,
+    // The last to be closed.
+    _files: Vec<Foreign<File>>,
+    _room: Room,
+}
+
+/// Addresses of the daemon's that are taken.  A file of any size costs a front end
+/// nothing; one that had all addresses would end the daemon for all VMs.
+#[derive(Debug, Default)]
+struct Room(u64);
+
+impl Room {
+    fn take(regions: &[VhostUserMemoryRegion], most: u64) -> Result<Room, MemoryError> {
+        let size = regions.iter().map(|region| u128::from(region.memory_size)).sum();
+        let fits = u64::try_from(size).ok().filter(|size| *size <= most);
+        let size = fits.ok_or(MemoryError::TooMuch { size, most })?;
+        let room = Room(size);
+        // A failure gives back what was taken.
+        if MAPPED.fetch_add(size, Ordering::Relaxed).saturating_add(size) > MOST {
+            return Err(MemoryError::NoRoom { size });
+        }
+        Ok(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+impl Memory {
+    /// Maps the regions a front end sent, of at most so many bytes; writes are
+    /// noted in `log`.
+    pub fn map(
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        log: &Log,
+        most: u64,
+    ) -> Result<Memory, MemoryError> {
+        let room = Room::take(regions, most)?;
+        let mut mapped = Vec::with_capacity(regions.len());
+        let mut guards = Vec::with_capacity(regions.len());
+        let mut views = Vec::with_capacity(regions.len());
+        let held = files.iter().map(foreign::hold).collect::<io::Result<_>>()?;
+        for (region, file) in regions.iter().zip(files) {
+            let (guard, memory) = map_region(region, file, log)?;
+            guards.push(guard);
+            mapped.push(memory);
+            views.push((region.user_addr, region.guest_phys_addr, region.memory_size));
+        }
+        mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
+        Ok(Memory {
+            guards,
+            mapping: Mapping::from_regions(mapped)?,
+            views,
+            _files: held,
+            _room: room,
+        })
+    }
+
+    /// Some of it was not there when it was accessed.
+    pub fn faulted(&self) -> bool {
+        self.guards.iter().any(Guard::hit)
+    }
+
+    /// The mapped memory.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Guest address of an address of the front end.
+    pub fn guest_address(&self, user: u64) -> Result<GuestAddress, MemoryError> {
+        self.views
+            .iter()
+            .find_map(|(start, guest, size)| {
+                let offset = user.checked_sub(*start).filter(|offset| offset < size)?;
+                guest.checked_add(offset).map(GuestAddress)
+            })
+            .ok_or(MemoryError::Unmapped(user))
+    }
+}
+
+fn map_region(
+    region: &VhostUserMemoryRegion,
+    file: File,
+    log: &Log,
+) -> Result<(Guard, GuestRegionMmap<Dirty>), MemoryError> {
+    let (start, size, offset) = (region.guest_phys_addr, region.memory_size, region.mmap_offset);
+    let overflow = || MemoryError::Overflow(start);
+    let page = page_size(&file)?;
+    if page > PAGE && (size % page != 0 || offset % page != 0) {
+        return Err(MemoryError::Pages { size, offset, page });
+    }
+    let length = usize::try_from(size).map_err(|_| overflow())?;
+    let mapped = MmapRegionBuilder::new_with_bitmap(length, Dirty::new(log, start))
+        .with_file_offset(FileOffset::new(file, offset))
+        .with_mmap_prot((ProtFlags::READ | ProtFlags::WRITE).bits() as i32)
+        .with_mmap_flags((MapFlags::SHARED | MapFlags::NORESERVE).bits() as i32)
+        .build()
+        .map_err(|source| MemoryError::Map { size, offset, source })?;
+    let guard = guard(&mapped, page)?;
+    let mapped = GuestRegionMmap::new(mapped, GuestAddress(start)).ok_or_else(overflow)?;
+    Ok((guard, mapped))
+}
+
+/// Bytes of a page of a file, if that is in memory: any other could wait for a
+/// disk, or for whoever serves it (FUSE, NFS), when it is touched.
+pub fn page_size(file: &File) -> Result<u64, MemoryError> {
+    if !foreign::is_memory(file) {
+        return Err(MemoryError::NotMemory);
+    }
+    let there = rustix::fs::fstatfs(file).map_err(io::Error::from)?;
+    // The number has 32 bits, whatever the kernel's type for it.
+    let huge = u64::from(there.f_type as u32) == HUGETLBFS;
+    Ok(if huge { there.f_bsize as u64 } else { PAGE })
+}
+
+/// Faults in a mapping of the front end's are its VM's trouble.
+pub fn guard<B: NewBitmap>(mapped: &MmapRegion<B>, page: u64) -> io::Result<Guard> {
+    let start = mapped.as_ptr() as usize;
+    Guard::new(start..start + mapped.size(), page as usize)
+}
+
+/// Writes to `N` words of guest memory, and notes that.
+pub fn change<const N: usize>(
+    mapping: &Mapping,
+    address: GuestAddress,
+    write: impl FnOnce(&[&AtomicU64; N]),
+) -> Result<(), MemoryError> {
+    write(&words(mapping, address)?);
+    // Found a moment ago.
+    if let Some((region, start)) = mapping.to_region_addr(address) {
+        let region: &MmapRegion<Dirty> = region;
+        region.bitmap().mark_dirty(start.0 as usize, N * 8);
+    }
+    Ok(())
+}
+
+/// `N` words of guest memory, shared with the guest, to be read.
+pub fn words<const N: usize>(
+    mapping: &Mapping,
+    address: GuestAddress,
+) -> Result<[&AtomicU64; N], MemoryError> {
+    let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
+    let (region, start) = mapping.to_region_addr(address).ok_or_else(outside)?;
+    let region: &MmapRegion<Dirty> = region;
+    let start = start.0 as usize;
+    let word = |index: usize| region.get_atomic_ref::<AtomicU64>(start + index * 8);
+    if address.0 % 8 != 0 {
+        return Err(MemoryError::Misaligned(address.0));
+    }
+    let first = word(0).map_err(|_| outside())?;
+    let mut words = [first; N];
+    for (index, place) in words.iter_mut().enumerate() {
+        *place = word(index).map_err(|_| outside())?;
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_outside_or_askew_are_refused() {
+        let mapping = Mapping::from_ranges(&[(GuestAddress(0x1000), 0x1000)]).expect("memory");
+        assert!(words::<16>(&mapping, GuestAddress(0x1f80)).is_ok());
+        let outside = words::<16>(&mapping, GuestAddress(0x1f88));
+        assert!(matches!(outside, Err(MemoryError::Outside { address: 0x1f88, size: 128 })));
+        let askew = words::<16>(&mapping, GuestAddress(0x1004));
+        assert!(matches!(askew, Err(MemoryError::Misaligned(0x1004))));
+    }
+}
