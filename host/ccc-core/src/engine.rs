@@ -4,13 +4,13 @@ use slab::Slab;
 
 use crate::{
     fixed::{Micros, Weight},
-    flow::{Flow, QUIET_AFTER},
+    flow::{Flow, IDLE_AFTER_US},
     grant::Grant,
     group::{Change, Group, GroupConfig, GroupStatus},
     members::Standing,
     policy::Aggregate,
     quiet::{Link, Quiet},
-    report::{Refusal, Report},
+    report::{EngineError, Report},
 };
 
 /// A bottleneck group.
@@ -78,7 +78,12 @@ impl Engine {
     }
 
     /// Sets a VM's weight in a group, in force at once.
-    pub fn set_weight(&mut self, vm: VmId, group: GroupId, weight: Weight) -> Result<(), Refusal> {
+    pub fn set_weight(
+        &mut self,
+        vm: VmId,
+        group: GroupId,
+        weight: Weight,
+    ) -> Result<(), EngineError> {
         let (group, tenant) = self.seat(vm, group)?;
         self.groups[group].set_weight(tenant, weight);
         Ok(())
@@ -90,10 +95,10 @@ impl Engine {
         now: Micros,
         group: GroupId,
         config: GroupConfig,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), EngineError> {
         let key = group.0 as usize;
         let found = self.found(key);
-        let entry = self.groups.get_mut(key).ok_or(Refusal::UnknownGroup(group.0))?;
+        let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
         entry.reconfigure(config, found);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.group == key) {
             flow.standing = entry.standing_anew(flow.tenant, &flow.standing, &flow.last);
@@ -115,7 +120,7 @@ impl Engine {
         vm: VmId,
         group: GroupId,
         report: &Report,
-    ) -> Result<FlowId, Refusal> {
+    ) -> Result<FlowId, EngineError> {
         let key = self.insert(vm, group, report)?;
         let flow = &mut self.flows[key];
         flow.standing = self.groups[flow.group].adopt(now, flow.tenant, report);
@@ -130,13 +135,13 @@ impl Engine {
         vm: VmId,
         group: GroupId,
         report: &Report,
-    ) -> Result<FlowId, Refusal> {
+    ) -> Result<FlowId, EngineError> {
         let key = self.insert(vm, group, report)?;
         self.apply(now, key, report);
         Ok(FlowId(key as u32))
     }
 
-    fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize, Refusal> {
+    fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize, EngineError> {
         check(report)?;
         let (group, tenant) = self.seat(vm, group)?;
         Ok(self.flows.insert(Flow {
@@ -150,11 +155,16 @@ impl Engine {
     }
 
     /// Takes a flow's report.
-    pub fn update(&mut self, now: Micros, flow: FlowId, report: &Report) -> Result<(), Refusal> {
+    pub fn update(
+        &mut self,
+        now: Micros,
+        flow: FlowId,
+        report: &Report,
+    ) -> Result<(), EngineError> {
         check(report)?;
         let key = flow.0 as usize;
         if !self.flows.contains(key) {
-            return Err(Refusal::UnknownFlow(flow.0));
+            return Err(EngineError::UnknownFlow(flow.0));
         }
         self.apply(now, key, report);
         Ok(())
@@ -183,11 +193,11 @@ impl Engine {
         }
     }
 
-    /// Does what time alone brings about: flows not heard for [`QUIET_AFTER`]
+    /// Does what time alone brings about: flows not heard for [`IDLE_AFTER_US`]
     /// no longer count.  Call it at [`Engine::next_deadline`] or later.
     pub fn tick(&mut self, now: Micros) {
         while let Some((key, heard)) = self.quiet.longest(&self.flows) {
-            if heard.saturating_add(QUIET_AFTER) > now {
+            if heard.saturating_add(IDLE_AFTER_US) > now {
                 break;
             }
             self.silence(now, key);
@@ -197,7 +207,7 @@ impl Engine {
     /// When [`Engine::tick`] next has something to do.
     pub fn next_deadline(&self) -> Option<Micros> {
         let (_, heard) = self.quiet.longest(&self.flows)?;
-        Some(heard.saturating_add(QUIET_AFTER))
+        Some(heard.saturating_add(IDLE_AFTER_US))
     }
 
     /// What the VM is granted in the group, not in force before its first
@@ -238,10 +248,10 @@ impl Engine {
     }
 
     /// The VM's seat in the group, taken at its first use.
-    fn seat(&mut self, vm: VmId, group: GroupId) -> Result<(usize, usize), Refusal> {
+    fn seat(&mut self, vm: VmId, group: GroupId) -> Result<(usize, usize), EngineError> {
         let key = group.0 as usize;
-        let seats = &mut self.vms.get_mut(vm.0 as usize).ok_or(Refusal::UnknownVm(vm.0))?.seats;
-        let entry = self.groups.get_mut(key).ok_or(Refusal::UnknownGroup(group.0))?;
+        let seats = &mut self.vms.get_mut(vm.0 as usize).ok_or(EngineError::UnknownVm(vm.0))?.seats;
+        let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
         if let Some(seat) = seats.iter().find(|seat| seat.group == key) {
             return Ok((key, seat.tenant));
         }
@@ -282,12 +292,12 @@ impl Engine {
     }
 }
 
-fn check(report: &Report) -> Result<(), Refusal> {
+fn check(report: &Report) -> Result<(), EngineError> {
     if report.priority == 0 {
-        return Err(Refusal::ZeroPriority);
+        return Err(EngineError::ZeroPriority);
     }
     if report.mss_bytes == 0 {
-        return Err(Refusal::ZeroMss);
+        return Err(EngineError::ZeroMss);
     }
     Ok(())
 }

@@ -5,13 +5,13 @@ use crate::{
     group::ShareOf,
     members::Standing,
     quiet::Link,
-    report::{Report, State},
+    report::{CongestionState, Report},
 };
 
 /// A flow that reports nothing for this long while it claims to have data
 /// outstanding is taken for idle until its next report, so that a guest that
 /// hangs or dies takes no share with it (B11).
-pub const QUIET_AFTER: Micros = 1_000_000;
+pub const IDLE_AFTER_US: Micros = 1_000_000;
 
 /// A peak of demand fades by this part with each report.
 const DEMAND_FADES: u64 = 16;
@@ -87,13 +87,14 @@ pub(crate) fn standing(report: &Report, share: ShareOf, before: &Standing) -> St
         return Standing::default();
     }
     let priority = u64::from(report.priority);
-    let growing_state = matches!(report.state, State::SlowStart | State::Avoidance);
+    let growing_state =
+        matches!(report.state, CongestionState::SlowStart | CongestionState::Avoidance);
     Standing {
         priority,
         units: priority * share.factor(report.srtt_us),
         growing: report.cwnd_limited && growing_state,
         demand: (!report.cwnd_limited && growing_state).then(|| demand(report, before.demand)),
-        lost: report.state == State::Loss,
+        lost: report.state == CongestionState::Loss,
         mss: u64::from(report.mss_bytes),
     }
 }
@@ -111,7 +112,7 @@ fn demand(report: &Report, before: Option<u64>) -> u64 {
 /// start, and one that comes back from a pause has nothing outstanding.
 pub(crate) fn brings(report: &Report) -> u64 {
     match report.state {
-        State::Avoidance => report.inflight_bytes.min(report.cwnd_bytes).into(),
+        CongestionState::Avoidance => report.inflight_bytes.min(report.cwnd_bytes).into(),
         _ => 0,
     }
 }

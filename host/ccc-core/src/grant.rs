@@ -10,10 +10,10 @@ pub struct Grant {
     pub coupled: bool,
     /// The aggregate is in slow start.
     pub slow_start: bool,
-    /// Units count srtt: shares are rates.
-    pub rate: bool,
+    /// Shares are rates: units count the smoothed round-trip time.
+    pub rate_shares: bool,
     /// Where the VM's rounding begins, of 2^32.
-    pub phase: u32,
+    pub rounding_offset: u32,
     /// Window bytes for one unit, with 32 fraction bits.
     pub level: u64,
     /// The same for the slow start threshold; `None` before the first event.
@@ -22,7 +22,7 @@ pub struct Grant {
 
 impl Grant {
     /// Window of a flow that holds `units`, in bytes.
-    pub fn window(&self, units: u64) -> u64 {
+    pub fn cwnd_bytes(&self, units: u64) -> u64 {
         let wide = (u128::from(self.level) * u128::from(units)) >> 32;
         u64::try_from(wide).unwrap_or(u64::MAX)
     }
@@ -34,7 +34,7 @@ impl Grant {
 /// segment, each flow in O(1).  VMs begin at places spread the same way, and
 /// the golden ratio moves all of them with each epoch so that no flow keeps
 /// the larger part for ever (B13).
-pub(crate) fn phase(tenant: usize, epoch: u32) -> u32 {
+pub(crate) fn rounding_offset(tenant: usize, epoch: u32) -> u32 {
     const GOLDEN: u32 = 0x9e37_79b9;
     (tenant as u32).reverse_bits().wrapping_add(epoch.wrapping_mul(GOLDEN))
 }
@@ -45,10 +45,10 @@ mod tests {
     use crate::fixed::Window;
 
     /// The guest's side of the rounding, as docs/virtio-ccc.md gives it.
-    fn segments(grant_level: u64, units: u64, mss: u64, slot: u32, phase: u32) -> u64 {
+    fn segments(grant_level: u64, units: u64, mss: u64, slot: u32, rounding_offset: u32) -> u64 {
         let bytes = (u128::from(grant_level) * u128::from(units)) >> 16;
         let segments = (bytes / u128::from(mss)) as u64;
-        let offset = slot.reverse_bits().wrapping_add(phase) >> 16;
+        let offset = slot.reverse_bits().wrapping_add(rounding_offset) >> 16;
         (segments + u64::from(offset)) >> 16
     }
 
@@ -60,7 +60,7 @@ mod tests {
                 let part = Window::from_bytes(flows * mss * tenths / 10);
                 let level = part.level(flows * 256);
                 for epoch in 0..8 {
-                    let start = phase(1, epoch);
+                    let start = rounding_offset(1, epoch);
                     let sum: u64 =
                         (0..flows).map(|slot| segments(level, 256, mss, slot as u32, start)).sum();
                     let off = sum.abs_diff(part.bytes() / mss);
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn an_enormous_level_saturates() {
         let grant = Grant { level: Window::from_bytes(u64::MAX).level(1), ..Grant::default() };
-        assert_eq!(grant.window(u64::MAX), u64::MAX);
+        assert_eq!(grant.cwnd_bytes(u64::MAX), u64::MAX);
     }
 }

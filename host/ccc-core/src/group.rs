@@ -82,9 +82,9 @@ impl GroupConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Aggregate window, bytes.
-    pub window: u64,
+    pub cwnd_bytes: u64,
     /// Aggregate slow start threshold, bytes; `None` before the first event.
-    pub ssthresh: Option<u64>,
+    pub ssthresh_bytes: Option<u64>,
     /// Changes with every reduction.
     pub epoch: u32,
     /// Flows that count.
@@ -266,11 +266,16 @@ impl Group {
         if !self.policy.couples() {
             return Grant { epoch: aggregate.epoch, ..Grant::default() };
         }
-        let phase = grant::phase(tenant, aggregate.epoch);
-        let rate = self.config.share == ShareOf::Rate;
+        let rounding_offset = grant::rounding_offset(tenant, aggregate.epoch);
+        let rate_shares = self.config.share == ShareOf::Rate;
         let line = self.waterline(aggregate.window);
         let Some(level) = self.members.level(tenant, aggregate.window, line) else {
-            return Grant { epoch: aggregate.epoch, phase, rate, ..Grant::default() };
+            return Grant {
+                epoch: aggregate.epoch,
+                rounding_offset,
+                rate_shares,
+                ..Grant::default()
+            };
         };
         let threshold_level =
             |threshold: Window| mul_div(level, threshold.raw(), aggregate.window.raw());
@@ -278,8 +283,8 @@ impl Group {
             epoch: aggregate.epoch,
             coupled: true,
             slow_start: aggregate.in_slow_start(),
-            rate,
-            phase,
+            rate_shares,
+            rounding_offset,
             level,
             ssthresh_level: aggregate.threshold.map(|t| threshold_level(t).min(u64::MAX - 1)),
         }
@@ -369,8 +374,8 @@ impl Group {
     pub(crate) fn status(&self, found: Aggregate) -> GroupStatus {
         let aggregate = self.aggregate_or(found);
         GroupStatus {
-            window: aggregate.window.bytes(),
-            ssthresh: aggregate.threshold.map(Window::bytes),
+            cwnd_bytes: aggregate.window.bytes(),
+            ssthresh_bytes: aggregate.threshold.map(Window::bytes),
             epoch: aggregate.epoch,
             active_flows: self.members.active(),
         }

@@ -17,13 +17,17 @@
 //! let mut engine = Engine::new();
 //! let uplink = engine.add_group(GroupConfig { share: ShareOf::Window, ..GroupConfig::default() });
 //! let vm = engine.add_vm();
-//! let report = Report { cwnd: 14480, mss: 1448, active: true, limited: true, ..Report::default() };
+//! let report = Report { cwnd_bytes: 14480, active: true, cwnd_limited: true, ..Report::default() };
 //! let flow = engine.register(0, vm, uplink, &report)?;
 //!
 //! // 10 segments acknowledged in slow start: the aggregate grows by them.
-//! engine.update(100_000, flow, &Report { acked: 14480, delivered: 14480, ..report })?;
-//! assert_eq!(engine.grant(vm, uplink).window(report.units()), 28960);
-//! # Ok::<(), ccc_core::Refusal>(())
+//! engine.update(100_000, flow, &Report {
+//!     acked_limited_bytes: 14480,
+//!     delivered_bytes: 14480,
+//!     ..report
+//! })?;
+//! assert_eq!(engine.grant(vm, uplink).cwnd_bytes(report.priority.into()), 28960);
+//! # Ok::<(), ccc_core::EngineError>(())
 //! ```
 mod engine;
 mod fixed;
@@ -37,8 +41,8 @@ mod report;
 
 pub use engine::{Engine, FlowId, GroupId, VmId};
 pub use fixed::{EquivalentTcps, Micros, Weight};
-pub use flow::QUIET_AFTER;
+pub use flow::IDLE_AFTER_US;
 pub use grant::Grant;
 pub use group::{GroupConfig, GroupStatus, ShareOf};
 pub use policy::{GrowthSource, PolicyKind};
-pub use report::{PRIORITY_ONE, Refusal, Report, State};
+pub use report::{CongestionState, EngineError, PRIORITY_ONE, Report};

@@ -7,7 +7,7 @@ pub const PRIORITY_ONE: u16 = 256;
 
 /// Congestion state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum CongestionState {
     /// Slow start.
     #[default]
     SlowStart,
@@ -19,13 +19,13 @@ pub enum State {
     Loss,
 }
 
-/// State of a flow and its cumulative counters since registration.  Counters
+/// CongestionState of a flow and its cumulative counters since registration.  Counters
 /// wrap; the engine takes differences against what it saw last, so reports may
 /// be merged, lost or repeated.  `Default` is a silent Reno flow of priority 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Congestion state.
-    pub state: State,
+    pub state: CongestionState,
     /// Has data outstanding or to send.
     pub active: bool,
     /// Limited by its window rather than by its application.
@@ -69,7 +69,7 @@ pub struct Report {
 impl Default for Report {
     fn default() -> Report {
         Report {
-            state: State::SlowStart,
+            state: CongestionState::SlowStart,
             active: false,
             cwnd_limited: false,
             priority: PRIORITY_ONE,
@@ -92,29 +92,22 @@ impl Default for Report {
     }
 }
 
-impl Report {
-    /// Units of window this flow holds where shares are windows: its priority.
-    pub fn units(&self) -> u64 {
-        u64::from(self.priority)
-    }
-}
-
-/// Why the engine refuses a report.
+/// Why the engine refuses a call.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
-    /// The flow is not registered.
-    #[error("flow {0} is not registered")]
+pub enum EngineError {
+    /// The flow is not registered, or has left.
+    #[error("unknown flow {0}: expected one that is registered")]
     UnknownFlow(u32),
     /// The VM is not there.
-    #[error("VM {0} is not known")]
+    #[error("unknown VM {0}: expected one that was added and not removed")]
     UnknownVm(u32),
     /// The group is not there.
-    #[error("group {0} is not known")]
+    #[error("unknown group {0}: expected one that was added")]
     UnknownGroup(u32),
-    /// Priority 0 would be a share of nothing.
-    #[error("priority 0 is no share; the smallest is 1 (of 256)")]
+    /// A flow of priority 0 would have a share of nothing.
+    #[error("invalid priority: expected 1 to 65535 (256 is priority 1), got 0")]
     ZeroPriority,
-    /// A window cannot be counted in segments of no size.
-    #[error("segment size 0; report the payload bytes of a full segment")]
+    /// Windows cannot be counted in segments of no size.
+    #[error("invalid mss_bytes: expected 1 to 65535 bytes of payload in a full segment, got 0")]
     ZeroMss,
 }

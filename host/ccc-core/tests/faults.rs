@@ -3,7 +3,7 @@
 //! in docs/algorithm.md.  Each fails if its fault comes back.
 mod common;
 
-use ccc_core::{GroupConfig, QUIET_AFTER, Refusal, Report, ShareOf, State};
+use ccc_core::{CongestionState, EngineError, GroupConfig, IDLE_AFTER_US, Report, ShareOf};
 use common::{Flow, Host, MSS, steady};
 
 #[test]
@@ -14,7 +14,7 @@ fn b01_slow_start_doubles_the_aggregate_each_round() {
     host.round(&mut flows);
     assert_eq!(host.segments(), 20);
     host.round(&mut flows);
-    assert_eq!((host.segments(), host.status().ssthresh), (40, None));
+    assert_eq!((host.segments(), host.status().ssthresh_bytes), (40, None));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn b04_threshold_after_total_timeout_comes_from_the_window_before() {
     let epoch = host.epoch();
     host.time_out(&mut flows[0], epoch);
     host.time_out(&mut flows[1], epoch);
-    assert_eq!(host.status().ssthresh, Some(40 * u64::from(MSS)));
+    assert_eq!(host.status().ssthresh_bytes, Some(40 * u64::from(MSS)));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn b09_overlapping_recoveries_of_one_event_reduce_once() {
 
 #[test]
 fn b10_congestion_counts_while_another_flow_is_in_slow_start_or_recovery() {
-    for state in [State::SlowStart, State::Recovery, State::Loss] {
+    for state in [CongestionState::SlowStart, CongestionState::Recovery, CongestionState::Loss] {
         let (mut host, vms) = steady(80, &[2]);
         let mut flows = vms[0].clone();
         flows[1].report.state = state;
@@ -139,7 +139,7 @@ fn b11_an_idle_limited_or_silent_flow_does_not_stop_the_others() {
         host.send(flow);
     });
     let silent = grown(|host, _| {
-        host.now += QUIET_AFTER;
+        host.now += IDLE_AFTER_US;
         host.engine.tick(host.now);
     });
     for (what, segments) in
@@ -177,7 +177,7 @@ fn b13_repeated_and_late_reports_count_once() {
 fn b14_a_timeout_is_told_from_slow_start() {
     let (mut host, vms) = steady(80, &[1]);
     let mut flow = vms[0][0];
-    flow.report.state = State::SlowStart;
+    flow.report.state = CongestionState::SlowStart;
     host.send(&flow);
     assert_eq!(host.segments(), 80);
     let epoch = host.epoch();
@@ -192,7 +192,10 @@ fn b15_the_reduction_is_by_the_flows_own_factor() {
     flow.report.beta = 45_875; // CUBIC's 0.7
     let epoch = host.epoch();
     host.lose(&mut flow, epoch);
-    assert_eq!((host.segments(), host.status().ssthresh), (55, Some(host.status().window)));
+    assert_eq!(
+        (host.segments(), host.status().ssthresh_bytes),
+        (55, Some(host.status().cwnd_bytes))
+    );
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn b18_granted_windows_sum_to_the_aggregate_after_a_join() {
     let joiner = host.flow(vms[0][0].vm, 10);
     vms[0].push(joiner);
     let sum: u64 = vms[0].iter().map(|flow| host.window_of(flow)).sum();
-    let whole = host.status().window;
+    let whole = host.status().cwnd_bytes;
     assert!(sum <= whole && whole - sum <= 2, "{sum} of {whole} bytes are granted");
 }
 
@@ -247,7 +250,8 @@ fn b20_shares_by_rate_are_windows_in_proportion_to_srtt() {
         host.send(flow);
     }
     let [near, far] = flows.map(|flow| {
-        host.grant(flow.vm).window(flow.report.units() * u64::from(flow.report.srtt_us))
+        host.grant(flow.vm)
+            .cwnd_bytes(u64::from(flow.report.priority) * u64::from(flow.report.srtt_us))
     });
     assert!(near.abs_diff(far / 10) <= 1, "windows {near} and {far} for 20 and 200 ms");
 }
@@ -268,8 +272,8 @@ fn b22_no_priority_segment_size_or_empty_group_divides_by_zero() {
     let vm = host.vm(1.0);
     let report = Report { active: true, ..Report::default() };
     let refused = [
-        (Report { priority: 0, ..report }, Refusal::ZeroPriority),
-        (Report { mss_bytes: 0, ..report }, Refusal::ZeroMss),
+        (Report { priority: 0, ..report }, EngineError::ZeroPriority),
+        (Report { mss_bytes: 0, ..report }, EngineError::ZeroMss),
     ];
     for (bad, reason) in refused {
         assert_eq!(host.engine.register(0, vm, host.group, &bad), Err(reason));
@@ -286,7 +290,7 @@ fn b23_the_threshold_is_one_value_of_the_aggregate() {
     let mut flow = vms[0][0];
     flow.report.ssthresh_bytes = Some(7 * MSS); // of one flow: says nothing of the sum
     host.send(&flow);
-    assert_eq!(host.status().ssthresh, Some(80 * u64::from(MSS)));
+    assert_eq!(host.status().ssthresh_bytes, Some(80 * u64::from(MSS)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! were there before the engine.
 mod common;
 
-use ccc_core::{Engine, EquivalentTcps, GroupConfig, Report, ShareOf, State, Weight};
+use ccc_core::{CongestionState, Engine, EquivalentTcps, GroupConfig, Report, ShareOf, Weight};
 use common::{MSS, steady};
 
 #[test]
@@ -22,9 +22,9 @@ fn a_new_way_of_sharing_counts_live_flows_anew() {
     let rate = GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() };
     host.engine.set_group(host.now, host.group, rate).expect("known");
     let grant = host.grant(vms[0][0].vm);
-    let units = vms[0][0].report.units() * 300_000;
-    assert!(grant.rate);
-    assert_eq!(grant.window(units) / u64::from(MSS), 59, "three quarters of 80");
+    let units = u64::from(vms[0][0].report.priority) * 300_000;
+    assert!(grant.rate_shares);
+    assert_eq!(grant.cwnd_bytes(units) / u64::from(MSS), 59, "three quarters of 80");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
     let equivalent_tcps = EquivalentTcps::from_f64(2.0).expect("in range");
     let config = GroupConfig { equivalent_tcps, share: ShareOf::Window, ..GroupConfig::default() };
     host.engine.set_group(host.now, host.group, config).expect("known");
-    assert_eq!((host.segments(), host.status().ssthresh), (80, Some(80 * u64::from(MSS))));
+    assert_eq!((host.segments(), host.status().ssthresh_bytes), (80, Some(80 * u64::from(MSS))));
     let mut flow = vms[0][0];
     host.lose(&mut flow, epoch);
     assert_eq!(host.segments(), 80, "lost under the earlier settings");
@@ -46,7 +46,7 @@ fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
 
 fn running(cwnd: u32, ssthresh: Option<u32>) -> Report {
     Report {
-        state: State::Avoidance,
+        state: CongestionState::Avoidance,
         active: true,
         cwnd_limited: true,
         cwnd_bytes: cwnd * MSS,
@@ -65,7 +65,10 @@ fn adopted_flows_make_up_the_aggregate_they_had() {
     engine.adopt(0, vms[0], group, &running(30, Some(20))).expect("adopted");
     engine.adopt(500_000, vms[1], group, &running(40, Some(30))).expect("adopted");
     let status = engine.status(group).expect("known");
-    assert_eq!((status.window, status.ssthresh), (70 * u64::from(MSS), Some(50 * u64::from(MSS))));
+    assert_eq!(
+        (status.cwnd_bytes, status.ssthresh_bytes),
+        (70 * u64::from(MSS), Some(50 * u64::from(MSS)))
+    );
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn flows_that_go_on_alone_take_their_parts_along() {
     let gone: Vec<_> = vms[1].iter().map(|flow| flow.id).collect();
     host.engine.detach(host.now, &gone);
     let status = host.status();
-    assert_eq!((status.window, status.ssthresh), (40_000, Some(40_000)));
+    assert_eq!((status.cwnd_bytes, status.ssthresh_bytes), (40_000, Some(40_000)));
     assert_eq!((host.segments_of(&vms[0][0]), status.active_flows), (40, 1));
 }
 
@@ -128,7 +131,7 @@ fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
     let (mut host, vms) = steady(80, &[1]);
     let report = Report { inflight_bytes: 20 * MSS, ..running(30, Some(30)) };
     host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
-    assert_eq!((host.segments(), host.status().ssthresh), (100, Some(100 * u64::from(MSS))));
+    assert_eq!((host.segments(), host.status().ssthresh_bytes), (100, Some(100 * u64::from(MSS))));
 }
 
 #[test]
@@ -142,6 +145,6 @@ fn adopted_flows_count_once_whatever_their_number() {
             engine.adopt(0, vm, group, &report).expect("adopted");
         }
         let status = engine.status(group).expect("known");
-        assert_eq!(status.window, 240 * u64::from(MSS), "threshold {ssthresh:?}");
+        assert_eq!(status.cwnd_bytes, 240 * u64::from(MSS), "threshold {ssthresh:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! from one to another while flows live.
 mod common;
 
-use ccc_core::{GroupConfig, GrowthSource, PolicyKind, ShareOf, State};
+use ccc_core::{CongestionState, GroupConfig, GrowthSource, PolicyKind, ShareOf};
 use common::{Flow, Host, MSS};
 
 fn config(policy: PolicyKind) -> GroupConfig {
@@ -17,7 +17,7 @@ fn two_flows(policy: PolicyKind, window: u32) -> (Host, [Flow; 2]) {
     let vm = host.vm(1.0);
     let flows = [(); 2].map(|()| {
         let mut flow = host.flow(vm, window);
-        flow.report.state = State::Avoidance;
+        flow.report.state = CongestionState::Avoidance;
         flow.report.ssthresh_bytes = Some(window * MSS);
         host.send(&flow);
         flow
@@ -40,7 +40,7 @@ fn a_policy_goes_on_from_what_uncoupled_flows_have() {
     for policy in [PolicyKind::CtrlTcp, PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm] {
         let (host, flows) = two_flows(policy, 40);
         assert_eq!((host.segments(), host.segments_of(&flows[1])), (80, 40), "{policy:?}");
-        assert_eq!(host.status().ssthresh, Some(80 * u64::from(MSS)), "{policy:?}");
+        assert_eq!(host.status().ssthresh_bytes, Some(80 * u64::from(MSS)), "{policy:?}");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_timeout_in_recovery_is_told_once() {
         host.lose(&mut flows[0], epoch);
         host.time_out(&mut flows[0], epoch);
         assert_eq!(host.segments(), left, "{policy:?}");
-        assert_eq!(host.status().ssthresh, Some(40 * u64::from(MSS)), "{policy:?}");
+        assert_eq!(host.status().ssthresh_bytes, Some(40 * u64::from(MSS)), "{policy:?}");
     }
 }
 
@@ -142,7 +142,7 @@ fn growth(growth_source: GrowthSource) -> u64 {
     let mut flows = [200_000, 20_000].map(|srtt_us| {
         let mut flow = host.flow(vm, 40);
         flow.report.srtt_us = srtt_us;
-        flow.report.state = State::Avoidance;
+        flow.report.state = CongestionState::Avoidance;
         flow.report.ssthresh_bytes = Some(40 * MSS);
         host.send(&flow);
         flow

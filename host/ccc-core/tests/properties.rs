@@ -2,7 +2,7 @@
 //! What holds whatever guests do, and in whatever order it is reported.
 mod common;
 
-use ccc_core::{GroupConfig, GrowthSource, PolicyKind, Report, ShareOf, State, Weight};
+use ccc_core::{CongestionState, GroupConfig, GrowthSource, PolicyKind, Report, ShareOf, Weight};
 use common::{Flow, Host, MSS};
 use proptest::prelude::*;
 
@@ -24,10 +24,10 @@ enum Step {
 fn garbage() -> impl Strategy<Value = Report> {
     let counters = (any::<u64>(), any::<u64>(), any::<u32>(), any::<[u16; 4]>());
     let state = prop_oneof![
-        Just(State::SlowStart),
-        Just(State::Avoidance),
-        Just(State::Recovery),
-        Just(State::Loss)
+        Just(CongestionState::SlowStart),
+        Just(CongestionState::Avoidance),
+        Just(CongestionState::Recovery),
+        Just(CongestionState::Loss)
     ];
     let rest = (any::<[bool; 2]>(), any::<[u32; 7]>(), 1..=u16::MAX, 1..=u16::MAX);
     (state, counters, rest).prop_map(|(state, counters, rest)| {
@@ -186,8 +186,8 @@ impl World {
             .iter()
             .map(|vm| {
                 let grant = self.host.grant(*vm);
-                let units = self.units(*vm, grant.rate);
-                if grant.coupled { grant.window(units) } else { 0 }
+                let units = self.units(*vm, grant.rate_shares);
+                if grant.coupled { grant.cwnd_bytes(units) } else { 0 }
             })
             .fold(0, u64::saturating_add)
     }
@@ -224,9 +224,9 @@ proptest! {
         let status = world.host.status();
         if status.active_flows > 0 && world.is_coupled() {
             let granted = world.granted();
-            prop_assert!(granted <= status.window, "{granted} of {} granted", status.window);
-            let rounding = 64 * 10 + status.window / 1_000_000 + world.rounding();
-            prop_assert!(status.window - granted <= rounding, "{granted} of {}", status.window);
+            prop_assert!(granted <= status.cwnd_bytes, "{granted} of {} granted", status.cwnd_bytes);
+            let rounding = 64 * 10 + status.cwnd_bytes / 1_000_000 + world.rounding();
+            prop_assert!(status.cwnd_bytes - granted <= rounding, "{granted} of {}", status.cwnd_bytes);
         }
     }
 
@@ -254,8 +254,8 @@ proptest! {
             let after = world.host.status();
             // Where flows are left alone, the sum is what they say.  Twice what is
             // left of a byte can be another one.
-            prop_assert!(!world.is_coupled() || after.window <= (2 * before.window + 1).max(40 * 65_536),
-                "{} grew to {} at once", before.window, after.window);
+            prop_assert!(!world.is_coupled() || after.cwnd_bytes <= (2 * before.cwnd_bytes + 1).max(40 * 65_536),
+                "{} grew to {} at once", before.cwnd_bytes, after.cwnd_bytes);
             prop_assert!(after.active_flows as usize <= world.flows.len());
         }
         for flow in std::mem::take(&mut world.flows) {
@@ -305,14 +305,14 @@ proptest! {
             flow.report.cwnd_growth_bytes += MSS;
             host.send(flow);
         }
-        let grown = host.status().window - before.window;
+        let grown = host.status().cwnd_bytes - before.cwnd_bytes;
         prop_assert!(grown <= u64::from(MSS) + 1, "{grown} bytes in one round");
-        let whole = host.status().window;
+        let whole = host.status().cwnd_bytes;
         let granted: u64 = all
             .iter()
             .map(|flow| {
                 let grant = host.grant(flow.vm);
-                grant.window(common::units(&flow.report, grant.rate))
+                grant.cwnd_bytes(common::units(&flow.report, grant.rate_shares))
             })
             .sum();
         prop_assert!(granted <= whole, "{granted} of {whole} granted");
@@ -342,13 +342,13 @@ fn e7_a_thousand_vms_of_the_largest_weight_grow_as_one() {
     for flow in &all {
         host.send(flow);
     }
-    let before = host.status().window;
+    let before = host.status().cwnd_bytes;
     for flow in &mut all {
         flow.report.acked_limited_bytes += u64::from(MSS);
         flow.report.delivered_bytes += u64::from(MSS);
         flow.report.cwnd_growth_bytes += MSS;
         host.send(flow);
     }
-    let grown = host.status().window - before;
+    let grown = host.status().cwnd_bytes - before;
     assert!(grown.abs_diff(MSS.into()) <= 1, "{grown} bytes in one round of all, not {MSS}");
 }

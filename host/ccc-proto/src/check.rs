@@ -2,44 +2,44 @@
 //! From what a guest wrote to what the engine takes.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ccc_core::State;
+use ccc_core::CongestionState;
 use thiserror::Error;
 
 use crate::wire::{self, Report};
 
-/// Smallest segment: 88 is what Linux accepts as the least MSS (TCP_MIN_MSS).
-pub const MSS_MIN: u16 = 88;
-/// Windows and thresholds are cut here: TCP's own largest window.
-pub const WINDOW_MAX: u32 = 1 << 30;
-/// Longest round-trip time believed, 100 s; longer ones are taken for it.
-pub const RTT_MAX_US: u32 = 100_000_000;
+/// Smallest segment: Linux accepts no smaller MSS (`TCP_MIN_MSS`).
+const MSS_MIN_BYTES: u16 = 88;
+/// Windows and thresholds are clamped to TCP's own largest window (RFC 7323).
+const WINDOW_MAX_BYTES: u32 = 1 << 30;
+/// Round-trip times are clamped to 100 s.
+const RTT_MAX_US: u32 = 100_000_000;
 
 /// Why a report is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ReportError {
-    /// The slot says it is not in use.
-    #[error("slot is free")]
+    /// The slot has no flow.
+    #[error("slot is free: expected a flow's state, 1 to 4, got 0")]
     Free,
     /// No such congestion state.
-    #[error("state {0} is none of 1 to 4")]
+    #[error("invalid state: expected 1 to 4, got {0}")]
     State(u8),
-    /// Outside 1 to 2560.
-    #[error("priority {0} is outside 1 to 2560 (of 256)")]
+    /// Outside 1 to [`wire::PRIORITY_MAX`].
+    #[error("invalid priority: expected 1 to {max} (256 is priority 1), got {0}", max = wire::PRIORITY_MAX)]
     Priority(u16),
-    /// Smaller than any TCP segment.
-    #[error("segment size {0} is below 88")]
+    /// Below [`MSS_MIN_BYTES`].
+    #[error("invalid mss_bytes: expected at least {MSS_MIN_BYTES}, got {0}")]
     Mss(u16),
-    /// The generation may not be 0.
-    #[error("generation 0")]
+    /// Generation 0.
+    #[error("invalid generation: expected 1 or more, got 0")]
     Generation,
     /// Neither IPv4 nor IPv6.
-    #[error("address family {0} is neither 4 nor 6")]
+    #[error("invalid address family: expected 4 or 6, got {0}")]
     Family(u8),
 }
 
 /// A report that may be handed to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedReport {
     /// Use of the slot the report belongs to.
     pub generation: u32,
     /// Where the flow sends to.
@@ -51,14 +51,14 @@ pub struct Checked {
 impl Report {
     /// Checks every field the engine will use, and clamps those for which any
     /// value has a meaning.
-    pub fn check(&self) -> Result<Checked, ReportError> {
+    pub fn check(&self) -> Result<CheckedReport, ReportError> {
         let state = state(self.state)?;
         let priority = self.priority.get();
         if !(1..=wire::PRIORITY_MAX).contains(&priority) {
             return Err(ReportError::Priority(priority));
         }
         let mss = self.mss_bytes.get();
-        if mss < MSS_MIN {
+        if mss < MSS_MIN_BYTES {
             return Err(ReportError::Mss(mss));
         }
         let generation = self.generation.get();
@@ -78,20 +78,20 @@ impl Report {
             spurious_events: self.spurious_events.get(),
             beta: self.beta.get(),
             congestion_epoch: self.congestion_epoch.get(),
-            cwnd_bytes: self.cwnd_bytes.get().clamp(u32::from(mss), WINDOW_MAX),
+            cwnd_bytes: self.cwnd_bytes.get().clamp(u32::from(mss), WINDOW_MAX_BYTES),
             ssthresh_bytes: ssthresh(self.ssthresh_bytes.get()),
             srtt_us: self.srtt_us.get().min(RTT_MAX_US),
             min_rtt_us: min_rtt(self.min_rtt_us.get()),
             rtt_us: u32::from(self.rtt_sample.get()) * wire::RTT_UNIT_US,
-            inflight_bytes: self.inflight_bytes.get().min(WINDOW_MAX),
+            inflight_bytes: self.inflight_bytes.get().min(WINDOW_MAX_BYTES),
             mss_bytes: mss,
         };
-        Ok(Checked { generation, destination: self.destination()?, report })
+        Ok(CheckedReport { generation, destination: self.destination()?, report })
     }
 
     /// The same for the last report of a flow that has left: its slot may be free
     /// already, and the flow is not active whatever is written.
-    pub fn check_last(&self) -> Result<Checked, ReportError> {
+    pub fn check_last(&self) -> Result<CheckedReport, ReportError> {
         let state = if self.is_free() { wire::STATE_CA } else { self.state };
         Report { state, flags: self.flags & !wire::R_ACTIVE, ..*self }.check()
     }
@@ -111,19 +111,19 @@ impl Report {
     }
 }
 
-fn state(raw: u8) -> Result<State, ReportError> {
+fn state(raw: u8) -> Result<CongestionState, ReportError> {
     match raw {
         wire::STATE_FREE => Err(ReportError::Free),
-        wire::STATE_SS => Ok(State::SlowStart),
-        wire::STATE_CA => Ok(State::Avoidance),
-        wire::STATE_FR => Ok(State::Recovery),
-        wire::STATE_LOSS => Ok(State::Loss),
+        wire::STATE_SS => Ok(CongestionState::SlowStart),
+        wire::STATE_CA => Ok(CongestionState::Avoidance),
+        wire::STATE_FR => Ok(CongestionState::Recovery),
+        wire::STATE_LOSS => Ok(CongestionState::Loss),
         other => Err(ReportError::State(other)),
     }
 }
 
 fn ssthresh(raw: u32) -> Option<u32> {
-    (raw != wire::SSTHRESH_UNSET).then_some(raw.min(WINDOW_MAX))
+    (raw != wire::SSTHRESH_UNSET).then_some(raw.min(WINDOW_MAX_BYTES))
 }
 
 /// TCP stacks begin with the largest value, meaning none measured.
@@ -160,7 +160,7 @@ mod tests {
         let report = checked.report;
         assert_eq!(
             (report.state, report.active, report.cwnd_limited),
-            (State::Avoidance, true, false)
+            (CongestionState::Avoidance, true, false)
         );
         assert_eq!((report.cwnd_bytes, report.ssthresh_bytes, report.min_rtt_us), (14480, None, 0));
     }
@@ -203,8 +203,8 @@ mod tests {
         };
         let report = extreme.check().expect("clamped").report;
         assert_eq!(report.cwnd_bytes, 1448);
-        assert_eq!(report.ssthresh_bytes, Some(WINDOW_MAX));
+        assert_eq!(report.ssthresh_bytes, Some(WINDOW_MAX_BYTES));
         assert_eq!(report.srtt_us, RTT_MAX_US);
-        assert_eq!(report.inflight_bytes, WINDOW_MAX);
+        assert_eq!(report.inflight_bytes, WINDOW_MAX_BYTES);
     }
 }

@@ -15,5 +15,5 @@ pub mod check;
 pub mod shared;
 pub mod wire;
 
-pub use check::{Checked, ReportError};
+pub use check::{CheckedReport, ReportError};
 pub use shared::{GRANT_LINE_WORDS, REPORT_WORDS, Torn, read_report, write_grant_line};

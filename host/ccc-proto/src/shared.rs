@@ -24,7 +24,9 @@ const ATTEMPTS: u32 = 16;
 
 /// The slot was being written each time it was read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("slot still being written after {attempts} reads (sequence count {seq})")]
+#[error(
+    "slot is being written: expected an even, unchanged sequence count within {attempts} reads, got {seq}"
+)]
 pub struct Torn {
     /// Reads tried.
     pub attempts: u32,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use ccc_core::{
-    Engine, FlowId, Grant, GroupId, GroupStatus, Micros, Refusal, Report, VmId, Weight,
+    Engine, EngineError, FlowId, Grant, GroupId, GroupStatus, Micros, Report, VmId, Weight,
 };
 
 use crate::{
@@ -86,10 +86,10 @@ impl Coupling {
         group: usize,
         report: &Report,
         adopted: bool,
-    ) -> Result<FlowId, Refusal> {
+    ) -> Result<FlowId, EngineError> {
         let weight = self.settings.vms[&vm].weight.value;
         let id = self.groups[group].id;
-        let entry = self.vms.get_mut(&vm).ok_or(Refusal::UnknownVm(vm as u32))?;
+        let entry = self.vms.get_mut(&vm).ok_or(EngineError::UnknownVm(vm as u32))?;
         if !entry.groups.contains(&group) {
             self.engine.set_weight(entry.id, id, weight)?;
             entry.groups.push(group);
@@ -334,7 +334,7 @@ impl Coupling {
         nearest(name, self.settings.groups.iter().map(|group| group.name.as_str()))
     }
 
-    fn set_weight(&mut self, vm: usize, weight: Weight) -> Result<(), Refusal> {
+    fn set_weight(&mut self, vm: usize, weight: Weight) -> Result<(), EngineError> {
         let Vm { id, groups } = &self.vms[&vm];
         for group in groups {
             self.engine.set_weight(*id, self.groups[*group].id, weight)?;

@@ -3,8 +3,8 @@
 //! coupling engine can see.
 #![allow(dead_code, reason = "each test file uses a part")]
 use ccc_core::{
-    Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Micros, Report, ShareOf, State, VmId,
-    Weight,
+    CongestionState, Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Micros, Report,
+    ShareOf, VmId, Weight,
 };
 
 pub const MSS: u32 = 1000;
@@ -79,8 +79,9 @@ impl Host {
     /// One segment of `flow` is acknowledged; its Reno grows as RFC 5681 says.
     pub fn ack(&mut self, flow: &mut Flow) {
         let grant = self.grant(flow.vm);
-        let window = grant.window(units(&flow.report, grant.rate)).max(u64::from(MSS));
-        flow.report.state = if grant.slow_start { State::SlowStart } else { State::Avoidance };
+        let window = grant.cwnd_bytes(units(&flow.report, grant.rate_shares)).max(u64::from(MSS));
+        flow.report.state =
+            if grant.slow_start { CongestionState::SlowStart } else { CongestionState::Avoidance };
         flow.report.cwnd_bytes = window as u32;
         flow.report.acked_limited_bytes += u64::from(MSS);
         flow.report.delivered_bytes += u64::from(MSS);
@@ -109,7 +110,7 @@ impl Host {
 
     /// The flow enters fast recovery for a segment sent under `epoch`.
     pub fn lose(&mut self, flow: &mut Flow, epoch: u32) {
-        flow.report.state = State::Recovery;
+        flow.report.state = CongestionState::Recovery;
         flow.report.congestion_events = flow.report.congestion_events.wrapping_add(1);
         flow.report.congestion_epoch = epoch;
         self.send(flow);
@@ -117,17 +118,17 @@ impl Host {
 
     /// The flow's retransmission timer expires for a segment sent under `epoch`.
     pub fn time_out(&mut self, flow: &mut Flow, epoch: u32) {
-        if flow.report.state != State::Recovery {
+        if flow.report.state != CongestionState::Recovery {
             flow.report.congestion_events = flow.report.congestion_events.wrapping_add(1);
             flow.report.congestion_epoch = epoch;
         }
-        flow.report.state = State::Loss;
+        flow.report.state = CongestionState::Loss;
         flow.report.timeouts = flow.report.timeouts.wrapping_add(1);
         self.send(flow);
     }
 
     pub fn recover(&mut self, flow: &mut Flow) {
-        flow.report.state = State::Avoidance;
+        flow.report.state = CongestionState::Avoidance;
         self.send(flow);
     }
 
@@ -145,13 +146,13 @@ impl Host {
 
     /// Aggregate window in segments.
     pub fn segments(&self) -> u64 {
-        self.status().window / u64::from(MSS)
+        self.status().cwnd_bytes / u64::from(MSS)
     }
 
     /// A flow's granted window, bytes.
     pub fn window_of(&self, flow: &Flow) -> u64 {
         let grant = self.grant(flow.vm);
-        grant.window(units(&flow.report, grant.rate))
+        grant.cwnd_bytes(units(&flow.report, grant.rate_shares))
     }
 
     pub fn segments_of(&self, flow: &Flow) -> u64 {
@@ -165,7 +166,7 @@ pub fn units(report: &Report, rate: bool) -> u64 {
         0 => 100_000,
         us => us.min(1 << 20),
     };
-    report.units() * if rate { u64::from(srtt) } else { 1 }
+    u64::from(report.priority) * if rate { u64::from(srtt) } else { 1 }
 }
 
 /// A host whose aggregate is `segments` and in congestion avoidance, with one

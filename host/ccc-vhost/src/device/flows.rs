@@ -5,7 +5,7 @@ use std::{net::IpAddr, rc::Rc};
 
 use ccc_core::ShareOf;
 use ccc_proto::{
-    Checked, ReportError, Torn, read_report,
+    CheckedReport, ReportError, Torn, read_report,
     shared::write_slot_grant,
     wire::{self, Report, SlotGrant},
 };
@@ -83,7 +83,7 @@ pub enum SlotError {
     },
     /// The engine refuses it.
     #[error("slot {0}: {1}")]
-    Engine(u32, ccc_core::Refusal),
+    Engine(u32, ccc_core::EngineError),
     /// Its memory is gone.
     #[error("slot {0}: {1}")]
     Memory(u32, MemoryError),
@@ -278,7 +278,7 @@ impl Device {
         mapping: &Mapping,
         slot: u32,
         held: Held,
-        checked: &Checked,
+        checked: &CheckedReport,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
         let held = Held { units: Units::of(&checked.report), ..held };
@@ -305,7 +305,7 @@ impl Device {
         mapping: &Mapping,
         slot: u32,
         why: Look,
-        checked: &Checked,
+        checked: &CheckedReport,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
         let most = turn.coupling.settings().limits.flows_per_vm;
@@ -329,7 +329,7 @@ impl Device {
         mapping: &Mapping,
         slot: u32,
         held: Held,
-        checked: &Checked,
+        checked: &CheckedReport,
         why: Look,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
@@ -353,7 +353,7 @@ impl Device {
         &mut self,
         slot: u32,
         held: &Held,
-        checked: &Checked,
+        checked: &CheckedReport,
         why: Look,
         turn: &mut Turn<'_>,
     ) -> Result<Place, SlotError> {

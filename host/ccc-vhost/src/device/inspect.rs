@@ -75,10 +75,10 @@ impl Device {
         for (_, held) in self.tables.held().filter(|(_, held)| held.group() == Some(group)) {
             count += 1;
             if held.units.active {
-                units = units.saturating_add(held.units.count(grant.rate));
+                units = units.saturating_add(held.units.count(grant.rate_shares));
             }
         }
-        (count, if grant.coupled { grant.window(units) } else { 0 })
+        (count, if grant.coupled { grant.cwnd_bytes(units) } else { 0 })
     }
 
     /// Flows from slot `from` on, at most `limit` of them, as their slots are
@@ -115,7 +115,7 @@ impl Device {
             group: group.map(|group| coupling.settings().groups[group].name.clone()),
             granted: group.map(|group| {
                 let grant = coupling.grant(self.vm, group);
-                grant.window(Units::of(&checked.report).count(grant.rate))
+                grant.cwnd_bytes(Units::of(&checked.report).count(grant.rate_shares))
             }),
             cwnd: checked.report.cwnd_bytes,
             ssthresh: checked.report.ssthresh_bytes,

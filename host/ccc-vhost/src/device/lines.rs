@@ -89,7 +89,7 @@ fn line(group: usize, grant: &Grant) -> GrantLine {
     for (set, flag) in [
         (grant.coupled, wire::L_COUPLED),
         (grant.slow_start, wire::L_SLOW_START),
-        (grant.rate, wire::L_RATE),
+        (grant.rate_shares, wire::L_RATE),
     ] {
         flags |= if set { flag } else { 0 };
     }
@@ -97,7 +97,7 @@ fn line(group: usize, grant: &Grant) -> GrantLine {
         seq: 0.into(),
         epoch: grant.epoch.into(),
         flags: flags.into(),
-        rounding_offset: grant.phase.into(),
+        rounding_offset: grant.rounding_offset.into(),
         level: grant.level.into(),
         ssthresh_level: grant.ssthresh_level.unwrap_or(wire::LEVEL_UNSET).into(),
         group: (group as u32).into(),

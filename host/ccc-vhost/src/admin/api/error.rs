@@ -143,7 +143,7 @@ pub enum ApiError {
     },
     /// The engine does not take it.
     #[error("the engine refuses: {0}")]
-    Engine(#[from] ccc_core::Refusal),
+    Engine(#[from] ccc_core::EngineError),
     /// The client may not do anything here.
     #[error("{0}")]
     Forbidden(String),
