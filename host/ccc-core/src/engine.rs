@@ -3,15 +3,22 @@
 use slab::Slab;
 
 use crate::{
+    config::GroupConfig,
+    contribution::Contribution,
+    error::EngineError,
     fixed::{Micros, Weight},
-    flow::{Flow, IDLE_AFTER_US},
+    flow::Flow,
     grant::Grant,
-    group::{Change, Group, GroupConfig, GroupStatus},
-    members::Standing,
+    group::{Group, GroupStatus, Update},
+    lru::LruList,
     policy::Aggregate,
-    quiet::{Link, Quiet},
-    report::{EngineError, Report},
+    report::Report,
 };
+
+/// A flow that reports nothing for this long while it claims to have data
+/// outstanding is taken for idle until its next report, so that a guest that
+/// hangs or dies takes no share with it (B11).
+pub const IDLE_AFTER_US: Micros = 1_000_000;
 
 /// A bottleneck group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,16 +32,17 @@ pub struct VmId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(u32);
 
-/// A VM's seat in one group.
-#[derive(Debug)]
-struct Seat {
+/// A VM's membership in one group.
+#[derive(Clone, Copy, Debug)]
+struct Membership {
     group: usize,
-    tenant: usize,
+    /// Key of the VM in it.
+    member: usize,
 }
 
 #[derive(Debug, Default)]
 struct Vm {
-    seats: Vec<Seat>,
+    memberships: Vec<Membership>,
 }
 
 /// All groups, VMs and flows of a host.
@@ -43,7 +51,8 @@ pub struct Engine {
     groups: Slab<Group>,
     vms: Slab<Vm>,
     flows: Slab<Flow>,
-    quiet: Quiet,
+    /// Active flows, in the order in which they last reported.
+    active: LruList,
 }
 
 impl Engine {
@@ -71,8 +80,8 @@ impl Engine {
             self.leave(now, FlowId(flow as u32));
         }
         if let Some(gone) = self.vms.try_remove(key) {
-            for seat in gone.seats {
-                self.groups[seat.group].remove_tenant(seat.tenant);
+            for Membership { group, member } in gone.memberships {
+                self.groups[group].remove_member(member);
             }
         }
     }
@@ -84,8 +93,8 @@ impl Engine {
         group: GroupId,
         weight: Weight,
     ) -> Result<(), EngineError> {
-        let (group, tenant) = self.seat(vm, group)?;
-        self.groups[group].set_weight(tenant, weight);
+        let Membership { group, member } = self.membership(vm, group)?;
+        self.groups[group].set_weight(member, weight);
         Ok(())
     }
 
@@ -97,12 +106,13 @@ impl Engine {
         config: GroupConfig,
     ) -> Result<(), EngineError> {
         let key = group.0 as usize;
-        let found = self.found(key);
+        let reported = self.reported(key);
         let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
-        entry.reconfigure(config, found);
+        entry.reconfigure(config, reported);
         for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.group == key) {
-            flow.standing = entry.standing_anew(flow.tenant, &flow.standing, &flow.last);
+            flow.contribution = entry.recount(flow);
         }
+        debug_assert!(self.sums_hold(key), "sums of group {key} after a change");
         self.tick(now);
         Ok(())
     }
@@ -123,8 +133,8 @@ impl Engine {
     ) -> Result<FlowId, EngineError> {
         let key = self.insert(vm, group, report)?;
         let flow = &mut self.flows[key];
-        flow.standing = self.groups[flow.group].adopt(now, flow.tenant, report);
-        self.hear(now, key);
+        flow.contribution = self.groups[flow.group].adopt(now, flow);
+        self.counted(now, key);
         Ok(FlowId(key as u32))
     }
 
@@ -143,14 +153,13 @@ impl Engine {
 
     fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize, EngineError> {
         check(report)?;
-        let (group, tenant) = self.seat(vm, group)?;
+        let Membership { group, member } = self.membership(vm, group)?;
         Ok(self.flows.insert(Flow {
             vm: vm.0 as usize,
             group,
-            tenant,
+            member,
             last: *report,
-            standing: Standing::default(),
-            link: Link::default(),
+            contribution: Contribution::IDLE,
         }))
     }
 
@@ -174,7 +183,7 @@ impl Engine {
     pub fn leave(&mut self, now: Micros, flow: FlowId) {
         let key = flow.0 as usize;
         if self.flows.contains(key) {
-            self.silence(now, key);
+            self.uncount(now, key);
             self.flows.remove(key);
         }
     }
@@ -185,29 +194,28 @@ impl Engine {
     pub fn detach(&mut self, now: Micros, flows: &[FlowId]) {
         for (key, group) in &mut self.groups {
             let theirs = flows.iter().filter_map(|flow| self.flows.get(flow.0 as usize));
-            let theirs = theirs.filter(|flow| flow.group == key);
-            group.give_up(theirs.map(|flow| (flow.tenant, &flow.standing)));
+            group.take_out(theirs.filter(|flow| flow.group == key));
         }
         for flow in flows {
             self.leave(now, *flow);
         }
     }
 
-    /// Does what time alone brings about: flows not heard for [`IDLE_AFTER_US`]
-    /// no longer count.  Call it at [`Engine::next_deadline`] or later.
+    /// Does what time alone brings about: flows that report nothing for
+    /// [`IDLE_AFTER_US`] no longer count.  Call it at [`Engine::next_deadline`] or later.
     pub fn tick(&mut self, now: Micros) {
-        while let Some((key, heard)) = self.quiet.longest(&self.flows) {
-            if heard.saturating_add(IDLE_AFTER_US) > now {
+        while let Some((key, reported)) = self.active.oldest() {
+            if reported.saturating_add(IDLE_AFTER_US) > now {
                 break;
             }
-            self.silence(now, key);
+            self.uncount(now, key);
         }
     }
 
     /// When [`Engine::tick`] next has something to do.
     pub fn next_deadline(&self) -> Option<Micros> {
-        let (_, heard) = self.quiet.longest(&self.flows)?;
-        Some(heard.saturating_add(IDLE_AFTER_US))
+        let (_, reported) = self.active.oldest()?;
+        Some(reported.saturating_add(IDLE_AFTER_US))
     }
 
     /// What the VM is granted in the group, not in force before its first
@@ -215,8 +223,8 @@ impl Engine {
     pub fn grant(&self, vm: VmId, group: GroupId) -> Grant {
         self.vms
             .get(vm.0 as usize)
-            .and_then(|vm| vm.seats.iter().find(|seat| seat.group == group.0 as usize))
-            .map(|seat| self.groups[seat.group].grant(seat.tenant))
+            .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
+            .map(|entry| self.groups[entry.group].grant(entry.member))
             .unwrap_or_default()
     }
 
@@ -229,17 +237,20 @@ impl Engine {
     /// sum of what they have.
     pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
         let key = group.0 as usize;
-        self.groups.get(key).map(|entry| entry.status(self.found(key)))
+        self.groups.get(key).map(|entry| entry.status(self.reported(key)))
     }
 
     /// What the active flows of a group have by their own reports.
-    fn found(&self, group: usize) -> Aggregate {
-        let mut found = Aggregate::default();
-        let theirs = self.flows.iter().map(|(_, flow)| flow);
-        for flow in theirs.filter(|flow| flow.group == group && flow.standing.active()) {
-            found.absorb(&flow.last);
+    fn reported(&self, group: usize) -> Aggregate {
+        let mut reported = Aggregate::default();
+        for flow in self.flows_of(group).filter(|flow| flow.contribution.active()) {
+            reported.add(&flow.last);
         }
-        found
+        reported
+    }
+
+    fn flows_of(&self, group: usize) -> impl Iterator<Item = &Flow> {
+        self.flows.iter().map(|(_, flow)| flow).filter(move |flow| flow.group == group)
     }
 
     /// Flows registered by all VMs.
@@ -247,51 +258,54 @@ impl Engine {
         self.flows.len()
     }
 
-    /// The VM's seat in the group, taken at its first use.
-    fn seat(&mut self, vm: VmId, group: GroupId) -> Result<(usize, usize), EngineError> {
+    /// The VM's membership in the group, which begins at its first use.
+    fn membership(&mut self, vm: VmId, group: GroupId) -> Result<Membership, EngineError> {
         let key = group.0 as usize;
-        let seats = &mut self.vms.get_mut(vm.0 as usize).ok_or(EngineError::UnknownVm(vm.0))?.seats;
+        let theirs = self.vms.get_mut(vm.0 as usize).ok_or(EngineError::UnknownVm(vm.0))?;
         let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
-        if let Some(seat) = seats.iter().find(|seat| seat.group == key) {
-            return Ok((key, seat.tenant));
+        if let Some(there) = theirs.memberships.iter().find(|there| there.group == key) {
+            return Ok(*there);
         }
-        let tenant = entry.add_tenant(Weight::ONE);
-        seats.push(Seat { group: key, tenant });
-        Ok((key, tenant))
+        let membership = Membership { group: key, member: entry.add_member(Weight::ONE) };
+        theirs.memberships.push(membership);
+        Ok(membership)
     }
 
     fn apply(&mut self, now: Micros, key: usize, report: &Report) {
         let flow = &mut self.flows[key];
-        let group = &mut self.groups[flow.group];
-        flow.standing = group.apply(&Change {
-            now,
-            flow: key,
-            tenant: flow.tenant,
-            old: &flow.last,
-            counted: &flow.standing,
-            new: report,
-        });
+        flow.contribution = self.groups[flow.group].apply(&Update { now, key, flow, report });
         flow.last = *report;
-        self.hear(now, key);
+        self.counted(now, key);
     }
 
-    /// Notes that a flow was heard.
-    fn hear(&mut self, now: Micros, key: usize) {
-        if self.flows[key].last.active {
-            self.quiet.heard(&mut self.flows, key, now);
+    /// Notes that a flow has reported, and was counted by its group.
+    fn counted(&mut self, now: Micros, key: usize) {
+        let flow = &self.flows[key];
+        if flow.last.active {
+            self.active.touch(key, now);
         } else {
-            self.quiet.forget(&mut self.flows, key);
+            self.active.remove(key);
         }
+        debug_assert!(self.sums_hold(flow.group), "sums of group {} at flow {key}", flow.group);
     }
 
-    fn silence(&mut self, now: Micros, key: usize) {
-        self.quiet.forget(&mut self.flows, key);
+    fn uncount(&mut self, now: Micros, key: usize) {
+        self.active.remove(key);
         let flow = &mut self.flows[key];
-        self.groups[flow.group].silence(now, flow.tenant, &flow.standing);
-        flow.standing = Standing::default();
+        self.groups[flow.group].uncount(now, flow);
+        flow.contribution = Contribution::IDLE;
+    }
+
+    /// Whether a group's running sums are those of a recount.  With many flows only
+    /// some calls recount, so that each looks at 16 of them in the mean.
+    fn sums_hold(&self, group: usize) -> bool {
+        let entry = &self.groups[group];
+        let calls = (self.flows.len() + self.vms.len()) as u64 / 16 + 1;
+        entry.version() % calls != 0 || entry.is_sum_over(self.flows_of(group))
     }
 }
 
+/// Refuses what the engine would divide by.
 fn check(report: &Report) -> Result<(), EngineError> {
     if report.priority == 0 {
         return Err(EngineError::ZeroPriority);

@@ -2,8 +2,16 @@
 //! Fixed-point quantities.  Nothing in the engine is floating point: the same
 //! reports give the same grants on every machine.
 
+use std::ops::RangeInclusive;
+
 /// Time in microseconds, from any fixed origin, never going backwards.
 pub type Micros = u64;
+
+/// A factor that an operator sets, with 8 fraction bits: the nearest one to
+/// `value`, or `None` outside `range` or if not a number.
+fn factor(value: f64, range: RangeInclusive<f64>) -> Option<u32> {
+    range.contains(&value).then(|| (value * 256.0).round() as u32)
+}
 
 /// The operator's share of a VM in a group, with 8 fraction bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +28,7 @@ impl Weight {
     /// Rounds to the nearest 1/256; `None` outside [`Weight::MIN`] to
     /// [`Weight::MAX`] or if not a number.
     pub fn from_f64(value: f64) -> Option<Weight> {
-        let in_range = (Weight::MIN..=Weight::MAX).contains(&value);
-        in_range.then(|| Weight((value * 256.0).round() as u32))
+        factor(value, Weight::MIN..=Weight::MAX).map(Weight)
     }
 
     /// The weight in units of 1/256.
@@ -41,17 +48,27 @@ impl From<Weight> for f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EquivalentTcps(u32);
 
+impl Default for EquivalentTcps {
+    fn default() -> EquivalentTcps {
+        EquivalentTcps::ONE
+    }
+}
+
 impl EquivalentTcps {
     /// One TCP.
     pub const ONE: EquivalentTcps = EquivalentTcps(256);
+    /// Fewest.
+    pub const MIN: f64 = 0.1;
+    /// Most.
+    pub const MAX: f64 = 64.0;
 
-    /// Rounds to the nearest 1/256; `None` outside 0.1 to 64.
+    /// Rounds to the nearest 1/256; `None` outside [`EquivalentTcps::MIN`] to
+    /// [`EquivalentTcps::MAX`] or if not a number.
     pub fn from_f64(value: f64) -> Option<EquivalentTcps> {
-        let in_range = (0.1..=64.0).contains(&value);
-        in_range.then(|| EquivalentTcps((value * 256.0).round() as u32))
+        factor(value, EquivalentTcps::MIN..=EquivalentTcps::MAX).map(EquivalentTcps)
     }
 
-    /// `amount` times the equivalent_tcps.
+    /// `amount` times the number of TCPs.
     pub(crate) fn scale(self, amount: u64) -> u64 {
         mul_div(amount, u64::from(self.0), 256)
     }
@@ -97,9 +114,28 @@ impl Beta {
     }
 }
 
-/// A part of something, and the whole of it in the same unit.  Of sums over any
-/// number of VMs, so wider than what is in them.
-pub(crate) type Part = (u128, u128);
+/// A part of a whole, both in the same unit.  They are sums over any number of
+/// VMs, so wider than what is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fraction {
+    part: u128,
+    whole: u128,
+}
+
+impl Fraction {
+    pub(crate) const ALL: Fraction = Fraction { part: 1, whole: 1 };
+    pub(crate) const NONE: Fraction = Fraction { part: 0, whole: 1 };
+
+    pub(crate) fn new(part: u128, whole: u128) -> Fraction {
+        Fraction { part, whole }
+    }
+}
+
+impl From<Beta> for Fraction {
+    fn from(beta: Beta) -> Fraction {
+        Fraction::new(beta.0.into(), Beta::ONE.into())
+    }
+}
 
 /// Bytes of window with 16 fraction bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,12 +163,9 @@ impl Window {
         Window(self.0.saturating_add(other.0)).min(Window::MAX)
     }
 
-    pub(crate) fn times(self, beta: Beta) -> Window {
-        Window(mul_div(self.0, u64::from(beta.0), Beta::ONE))
-    }
-
-    /// `self * part / whole`, rounded down; all of it if there is no whole.
-    pub(crate) fn part(self, (part, whole): Part) -> Window {
+    /// A fraction of `self`, rounded down; all of it if there is no whole.
+    pub(crate) fn times(self, fraction: impl Into<Fraction>) -> Window {
+        let Fraction { part, whole } = fraction.into();
         if whole == 0 {
             return self;
         }
@@ -141,6 +174,11 @@ impl Window {
         let (part, whole) = (part >> shift, (whole >> shift).max(1));
         let wide = u128::from(self.0) * part / whole;
         Window(u64::try_from(wide).unwrap_or(u64::MAX)).min(Window::MAX)
+    }
+
+    /// What is left of `self` without that fraction.
+    pub(crate) fn without(self, fraction: impl Into<Fraction>) -> Window {
+        self.minus(self.times(fraction))
     }
 
     pub(crate) fn minus(self, other: Window) -> Window {
@@ -199,19 +237,19 @@ mod tests {
     fn windows_saturate() {
         let most = Window::from_bytes(u64::MAX);
         assert_eq!(most.plus(most), Window::MAX);
-        assert_eq!(most.part((u128::MAX, 1)), Window::MAX);
+        assert_eq!(most.times(Fraction::new(u128::MAX, 1)), Window::MAX);
         assert_eq!(mul_div(7, 9, 0), 7);
     }
 
     #[test]
     fn e7_parts_of_any_sum_are_exact_enough() {
         let most = Window::from_bytes(u64::MAX);
-        assert_eq!(Window(9).part((7, 0)), Window(9), "of nothing");
-        assert_eq!(most.part((u128::MAX, u128::MAX)), most);
-        assert_eq!(most.part((1, u128::MAX)), Window::default());
-        let half = most.part((u128::MAX / 2, u128::MAX));
+        assert_eq!(Window(9).times(Fraction::new(7, 0)), Window(9), "of nothing");
+        assert_eq!(most.times(Fraction::new(u128::MAX, u128::MAX)), most);
+        assert_eq!(most.times(Fraction::new(1, u128::MAX)), Window::default());
+        let half = most.times(Fraction::new(u128::MAX / 2, u128::MAX));
         assert!(most.raw() / 2 - half.raw() <= 1, "{half:?}");
-        assert_eq!(Window(9).part((2, 3)), Window(6));
+        assert_eq!(Window(9).times(Fraction::new(2, 3)), Window(6));
     }
 
     #[test]

@@ -1,89 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A bottleneck group: its members, its policy, and what reports do to both.
+//! A bottleneck group: its members, its aggregate, and what reports do to both.
 use std::cell::Cell;
 
 use crate::{
-    fixed::{EquivalentTcps, Micros, Weight, Window, mul_div},
-    flow::{self, Delta},
+    config::{GroupConfig, ShareOf},
+    contribution::Contribution,
+    fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
+    flow::{self, Delta, Flow},
     grant::{self, Grant},
-    members::{Members, Standing, Waterline},
-    policy::{Ack, Aggregate, Cause, Event, GrowthSource, Joiner, Policy, PolicyKind, Sample},
+    members::{MaxMinLevel, Members},
+    policy::{Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
     report::Report,
 };
 
 /// Guests of a daemon that has begun anew come back within this time.
-const ADOPTION: Micros = 2_000_000;
+const ADOPTION_US: Micros = 2_000_000;
 
 /// Largest window an empty group starts with, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 
-/// What a share is a share of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ShareOf {
-    /// The window: equal weights give equal windows, as in the papers.
-    Window,
-    /// The rate: equal weights give equal rates, whatever the round-trip
-    /// times (B20).
-    #[default]
-    Rate,
-}
-
-impl ShareOf {
-    /// Longest srtt that counts, so that units stay within 32 bits.
-    const LONGEST_US: u32 = 1 << 20;
-    /// A flow without a measured srtt counts as if it had this one.
-    const ASSUMED_US: u32 = 100_000;
-
-    pub(crate) fn factor(self, srtt_us: u32) -> u64 {
-        match (self, srtt_us) {
-            (ShareOf::Window, _) => 1,
-            (ShareOf::Rate, 0) => u64::from(ShareOf::ASSUMED_US),
-            (ShareOf::Rate, us) => u64::from(us.min(ShareOf::LONGEST_US)),
-        }
-    }
-}
-
-/// How a group is coupled.  `Default` is ctrlTCP, shares of the rate, worth one
-/// TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupConfig {
-    /// Coupling algorithm.
-    pub policy: PolicyKind,
-    /// What shares are shares of.
-    pub share: ShareOf,
-    /// How many TCPs ctrlTCP's aggregate is worth.
-    pub equivalent_tcps: EquivalentTcps,
-    /// Whose growth ctrlTCP's aggregate takes.
-    pub growth_source: GrowthSource,
-}
-
-impl Default for GroupConfig {
-    fn default() -> GroupConfig {
-        GroupConfig {
-            policy: PolicyKind::default(),
-            share: ShareOf::default(),
-            equivalent_tcps: EquivalentTcps::ONE,
-            growth_source: GrowthSource::default(),
-        }
-    }
-}
-
-impl GroupConfig {
-    fn policy(&self) -> Box<dyn Policy> {
-        self.policy.build(self.equivalent_tcps, self.growth_source)
-    }
-
-    fn same_policy(&self, other: &GroupConfig) -> bool {
-        GroupConfig { share: other.share, ..*self } == *other
-    }
-}
-
 /// The aggregate of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Aggregate window, bytes.
+    /// Aggregate window.
     pub cwnd_bytes: u64,
-    /// Aggregate slow start threshold, bytes; `None` before the first event.
+    /// Aggregate slow start threshold; `None` before the first event.
     pub ssthresh_bytes: Option<u64>,
     /// Changes with every reduction.
     pub epoch: u32,
@@ -95,208 +36,202 @@ pub struct GroupStatus {
 #[derive(Debug)]
 pub(crate) struct Group {
     members: Members,
+    aggregate: Aggregate,
     policy: Box<dyn Policy>,
     config: GroupConfig,
     version: u64,
-    /// The waterline of that version.
-    line: Cell<Option<(u64, Waterline)>>,
+    /// The max-min level of that version.
+    level: Cell<Option<(u64, MaxMinLevel)>>,
     /// Flows adopted until then bring their windows along.
     adopts_until: Micros,
 }
 
-/// A report and what it is compared with.
-pub(crate) struct Change<'a> {
+/// A flow's report, and the flow as it was before.
+pub(crate) struct Update<'a> {
     pub(crate) now: Micros,
-    pub(crate) flow: usize,
-    pub(crate) tenant: usize,
-    pub(crate) old: &'a Report,
-    pub(crate) counted: &'a Standing,
-    pub(crate) new: &'a Report,
+    pub(crate) key: usize,
+    pub(crate) flow: &'a Flow,
+    pub(crate) report: &'a Report,
 }
 
 impl Group {
     pub(crate) fn new(config: GroupConfig) -> Group {
         Group {
             members: Members::default(),
-            policy: config.policy(),
+            aggregate: Aggregate::default(),
+            policy: policy(&config),
             config,
             version: 0,
-            line: Cell::new(None),
+            level: Cell::new(None),
             adopts_until: 0,
         }
+    }
+
+    pub(crate) fn config(&self) -> GroupConfig {
+        self.config
     }
 
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    pub(crate) fn add_tenant(&mut self, weight: Weight) -> usize {
-        self.members.add_tenant(weight)
+    pub(crate) fn add_member(&mut self, weight: Weight) -> usize {
+        self.members.add(weight)
     }
 
-    pub(crate) fn remove_tenant(&mut self, tenant: usize) {
-        self.members.remove_tenant(tenant);
+    pub(crate) fn remove_member(&mut self, member: usize) {
+        self.members.remove(member);
         self.version += 1;
     }
 
-    pub(crate) fn set_weight(&mut self, tenant: usize, weight: Weight) {
-        self.members.set_weight(tenant, weight);
+    pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
+        self.members.set_weight(member, weight);
         self.version += 1;
     }
 
-    /// Applies a report; returns how the flow counts from now on.
-    pub(crate) fn apply(&mut self, change: &Change) -> Standing {
-        let delta = Delta::between(change.old, change.new);
-        let standing = flow::standing(change.new, self.config.share, change.counted);
-        if change.counted.active() {
+    /// Applies a report; returns what the flow contributes from now on.
+    pub(crate) fn apply(&mut self, update: &Update) -> Contribution {
+        let Update { now, key, flow, report } = *update;
+        let delta = Delta::between(&flow.last, report);
+        if flow.contribution.active() {
             // Against the sums in which the data was sent.
-            self.grow(change, &delta);
+            self.grow(update, &delta);
         }
-        if delta.undo {
-            self.policy.undo(change.flow, change.now);
+        if delta.spurious {
+            self.policy.undo(&mut self.aggregate, key, now);
         }
-        let first_timeout = delta.timeout && self.members.none_lost();
-        if first_timeout {
-            self.policy.first_timeout();
+        if delta.timeout && self.members.none_timed_out() {
+            self.policy.first_timeout(&self.aggregate);
         }
         if let Some(cause) = cause(&delta) {
-            self.policy.congestion(self.event(change, cause));
+            let event = self.event(update, cause);
+            self.policy.congestion(&mut self.aggregate, &event);
         }
-        self.recount(change.now, change.tenant, change.counted, &standing, change.new);
-        if delta.timeout && self.members.all_lost() {
-            self.policy.all_timed_out(self.event(change, Cause::Timeout));
+        let contribution = Contribution::new(report, self.config.share, &flow.contribution);
+        self.count(now, flow, &contribution, report);
+        if delta.timeout && self.members.all_timed_out() {
+            let event = self.event(update, Cause::Timeout);
+            self.policy.all_timed_out(&mut self.aggregate, &event);
         }
         self.version += 1;
-        standing
+        contribution
     }
 
-    /// Takes the parts of some flows out of the aggregate.
-    pub(crate) fn give_up<'a>(&mut self, flows: impl Iterator<Item = (usize, &'a Standing)>) {
-        let whole = self.members.whole();
-        let own: u128 = flows.map(|(tenant, counted)| self.members.part(tenant, counted)).sum();
+    /// Takes the parts of some of its flows out of the aggregate.
+    pub(crate) fn take_out<'a>(&mut self, flows: impl Iterator<Item = &'a Flow>) {
+        let whole = self.members.weights();
+        let own: u128 =
+            flows.map(|flow| self.members.weight(flow.member, &flow.contribution)).sum();
         if own == 0 || own >= whole {
             // Idle flows have none; the last ones leave what is remembered.
             return;
         }
-        let mut aggregate = self.policy.aggregate();
-        aggregate.window = aggregate.window.part((whole - own, whole));
-        aggregate.threshold = aggregate.threshold.map(|t| t.part((whole - own, whole)));
-        self.policy.restore(aggregate);
+        self.aggregate.keep(Fraction::new(whole - own, whole));
+        self.policy.resume(&self.aggregate);
     }
 
-    /// Takes a flow out of the sums (B7).
-    pub(crate) fn silence(&mut self, now: Micros, tenant: usize, counted: &Standing) {
-        let part = (self.members.part(tenant, counted), self.members.whole());
-        self.members.recount(tenant, counted, &Standing::default());
-        match self.members.active() {
-            _ if !counted.active() => {}
+    /// Counts a flow no more (B7).
+    pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
+        let share = self.members.share(flow.member, &flow.contribution);
+        self.members.count(flow.member, &flow.contribution, &Contribution::IDLE);
+        match self.members.active_flows() {
+            _ if !flow.contribution.active() => {}
             0 => self.policy.end(now),
-            _ => self.policy.leave(part),
+            _ => self.policy.leave(&mut self.aggregate, share),
         }
         self.version += 1;
     }
 
     /// Counts a flow anew; joining and leaving leave the aggregate as it is.
-    fn recount(
-        &mut self,
-        now: Micros,
-        tenant: usize,
-        old: &Standing,
-        new: &Standing,
-        report: &Report,
-    ) {
+    fn count(&mut self, now: Micros, flow: &Flow, new: &Contribution, report: &Report) {
         if !new.active() {
-            self.silence(now, tenant, old);
+            self.uncount(now, flow);
             return;
         }
-        let initial = u64::from(report.cwnd_bytes).min(INITIAL_SEGMENTS * new.mss).max(new.mss);
-        if self.members.active() == 0 {
-            self.policy.begin(now, Window::from_bytes(initial));
-        } else if !old.active() {
-            self.policy.join(Joiner {
-                initial: Window::from_bytes(initial),
-                brings: Window::from_bytes(flow::brings(report)),
-                threshold: report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into())),
-                mss: new.mss,
-            });
+        let mss_bytes = new.mss_bytes;
+        let initial_bytes =
+            u64::from(report.cwnd_bytes).min(INITIAL_SEGMENTS * mss_bytes).max(mss_bytes);
+        let initial = Window::from_bytes(initial_bytes);
+        if self.members.active_flows() == 0 {
+            self.policy.begin(&mut self.aggregate, now, initial);
+        } else if !flow.contribution.active() {
+            let on_path = Window::from_bytes(flow::on_path_bytes(report));
+            let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
+            let joiner = Joiner { initial, on_path, ssthresh, mss_bytes };
+            self.policy.join(&mut self.aggregate, &joiner);
         }
-        self.members.recount(tenant, old, new);
+        self.members.count(flow.member, &flow.contribution, new);
     }
 
-    fn grow(&mut self, change: &Change, delta: &Delta) {
-        if delta.acked == 0 {
+    fn grow(&mut self, update: &Update, delta: &Delta) {
+        let Update { now, key, flow, report } = *update;
+        if delta.acked_limited_bytes == 0 {
             return;
         }
-        let part = self.members.growth_part(change.tenant, change.counted);
-        let sample = Sample {
-            now: change.now,
-            delivered: delta.delivered,
-            rtt_us: change.new.rtt_us,
-            min_rtt_us: change.new.min_rtt_us,
+        let ack = Ack {
+            flow: key,
+            srtt_us: report.srtt_us.into(),
+            mss_bytes: report.mss_bytes.into(),
+            acked_limited_bytes: delta.acked_limited_bytes,
+            growth_bytes: delta.growth_bytes,
+            shrink_bytes: delta.shrink_bytes,
+            floor_bytes: self.members.floor_bytes(),
+            share: self.members.growth_share(flow.member, &flow.contribution),
+            sample: PathSample {
+                now,
+                delivered_bytes: delta.delivered_bytes,
+                rtt_us: report.rtt_us,
+                min_rtt_us: report.min_rtt_us,
+            },
         };
-        self.policy.ack(Ack {
-            flow: change.flow,
-            srtt: u64::from(change.new.srtt_us),
-            mss: u64::from(change.new.mss_bytes),
-            acked: delta.acked,
-            grown: delta.grown,
-            shrunk: delta.shrunk,
-            floor: self.members.floor(),
-            part,
-            sample,
-        });
+        self.policy.ack(&mut self.aggregate, &ack);
     }
 
-    fn event(&self, change: &Change, cause: Cause) -> Event {
-        Event {
+    fn event(&self, update: &Update, cause: Cause) -> CongestionEvent {
+        let Update { now, key, flow, report } = *update;
+        CongestionEvent {
             cause,
-            now: change.now,
-            srtt: u64::from(change.new.srtt_us),
-            flow: change.flow,
-            beta: flow::beta(change.new),
-            epoch: change.new.congestion_epoch,
-            mss: u64::from(change.new.mss_bytes),
-            part: (self.members.part(change.tenant, change.counted), self.members.whole()),
-            floor: self.members.floor(),
+            now,
+            srtt_us: report.srtt_us.into(),
+            flow: key,
+            beta: Beta::clamped(report.beta),
+            epoch: report.congestion_epoch,
+            mss_bytes: report.mss_bytes.into(),
+            share: self.members.share(flow.member, &flow.contribution),
+            floor_bytes: self.members.floor_bytes(),
         }
     }
 
-    pub(crate) fn grant(&self, tenant: usize) -> Grant {
-        let aggregate = self.policy.aggregate();
+    pub(crate) fn grant(&self, member: usize) -> Grant {
+        let Aggregate { window, ssthresh, epoch } = self.aggregate;
         if !self.policy.couples() {
-            return Grant { epoch: aggregate.epoch, ..Grant::default() };
+            return Grant { epoch, ..Grant::default() };
         }
-        let rounding_offset = grant::rounding_offset(tenant, aggregate.epoch);
+        let rounding_offset = grant::rounding_offset(member, epoch);
         let rate_shares = self.config.share == ShareOf::Rate;
-        let line = self.waterline(aggregate.window);
-        let Some(level) = self.members.level(tenant, aggregate.window, line) else {
-            return Grant {
-                epoch: aggregate.epoch,
-                rounding_offset,
-                rate_shares,
-                ..Grant::default()
-            };
+        let not_in_force = Grant { epoch, rounding_offset, rate_shares, ..Grant::default() };
+        let Some(level) = self.members.grant_level(member, window, self.max_min_level()) else {
+            return not_in_force;
         };
-        let threshold_level =
-            |threshold: Window| mul_div(level, threshold.raw(), aggregate.window.raw());
+        // The largest value means unset on the wire.
+        let ssthresh_level =
+            |ssthresh: Window| mul_div(level, ssthresh.raw(), window.raw()).min(u64::MAX - 1);
         Grant {
-            epoch: aggregate.epoch,
             coupled: true,
-            slow_start: aggregate.in_slow_start(),
-            rate_shares,
-            rounding_offset,
+            slow_start: self.aggregate.in_slow_start(),
             level,
-            ssthresh_level: aggregate.threshold.map(|t| threshold_level(t).min(u64::MAX - 1)),
+            ssthresh_level: ssthresh.map(ssthresh_level),
+            ..not_in_force
         }
     }
 
-    fn waterline(&self, window: Window) -> Waterline {
-        match self.line.get() {
-            Some((version, line)) if version == self.version => line,
+    fn max_min_level(&self) -> MaxMinLevel {
+        match self.level.get() {
+            Some((version, level)) if version == self.version => level,
             _ => {
-                let line = self.members.waterline(window);
-                self.line.set(Some((self.version, line)));
-                line
+                let level = self.members.max_min_level(self.aggregate.window);
+                self.level.set(Some((self.version, level)));
+                level
             }
         }
     }
@@ -304,87 +239,82 @@ impl Group {
     /// Counts a flow that was running before the engine knew of it.  If it
     /// finds an empty group, it and those adopted soon after it make up the
     /// aggregate from the windows they have; otherwise it is a joiner.
-    pub(crate) fn adopt(&mut self, now: Micros, tenant: usize, report: &Report) -> Standing {
-        let standing = flow::standing(report, self.config.share, &Standing::default());
-        let first = standing.active() && self.members.active() == 0;
+    pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow) -> Contribution {
+        let contribution = Contribution::new(&flow.last, self.config.share, &Contribution::IDLE);
+        let first = contribution.active() && self.members.active_flows() == 0;
+        self.version += 1;
         if !first && now > self.adopts_until {
-            self.recount(now, tenant, &Standing::default(), &standing, report);
-            self.version += 1;
-            return standing;
+            self.count(now, flow, &contribution, &flow.last);
+            return contribution;
         }
         if first {
-            self.adopts_until = now.saturating_add(ADOPTION);
-            self.policy.begin(now, Window::default());
+            self.adopts_until = now.saturating_add(ADOPTION_US);
+            self.policy.begin(&mut self.aggregate, now, Window::default());
+            self.aggregate.begin(Window::default());
         }
         // Not a joiner: what it has is counted once, here.
-        self.members.recount(tenant, &Standing::default(), &standing);
-        if standing.active() {
-            let mut aggregate = self.policy.aggregate();
-            if first {
-                aggregate.window = Window::default();
-                aggregate.threshold = None;
-            }
-            aggregate.absorb(report);
-            self.policy.restore(aggregate);
+        self.members.count(flow.member, &Contribution::IDLE, &contribution);
+        if contribution.active() {
+            self.aggregate.add(&flow.last);
+            self.policy.resume(&self.aggregate);
         }
-        self.version += 1;
-        standing
+        contribution
     }
 
-    /// Changes policy, sharing or equivalent_tcps; the aggregate stays as it is, or
-    /// is what was `found` if there was none.  The flows have to be counted
-    /// again with [`Group::standing_anew`].
-    pub(crate) fn reconfigure(&mut self, config: GroupConfig, found: Aggregate) {
-        if !config.same_policy(&self.config) {
-            let mut aggregate = self.aggregate_or(found);
-            self.policy = config.policy();
+    /// Changes how the group is coupled; the aggregate stays as it is, or is what
+    /// flows `reported` if there was none.  The flows have to be counted again
+    /// with [`Group::recount`].
+    pub(crate) fn reconfigure(&mut self, config: GroupConfig, reported: Aggregate) {
+        if config != (GroupConfig { share: config.share, ..self.config }) {
+            self.aggregate = self.aggregate_or(reported);
             // Losses of what was sent under the other rules charge nothing.
-            aggregate.epoch = aggregate.epoch.wrapping_add(1);
-            self.policy.restore(aggregate);
+            self.aggregate.begin_epoch();
+            self.policy = policy(&config);
+            self.policy.resume(&self.aggregate);
         }
         self.config = config;
         self.version += 1;
     }
 
-    fn aggregate_or(&self, found: Aggregate) -> Aggregate {
-        let kept = self.policy.aggregate();
-        if self.policy.couples() { kept } else { Aggregate { epoch: kept.epoch, ..found } }
-    }
-
-    pub(crate) fn config(&self) -> GroupConfig {
-        self.config
+    fn aggregate_or(&self, reported: Aggregate) -> Aggregate {
+        let kept = self.aggregate;
+        if self.policy.couples() { kept } else { Aggregate { epoch: kept.epoch, ..reported } }
     }
 
     /// Counts an active flow under the present way of sharing.
-    pub(crate) fn standing_anew(
-        &mut self,
-        tenant: usize,
-        counted: &Standing,
-        report: &Report,
-    ) -> Standing {
-        if !counted.active() {
-            return *counted;
+    pub(crate) fn recount(&mut self, flow: &Flow) -> Contribution {
+        if !flow.contribution.active() {
+            return flow.contribution;
         }
-        let standing = flow::standing(report, self.config.share, counted);
-        self.members.recount(tenant, counted, &standing);
-        standing
+        let anew = Contribution::new(&flow.last, self.config.share, &flow.contribution);
+        self.members.count(flow.member, &flow.contribution, &anew);
+        anew
     }
 
-    /// The aggregate, or what was `found` if there is none.
-    pub(crate) fn status(&self, found: Aggregate) -> GroupStatus {
-        let aggregate = self.aggregate_or(found);
+    /// Whether the running sums are those over these flows, all of the group.
+    pub(crate) fn is_sum_over<'a>(&self, flows: impl Iterator<Item = &'a Flow>) -> bool {
+        self.members.is_sum_over(flows.map(|flow| (flow.member, &flow.contribution)))
+    }
+
+    /// The aggregate, or what flows `reported` if there is none.
+    pub(crate) fn status(&self, reported: Aggregate) -> GroupStatus {
+        let aggregate = self.aggregate_or(reported);
         GroupStatus {
             cwnd_bytes: aggregate.window.bytes(),
-            ssthresh_bytes: aggregate.threshold.map(Window::bytes),
+            ssthresh_bytes: aggregate.ssthresh.map(Window::bytes),
             epoch: aggregate.epoch,
-            active_flows: self.members.active(),
+            active_flows: self.members.active_flows(),
         }
     }
 }
 
+fn policy(config: &GroupConfig) -> Box<dyn Policy> {
+    config.policy.build(config.equivalent_tcps, config.growth_source)
+}
+
 /// What a policy is told of, if anything.
 fn cause(delta: &Delta) -> Option<Cause> {
-    match (delta.event, delta.timeout) {
+    match (delta.congestion, delta.timeout) {
         (true, false) => Some(Cause::Recovery),
         (true, true) => Some(Cause::Timeout),
         (false, true) => Some(Cause::LateTimeout),

@@ -29,20 +29,24 @@
 //! assert_eq!(engine.grant(vm, uplink).cwnd_bytes(report.priority.into()), 28960);
 //! # Ok::<(), ccc_core::EngineError>(())
 //! ```
+mod config;
+mod contribution;
 mod engine;
+mod error;
 mod fixed;
 mod flow;
 mod grant;
 mod group;
+mod lru;
 mod members;
 mod policy;
-mod quiet;
 mod report;
 
-pub use engine::{Engine, FlowId, GroupId, VmId};
+pub use config::{GroupConfig, ShareOf};
+pub use engine::{Engine, FlowId, GroupId, IDLE_AFTER_US, VmId};
+pub use error::EngineError;
 pub use fixed::{EquivalentTcps, Micros, Weight};
-pub use flow::IDLE_AFTER_US;
 pub use grant::Grant;
-pub use group::{GroupConfig, GroupStatus, ShareOf};
+pub use group::GroupStatus;
 pub use policy::{GrowthSource, PolicyKind};
-pub use report::{CongestionState, EngineError, PRIORITY_ONE, Report};
+pub use report::{CongestionState, PRIORITY_ONE, Report};

@@ -7,50 +7,51 @@
 //! so a VM needs three sums and the group two, whatever the number of flows.
 use slab::Slab;
 
-use crate::fixed::{Part, Weight, Window, mul_div};
-
-/// How one flow counts in the sums.  `Default` is a flow that does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Priority, 8 fraction bits; 0 for a flow that is idle.
-    pub(crate) priority: u64,
-    /// Priority, times srtt where shares are rates.
-    pub(crate) units: u64,
-    /// Its growth counts: window-limited and not in recovery.
-    pub(crate) growing: bool,
-    /// Bytes an application-limited flow uses; `None` for one that takes all
-    /// it is given.
-    pub(crate) demand: Option<u64>,
-    /// In a timeout episode.
-    pub(crate) lost: bool,
-    /// Segment size.
-    pub(crate) mss: u64,
-}
-
-impl Standing {
-    pub(crate) fn active(&self) -> bool {
-        self.priority > 0
-    }
-}
+use crate::{
+    contribution::Contribution,
+    fixed::{Fraction, Weight, Window, mul_div},
+};
 
 /// A VM in a group.
-#[derive(Debug)]
-struct Tenant {
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
     weight: Weight,
     priorities: u64,
     units: u64,
     growing_units: u64,
-    /// Units of flows that take all they are given.
-    greedy_units: u64,
-    /// Sum of what the others use, bytes.
-    demand: u64,
+    backlogged_units: u64,
+    /// Sum over its application-limited flows.
+    demand_bytes: u64,
     /// e_v, in 1/256 of weight (times microseconds).
     effective: u64,
     /// Part of e_v that belongs to growing flows, with 16 fraction bits.
     growing: u64,
 }
 
-impl Tenant {
+impl Member {
+    fn new(weight: Weight) -> Member {
+        Member {
+            weight,
+            priorities: 0,
+            units: 0,
+            growing_units: 0,
+            backlogged_units: 0,
+            demand_bytes: 0,
+            effective: 0,
+            growing: 0,
+        }
+    }
+
+    fn count(&mut self, old: &Contribution, new: &Contribution) {
+        self.priorities = self.priorities + new.priority - old.priority;
+        self.units = self.units + new.units - old.units;
+        self.growing_units = self.growing_units + new.growing_units() - old.growing_units();
+        self.backlogged_units =
+            self.backlogged_units + new.backlogged_units() - old.backlogged_units();
+        self.demand_bytes =
+            self.demand_bytes + new.demand_bytes.unwrap_or(0) - old.demand_bytes.unwrap_or(0);
+    }
+
     fn refresh(&mut self) {
         self.effective = match self.priorities {
             0 => 0,
@@ -60,8 +61,8 @@ impl Tenant {
     }
 
     /// Every active flow is application-limited.
-    fn is_frugal(&self) -> bool {
-        self.units > 0 && self.greedy_units == 0
+    fn is_app_limited(&self) -> bool {
+        self.units > 0 && self.backlogged_units == 0
     }
 
     /// e_v · units / Σ units, with 16 fraction bits.
@@ -73,293 +74,305 @@ impl Tenant {
     }
 }
 
-/// The VMs of a group and the sums over their flows.
-#[derive(Debug, Default)]
-pub(crate) struct Members {
-    tenants: Slab<Tenant>,
+/// Sums over all flows of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Sums {
     effective: u64,
     /// Wider than a VM's: 1,060 of the largest weight at a second's srtt are more
     /// than 64 bits hold.
     growing: u128,
     active: u64,
-    /// Application-limited flows.
-    frugal: u64,
-    lost: u64,
-    mss_sum: u64,
+    app_limited: u64,
+    timed_out: u64,
+    mss_bytes: u64,
+}
+
+/// The VMs of a group and the sums over their flows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Members {
+    members: Slab<Member>,
+    sums: Sums,
 }
 
 impl Members {
-    pub(crate) fn add_tenant(&mut self, weight: Weight) -> usize {
-        self.tenants.insert(Tenant {
-            weight,
-            priorities: 0,
-            units: 0,
-            growing_units: 0,
-            greedy_units: 0,
-            demand: 0,
-            effective: 0,
-            growing: 0,
-        })
+    pub(crate) fn add(&mut self, weight: Weight) -> usize {
+        self.members.insert(Member::new(weight))
     }
 
-    /// The tenant's flows must have left before.
-    pub(crate) fn remove_tenant(&mut self, tenant: usize) {
-        self.tenants.remove(tenant);
+    /// The member's flows must have left before.
+    pub(crate) fn remove(&mut self, member: usize) {
+        self.members.remove(member);
     }
 
-    pub(crate) fn set_weight(&mut self, tenant: usize, weight: Weight) {
-        self.change(tenant, |t| t.weight = weight);
+    pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
+        self.change(member, |m| m.weight = weight);
     }
 
     /// Counts a flow as `new` instead of `old`.
-    pub(crate) fn recount(&mut self, tenant: usize, old: &Standing, new: &Standing) {
+    pub(crate) fn count(&mut self, member: usize, old: &Contribution, new: &Contribution) {
         if old == new {
             return;
         }
-        self.frugal =
-            self.frugal + u64::from(new.demand.is_some()) - u64::from(old.demand.is_some());
-        self.active = self.active + u64::from(new.active()) - u64::from(old.active());
-        self.lost = self.lost + u64::from(new.lost) - u64::from(old.lost);
-        self.mss_sum = self.mss_sum + new.mss - old.mss;
-        self.change(tenant, |t| {
-            t.priorities = t.priorities + new.priority - old.priority;
-            t.units = t.units + new.units - old.units;
-            t.growing_units = t.growing_units + new.growing_units() - old.growing_units();
-            t.greedy_units = t.greedy_units + new.greedy_units() - old.greedy_units();
-            t.demand = t.demand + new.demand.unwrap_or(0) - old.demand.unwrap_or(0);
-        });
+        let step = |sum, counts: fn(&Contribution) -> bool| {
+            sum + u64::from(counts(new)) - u64::from(counts(old))
+        };
+        self.sums.active = step(self.sums.active, Contribution::active);
+        self.sums.app_limited = step(self.sums.app_limited, |flow| flow.demand_bytes.is_some());
+        self.sums.timed_out = step(self.sums.timed_out, |flow| flow.timed_out);
+        self.sums.mss_bytes = self.sums.mss_bytes + new.mss_bytes - old.mss_bytes;
+        self.change(member, |m| m.count(old, new));
     }
 
-    fn change(&mut self, tenant: usize, edit: impl FnOnce(&mut Tenant)) {
-        let t = &mut self.tenants[tenant];
-        self.effective -= t.effective;
-        self.growing -= u128::from(t.growing);
-        edit(t);
-        t.refresh();
-        self.effective += t.effective;
-        self.growing += u128::from(t.growing);
+    fn change(&mut self, member: usize, edit: impl FnOnce(&mut Member)) {
+        let m = &mut self.members[member];
+        self.sums.effective -= m.effective;
+        self.sums.growing -= u128::from(m.growing);
+        edit(m);
+        m.refresh();
+        self.sums.effective += m.effective;
+        self.sums.growing += u128::from(m.growing);
+    }
+
+    /// Whether the running sums are those over these flows, each with its member.
+    pub(crate) fn is_sum_over<'a>(
+        &self,
+        flows: impl Iterator<Item = (usize, &'a Contribution)>,
+    ) -> bool {
+        let mut anew = self.clone();
+        anew.sums = Sums::default();
+        for (_, member) in &mut anew.members {
+            *member = Member::new(member.weight);
+        }
+        for (member, contribution) in flows {
+            anew.count(member, &Contribution::IDLE, contribution);
+        }
+        anew.sums == self.sums && anew.members.iter().eq(self.members.iter())
     }
 
     /// Flows with data outstanding.
-    pub(crate) fn active(&self) -> u64 {
-        self.active
+    pub(crate) fn active_flows(&self) -> u64 {
+        self.sums.active
     }
 
     /// All active flows, and at least one, are in a timeout episode (B3).
-    pub(crate) fn all_lost(&self) -> bool {
-        self.active > 0 && self.lost == self.active
+    pub(crate) fn all_timed_out(&self) -> bool {
+        self.sums.active > 0 && self.sums.timed_out == self.sums.active
     }
 
     /// No flow is in a timeout episode.
-    pub(crate) fn none_lost(&self) -> bool {
-        self.lost == 0
+    pub(crate) fn none_timed_out(&self) -> bool {
+        self.sums.timed_out == 0
     }
 
-    /// One segment for each active flow, bytes.
-    pub(crate) fn floor(&self) -> u64 {
-        self.mss_sum
+    /// One segment for each active flow.
+    pub(crate) fn floor_bytes(&self) -> u64 {
+        self.sums.mss_bytes
     }
 
-    /// This flow's part of the growing shares, as numerator and denominator.
-    /// The flow counts as growing, whatever its standing says.
-    pub(crate) fn growth_part(&self, tenant: usize, standing: &Standing) -> Part {
-        let own = u128::from(self.tenants[tenant].part(standing.units));
-        let whole = if standing.growing { self.growing } else { self.growing + own };
-        (own, whole.max(own))
+    /// A flow's share of the growth of all that grow.  The flow counts as
+    /// growing, whatever its contribution says.
+    pub(crate) fn growth_share(&self, member: usize, flow: &Contribution) -> Fraction {
+        let own = self.weight(member, flow);
+        let others = if flow.growing { 0 } else { own };
+        Fraction::new(own, (self.sums.growing + others).max(own))
     }
 
-    /// A flow's part of [`Members::whole`].
-    pub(crate) fn part(&self, tenant: usize, standing: &Standing) -> u128 {
-        self.tenants[tenant].part(standing.units).into()
+    /// A flow's share of the aggregate.
+    pub(crate) fn share(&self, member: usize, flow: &Contribution) -> Fraction {
+        Fraction::new(self.weight(member, flow), self.weights().max(1))
     }
 
-    /// All shares.
-    pub(crate) fn whole(&self) -> u128 {
-        u128::from(self.effective) << 16
+    /// A flow's part of [`Members::weights`].
+    pub(crate) fn weight(&self, member: usize, flow: &Contribution) -> u128 {
+        self.members[member].part(flow.units).into()
     }
 
-    /// How `window` is split between VMs that take all they are given.
+    /// Effective weight of all flows together, with 16 fraction bits.
+    pub(crate) fn weights(&self) -> u128 {
+        u128::from(self.sums.effective) << 16
+    }
+
+    /// How `window` is split between VMs with backlogged flows.
     ///
     /// Weighted max-min: a VM whose flows are all application-limited keeps what
     /// it uses, if that is less than its fair part, and the others share the
-    /// rest by weight.  That raises the line and may bring in more such VMs, so
+    /// rest by weight.  That raises the level and may bring in more such VMs, so
     /// it is repeated until it does not; two or three times in practice.
-    pub(crate) fn waterline(&self, window: Window) -> Waterline {
-        let mut line = Waterline { window, effective: self.effective };
-        if self.frugal == 0 {
-            return line;
+    pub(crate) fn max_min_level(&self, window: Window) -> MaxMinLevel {
+        let mut level = self.equal_level(window);
+        if self.sums.app_limited == 0 {
+            return level;
         }
         loop {
-            let raised = self.without_satisfied(window, line);
+            let raised = self.without_satisfied(window, level);
             // Each pass takes at least one more VM out, or is the last.
-            if raised.effective >= line.effective {
-                return line;
+            if raised.effective >= level.effective {
+                return level;
             }
-            line = raised;
+            level = raised;
         }
     }
 
-    /// What is left of all when VMs satisfied under `line` have their demand.
-    fn without_satisfied(&self, window: Window, line: Waterline) -> Waterline {
-        let mut left = Waterline { window, effective: self.effective };
-        for (_, t) in self.tenants.iter().filter(|(_, t)| t.is_frugal()) {
-            let demand = Window::from_bytes(t.demand);
-            if demand < line.window.part((t.effective.into(), line.effective.into())) {
+    /// The level if each VM had its part, whatever it uses.
+    fn equal_level(&self, window: Window) -> MaxMinLevel {
+        MaxMinLevel { window, effective: self.sums.effective }
+    }
+
+    /// What is left of all when VMs satisfied at `level` have their demand.
+    fn without_satisfied(&self, window: Window, level: MaxMinLevel) -> MaxMinLevel {
+        let mut left = self.equal_level(window);
+        for (_, m) in self.members.iter().filter(|(_, m)| m.is_app_limited()) {
+            let demand = Window::from_bytes(m.demand_bytes);
+            if demand < level.part(m) {
                 left.window = left.window.minus(demand);
-                left.effective -= t.effective;
+                left.effective -= m.effective;
             }
         }
         left
     }
 
-    /// A VM's level under `line`; `None` while it has no active flow.
-    pub(crate) fn level(&self, tenant: usize, window: Window, line: Waterline) -> Option<u64> {
-        let t = &self.tenants[tenant];
-        if t.units == 0 {
+    /// What a VM has for one of its units, as a grant's level; `None` while it
+    /// has no active flow.
+    pub(crate) fn grant_level(
+        &self,
+        member: usize,
+        window: Window,
+        level: MaxMinLevel,
+    ) -> Option<u64> {
+        let m = &self.members[member];
+        if m.units == 0 {
             return None;
         }
-        if t.greedy_units == 0 {
+        if m.backlogged_units == 0 {
             // It may come to want its fair part, and then has it at once.
-            return Some(window.part((t.effective.into(), self.effective.into())).level(t.units));
+            return Some(self.equal_level(window).part(m).level(m.units));
         }
-        let part = line.window.part((t.effective.into(), line.effective.into()));
-        let fair = part.level(t.units);
-        let rest = part.minus(Window::from_bytes(t.demand)).level(t.greedy_units);
-        Some(rest.max(fair))
+        let part = level.part(m);
+        let rest = part.minus(Window::from_bytes(m.demand_bytes)).level(m.backlogged_units);
+        Some(rest.max(part.level(m.units)))
     }
 }
 
-impl Standing {
-    fn growing_units(&self) -> u64 {
-        if self.growing { self.units } else { 0 }
-    }
-
-    fn greedy_units(&self) -> u64 {
-        if self.demand.is_none() { self.units } else { 0 }
-    }
-}
-
-/// What is left for VMs that take all they are given, and their weight.
+/// Window for one unit of effective weight: what is left for VMs with
+/// backlogged flows, and their weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waterline {
+pub(crate) struct MaxMinLevel {
     window: Window,
     effective: u64,
+}
+
+impl MaxMinLevel {
+    /// A VM's part.
+    fn part(&self, member: &Member) -> Window {
+        self.window.times(Fraction::new(member.effective.into(), self.effective.into()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn flow(priority: u64) -> Standing {
-        Standing { priority, units: priority, growing: true, demand: None, lost: false, mss: 1000 }
+    fn flow(priority: u64) -> Contribution {
+        let idle = Contribution::IDLE;
+        Contribution { priority, units: priority, growing: true, mss_bytes: 1000, ..idle }
+    }
+
+    fn app_limited(demand_bytes: u64) -> Contribution {
+        Contribution { growing: false, demand_bytes: Some(demand_bytes), ..flow(256) }
+    }
+
+    /// VMs of these weights, numbered from 0, with these flows.
+    fn members(weights: &[f64], flows: &[(usize, Contribution)]) -> Members {
+        let mut members = Members::default();
+        for weight in weights {
+            members.add(Weight::from_f64(*weight).expect("in range"));
+        }
+        for (vm, flow) in flows {
+            members.count(*vm, &Contribution::IDLE, flow);
+        }
+        members
+    }
+
+    /// What so many units of a VM are granted of a window.
+    fn granted(members: &Members, vm: usize, units: u64, window_bytes: u64) -> u64 {
+        let window = Window::from_bytes(window_bytes);
+        let level = members.grant_level(vm, window, members.max_min_level(window));
+        (level.expect("active") * units) >> 32
     }
 
     #[test]
     fn a_vm_of_many_flows_weighs_what_its_operator_set() {
-        let mut members = Members::default();
-        let one = members.add_tenant(Weight::ONE);
-        let many = members.add_tenant(Weight::ONE);
-        members.recount(one, &Standing::default(), &flow(256));
-        for _ in 0..16 {
-            members.recount(many, &Standing::default(), &flow(256));
-        }
-        let window = Window::from_bytes(320_000);
-        let line = members.waterline(window);
-        let [one, many] = [(one, 256), (many, 16 * 256)]
-            .map(|(vm, units)| (members.level(vm, window, line).expect("active") * units) >> 32);
+        let flows = [[(0, flow(256)); 1].as_slice(), &[(1, flow(256)); 16]].concat();
+        let members = members(&[1.0; 2], &flows);
+        let [one, many] =
+            [(0, 256), (1, 16 * 256)].map(|(vm, units)| granted(&members, vm, units, 320_000));
         assert_eq!((one, many), (160_000, 160_000));
     }
 
     #[test]
     fn sums_return_to_zero() {
-        let mut members = Members::default();
-        let vm = members.add_tenant(Weight::ONE);
-        members.recount(vm, &Standing::default(), &flow(77));
-        members.recount(vm, &flow(77), &Standing::default());
-        assert_eq!((members.effective, members.growing, members.floor()), (0, 0, 0));
+        let mut members = members(&[1.0], &[(0, flow(77))]);
+        members.count(0, &flow(77), &Contribution::IDLE);
+        assert_eq!(members.sums, Sums::default());
         let window = Window::from_bytes(1000);
-        assert_eq!(members.level(vm, window, members.waterline(window)), None);
+        assert_eq!(members.grant_level(0, window, members.max_min_level(window)), None);
+    }
+
+    #[test]
+    fn a_recount_finds_a_flow_that_was_not_counted() {
+        let members = members(&[1.0, 2.0], &[(0, flow(77)), (1, app_limited(9))]);
+        let (a, b) = (flow(77), app_limited(9));
+        assert!(members.is_sum_over([(1, &b), (0, &a)].into_iter()));
+        assert!(!members.is_sum_over([(1, &b)].into_iter()));
+        assert!(!members.is_sum_over([(0, &b), (1, &a)].into_iter()), "the other's");
     }
 
     #[test]
     fn what_a_vm_does_not_use_goes_to_the_others_by_weight() {
-        let mut members = Members::default();
-        let vms = [1.0, 1.0, 2.0]
-            .map(|weight| members.add_tenant(Weight::from_f64(weight).expect("in range")));
-        let frugal = Standing { growing: false, demand: Some(10_000), ..flow(256) };
-        members.recount(vms[0], &Standing::default(), &frugal);
-        members.recount(vms[1], &Standing::default(), &flow(256));
-        members.recount(vms[2], &Standing::default(), &flow(256));
-        let window = Window::from_bytes(100_000);
-        let line = members.waterline(window);
-        let windows = vms.map(|vm| (members.level(vm, window, line).expect("active") * 256) >> 32);
+        let flows = [(0, app_limited(10_000)), (1, flow(256)), (2, flow(256))];
+        let members = members(&[1.0, 1.0, 2.0], &flows);
+        let windows = [0, 1, 2].map(|vm| granted(&members, vm, 256, 100_000));
         assert_eq!(windows, [25_000, 30_000, 60_000]);
     }
 
     #[test]
     fn vms_that_are_all_satisfied_leave_nobody_to_share() {
-        let mut members = Members::default();
-        let vms = [(); 2].map(|()| members.add_tenant(Weight::ONE));
-        for (vm, demand) in vms.into_iter().zip([10_000, 60_000]) {
-            let frugal = Standing { growing: false, demand: Some(demand), ..flow(256) };
-            members.recount(vm, &Standing::default(), &frugal);
-        }
-        let window = Window::from_bytes(100_000);
-        let line = members.waterline(window);
-        assert_eq!((line.window.bytes(), line.effective), (30_000, 0));
-        let level = members.level(vms[0], window, line).expect("active");
-        assert_eq!((level * 256) >> 32, 50_000, "what it may come to want");
+        let members = members(&[1.0; 2], &[(0, app_limited(10_000)), (1, app_limited(60_000))]);
+        let level = members.max_min_level(Window::from_bytes(100_000));
+        assert_eq!((level.window.bytes(), level.effective), (30_000, 0));
+        assert_eq!(granted(&members, 0, 256, 100_000), 50_000, "what it may come to want");
     }
 
     #[test]
     fn a_demand_above_the_fair_part_is_no_demand() {
-        let mut members = Members::default();
-        let vms = [(); 2].map(|()| members.add_tenant(Weight::ONE));
-        let wants = Standing { growing: false, demand: Some(70_000), ..flow(256) };
-        members.recount(vms[0], &Standing::default(), &wants);
-        members.recount(vms[1], &Standing::default(), &flow(256));
-        let window = Window::from_bytes(100_000);
-        let level = members.level(vms[1], window, members.waterline(window)).expect("active");
-        assert_eq!((level * 256) >> 32, 50_000);
+        let members = members(&[1.0; 2], &[(0, app_limited(70_000)), (1, flow(256))]);
+        assert_eq!(granted(&members, 1, 256, 100_000), 50_000);
     }
 
     #[test]
-    fn within_a_vm_the_greedy_flows_have_what_the_others_leave() {
-        let mut members = Members::default();
-        let vm = members.add_tenant(Weight::ONE);
-        let frugal = Standing { growing: false, demand: Some(10_000), ..flow(256) };
-        members.recount(vm, &Standing::default(), &frugal);
-        members.recount(vm, &Standing::default(), &flow(256));
-        let window = Window::from_bytes(100_000);
-        let level = members.level(vm, window, members.waterline(window)).expect("active");
-        assert_eq!((level * 256) >> 32, 90_000);
+    fn within_a_vm_backlogged_flows_have_what_the_others_leave() {
+        let members = members(&[1.0], &[(0, app_limited(10_000)), (0, flow(256))]);
+        assert_eq!(granted(&members, 0, 256, 100_000), 90_000);
     }
 
     #[test]
-    fn e7_parts_of_two_thousand_vms_sum_to_the_whole() {
-        let mut members = Members::default();
+    fn e7_shares_of_two_thousand_vms_sum_to_the_whole() {
         // The longest smoothed round-trip time counted, where shares are rates.
-        let far = Standing { units: 256 << 20, ..flow(256) };
-        let vms = [(); 2_000]
-            .map(|()| members.add_tenant(Weight::from_f64(Weight::MAX).expect("in range")));
-        for vm in vms {
-            members.recount(vm, &Standing::default(), &far);
-        }
-        let sum: u128 = vms.iter().map(|vm| members.part(*vm, &far)).sum();
-        assert_eq!(sum, members.whole());
+        let far = Contribution { units: 256 << 20, ..flow(256) };
+        let flows: Vec<_> = (0..2_000).map(|vm| (vm, far)).collect();
+        let members = members(&[Weight::MAX; 2_000], &flows);
+        let sum: u128 = flows.iter().map(|(vm, far)| members.weight(*vm, far)).sum();
+        assert_eq!(sum, members.weights());
     }
 
     #[test]
-    fn growth_parts_sum_to_the_whole() {
-        let mut members = Members::default();
-        let a = members.add_tenant(Weight::from_f64(3.0).expect("in range"));
-        let b = members.add_tenant(Weight::ONE);
-        members.recount(a, &Standing::default(), &flow(256));
-        members.recount(b, &Standing::default(), &flow(256));
-        members.recount(b, &Standing::default(), &flow(768));
-        let parts = [(a, flow(256)), (b, flow(256)), (b, flow(768))]
-            .map(|(tenant, standing)| members.growth_part(tenant, &standing));
-        let sum: u128 = parts.iter().map(|(own, _)| own).sum();
-        assert!(parts.iter().all(|(_, whole)| *whole == sum), "{parts:?}");
+    fn growth_shares_sum_to_the_whole() {
+        let flows = [(0, flow(256)), (1, flow(256)), (1, flow(768))];
+        let members = members(&[3.0, 1.0], &flows);
+        let sum: u128 = flows.iter().map(|(vm, flow)| members.weight(*vm, flow)).sum();
+        for (vm, flow) in flows {
+            let share = Fraction::new(members.weight(vm, &flow), sum);
+            assert_eq!(members.growth_share(vm, &flow), share);
+        }
     }
 }

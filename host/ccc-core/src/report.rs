@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a guest says of one flow.
-use thiserror::Error;
-
 /// Priority 1, with 8 fraction bits.
 pub const PRIORITY_ONE: u16 = 256;
 
@@ -19,7 +17,7 @@ pub enum CongestionState {
     Loss,
 }
 
-/// CongestionState of a flow and its cumulative counters since registration.  Counters
+/// State of a flow and its cumulative counters since registration.  Counters
 /// wrap; the engine takes differences against what it saw last, so reports may
 /// be merged, lost or repeated.  `Default` is a silent Reno flow of priority 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,24 +88,4 @@ impl Default for Report {
             mss_bytes: 1448,
         }
     }
-}
-
-/// Why the engine refuses a call.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum EngineError {
-    /// The flow is not registered, or has left.
-    #[error("unknown flow {0}: expected one that is registered")]
-    UnknownFlow(u32),
-    /// The VM is not there.
-    #[error("unknown VM {0}: expected one that was added and not removed")]
-    UnknownVm(u32),
-    /// The group is not there.
-    #[error("unknown group {0}: expected one that was added")]
-    UnknownGroup(u32),
-    /// A flow of priority 0 would have a share of nothing.
-    #[error("invalid priority: expected 1 to 65535 (256 is priority 1), got 0")]
-    ZeroPriority,
-    /// Windows cannot be counted in segments of no size.
-    #[error("invalid mss_bytes: expected 1 to 65535 bytes of payload in a full segment, got 0")]
-    ZeroMss,
 }

@@ -7,45 +7,46 @@
 //! pseudo-code does not work as printed; the rules here are those of
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
 use super::{
-    Ack, Aggregate, Cause, Event, GrowthSource, Joiner, Policy,
-    growth_source::Coordinator,
+    aggregate::Aggregate,
+    growth_source::{Coordinator, GrowthSource},
+    interface::Policy,
+    signal::{Ack, Cause, CongestionEvent, Joiner},
     slow_start::{Exit, Pace},
 };
 use crate::fixed::{EquivalentTcps, Micros, Window};
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
-const REMEMBER_FOR: Micros = 10_000_000;
+const REMEMBER_US: Micros = 10_000_000;
+/// A remembered window is halved once for each such time (RFC 7661, with the
+/// smallest retransmission timeout of common stacks doubled).
+const HALVE_US: Micros = 400_000;
 /// Of initial windows (RFC 6928), nearly five.  With 40 segments eight flows of
 /// 50 KB finish later than uncoupled at 10 Mbit/s and 100 ms, with 56 twenty-four.
 const COLD_SEGMENTS: u64 = 48;
-/// A remembered window is halved once for each such time (RFC 7661, with the
-/// smallest retransmission timeout of common stacks doubled).
-const HALVE_EVERY: Micros = 400_000;
 
 /// A flow finds out that its event was spurious a round-trip time or two after it
 /// (RFC 3522, RFC 5682, RFC 3708).  None of these knows an age; this one is ours.
 /// After so many round-trip times, and at least the smallest retransmission timeout
 /// of common stacks, the aggregate's window before says nothing any more.
 const UNDO_ROUNDS: Micros = 4;
-const UNDO_LEAST: Micros = 200_000;
+const UNDO_MIN_US: Micros = 200_000;
 
 /// The aggregate before its latest reduction.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct Undo {
     flow: usize,
     /// It is not restored after that.
     until: Micros,
     window: Window,
-    threshold: Option<Window>,
+    ssthresh: Option<Window>,
 }
 
 #[derive(Debug)]
 pub(crate) struct CtrlTcp {
-    now: Aggregate,
-    equivalent_tcps: EquivalentTcps,
+    tcps: EquivalentTcps,
     coordinator: Coordinator,
-    /// For undo, until the next reduction.
-    before: Option<Before>,
+    /// Until the next reduction.
+    undo: Option<Undo>,
     /// Window when the first flow of a set of timeout episodes timed out.
     before_timeouts: Option<Window>,
     empty_since: Option<Micros>,
@@ -56,43 +57,41 @@ pub(crate) struct CtrlTcp {
     grows_from: Micros,
     /// The window that the latest reductions were from, and how many more there
     /// may be for losses of the same round trip.
-    from: Window,
+    reduced_from: Window,
     more: u32,
 }
 
 impl CtrlTcp {
-    pub(crate) fn new(equivalent_tcps: EquivalentTcps, growth_source: GrowthSource) -> CtrlTcp {
+    pub(crate) fn new(tcps: EquivalentTcps, growth_source: GrowthSource) -> CtrlTcp {
         CtrlTcp {
-            now: Aggregate::default(),
-            equivalent_tcps,
+            tcps,
             coordinator: Coordinator::new(growth_source),
-            before: None,
+            undo: None,
             before_timeouts: None,
             empty_since: None,
             exit: Exit::default(),
             grows_from: 0,
-            from: Window::default(),
+            reduced_from: Window::default(),
             more: 0,
         }
     }
 
-    /// What is left after one reduction for this event.
-    fn reduced(&self, event: &Event) -> Window {
-        let lost = self.from.minus(self.from.times(self.equivalent_tcps.soften(event.beta)));
-        let Aggregate { window, .. } = self.now;
-        window.minus(lost).max(Window::from_bytes(event.floor)).min(window)
+    /// What is left of `window` after one reduction for this event.
+    fn reduced(&self, window: Window, event: &CongestionEvent) -> Window {
+        let lost = self.reduced_from.without(self.tcps.soften(event.beta));
+        window.minus(lost).max(Window::from_bytes(event.floor_bytes)).min(window)
     }
 
-    fn slow_start(&mut self, ack: &Ack) {
-        let acked = Window::from_bytes(ack.acked).min(self.now.window);
-        if self.now.threshold.is_some() {
-            self.now.slow_start(acked);
+    fn slow_start(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
+        let acked = Window::from_bytes(ack.acked_limited_bytes).min(aggregate.window);
+        if aggregate.ssthresh.is_some() {
+            aggregate.slow_start(acked);
             return;
         }
-        match self.exit.pace(self.now.window.bytes(), ack.sample) {
-            Pace::Full => self.now.slow_start(acked),
-            Pace::Slower(shift) => self.now.slow_start(acked.halved(shift)),
-            Pace::Over => self.now.threshold = Some(self.now.window),
+        match self.exit.pace(aggregate.window.bytes(), ack.sample) {
+            Pace::Full => aggregate.slow_start(acked),
+            Pace::Slower(shift) => aggregate.slow_start(acked.halved(shift)),
+            Pace::Over => aggregate.ssthresh = Some(aggregate.window),
         }
     }
 }
@@ -100,22 +99,20 @@ impl CtrlTcp {
 impl Policy for CtrlTcp {
     /// A group that was empty for a short while goes on with what it knew of
     /// the path, aged; otherwise it starts like any TCP (B1).
-    fn begin(&mut self, now: Micros, initial: Window) {
+    fn begin(&mut self, aggregate: &mut Aggregate, now: Micros, initial: Window) {
         self.coordinator.clear();
         let idle = self.empty_since.take().map(|since| now.saturating_sub(since));
         match idle {
-            Some(idle) if idle < REMEMBER_FOR => {
-                let halvings = u32::try_from(idle / HALVE_EVERY).unwrap_or(u32::MAX);
-                self.now.window = self.now.window.halved(halvings).max(initial);
+            Some(idle) if idle < REMEMBER_US => {
+                let halvings = u32::try_from(idle / HALVE_US).unwrap_or(u32::MAX);
+                aggregate.window = aggregate.window.halved(halvings).max(initial);
             }
             _ => {
-                self.now.begin(initial);
+                aggregate.begin(initial);
                 self.exit = Exit::default();
             }
         }
-        self.before = None;
-        self.before_timeouts = None;
-        self.more = 0;
+        self.resume(aggregate);
     }
 
     /// Joins are neutral, but for a cold start: before anything is known of the
@@ -123,14 +120,14 @@ impl Policy for CtrlTcp {
     /// window is [`COLD_SEGMENTS`].  Short ones would else be slower coupled.
     /// A flow that was on the path uncoupled brings what it has there, at most
     /// as much as the others have together.
-    fn join(&mut self, joiner: Joiner) {
-        let most = Window::from_bytes(COLD_SEGMENTS * joiner.mss);
-        let brings = joiner.brings.min(self.now.window);
-        if let Some(threshold) = self.now.threshold {
-            self.now.window = self.now.window.plus(brings);
-            self.now.threshold = Some(threshold.plus(brings));
-        } else if self.now.window < most {
-            self.now.window = self.now.window.plus(joiner.initial).min(most);
+    fn join(&mut self, aggregate: &mut Aggregate, joiner: &Joiner) {
+        let most = Window::from_bytes(COLD_SEGMENTS * joiner.mss_bytes);
+        let brings = joiner.on_path.min(aggregate.window);
+        if let Some(ssthresh) = aggregate.ssthresh {
+            aggregate.window = aggregate.window.plus(brings);
+            aggregate.ssthresh = Some(ssthresh.plus(brings));
+        } else if aggregate.window < most {
+            aggregate.window = aggregate.window.plus(joiner.initial).min(most);
         }
     }
 
@@ -146,15 +143,14 @@ impl Policy for CtrlTcp {
     /// too, see [`GrowthSource`].  As one TCP in recovery would not, it does not grow for
     /// a round-trip time after a reduction; worth n TCPs, those that have not
     /// lost go on.
-    fn ack(&mut self, ack: Ack) {
-        let part = self.coordinator.part(&ack);
-        if self.now.in_slow_start() {
-            self.slow_start(&ack);
+    fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
+        let share = self.coordinator.share(ack);
+        if aggregate.in_slow_start() {
+            self.slow_start(aggregate, ack);
         } else {
             let recovers = ack.sample.now < self.grows_from;
-            let equivalent_tcps =
-                if recovers { self.equivalent_tcps.of(self.more) } else { self.equivalent_tcps };
-            self.now.avoid(&ack, |bytes| equivalent_tcps.scale(bytes), part);
+            let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
+            aggregate.avoid(ack, growing, share);
         }
     }
 
@@ -163,199 +159,216 @@ impl Policy for CtrlTcp {
     /// about the window it left behind (B9, B10).  Of n TCPs each that loses
     /// reduces; so an aggregate worth n may be reduced n times for what was
     /// sent before, each time by the nth part of what one TCP would lose.
-    fn congestion(&mut self, event: Event) {
+    fn congestion(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
         if event.cause == Cause::LateTimeout {
             return;
         }
-        let Aggregate { window, threshold, epoch } = self.now;
+        let Aggregate { window, ssthresh, epoch } = *aggregate;
         let is_new = event.epoch == epoch;
         if is_new {
-            self.from = window;
-            self.more = self.equivalent_tcps.reductions();
+            self.reduced_from = window;
+            self.more = self.tcps.reductions();
         } else if self.more == 0 || event.epoch != epoch.wrapping_sub(1) {
             return;
         }
         self.more -= 1;
-        let until = event.now.saturating_add((UNDO_ROUNDS * event.srtt).max(UNDO_LEAST));
-        self.before = Some(Before { flow: event.flow, until, window, threshold });
-        self.grows_from = event.now.saturating_add(event.srtt);
-        let reduced = self.reduced(&event);
+        let until = event.now.saturating_add((UNDO_ROUNDS * event.srtt_us).max(UNDO_MIN_US));
+        self.undo = Some(Undo { flow: event.flow, until, window, ssthresh });
+        self.grows_from = event.now.saturating_add(event.srtt_us);
+        let reduced = self.reduced(window, event);
+        aggregate.window = reduced;
+        aggregate.ssthresh = Some(reduced);
         if is_new {
-            self.now.reduce_to(reduced, reduced);
-        } else {
-            self.now.reduce_again(reduced);
+            aggregate.begin_epoch();
         }
     }
 
-    fn first_timeout(&mut self) {
-        self.before_timeouts = Some(self.now.window);
+    fn first_timeout(&mut self, aggregate: &Aggregate) {
+        self.before_timeouts = Some(aggregate.window);
     }
 
     /// Nothing at all got through: slow start from one segment a flow, towards
     /// a threshold taken from the window *before* the episode (B3, B4, B14).
-    fn all_timed_out(&mut self, event: Event) {
-        let before = self.before_timeouts.take().unwrap_or(self.now.window);
-        let floor = Window::from_bytes(event.floor);
-        let threshold = before.times(event.beta).max(floor.plus(floor));
-        self.before = None;
+    fn all_timed_out(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
+        let before = self.before_timeouts.take().unwrap_or(aggregate.window);
+        let floor = Window::from_bytes(event.floor_bytes);
+        let ssthresh = before.times(event.beta).max(floor.plus(floor));
+        self.undo = None;
         self.more = 0;
-        self.now.reduce_to(floor.min(before), threshold);
+        aggregate.reduce_to(floor.min(before), ssthresh);
     }
 
     /// Restores the latest reduction, only for the flow that caused it and only
     /// while it is young.
-    fn undo(&mut self, flow: usize, now: Micros) {
-        let Some(before) = self.before.take_if(|before| before.flow == flow) else { return };
-        if now <= before.until {
-            self.now.window = self.now.window.max(before.window);
-            self.now.threshold = before.threshold;
+    fn undo(&mut self, aggregate: &mut Aggregate, flow: usize, now: Micros) {
+        let Some(undo) = self.undo.take_if(|undo| undo.flow == flow) else { return };
+        if now <= undo.until {
+            aggregate.window = aggregate.window.max(undo.window);
+            aggregate.ssthresh = undo.ssthresh;
         }
     }
 
-    fn restore(&mut self, aggregate: Aggregate) {
-        self.now = aggregate;
-        self.before = None;
+    fn resume(&mut self, _aggregate: &Aggregate) {
+        self.undo = None;
         self.before_timeouts = None;
         self.more = 0;
-    }
-
-    fn aggregate(&self) -> Aggregate {
-        self.now
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{self, MSS, ack};
+    use crate::policy::signal::testing::{self, MSS, ack, half};
 
-    fn begun(segments: u64) -> CtrlTcp {
-        let mut policy = CtrlTcp::new(EquivalentTcps::ONE, GrowthSource::Mean);
-        policy.begin(0, Window::from_bytes(segments * MSS));
-        policy
+    /// A group with a window of that many segments, worth so many TCPs.
+    struct Begun {
+        policy: CtrlTcp,
+        aggregate: Aggregate,
     }
 
-    fn event(policy: &CtrlTcp, flow: usize) -> Event {
-        testing::event(Cause::Recovery, flow, policy.now.epoch)
+    fn begun(segments: u64, tcps: f64) -> Begun {
+        let tcps = EquivalentTcps::from_f64(tcps).expect("in range");
+        let policy = CtrlTcp::new(tcps, GrowthSource::Mean);
+        let mut begun = Begun { policy, aggregate: Aggregate::default() };
+        begun.begin(0, segments);
+        begun
     }
 
-    fn segments(policy: &CtrlTcp) -> u64 {
-        policy.now.window.bytes() / MSS
+    impl Begun {
+        fn begin(&mut self, now: Micros, segments: u64) {
+            self.policy.begin(&mut self.aggregate, now, testing::segments(segments));
+        }
+
+        fn event(&self, flow: usize) -> CongestionEvent {
+            testing::event(Cause::Recovery, flow, self.aggregate.epoch)
+        }
+
+        fn lose(&mut self, flow: usize) {
+            let event = self.event(flow);
+            self.policy.congestion(&mut self.aggregate, &event);
+        }
+
+        fn ack(&mut self, ack: Ack) {
+            self.policy.ack(&mut self.aggregate, &ack);
+        }
+
+        fn undo(&mut self, flow: usize, now: Micros) {
+            self.policy.undo(&mut self.aggregate, flow, now);
+        }
+
+        fn segments(&self) -> u64 {
+            self.aggregate.segments().0
+        }
     }
 
     #[test]
     fn an_empty_group_remembers_for_a_while() {
-        let mut policy = begun(80);
-        policy.congestion(event(&policy, 0));
-        policy.end(1_000_000);
-        policy.begin(1_500_000, Window::from_bytes(10 * MSS));
-        assert_eq!(segments(&policy), 20, "40 segments, halved once after 0.5 s");
-        policy.end(2_000_000);
-        policy.begin(20_000_000, Window::from_bytes(10 * MSS));
-        assert_eq!((segments(&policy), policy.now.threshold), (10, None));
+        let mut group = begun(80, 1.0);
+        group.lose(0);
+        group.policy.end(1_000_000);
+        group.begin(1_500_000, 10);
+        assert_eq!(group.segments(), 20, "40 segments, halved once after 0.5 s");
+        group.policy.end(2_000_000);
+        group.begin(20_000_000, 10);
+        assert_eq!(group.aggregate.segments(), (10, None));
     }
 
     #[test]
     fn undo_restores_only_the_latest_reduction_of_its_flow() {
-        let mut policy = begun(80);
-        policy.congestion(event(&policy, 1));
-        policy.undo(2, 0);
-        assert_eq!(segments(&policy), 40, "undone by a flow that did not reduce");
-        policy.undo(1, 0);
-        assert_eq!((segments(&policy), policy.now.threshold), (80, None));
+        let mut group = begun(80, 1.0);
+        group.lose(1);
+        group.undo(2, 0);
+        assert_eq!(group.segments(), 40, "undone by a flow that did not reduce");
+        group.undo(1, 0);
+        assert_eq!(group.aggregate.segments(), (80, None));
     }
 
     #[test]
     fn e3_an_old_reduction_is_not_undone() {
-        for (srtt, late, left) in
+        for (srtt_us, late, left) in
             [(0, 200_000, 80), (0, 200_001, 40), (100_000, 400_000, 80), (100_000, 400_001, 40)]
         {
-            let mut policy = begun(80);
-            policy.congestion(Event { srtt, now: 7, ..event(&policy, 1) });
-            policy.undo(1, 7 + late);
-            assert_eq!(segments(&policy), left, "after {late} us at a srtt of {srtt}");
+            let mut group = begun(80, 1.0);
+            let event = CongestionEvent { srtt_us, now: 7, ..group.event(1) };
+            group.policy.congestion(&mut group.aggregate, &event);
+            group.undo(1, 7 + late);
+            assert_eq!(group.segments(), left, "after {late} us at a srtt of {srtt_us}");
         }
     }
 
     #[test]
     fn e3_a_reduction_is_undone_once() {
-        let mut policy = begun(160);
-        policy.congestion(event(&policy, 0));
-        policy.congestion(event(&policy, 1));
-        policy.undo(1, 0);
-        assert_eq!(segments(&policy), 80);
-        policy.ack(Ack { grown: 0, shrunk: 20 * MSS, ..ack(0, 80 * MSS) });
-        policy.undo(1, 0);
-        assert_eq!(segments(&policy), 60, "what a flow's delay took is not given back");
+        let mut group = begun(160, 1.0);
+        group.lose(0);
+        group.lose(1);
+        group.undo(1, 0);
+        assert_eq!(group.segments(), 80);
+        group.ack(Ack { growth_bytes: 0, shrink_bytes: 20 * MSS, ..ack(0, 80 * MSS) });
+        group.undo(1, 0);
+        assert_eq!(group.segments(), 60, "what a flow's delay took is not given back");
     }
 
     #[test]
     fn slow_start_stops_at_the_threshold() {
-        let mut policy = begun(80);
-        policy.first_timeout();
-        policy.all_timed_out(event(&policy, 0));
+        let mut group = begun(80, 1.0);
+        group.policy.first_timeout(&group.aggregate);
+        let event = group.event(0);
+        group.policy.all_timed_out(&mut group.aggregate, &event);
         for _ in 0..100 {
-            let ack = ack(0, MSS);
-            if policy.now.in_slow_start() {
-                policy.ack(ack);
+            if group.aggregate.in_slow_start() {
+                group.ack(ack(0, MSS));
             }
         }
-        assert_eq!(segments(&policy), 40);
+        assert_eq!(group.segments(), 40);
     }
 
     #[test]
     fn a_flow_that_watches_the_delay_closes_the_window() {
-        let mut policy = begun(80);
-        policy.congestion(event(&policy, 0));
-        policy.ack(Ack { grown: 0, shrunk: 4 * MSS, part: (1, 2), ..ack(0, 8 * MSS) });
-        assert_eq!((segments(&policy), policy.now.in_slow_start()), (38, false));
-        policy.ack(Ack { grown: 0, shrunk: 900 * MSS, ..ack(0, 900 * MSS) });
-        assert_eq!(segments(&policy), 2, "a segment for each flow is left");
+        let mut group = begun(80, 1.0);
+        group.lose(0);
+        let closes = Ack { growth_bytes: 0, shrink_bytes: 4 * MSS, ..ack(0, 8 * MSS) };
+        group.ack(Ack { share: half(), ..closes });
+        assert_eq!((group.segments(), group.aggregate.in_slow_start()), (38, false));
+        group.ack(Ack { growth_bytes: 0, shrink_bytes: 900 * MSS, ..ack(0, 900 * MSS) });
+        assert_eq!(group.segments(), 2, "a segment for each flow is left");
     }
 
     #[test]
     fn n_tcps_grow_n_times_and_loses_an_nth() {
-        let mut policy =
-            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
-        policy.begin(0, Window::from_bytes(80 * MSS));
-        policy.congestion(event(&policy, 0));
-        assert_eq!(segments(&policy), 70, "an eighth lost instead of a half");
-        policy.ack(ack(0, MSS));
-        assert_eq!(segments(&policy), 74);
+        let mut group = begun(80, 4.0);
+        group.lose(0);
+        assert_eq!(group.segments(), 70, "an eighth lost instead of a half");
+        group.ack(ack(0, MSS));
+        assert_eq!(group.segments(), 74);
     }
 
     #[test]
     fn of_four_tcps_those_grow_that_do_not_recover() {
-        let mut policy =
-            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
-        policy.begin(0, Window::from_bytes(80 * MSS));
-        policy.congestion(Event { srtt: 1, ..event(&policy, 0) });
-        policy.ack(ack(0, MSS));
-        assert_eq!(segments(&policy), 73, "three segments");
+        let mut group = begun(80, 4.0);
+        let event = CongestionEvent { srtt_us: 1, ..group.event(0) };
+        group.policy.congestion(&mut group.aggregate, &event);
+        group.ack(ack(0, MSS));
+        assert_eq!(group.segments(), 73, "three segments");
     }
 
     #[test]
     fn losses_from_before_an_empty_group_reduce_nothing() {
-        let mut policy =
-            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
-        policy.begin(0, Window::from_bytes(80 * MSS));
-        let losses = [event(&policy, 0), event(&policy, 1)];
-        policy.congestion(losses[0]);
-        policy.end(1_000_000);
-        policy.begin(1_000_000, Window::from_bytes(10 * MSS));
-        policy.congestion(losses[1]);
-        assert_eq!(segments(&policy), 70);
+        let mut group = begun(80, 4.0);
+        let late = group.event(1);
+        group.lose(0);
+        group.policy.end(1_000_000);
+        group.begin(1_000_000, 10);
+        group.policy.congestion(&mut group.aggregate, &late);
+        assert_eq!(group.segments(), 70);
     }
 
     #[test]
     fn of_four_tcps_as_many_reduce_as_lose() {
-        let mut policy =
-            CtrlTcp::new(EquivalentTcps::from_f64(4.0).expect("in range"), GrowthSource::Mean);
-        policy.begin(0, Window::from_bytes(80 * MSS));
-        let losses: Vec<_> = (0..6).map(|flow| event(&policy, flow)).collect();
-        let left = losses.into_iter().map(|loss| {
-            policy.congestion(loss);
-            (segments(&policy), policy.now.epoch)
+        let mut group = begun(80, 4.0);
+        let losses: Vec<_> = (0..6).map(|flow| group.event(flow)).collect();
+        let left = losses.iter().map(|loss| {
+            group.policy.congestion(&mut group.aggregate, loss);
+            (group.segments(), group.aggregate.epoch)
         });
         let left: Vec<_> = left.collect();
         assert_eq!(left, [(70, 2), (60, 2), (50, 2), (40, 2), (40, 2), (40, 2)]);

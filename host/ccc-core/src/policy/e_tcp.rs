@@ -6,82 +6,67 @@
 //! 2000, as Islam's dissertation describes it (sections 2.2 and 9.2).  Its
 //! fault: a timeout of one flow sends all of them to slow start, even those
 //! whose acknowledgements still arrive.
-use super::{Ack, Aggregate, Event, Policy, single::Single};
-use crate::fixed::{Micros, Window};
+use super::{
+    aggregate::Aggregate,
+    interface::Policy,
+    signal::{Ack, CongestionEvent},
+    single::Single,
+};
 
+/// Reuses nothing when the network was idle.
 #[derive(Debug, Default)]
 pub(crate) struct ETcp(Single);
 
 impl Policy for ETcp {
-    /// Nothing is reused when the network was idle.
-    fn begin(&mut self, _now: Micros, initial: Window) {
-        self.0.now.begin(initial);
+    fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
+        self.0.ack(aggregate, ack, ack.share);
     }
 
-    fn ack(&mut self, ack: Ack) {
-        if self.0.now.in_slow_start() {
-            self.0.now.slow_start(Window::from_bytes(ack.acked));
-        } else {
-            self.0.avoid(&ack, ack.part);
-        }
-    }
-
-    fn congestion(&mut self, event: Event) {
-        self.0.congestion(&event, event.beta);
-    }
-
-    fn restore(&mut self, aggregate: Aggregate) {
-        self.0.now = aggregate;
-    }
-
-    fn aggregate(&self) -> Aggregate {
-        self.0.now
+    fn congestion(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
+        self.0.congestion(aggregate, event, event.beta);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{
-        Cause,
-        testing::{MSS, ack, event, segments, steady},
-    };
+    use crate::policy::{Cause, aggregate::testing::steady, signal::testing::*};
 
     #[test]
     fn one_drop_halves_the_aggregate_once() {
-        let mut policy = steady(ETcp::default(), 80);
-        policy.congestion(event(Cause::Recovery, 0, 7));
-        policy.congestion(event(Cause::Recovery, 1, 7));
-        assert_eq!(segments(&policy), (40, Some(40)));
+        let (mut policy, mut aggregate) = (ETcp::default(), steady(80));
+        policy.congestion(&mut aggregate, &event(Cause::Recovery, 0, 7));
+        policy.congestion(&mut aggregate, &event(Cause::Recovery, 1, 7));
+        assert_eq!(aggregate.segments(), (40, Some(40)));
     }
 
     #[test]
     fn a_timeout_of_one_flow_sends_all_to_slow_start() {
-        let mut policy = steady(ETcp::default(), 80);
-        policy.congestion(event(Cause::Timeout, 0, 7));
-        assert_eq!(segments(&policy), (2, Some(40)), "a segment for each of two flows");
+        let (mut policy, mut aggregate) = (ETcp::default(), steady(80));
+        policy.congestion(&mut aggregate, &event(Cause::Timeout, 0, 7));
+        assert_eq!(aggregate.segments(), (2, Some(40)), "a segment for each of two flows");
         for _ in 0..100 {
-            if policy.aggregate().in_slow_start() {
-                policy.ack(ack(1, MSS));
+            if aggregate.in_slow_start() {
+                policy.ack(&mut aggregate, &ack(1, MSS));
             }
         }
-        assert_eq!(segments(&policy), (40, Some(40)));
+        assert_eq!(aggregate.segments(), (40, Some(40)));
     }
 
     #[test]
     fn a_timeout_in_recovery_keeps_the_threshold() {
-        let mut policy = steady(ETcp::default(), 80);
-        policy.congestion(event(Cause::Recovery, 0, 7));
-        policy.congestion(event(Cause::LateTimeout, 0, 7));
-        assert_eq!(segments(&policy), (2, Some(40)));
+        let (mut policy, mut aggregate) = (ETcp::default(), steady(80));
+        policy.congestion(&mut aggregate, &event(Cause::Recovery, 0, 7));
+        policy.congestion(&mut aggregate, &event(Cause::LateTimeout, 0, 7));
+        assert_eq!(aggregate.segments(), (2, Some(40)));
     }
 
     #[test]
     fn two_flows_grow_as_one() {
-        let mut policy = steady(ETcp::default(), 80);
+        let (mut policy, mut aggregate) = (ETcp::default(), steady(80));
         for flow in 0..2 {
-            policy.ack(Ack { part: (1, 2), ..ack(flow, MSS) });
+            policy.ack(&mut aggregate, &Ack { share: half(), ..ack(flow, MSS) });
         }
-        assert_eq!(segments(&policy), (81, Some(80)));
+        assert_eq!(aggregate.segments(), (81, Some(80)));
     }
 }

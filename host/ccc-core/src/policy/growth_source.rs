@@ -5,12 +5,12 @@
 //! section 9.2 the first one, the ctrlTCP paper the one with the shortest
 //! round-trip time.  Neither says who follows one that is idle, limited or in
 //! recovery (B2, B11, B19); here it is the next of which data is acknowledged.
-use super::Ack;
-use crate::fixed::{Micros, Part};
+use super::signal::Ack;
+use crate::fixed::{Fraction, Micros};
 
 /// A coordinating connection of which nothing is acknowledged for two of its
 /// round-trip times, and at least this long, is one no more.
-const LEAST_SILENCE: Micros = 200_000;
+const SILENCE_MIN_US: Micros = 200_000;
 /// Another's round-trip time is shorter if it is by this part of it, or else
 /// two equal flows would take turns.
 const SHORTER: Micros = 16;
@@ -31,104 +31,111 @@ pub enum GrowthSource {
 #[derive(Debug)]
 pub(super) struct Coordinator {
     rule: GrowthSource,
-    seat: Option<Seat>,
+    elected: Option<Elected>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct Elected {
     flow: usize,
-    srtt: Micros,
+    srtt_us: Micros,
     heard: Micros,
 }
 
 impl Coordinator {
     pub(super) fn new(rule: GrowthSource) -> Coordinator {
-        Coordinator { rule, seat: None }
+        Coordinator { rule, elected: None }
     }
 
     /// All flows have left.
     pub(super) fn clear(&mut self) {
-        self.seat = None;
+        self.elected = None;
     }
 
-    /// Which part of a flow's growth is the aggregate's.  To be asked at every
+    /// Which share of a flow's growth is the aggregate's.  To be asked at every
     /// acknowledgement.
-    pub(super) fn part(&mut self, ack: &Ack) -> Part {
+    pub(super) fn share(&mut self, ack: &Ack) -> Fraction {
         match (self.rule, self.takes(ack)) {
-            (GrowthSource::Mean, _) => ack.part,
-            (_, takes) => (u128::from(takes), 1),
+            (GrowthSource::Mean, _) => ack.share,
+            (_, true) => Fraction::ALL,
+            (_, false) => Fraction::NONE,
         }
     }
 
     fn takes(&mut self, ack: &Ack) -> bool {
         let now = ack.sample.now;
         let by_rtt = self.rule == GrowthSource::ShortestRtt;
-        let takes = self.seat.is_none_or(|seat| {
-            seat.flow == ack.flow || seat.is_silent(now) || by_rtt && seat.is_longer(ack.srtt)
+        let takes = self.elected.is_none_or(|elected| {
+            elected.flow == ack.flow
+                || elected.is_silent(now)
+                || by_rtt && elected.is_farther_than(ack.srtt_us)
         });
         if takes {
-            self.seat = Some(Seat { flow: ack.flow, srtt: ack.srtt, heard: now });
+            self.elected = Some(Elected { flow: ack.flow, srtt_us: ack.srtt_us, heard: now });
         }
         takes
     }
 }
 
-impl Seat {
+impl Elected {
     fn is_silent(&self, now: Micros) -> bool {
-        now.saturating_sub(self.heard) > (2 * self.srtt).max(LEAST_SILENCE)
+        now.saturating_sub(self.heard) > (2 * self.srtt_us).max(SILENCE_MIN_US)
     }
 
-    fn is_longer(&self, srtt: Micros) -> bool {
-        srtt > 0 && srtt + srtt / SHORTER < self.srtt
+    fn is_farther_than(&self, srtt_us: Micros) -> bool {
+        srtt_us > 0 && srtt_us + srtt_us / SHORTER < self.srtt_us
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{MSS, ack};
+    use crate::policy::signal::testing::*;
 
-    const ALL: Part = (1, 1);
-    const NONE: Part = (0, 1);
+    const ALL: Fraction = Fraction::ALL;
+    const NONE: Fraction = Fraction::NONE;
 
     /// What is taken of the growth of one of two equal flows.
-    fn part(coordinator: &mut Coordinator, flow: usize, srtt: Micros, now: Micros) -> Part {
-        let mut ack = Ack { srtt, part: (1, 2), ..ack(flow, MSS) };
+    fn share(coordinator: &mut Coordinator, flow: usize, srtt_us: Micros, now: Micros) -> Fraction {
+        let mut ack = Ack { srtt_us, share: half(), ..ack(flow, MSS) };
         ack.sample.now = now;
-        coordinator.part(&ack)
+        coordinator.share(&ack)
     }
 
     #[test]
     fn the_mean_takes_of_each_its_part() {
         let mut mean = Coordinator::new(GrowthSource::Mean);
-        let parts = [0, 1].map(|flow| part(&mut mean, flow, 100_000, 0));
-        assert_eq!(parts, [(1, 2); 2]);
+        let shares = [0, 1].map(|flow| share(&mut mean, flow, 100_000, 0));
+        assert_eq!(shares, [half(); 2]);
     }
 
     #[test]
     fn the_first_alone_drives_the_aggregate_until_it_is_silent() {
         let mut first = Coordinator::new(GrowthSource::First);
-        assert_eq!(part(&mut first, 0, 200_000, 0), ALL);
-        assert_eq!(part(&mut first, 1, 20_000, 10), NONE, "whatever its round-trip time");
-        assert_eq!(part(&mut first, 1, 20_000, 400_000), NONE, "two round-trip times are not over");
-        assert_eq!(part(&mut first, 1, 20_000, 400_001), ALL);
-        assert_eq!(part(&mut first, 0, 200_000, 400_002), NONE);
+        assert_eq!(share(&mut first, 0, 200_000, 0), ALL);
+        assert_eq!(share(&mut first, 1, 20_000, 10), NONE, "whatever its round-trip time");
+        assert_eq!(
+            share(&mut first, 1, 20_000, 400_000),
+            NONE,
+            "two round-trip times are not over"
+        );
+        assert_eq!(share(&mut first, 1, 20_000, 400_001), ALL);
+        assert_eq!(share(&mut first, 0, 200_000, 400_002), NONE);
     }
 
     #[test]
     fn e12_a_near_coordinator_is_silent_after_a_while_only() {
         let mut first = Coordinator::new(GrowthSource::First);
-        assert_eq!(part(&mut first, 0, 1_000, 0), ALL);
-        assert_eq!(part(&mut first, 1, 1_000, 200_000), NONE);
-        assert_eq!(part(&mut first, 1, 1_000, 200_001), ALL);
+        assert_eq!(share(&mut first, 0, 1_000, 0), ALL);
+        assert_eq!(share(&mut first, 1, 1_000, 200_000), NONE);
+        assert_eq!(share(&mut first, 1, 1_000, 200_001), ALL);
     }
 
     #[test]
     fn the_shortest_round_trip_time_takes_over() {
         let mut shortest = Coordinator::new(GrowthSource::ShortestRtt);
-        assert_eq!(part(&mut shortest, 0, 200_000, 0), ALL);
-        assert_eq!(part(&mut shortest, 1, 195_000, 1), NONE, "hardly shorter");
-        assert_eq!(part(&mut shortest, 1, 20_000, 2), ALL);
-        assert_eq!(part(&mut shortest, 0, 200_000, 3), NONE);
+        assert_eq!(share(&mut shortest, 0, 200_000, 0), ALL);
+        assert_eq!(share(&mut shortest, 1, 195_000, 1), NONE, "hardly shorter");
+        assert_eq!(share(&mut shortest, 1, 20_000, 2), ALL);
+        assert_eq!(share(&mut shortest, 0, 200_000, 3), NONE);
     }
 }

@@ -11,39 +11,37 @@
 //!
 //! With the first congestion event sharing is over, and each flow is its own
 //! controller, until all have left.
-use super::{Ack, Aggregate, Event, Policy};
+use super::{
+    aggregate::Aggregate,
+    interface::Policy,
+    signal::{Ack, CongestionEvent},
+};
 use crate::fixed::{Micros, Window};
 
 #[derive(Debug, Default)]
 pub(crate) struct Lisa {
-    now: Aggregate,
     /// A flow has left slow start.
     over: bool,
 }
 
 impl Policy for Lisa {
-    fn begin(&mut self, _now: Micros, initial: Window) {
-        self.now.begin(initial);
+    fn begin(&mut self, aggregate: &mut Aggregate, _now: Micros, initial: Window) {
+        aggregate.begin(initial);
         self.over = false;
     }
 
-    fn ack(&mut self, ack: Ack) {
+    fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
         if !self.over {
-            self.now.slow_start(Window::from_bytes(ack.acked));
+            aggregate.slow_start(Window::from_bytes(ack.acked_limited_bytes));
         }
     }
 
-    fn congestion(&mut self, _event: Event) {
+    fn congestion(&mut self, _aggregate: &mut Aggregate, _event: &CongestionEvent) {
         self.over = true;
     }
 
-    fn restore(&mut self, aggregate: Aggregate) {
-        self.now = aggregate;
-        self.over = aggregate.threshold.is_some();
-    }
-
-    fn aggregate(&self) -> Aggregate {
-        self.now
+    fn resume(&mut self, aggregate: &Aggregate) {
+        self.over = aggregate.ssthresh.is_some();
     }
 
     fn couples(&self) -> bool {
@@ -54,31 +52,28 @@ impl Policy for Lisa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{
-        Cause, Joiner,
-        testing::{MSS, ack, event, segments, steady},
-    };
+    use crate::policy::{Cause, aggregate::testing::steady, signal::testing::*};
 
     #[test]
     fn a_join_in_slow_start_adds_nothing() {
-        let mut policy = Lisa::default();
-        let initial = Window::from_bytes(10 * MSS);
-        policy.begin(0, initial);
-        policy.join(Joiner { initial, brings: Window::default(), threshold: None, mss: MSS });
-        assert_eq!(segments(&policy), (10, None));
-        policy.ack(ack(1, 10 * MSS));
-        assert_eq!((segments(&policy), policy.couples()), ((20, None), true));
+        let (mut policy, mut aggregate) = (Lisa::default(), Aggregate::default());
+        policy.begin(&mut aggregate, 0, segments(10));
+        policy.join(&mut aggregate, &joiner());
+        assert_eq!(aggregate.segments(), (10, None));
+        policy.ack(&mut aggregate, &ack(1, 10 * MSS));
+        assert_eq!((aggregate.segments(), policy.couples()), ((20, None), true));
     }
 
     #[test]
     fn after_slow_start_each_is_alone_until_all_have_left() {
-        let mut policy = Lisa::default();
-        policy.begin(0, Window::from_bytes(10 * MSS));
-        policy.congestion(event(Cause::Recovery, 0, 1));
+        let (mut policy, mut aggregate) = (Lisa::default(), Aggregate::default());
+        policy.begin(&mut aggregate, 0, segments(10));
+        policy.congestion(&mut aggregate, &event(Cause::Recovery, 0, 1));
         assert!(!policy.couples());
         policy.end(0);
-        policy.begin(0, Window::from_bytes(10 * MSS));
+        policy.begin(&mut aggregate, 0, segments(10));
         assert!(policy.couples());
-        assert!(!steady(Lisa::default(), 80).couples(), "begun in congestion avoidance");
+        policy.resume(&steady(80));
+        assert!(!policy.couples(), "begun in congestion avoidance");
     }
 }

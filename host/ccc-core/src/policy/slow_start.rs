@@ -18,41 +18,30 @@
 //! conservative slow start, which takes a quarter, would overshoot a queue of
 //! one bandwidth-delay product in its five rounds).  It ends after five rounds,
 //! and is itself again if for a whole round there is no sign of a full path.
+use super::signal::PathSample;
 use crate::fixed::Micros;
 
 /// Delay that counts as waiting (RFC 9406, section 4.3).
-const LEAST_THRESHOLD_US: u64 = 4_000;
-const MOST_THRESHOLD_US: u64 = 16_000;
-const THRESHOLD_DIVISOR: u64 = 8;
+const MIN_RTT_THRESH_US: u64 = 4_000;
+const MAX_RTT_THRESH_US: u64 = 16_000;
+const MIN_RTT_DIVISOR: u64 = 8;
 /// A round-trip time doubled is waiting, too: where it is well below 4 ms, as in a
 /// data centre, no queue may hold that much.  Not less than eight units of what is
 /// reported.
-const LEAST_DOUBLED_US: u64 = 256;
+const MIN_DOUBLED_US: u64 = 256;
 /// A longer round-trip time counts as this one.
-const LONGEST_RTT_US: u32 = 1 << 20;
-/// Growth while the path seems full, as a shift.
-const SLOWER: u32 = 3;
+const RTT_MAX_US: u32 = 1 << 20;
+/// Growth in conservative slow start, as a shift.
+const CSS_SHIFT: u32 = 3;
+/// So many rounds of it end slow start (RFC 9406, section 4.3).
+const CSS_ROUNDS: u64 = 5;
 /// Growth while the window is [`AHEAD`] of what delivery has shown, as a shift.
-const WARY: u32 = 1;
+const AHEAD_SHIFT: u32 = 1;
 /// In quarters.
 const AHEAD: u64 = 5;
-/// So many rounds of it end slow start (RFC 9406, section 4.3).
-const ROUNDS: u64 = 5;
-/// The delivery rate is measured over two of so many parts of a round: short
+/// The delivery rate is measured over two of so many intervals of a round: short
 /// enough to see the rate of a burst, which is the path's.
-const PARTS: u64 = 8;
-
-/// What a report says of the path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    pub(crate) now: Micros,
-    /// Bytes delivered since the flow's report before.
-    pub(crate) delivered: u64,
-    /// Least round-trip time since then; 0 if not measured.
-    pub(crate) rtt_us: u32,
-    /// The flow's smallest round-trip time; 0 if not known.
-    pub(crate) min_rtt_us: u32,
-}
+const INTERVALS: u64 = 8;
 
 /// What slow start may do with acknowledged bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +54,9 @@ pub(crate) enum Pace {
     Over,
 }
 
-/// The path has seemed full.
+/// Conservative slow start: the path seems full.
 #[derive(Clone, Copy, Debug)]
-struct Suspicion {
+struct Css {
     since: Micros,
     until: Micros,
 }
@@ -76,38 +65,40 @@ struct Suspicion {
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     delivery: Delivery,
-    suspicion: Option<Suspicion>,
+    css: Option<Css>,
 }
 
 impl Exit {
-    /// Takes a sample while the window is `window` bytes; says how to go on.
-    pub(crate) fn pace(&mut self, window: u64, sample: Sample) -> Pace {
+    /// Takes a sample while the window is this large; says how to go on.
+    pub(crate) fn pace(&mut self, window_bytes: u64, sample: PathSample) -> Pace {
         if sample.min_rtt_us == 0 {
             return Pace::Full;
         }
-        self.delivery.add(window, sample);
-        let full = self.delivery.exceeded_by(window) && waits(sample);
+        self.delivery.add(window_bytes, sample);
+        let full = self.delivery.exceeded_by(window_bytes) && waits(sample);
         // The flow's own: while a far flow's five rounds last, near ones lose.
-        let round = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(LONGEST_RTT_US));
+        let round = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(RTT_MAX_US));
         let now = sample.now;
-        self.suspicion = match self.suspicion.filter(|s| full || now < s.until) {
-            Some(s) if full => Some(Suspicion { until: now + round, ..s }),
-            None if full => Some(Suspicion { since: now, until: now + round }),
+        self.css = match self.css.filter(|css| full || now < css.until) {
+            Some(css) if full => Some(Css { until: now + round, ..css }),
+            None if full => Some(Css { since: now, until: now + round }),
             unchanged => unchanged,
         };
-        match self.suspicion {
-            None if self.delivery.exceeded_by(window / AHEAD * 4) => Pace::Slower(WARY),
+        match self.css {
+            None if self.delivery.exceeded_by(window_bytes / AHEAD * 4) => {
+                Pace::Slower(AHEAD_SHIFT)
+            }
             None => Pace::Full,
-            Some(s) if now - s.since >= ROUNDS * round => Pace::Over,
-            Some(_) => Pace::Slower(SLOWER),
+            Some(css) if now - css.since >= CSS_ROUNDS * round => Pace::Over,
+            Some(_) => Pace::Slower(CSS_SHIFT),
         }
     }
 }
 
-fn waits(sample: Sample) -> bool {
+fn waits(sample: PathSample) -> bool {
     let least = u64::from(sample.min_rtt_us);
-    let threshold = (least / THRESHOLD_DIVISOR).clamp(LEAST_THRESHOLD_US, MOST_THRESHOLD_US);
-    u64::from(sample.rtt_us) >= least + threshold.min(least.max(LEAST_DOUBLED_US))
+    let threshold = (least / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH_US, MAX_RTT_THRESH_US);
+    u64::from(sample.rtt_us) >= least + threshold.min(least.max(MIN_DOUBLED_US))
 }
 
 /// Largest bandwidth-delay product that delivery has shown: the sum over all flows
@@ -115,49 +106,49 @@ fn waits(sample: Sample) -> bool {
 /// time.
 #[derive(Debug, Default)]
 struct Delivery {
-    /// Part of the time, numbered from 0.
-    part: u64,
-    /// Its length: the smallest round-trip time of a far flow over [`PARTS`].  In a
-    /// shorter time a burst of a far flow would show a rate that is not its own.
+    /// The present interval, numbered from 0.
+    interval: u64,
+    /// Its length: the smallest round-trip time of a far flow over [`INTERVALS`].  In
+    /// a shorter time a burst of a far flow would show a rate that is not its own.
     length_us: u64,
-    /// Bytes times smallest round-trip time, in this part and the one before.
+    /// Bytes times smallest round-trip time, in this interval and the one before.
     product: u128,
     before: u128,
-    /// Bytes; `None` before two parts are over.
-    most: Option<u64>,
+    /// `None` before two intervals are over.
+    bdp_bytes: Option<u64>,
 }
 
 impl Delivery {
-    fn exceeded_by(&self, window: u64) -> bool {
-        self.most.is_some_and(|most| window >= most)
+    fn exceeded_by(&self, window_bytes: u64) -> bool {
+        self.bdp_bytes.is_some_and(|bdp| window_bytes >= bdp)
     }
 
     /// A report is about less than a round-trip time.  One of more than the window
     /// says nothing of the path: a counter was cleared, or reports were merged.
-    fn add(&mut self, window: u64, sample: Sample) {
-        let min_rtt_us = u64::from(sample.min_rtt_us.min(LONGEST_RTT_US));
-        let length_us = (min_rtt_us / PARTS).max(1);
+    fn add(&mut self, window_bytes: u64, sample: PathSample) {
+        let min_rtt_us = u64::from(sample.min_rtt_us.min(RTT_MAX_US));
+        let length_us = (min_rtt_us / INTERVALS).max(1);
         // Flows that are about as far all the same measure on.
         if length_us >= 2 * self.length_us {
-            let part = sample.now / length_us;
-            *self = Delivery { part, length_us, ..Delivery::default() };
+            let interval = sample.now / length_us;
+            *self = Delivery { interval, length_us, ..Delivery::default() };
         }
-        let part = sample.now / self.length_us;
-        if part != self.part {
-            self.turn(part);
+        let interval = sample.now / self.length_us;
+        if interval != self.interval {
+            self.begin(interval);
         }
-        if sample.delivered <= window {
-            self.product += u128::from(sample.delivered) * u128::from(min_rtt_us);
+        if sample.delivered_bytes <= window_bytes {
+            self.product += u128::from(sample.delivered_bytes) * u128::from(min_rtt_us);
         }
     }
 
-    fn turn(&mut self, part: u64) {
+    fn begin(&mut self, interval: u64) {
         let shown = (self.before + self.product) / u128::from(2 * self.length_us);
         let shown = u64::try_from(shown).unwrap_or(u64::MAX);
-        self.most = self.most.max((self.before > 0).then_some(shown));
-        self.before = if part == self.part + 1 { self.product } else { 0 };
+        self.bdp_bytes = self.bdp_bytes.max((self.before > 0).then_some(shown));
+        self.before = if interval == self.interval + 1 { self.product } else { 0 };
         self.product = 0;
-        self.part = part;
+        self.interval = interval;
     }
 }
 
@@ -176,7 +167,7 @@ mod tests {
         for i in 0..count {
             let now = from + i * SPACING_US;
             let rtt_us = RTT_US + wait_us;
-            let sample = Sample { now, delivered: MSS, rtt_us, min_rtt_us: RTT_US };
+            let sample = PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us: RTT_US };
             pace = exit.pace(window * MSS, sample);
         }
         pace
@@ -192,7 +183,7 @@ mod tests {
     fn a_window_above_what_the_path_holds_slows_growth_then_ends_it() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        assert_eq!(deliver(&mut exit, 1_080_000, 80, 82, 12_000), Pace::Slower(SLOWER));
+        assert_eq!(deliver(&mut exit, 1_080_000, 80, 82, 12_000), Pace::Slower(CSS_SHIFT));
         assert_eq!(deliver(&mut exit, 1_160_000, 500, 90, 12_000), Pace::Over);
     }
 
@@ -200,11 +191,11 @@ mod tests {
     fn without_waiting_a_window_ahead_of_delivery_halves_growth() {
         let mut exit = Exit::default();
         assert_eq!(deliver(&mut exit, 1_000_000, 500, 90, 3_000), Pace::Full);
-        assert_eq!(deliver(&mut exit, 1_500_000, 500, 101, 3_000), Pace::Slower(WARY));
+        assert_eq!(deliver(&mut exit, 1_500_000, 500, 101, 3_000), Pace::Slower(AHEAD_SHIFT));
     }
 
     #[test]
-    fn suspicion_ends_with_its_signs() {
+    fn conservative_slow_start_ends_with_its_signs() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
         deliver(&mut exit, 1_080_000, 80, 82, 12_000);
@@ -215,17 +206,18 @@ mod tests {
     fn e8_a_near_flow_that_comes_first_does_not_set_the_measure_for_far_ones() {
         let mut exit = Exit::default();
         // A segment in a LAN, then far flows that send in bursts of 20.
-        let near = Sample { now: 1_000_000, delivered: MSS, rtt_us: 200, min_rtt_us: 200 };
+        let near =
+            PathSample { now: 1_000_000, delivered_bytes: MSS, rtt_us: 200, min_rtt_us: 200 };
         assert_eq!(exit.pace(80 * MSS, near), Pace::Full);
         let mut pace = Pace::Full;
         for i in 0..800 {
             let now = 1_000_000 + i * SPACING_US;
             let rtt_us = RTT_US + 20_000;
-            let far = Sample { now, delivered: MSS, rtt_us, min_rtt_us: RTT_US };
+            let far = PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us: RTT_US };
             for _ in 0..if i % 20 == 0 { 20 } else { 0 } {
                 pace = exit.pace(120 * MSS, far);
             }
-            exit.pace(120 * MSS, Sample { now, delivered: 0, ..near });
+            exit.pace(120 * MSS, PathSample { now, delivered_bytes: 0, ..near });
         }
         assert_eq!(pace, Pace::Over, "80 segments fill the path");
     }
@@ -234,10 +226,11 @@ mod tests {
     fn near_flows_beside_a_far_one_end_slow_start_after_their_own_rounds() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        let near = |now| Sample { now, delivered: MSS, rtt_us: 20_000, min_rtt_us: 10_000 };
+        let near =
+            |now| PathSample { now, delivered_bytes: MSS, rtt_us: 20_000, min_rtt_us: 10_000 };
         let paces = [1_080_000, 1_100_000, 1_120_000, 1_140_000, 1_160_000, 1_180_000]
             .map(|now| exit.pace(90 * MSS, near(now)));
-        assert_eq!(paces[..5], [Pace::Slower(SLOWER); 5]);
+        assert_eq!(paces[..5], [Pace::Slower(CSS_SHIFT); 5]);
         assert_eq!(paces[5], Pace::Over, "five rounds of 20 ms, not of 80");
     }
 
@@ -250,8 +243,12 @@ mod tests {
                 // A segment in each tenth of the round-trip time, so ten fill the path.
                 let now = 1_000_000 + i * u64::from(rtt_us) / 10;
                 let wait_us = if i < 20 { 0 } else { rtt_us.max(256) };
-                let sample =
-                    Sample { now, delivered: MSS, rtt_us: rtt_us + wait_us, min_rtt_us: rtt_us };
+                let sample = PathSample {
+                    now,
+                    delivered_bytes: MSS,
+                    rtt_us: rtt_us + wait_us,
+                    min_rtt_us: rtt_us,
+                };
                 paces.push(exit.pace(if i < 20 { 5 } else { 20 } * MSS, sample));
             }
             assert_eq!(paces[19], Pace::Full);
@@ -263,15 +260,16 @@ mod tests {
     fn f8_what_no_flow_can_have_delivered_shows_nothing() {
         // A counter that TCP has cleared, as the guest's difference wraps; and just
         // more than the window.
-        for delivered in [u64::from(u32::MAX) * MSS, 82 * MSS + 1] {
+        for delivered_bytes in [u64::from(u32::MAX) * MSS, 82 * MSS + 1] {
             let mut exit = Exit::default();
             deliver(&mut exit, 1_000_000, 80, 40, 0);
-            let claims = Sample { now: 1_080_000, delivered, rtt_us: RTT_US, min_rtt_us: RTT_US };
+            let claims =
+                PathSample { now: 1_080_000, delivered_bytes, rtt_us: RTT_US, min_rtt_us: RTT_US };
             exit.pace(82 * MSS, claims);
             assert_eq!(
                 deliver(&mut exit, 1_080_000, 700, 90, 12_000),
                 Pace::Over,
-                "80 segments fill the path, whatever one report of {delivered} bytes says"
+                "80 segments fill the path, whatever one report of {delivered_bytes} bytes says"
             );
         }
     }
@@ -280,8 +278,12 @@ mod tests {
     fn a_burst_of_the_window_is_believed() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        let all =
-            Sample { now: 1_080_000, delivered: 82 * MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
+        let all = PathSample {
+            now: 1_080_000,
+            delivered_bytes: 82 * MSS,
+            rtt_us: RTT_US,
+            min_rtt_us: RTT_US,
+        };
         exit.pace(82 * MSS, all);
         assert_eq!(deliver(&mut exit, 1_080_000, 700, 90, 12_000), Pace::Full);
     }
@@ -290,42 +292,47 @@ mod tests {
     fn a_round_that_no_path_has_is_not_waited_for() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        let claims =
-            Sample { now: 1_080_000, delivered: MSS, rtt_us: u32::MAX, min_rtt_us: RTT_US };
-        assert_eq!(exit.pace(82 * MSS, claims), Pace::Slower(SLOWER));
+        let claims = PathSample {
+            now: 1_080_000,
+            delivered_bytes: MSS,
+            rtt_us: u32::MAX,
+            min_rtt_us: RTT_US,
+        };
+        assert_eq!(exit.pace(82 * MSS, claims), Pace::Slower(CSS_SHIFT));
         assert_eq!(deliver(&mut exit, 3_000_000, 1, 70, 0), Pace::Full, "not after an hour");
     }
 
     #[test]
     fn a_time_that_nobody_can_measure_in_is_not_waited_for() {
         let mut exit = Exit::default();
-        let claims = Sample { now: 0, delivered: 0, rtt_us: 0, min_rtt_us: 100_000_000 };
+        let claims = PathSample { now: 0, delivered_bytes: 0, rtt_us: 0, min_rtt_us: 100_000_000 };
         exit.pace(40 * MSS, claims);
         deliver(&mut exit, 1_000_000, 1_000, 40, 0);
         assert_eq!(deliver(&mut exit, 2_000_000, 7_000, 90, 12_000), Pace::Over);
     }
 
     /// A segment in each of these eighths of a round.
-    fn parts(delivery: &mut Delivery, parts: impl IntoIterator<Item = u64>) {
-        for part in parts {
-            let now = part * u64::from(RTT_US) / PARTS;
-            let sample = Sample { now, delivered: MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
+    fn intervals(delivery: &mut Delivery, intervals: impl IntoIterator<Item = u64>) {
+        for interval in intervals {
+            let now = interval * u64::from(RTT_US) / INTERVALS;
+            let sample =
+                PathSample { now, delivered_bytes: MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
             delivery.add(100 * MSS, sample);
         }
     }
 
     #[test]
-    fn e12_parts_are_numbered_from_the_first_sample_on() {
+    fn e12_intervals_are_numbered_from_the_first_sample_on() {
         let mut delivery = Delivery::default();
-        parts(&mut delivery, 100..103);
-        assert_eq!(delivery.most, Some(8 * MSS));
+        intervals(&mut delivery, 100..103);
+        assert_eq!(delivery.bdp_bytes, Some(8 * MSS));
     }
 
     #[test]
     fn what_was_before_a_pause_is_no_part_of_the_rate_after_it() {
         let mut delivery = Delivery::default();
-        parts(&mut delivery, [100, 110, 111]);
-        assert_eq!(delivery.most, None, "there were no two parts in a row");
+        intervals(&mut delivery, [100, 110, 111]);
+        assert_eq!(delivery.bdp_bytes, None, "there were no two intervals in a row");
     }
 
     #[test]
@@ -334,24 +341,24 @@ mod tests {
             [(2 * RTT_US - 8, RTT_US), (2 * RTT_US, 2 * RTT_US), (RTT_US / 2, RTT_US)]
         {
             let mut delivery = Delivery::default();
-            parts(&mut delivery, 100..103);
-            let now = 103 * u64::from(RTT_US) / PARTS;
-            delivery.add(100 * MSS, Sample { now, delivered: 0, rtt_us: 0, min_rtt_us });
-            assert_eq!(delivery.length_us * PARTS, u64::from(length_us), "{min_rtt_us} us");
-            assert_eq!(delivery.most.is_none(), length_us > RTT_US, "{min_rtt_us} us");
+            intervals(&mut delivery, 100..103);
+            let now = 103 * u64::from(RTT_US) / INTERVALS;
+            delivery.add(100 * MSS, PathSample { now, delivered_bytes: 0, rtt_us: 0, min_rtt_us });
+            assert_eq!(delivery.length_us * INTERVALS, u64::from(length_us), "{min_rtt_us} us");
+            assert_eq!(delivery.bdp_bytes.is_none(), length_us > RTT_US, "{min_rtt_us} us");
         }
     }
 
     #[test]
     fn less_than_eight_units_of_what_is_reported_is_no_waiting() {
-        let sample = |rtt_us| Sample { now: 0, delivered: 0, rtt_us, min_rtt_us: 100 };
+        let sample = |rtt_us| PathSample { now: 0, delivered_bytes: 0, rtt_us, min_rtt_us: 100 };
         assert!(!waits(sample(355)));
         assert!(waits(sample(356)));
     }
 
     #[test]
     fn a_flow_without_a_measured_time_says_nothing() {
-        let sample = Sample { now: 0, delivered: MSS, rtt_us: 0, min_rtt_us: 0 };
+        let sample = PathSample { now: 0, delivered_bytes: MSS, rtt_us: 0, min_rtt_us: 0 };
         assert_eq!(Exit::default().pace(u64::MAX, sample), Pace::Full);
     }
 }

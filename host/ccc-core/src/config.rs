@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What an operator decides about a group.
+use crate::{
+    fixed::EquivalentTcps,
+    policy::{GrowthSource, PolicyKind},
+};
+
+/// What a share is a share of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShareOf {
+    /// The window: equal weights give equal windows, as in the papers.
+    Window,
+    /// The rate: equal weights give equal rates, whatever the round-trip
+    /// times (B20).
+    #[default]
+    Rate,
+}
+
+impl ShareOf {
+    /// Longer smoothed round-trip times count as this one, so that units stay
+    /// within 32 bits.
+    const SRTT_MAX_US: u32 = 1 << 20;
+    /// A flow without a measured round-trip time counts as if it had this one.
+    const SRTT_UNKNOWN_US: u32 = 100_000;
+
+    /// Units of window that a flow holds.
+    pub(crate) fn units(self, priority: u16, srtt_us: u32) -> u64 {
+        let factor = match (self, srtt_us) {
+            (ShareOf::Window, _) => 1,
+            (ShareOf::Rate, 0) => ShareOf::SRTT_UNKNOWN_US,
+            (ShareOf::Rate, us) => us.min(ShareOf::SRTT_MAX_US),
+        };
+        u64::from(priority) * u64::from(factor)
+    }
+}
+
+/// How a group is coupled.  `Default` is ctrlTCP, shares of the rate, worth one
+/// TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Coupling algorithm.
+    pub policy: PolicyKind,
+    /// What shares are shares of.
+    pub share: ShareOf,
+    /// How many TCPs ctrlTCP's aggregate is worth.
+    pub equivalent_tcps: EquivalentTcps,
+    /// Whose growth ctrlTCP's aggregate takes.
+    pub growth_source: GrowthSource,
+}
