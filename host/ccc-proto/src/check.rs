@@ -189,6 +189,7 @@ mod tests {
         ];
         for (report, error) in cases {
             assert_eq!(report.check(), Err(error));
+            assert!(error.to_string().contains(": expected "), "{error}");
         }
     }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Wire layout of the virtio congestion control coupling device (virtio-ccc).
 //!
-//! [`wire`] is the twin of `guest/include/virtio_ccc.h`: the same structures
-//! and constants, their sizes and offsets asserted when this crate is compiled
-//! and compared with a C compiler's by its tests.  [`shared`] reads and writes
-//! what a guest changes at the same time.  [`check`] turns what a guest wrote
-//! into what the engine takes, or says why it does not.
+//! [`wire`] mirrors `guest/include/virtio_ccc.h`: the same structures and
+//! constants, their sizes and offsets asserted when this crate is compiled and
+//! compared with a C compiler's by its tests.  [`shared`] reads and writes what
+//! a guest changes at the same time.  [`check`] turns what a guest wrote into
+//! what the engine takes, or says why it does not.
 //!
 //! # Threat model
 //! Every byte a guest can write is hostile.  A slot is copied once, under its

@@ -14,7 +14,7 @@ use crate::wire::{ExtentStatus, GrantLine, Report, SlotGrant};
 
 /// Words of a report slot.
 pub const REPORT_WORDS: usize = size_of::<Report>() / 8;
-/// Words of a group line.
+/// Words of a grant line.
 pub const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
 
 /// How often a slot is read again while its driver writes it.  A driver holds
@@ -56,8 +56,8 @@ pub fn read_report(words: &[&AtomicU64; REPORT_WORDS]) -> Result<Report, Torn> {
     Err(Torn { attempts: ATTEMPTS, seq })
 }
 
-/// Writes a line under its sequence count, which goes on from what the memory
-/// holds; the count in `line` does not matter.
+/// Writes a grant line under its sequence count, which goes on from what the
+/// memory holds; the count in `line` does not matter.
 pub fn write_grant_line(words: &[&AtomicU64; GRANT_LINE_WORDS], line: &GrantLine) {
     let odd = sequence(words[0].load(Ordering::Relaxed)) | 1;
     let even = odd.wrapping_add(1);
@@ -78,18 +78,19 @@ pub fn write_slot_grant(words: &[&AtomicU64; 2], grant: &SlotGrant) {
     words[0].store(image[0], Ordering::Release);
 }
 
-/// Tells the driver what became of a chunk; status and instance are one word.
+/// Tells the driver what became of an extent; status and instance are one word.
 pub fn write_extent_status(word: &AtomicU64, status: u32, instance: u32) {
-    let head = ExtentStatus { status: status.into(), instance: instance.into(), reserved: [0; 56] };
-    let image: [u64; 8] = transmute!(head);
+    let answer =
+        ExtentStatus { status: status.into(), instance: instance.into(), reserved: [0; 56] };
+    let image: [u64; 8] = transmute!(answer);
     word.store(image[0], Ordering::Release);
 }
 
 /// The instance that was last written beside a status.
 pub fn read_instance(word: &AtomicU64) -> u32 {
     let image = [word.load(Ordering::Relaxed), 0, 0, 0, 0, 0, 0, 0];
-    let head: ExtentStatus = transmute!(image);
-    head.instance.get()
+    let answer: ExtentStatus = transmute!(image);
+    answer.instance.get()
 }
 
 /// The first four bytes in memory are the sequence count.

@@ -10,101 +10,115 @@ use zerocopy::{
     little_endian::{U16, U32, U64},
 };
 
-/// Virtio device number.
-pub const ID: u32 = 63;
+/// Constants, and a table of them for whoever compares them with the header.
+macro_rules! constants {
+    ($($(#[$meta:meta])* pub const $name:ident: $type:ty = $value:expr;)*) => {
+        $($(#[$meta])* pub const $name: $type = $value;)*
 
-/// Feature bit: shares by rate, the level counts srtt.
-pub const F_RATE_SHARE: u32 = 0;
-/// Feature bit: the cap of a slot grant is in use.
-pub const F_SLOT_CAP: u32 = 1;
+        /// Name and value of each constant.
+        #[doc(hidden)]
+        pub const CONSTANTS: &[(&str, u64)] = &[$((stringify!($name), $name as u64)),*];
+    };
+}
 
-/// Queue on which the driver offers extents of the tables.
-pub const VQ_TABLE: usize = 0;
-/// Queue of messages from the driver.
-pub const VQ_DOORBELL: usize = 1;
-/// Queue of events for the driver.
-pub const VQ_EVENT: usize = 2;
-/// Number of queues.
-pub const VQ_COUNT: usize = 3;
+constants! {
+    /// Virtio device number.
+    pub const ID: u32 = 63;
 
-/// Revision of this layout.
-pub const REVISION: u32 = 1;
+    /// Feature bit: shares by rate, the level counts srtt.
+    pub const F_RATE_SHARE: u32 = 0;
+    /// Feature bit: the cap of a slot grant is in use.
+    pub const F_SLOT_CAP: u32 = 1;
 
-/// Extents a driver may offer at a time.
-pub const EXTENTS_MAX: u32 = 64;
+    /// Queue on which the driver offers extents of the tables.
+    pub const VQ_TABLE: usize = 0;
+    /// Queue of messages from the driver.
+    pub const VQ_DOORBELL: usize = 1;
+    /// Queue of events for the driver.
+    pub const VQ_EVENT: usize = 2;
+    /// Number of queues.
+    pub const VQ_COUNT: usize = 3;
 
-/// Slot not in use.
-pub const STATE_FREE: u8 = 0;
-/// Slow start.
-pub const STATE_SS: u8 = 1;
-/// Congestion avoidance.
-pub const STATE_CA: u8 = 2;
-/// Fast recovery, or reducing after ECN.
-pub const STATE_FR: u8 = 3;
-/// After a retransmission timeout.
-pub const STATE_LOSS: u8 = 4;
+    /// Revision of this layout.
+    pub const REVISION: u32 = 1;
 
-/// The flow has data outstanding or to send.
-pub const R_ACTIVE: u8 = 1 << 0;
-/// The flow is limited by its congestion window, not by its application.
-pub const R_CWND_LIMITED: u8 = 1 << 1;
+    /// Extents a driver may offer at a time.
+    pub const EXTENTS_MAX: u32 = 64;
 
-/// Slow start threshold before the first congestion event.
-pub const SSTHRESH_UNSET: u32 = 0xffff_ffff;
-/// What a round-trip time of 0 counts as in shares by rate.
-pub const UNIT_RTT_UNKNOWN_US: u32 = 100_000;
-/// What a longer round-trip time counts as in shares by rate.
-pub const UNIT_RTT_MAX_US: u32 = 1 << 20;
-/// Unit of a report's round-trip sample, microseconds.
-pub const RTT_UNIT_US: u32 = 32;
+    /// Slot not in use.
+    pub const STATE_FREE: u8 = 0;
+    /// Slow start.
+    pub const STATE_SS: u8 = 1;
+    /// Congestion avoidance.
+    pub const STATE_CA: u8 = 2;
+    /// Fast recovery, or reducing after ECN.
+    pub const STATE_FR: u8 = 3;
+    /// After a retransmission timeout.
+    pub const STATE_LOSS: u8 = 4;
 
-/// Priority 1.
-pub const PRIORITY_ONE: u16 = 256;
-/// Largest priority, 10.
-pub const PRIORITY_MAX: u16 = 2560;
+    /// The flow has data outstanding or to send.
+    pub const R_ACTIVE: u8 = 1 << 0;
+    /// The flow is limited by its congestion window, not by its application.
+    pub const R_CWND_LIMITED: u8 = 1 << 1;
 
-/// Message: a flow has begun in the slot.
-pub const OP_REGISTER: u16 = 1;
-/// Message: the slot has changed.
-pub const OP_UPDATE: u16 = 2;
-/// Message: the flow of the slot has ended.
-pub const OP_LEAVE: u16 = 3;
-/// Message: messages were lost, look at every slot.
-pub const OP_RESCAN: u16 = 4;
-/// Message: release the extent that begins at the slot.
-pub const OP_RELEASE: u16 = 5;
+    /// Slow start threshold before the first congestion event.
+    pub const SSTHRESH_UNSET: u32 = 0xffff_ffff;
+    /// What a round-trip time of 0 counts as in shares by rate.
+    pub const UNIT_RTT_UNKNOWN_US: u32 = 100_000;
+    /// What a longer round-trip time counts as in shares by rate.
+    pub const UNIT_RTT_MAX_US: u32 = 1 << 20;
+    /// Unit of a report's round-trip sample, microseconds.
+    pub const RTT_UNIT_US: u32 = 32;
 
-/// Extent not accepted yet; the driver writes this.
-pub const EXTENT_PENDING: u32 = 0;
-/// Extent accepted: its grant lines and slot grants are live.
-pub const EXTENT_ACCEPTED: u32 = 1;
-/// Extent refused.
-pub const EXTENT_REFUSED: u32 = 2;
+    /// Priority 1.
+    pub const PRIORITY_ONE: u16 = 256;
+    /// Largest priority, 10.
+    pub const PRIORITY_MAX: u16 = 2560;
 
-/// The line is in force.
-pub const L_COUPLED: u32 = 1 << 0;
-/// The aggregate is in slow start.
-pub const L_SLOW_START: u32 = 1 << 1;
-/// Units count srtt.
-pub const L_RATE: u32 = 1 << 2;
+    /// Message: a flow has begun in the slot.
+    pub const OP_REGISTER: u16 = 1;
+    /// Message: the slot has changed.
+    pub const OP_UPDATE: u16 = 2;
+    /// Message: the flow of the slot has ended.
+    pub const OP_LEAVE: u16 = 3;
+    /// Message: messages were lost, look at every slot.
+    pub const OP_RESCAN: u16 = 4;
+    /// Message: release the extent that begins at the slot.
+    pub const OP_RELEASE: u16 = 5;
 
-/// No slow start threshold yet.
-pub const LEVEL_UNSET: u64 = u64::MAX;
-/// Fraction bits of a level.
-pub const LEVEL_SHIFT: u32 = 32;
+    /// Extent not accepted yet; the driver writes this.
+    pub const EXTENT_PENDING: u32 = 0;
+    /// Extent accepted: its grant lines and slot grants are live.
+    pub const EXTENT_ACCEPTED: u32 = 1;
+    /// Extent refused.
+    pub const EXTENT_REFUSED: u32 = 2;
 
-/// The flow is coupled through its line.
-pub const G_ACCEPTED: u16 = 1 << 0;
-/// The flow has no cap.
-pub const CAP_NONE: u64 = u64::MAX;
+    /// The line is in force.
+    pub const L_COUPLED: u32 = 1 << 0;
+    /// The aggregate is in slow start.
+    pub const L_SLOW_START: u32 = 1 << 1;
+    /// Units count srtt.
+    pub const L_RATE: u32 = 1 << 2;
 
-/// Event: report every slot anew.
-pub const EV_RESYNC: u16 = 1;
-/// Event: a group's policy or sharing changed.
-pub const EV_POLICY: u16 = 2;
-/// Event: release the extent at `value`.
-pub const EV_RELEASE: u16 = 3;
+    /// No slow start threshold yet.
+    pub const LEVEL_UNSET: u64 = u64::MAX;
+    /// Fraction bits of a level.
+    pub const LEVEL_SHIFT: u32 = 32;
 
+    /// The flow is coupled through its line.
+    pub const G_ACCEPTED: u16 = 1 << 0;
+    /// The flow has no cap.
+    pub const CAP_NONE: u64 = u64::MAX;
+
+    /// Event: report every slot anew.
+    pub const EV_RESYNC: u16 = 1;
+    /// Event: a group's policy or sharing changed.
+    pub const EV_POLICY: u16 = 2;
+    /// Event: release the extent at `value`.
+    pub const EV_RELEASE: u16 = 3;
+}
+
+/// A structure of the header, its size and offsets asserted.
 macro_rules! wire {
     ($(#[$meta:meta])* $name:ident, $size:literal {
         $($(#[$field_meta:meta])* $field:ident @ $offset:literal: $type:ty,)*
@@ -116,6 +130,13 @@ macro_rules! wire {
 
         const _: () = assert!(size_of::<$name>() == $size);
         $(const _: () = assert!(offset_of!($name, $field) == $offset);)*
+
+        impl $name {
+            /// Name, offset and size of each field.
+            #[doc(hidden)]
+            pub const FIELDS: &[(&str, usize, usize)] =
+                &[$((stringify!($field), $offset, size_of::<$type>())),*];
+        }
     };
 }
 
