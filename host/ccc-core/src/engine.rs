@@ -117,11 +117,6 @@ impl Engine {
         Ok(())
     }
 
-    /// How a group is coupled.
-    pub fn group_config(&self, group: GroupId) -> Option<GroupConfig> {
-        self.groups.get(group.0 as usize).map(Group::config)
-    }
-
     /// Registers a flow found running, as after a restart of the engine's host
     /// program: the first ones of an empty group bring their windows along.
     pub fn adopt(

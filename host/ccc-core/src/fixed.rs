@@ -37,12 +37,6 @@ impl Weight {
     }
 }
 
-impl From<Weight> for f64 {
-    fn from(weight: Weight) -> f64 {
-        f64::from(weight.0) / 256.0
-    }
-}
-
 /// How many TCPs an aggregate is worth in congestion avoidance, with 8
 /// fraction bits (MulTCP's N, dissertation section 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

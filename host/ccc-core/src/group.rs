@@ -67,10 +67,6 @@ impl Group {
         }
     }
 
-    pub(crate) fn config(&self) -> GroupConfig {
-        self.config
-    }
-
     pub(crate) fn version(&self) -> u64 {
         self.version
     }

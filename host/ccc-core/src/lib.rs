@@ -49,4 +49,4 @@ pub use fixed::{EquivalentTcps, Micros, Weight};
 pub use grant::Grant;
 pub use group::GroupStatus;
 pub use policy::{GrowthSource, PolicyKind};
-pub use report::{CongestionState, PRIORITY_ONE, Report};
+pub use report::{CongestionState, Report};

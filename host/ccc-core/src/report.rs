@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a guest says of one flow.
-/// Priority 1, with 8 fraction bits.
-pub const PRIORITY_ONE: u16 = 256;
-
 /// Congestion state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionState {
@@ -28,7 +25,7 @@ pub struct Report {
     pub active: bool,
     /// Limited by its window rather than by its application.
     pub cwnd_limited: bool,
-    /// Share within the VM, 8 fraction bits, at least 1.
+    /// Share within the VM, 8 fraction bits (256 is priority 1), at least 1.
     pub priority: u16,
     /// Bytes acknowledged while window-limited.
     pub acked_limited_bytes: u64,
@@ -70,7 +67,7 @@ impl Default for Report {
             state: CongestionState::SlowStart,
             active: false,
             cwnd_limited: false,
-            priority: PRIORITY_ONE,
+            priority: 256,
             acked_limited_bytes: 0,
             delivered_bytes: 0,
             cwnd_growth_bytes: 0,

@@ -14,7 +14,7 @@ fn b01_slow_start_doubles_the_aggregate_each_round() {
     host.round(&mut flows);
     assert_eq!(host.segments(), 20);
     host.round(&mut flows);
-    assert_eq!((host.segments(), host.status().ssthresh_bytes), (40, None));
+    assert_eq!(host.aggregate(), (40_000, None));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn b04_threshold_after_total_timeout_comes_from_the_window_before() {
     let epoch = host.epoch();
     host.time_out(&mut flows[0], epoch);
     host.time_out(&mut flows[1], epoch);
-    assert_eq!(host.status().ssthresh_bytes, Some(40 * u64::from(MSS)));
+    assert_eq!(host.aggregate().1, Some(40_000));
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn b23_the_threshold_is_one_value_of_the_aggregate() {
     let mut flow = vms[0][0];
     flow.report.ssthresh_bytes = Some(7 * MSS); // of one flow: says nothing of the sum
     host.send(&flow);
-    assert_eq!(host.status().ssthresh_bytes, Some(80 * u64::from(MSS)));
+    assert_eq!(host.aggregate().1, Some(80_000));
 }
 
 #[test]

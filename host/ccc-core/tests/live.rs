@@ -3,8 +3,8 @@
 //! were there before the engine.
 mod common;
 
-use ccc_core::{CongestionState, Engine, EquivalentTcps, GroupConfig, Report, ShareOf, Weight};
-use common::{MSS, steady};
+use ccc_core::{CongestionState, EquivalentTcps, GroupConfig, Report, ShareOf, Weight};
+use common::{Host, MSS, steady};
 
 #[test]
 fn a_new_weight_is_in_force_at_once_and_leaves_the_aggregate() {
@@ -20,7 +20,7 @@ fn a_new_way_of_sharing_counts_live_flows_anew() {
     vms[0][0].report.srtt_us = 300_000;
     host.send(&vms[0][0]);
     let rate = GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() };
-    host.engine.set_group(host.now, host.group, rate).expect("known");
+    host.configure(rate);
     let grant = host.grant(vms[0][0].vm);
     let units = u64::from(vms[0][0].report.priority) * 300_000;
     assert!(grant.rate_shares);
@@ -33,8 +33,8 @@ fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
     let epoch = host.epoch();
     let equivalent_tcps = EquivalentTcps::from_f64(2.0).expect("in range");
     let config = GroupConfig { equivalent_tcps, share: ShareOf::Window, ..GroupConfig::default() };
-    host.engine.set_group(host.now, host.group, config).expect("known");
-    assert_eq!((host.segments(), host.status().ssthresh_bytes), (80, Some(80 * u64::from(MSS))));
+    host.configure(config);
+    assert_eq!(host.aggregate(), (80_000, Some(80_000)));
     let mut flow = vms[0][0];
     host.lose(&mut flow, epoch);
     assert_eq!(host.segments(), 80, "lost under the earlier settings");
@@ -47,28 +47,20 @@ fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
 fn running(cwnd: u32, ssthresh: Option<u32>) -> Report {
     Report {
         state: CongestionState::Avoidance,
-        active: true,
-        cwnd_limited: true,
-        cwnd_bytes: cwnd * MSS,
         ssthresh_bytes: ssthresh.map(|segments| segments * MSS),
-        mss_bytes: MSS as u16,
         srtt_us: 100_000,
-        ..Report::default()
+        ..common::report(cwnd)
     }
 }
 
 #[test]
 fn adopted_flows_make_up_the_aggregate_they_had() {
-    let mut engine = Engine::new();
-    let group = engine.add_group(GroupConfig::default());
-    let vms = [engine.add_vm(), engine.add_vm()];
-    engine.adopt(0, vms[0], group, &running(30, Some(20))).expect("adopted");
-    engine.adopt(500_000, vms[1], group, &running(40, Some(30))).expect("adopted");
-    let status = engine.status(group).expect("known");
-    assert_eq!(
-        (status.cwnd_bytes, status.ssthresh_bytes),
-        (70 * u64::from(MSS), Some(50 * u64::from(MSS)))
-    );
+    let mut host = Host::with(GroupConfig::default());
+    for (now, report) in [(0, running(30, Some(20))), (500_000, running(40, Some(30)))] {
+        let vm = host.vm(1.0);
+        host.engine.adopt(now, vm, host.group, &report).expect("adopted");
+    }
+    assert_eq!(host.aggregate(), (70_000, Some(50_000)));
 }
 
 #[test]
@@ -84,7 +76,7 @@ fn a_vm_that_comes_back_alone_is_a_joiner() {
 #[test]
 fn flows_that_start_together_have_their_initial_windows_up_to_48_segments() {
     let started = |flows: usize| {
-        let mut host = common::Host::new();
+        let mut host = Host::new();
         let vm = host.vm(1.0);
         for _ in 0..flows {
             host.flow(vm, 10);
@@ -99,9 +91,8 @@ fn flows_that_go_on_alone_take_their_parts_along() {
     let (mut host, vms) = steady(80, &[1, 4]);
     let gone: Vec<_> = vms[1].iter().map(|flow| flow.id).collect();
     host.engine.detach(host.now, &gone);
-    let status = host.status();
-    assert_eq!((status.cwnd_bytes, status.ssthresh_bytes), (40_000, Some(40_000)));
-    assert_eq!((host.segments_of(&vms[0][0]), status.active_flows), (40, 1));
+    assert_eq!(host.aggregate(), (40_000, Some(40_000)));
+    assert_eq!((host.segments_of(&vms[0][0]), host.status().active_flows), (40, 1));
 }
 
 #[test]
@@ -131,20 +122,18 @@ fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
     let (mut host, vms) = steady(80, &[1]);
     let report = Report { inflight_bytes: 20 * MSS, ..running(30, Some(30)) };
     host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
-    assert_eq!((host.segments(), host.status().ssthresh_bytes), (100, Some(100 * u64::from(MSS))));
+    assert_eq!(host.aggregate(), (100_000, Some(100_000)));
 }
 
 #[test]
 fn adopted_flows_count_once_whatever_their_number() {
     for ssthresh in [None, Some(5)] {
-        let mut engine = Engine::new();
-        let group = engine.add_group(GroupConfig::default());
-        let vm = engine.add_vm();
+        let mut host = Host::with(GroupConfig::default());
+        let vm = host.vm(1.0);
         for _ in 0..24 {
             let report = Report { inflight_bytes: 10 * MSS, ..running(10, ssthresh) };
-            engine.adopt(0, vm, group, &report).expect("adopted");
+            host.engine.adopt(0, vm, host.group, &report).expect("adopted");
         }
-        let status = engine.status(group).expect("known");
-        assert_eq!(status.cwnd_bytes, 240 * u64::from(MSS), "threshold {ssthresh:?}");
+        assert_eq!(host.aggregate().0, 240_000, "threshold {ssthresh:?}");
     }
 }

@@ -22,7 +22,7 @@ fn two_flows(policy: PolicyKind, window: u32) -> (Host, [Flow; 2]) {
         host.send(&flow);
         flow
     });
-    host.engine.set_group(host.now, host.group, config(policy)).expect("group is known");
+    host.configure(config(policy));
     (host, flows)
 }
 
@@ -40,7 +40,7 @@ fn a_policy_goes_on_from_what_uncoupled_flows_have() {
     for policy in [PolicyKind::CtrlTcp, PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm] {
         let (host, flows) = two_flows(policy, 40);
         assert_eq!((host.segments(), host.segments_of(&flows[1])), (80, 40), "{policy:?}");
-        assert_eq!(host.status().ssthresh_bytes, Some(80 * u64::from(MSS)), "{policy:?}");
+        assert_eq!(host.aggregate().1, Some(80_000), "{policy:?}");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_timeout_in_recovery_is_told_once() {
         host.lose(&mut flows[0], epoch);
         host.time_out(&mut flows[0], epoch);
         assert_eq!(host.segments(), left, "{policy:?}");
-        assert_eq!(host.status().ssthresh_bytes, Some(40 * u64::from(MSS)), "{policy:?}");
+        assert_eq!(host.aggregate().1, Some(40_000), "{policy:?}");
     }
 }
 
@@ -129,7 +129,7 @@ fn a_change_of_policy_keeps_the_window() {
     let (mut host, _flows) = two_flows(PolicyKind::CtrlTcp, 40);
     for policy in [PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm, PolicyKind::CtrlTcp] {
         let epoch = host.epoch();
-        host.engine.set_group(host.now, host.group, config(policy)).expect("group is known");
+        host.configure(config(policy));
         assert_eq!((host.segments(), host.epoch()), (80, epoch + 1), "{policy:?}");
     }
 }
@@ -148,7 +148,7 @@ fn growth(growth_source: GrowthSource) -> u64 {
         flow
     });
     let config = GroupConfig { growth_source, ..config(PolicyKind::CtrlTcp) };
-    host.engine.set_group(host.now, host.group, config).expect("group is known");
+    host.configure(config);
     let [far, near] = &mut flows;
     // One ACK of the first flow elects it where the first is elected.
     host.ack(far);

@@ -4,7 +4,7 @@ mod common;
 
 use ccc_core::{CongestionState, GroupConfig, GrowthSource, PolicyKind, Report, ShareOf, Weight};
 use common::{Flow, Host, MSS};
-use proptest::prelude::*;
+use proptest::{prelude::*, sample::select};
 
 /// Something that happens to flow number `.0` of those alive.
 #[derive(Clone, Debug)]
@@ -21,41 +21,46 @@ enum Step {
     Garbage { flow: usize, report: Report },
 }
 
-fn garbage() -> impl Strategy<Value = Report> {
-    let counters = (any::<u64>(), any::<u64>(), any::<u32>(), any::<[u16; 4]>());
-    let state = prop_oneof![
-        Just(CongestionState::SlowStart),
-        Just(CongestionState::Avoidance),
-        Just(CongestionState::Recovery),
-        Just(CongestionState::Loss)
-    ];
-    let rest = (any::<[bool; 2]>(), any::<[u32; 7]>(), 1..=u16::MAX, 1..=u16::MAX);
-    (state, counters, rest).prop_map(|(state, counters, rest)| {
-        let (acked, delivered, grown, [events, timeouts, undos, beta]) = counters;
-        let ([active, limited], words, priority, mss) = rest;
-        let [event_epoch, cwnd, ssthresh, srtt_us, min_rtt_us, rtt_us, inflight] = words;
+const SHARES: [ShareOf; 2] = [ShareOf::Window, ShareOf::Rate];
+
+const POLICIES: [PolicyKind; 6] = [
+    PolicyKind::CtrlTcp,
+    PolicyKind::Uncoupled,
+    PolicyKind::ETcp,
+    PolicyKind::Efcm,
+    PolicyKind::Lisa,
+    PolicyKind::Cm,
+];
+
+const GROWTH_SOURCES: [GrowthSource; 3] =
+    [GrowthSource::Mean, GrowthSource::First, GrowthSource::ShortestRtt];
+
+const STATES: [CongestionState; 4] = [
+    CongestionState::SlowStart,
+    CongestionState::Avoidance,
+    CongestionState::Recovery,
+    CongestionState::Loss,
+];
+
+prop_compose! {
+    /// Any report that is not refused.
+    fn garbage()(
+        state in select(&STATES[..]),
+        [active, cwnd_limited] in any::<[bool; 2]>(),
+        [acked_limited_bytes, delivered_bytes] in any::<[u64; 2]>(),
+        [congestion_events, timeouts, spurious_events, beta] in any::<[u16; 4]>(),
+        [priority, mss_bytes] in [1..=u16::MAX, 1..=u16::MAX],
+        [cwnd_growth_bytes, congestion_epoch, cwnd_bytes, ssthresh] in any::<[u32; 4]>(),
+        [srtt_us, min_rtt_us, rtt_us, inflight_bytes] in any::<[u32; 4]>(),
+    ) -> Report {
+        let ssthresh_bytes = Some(ssthresh);
         Report {
-            state,
-            active,
-            cwnd_limited: limited,
-            priority,
-            acked_limited_bytes: acked,
-            delivered_bytes: delivered,
-            cwnd_growth_bytes: grown,
-            congestion_events: events,
-            timeouts,
-            spurious_events: undos,
-            beta,
-            congestion_epoch: event_epoch,
-            cwnd_bytes: cwnd,
-            ssthresh_bytes: Some(ssthresh),
-            srtt_us,
-            min_rtt_us,
-            rtt_us,
-            inflight_bytes: inflight,
-            mss_bytes: mss,
+            state, active, cwnd_limited, priority, acked_limited_bytes, delivered_bytes,
+            cwnd_growth_bytes, congestion_events, timeouts, spurious_events, beta,
+            congestion_epoch, cwnd_bytes, ssthresh_bytes, srtt_us, min_rtt_us, rtt_us,
+            inflight_bytes, mss_bytes,
         }
-    })
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -74,23 +79,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn config() -> impl Strategy<Value = GroupConfig> {
-    let policy = prop_oneof![
-        3 => Just(PolicyKind::CtrlTcp),
-        1 => Just(PolicyKind::Uncoupled),
-        1 => Just(PolicyKind::ETcp),
-        1 => Just(PolicyKind::Efcm),
-        1 => Just(PolicyKind::Lisa),
-        1 => Just(PolicyKind::Cm),
-    ];
-    let growth_source = prop_oneof![2 => Just(GrowthSource::Mean), 1 => Just(GrowthSource::First), 1 => Just(GrowthSource::ShortestRtt)];
-    let share = prop_oneof![Just(ShareOf::Window), Just(ShareOf::Rate)];
-    (policy, growth_source, share).prop_map(|(policy, growth_source, share)| GroupConfig {
-        policy,
-        growth_source,
-        share,
-        ..GroupConfig::default()
-    })
+prop_compose! {
+    fn config()(
+        policy in prop_oneof![1 => Just(PolicyKind::CtrlTcp), 2 => select(&POLICIES[..])],
+        growth_source in select(&GROWTH_SOURCES[..]),
+        share in select(&SHARES[..]),
+    ) -> GroupConfig {
+        GroupConfig { policy, growth_source, share, ..GroupConfig::default() }
+    }
 }
 
 /// A VM as its operator and its guest may have it, at the ends of what both may say.
@@ -100,23 +96,15 @@ struct Extreme {
     report: Report,
 }
 
-fn extreme() -> impl Strategy<Value = Extreme> {
-    let weight = prop_oneof![Just(Weight::MIN), Just(1.0), Just(Weight::MAX)];
-    let priority = prop_oneof![Just(1_u16), Just(256), Just(u16::MAX)];
-    let srtt = prop_oneof![Just(0_u32), Just(1), Just(1 << 20), Just(u32::MAX)];
-    (weight, priority, srtt).prop_map(|(weight, priority, srtt_us)| {
-        let report = Report {
-            active: true,
-            cwnd_limited: true,
-            cwnd_bytes: 10 * MSS,
-            mss_bytes: MSS as u16,
-            priority,
-            srtt_us,
-            min_rtt_us: srtt_us,
-            ..Report::default()
-        };
+prop_compose! {
+    fn extreme()(
+        weight in select(vec![Weight::MIN, 1.0, Weight::MAX]),
+        priority in select(vec![1, 256, u16::MAX]),
+        srtt_us in select(vec![0, 1, 1 << 20, u32::MAX]),
+    ) -> Extreme {
+        let report = Report { priority, srtt_us, min_rtt_us: srtt_us, ..common::report(10) };
         Extreme { weight, report }
-    })
+    }
 }
 
 struct World {
@@ -267,6 +255,27 @@ proptest! {
     }
 }
 
+/// What the window grows by out of slow start, when the window of each flow is
+/// acknowledged and each grows by a segment.
+fn growth_of_a_round(host: &mut Host, all: &mut [Flow]) -> u64 {
+    let epoch = host.epoch();
+    host.lose(&mut all[0], epoch);
+    host.recover(&mut all[0]);
+    // Longer than any smoothed round-trip time that counts.
+    host.now += 200_000_000;
+    for flow in &*all {
+        host.send(flow);
+    }
+    let before = host.status().cwnd_bytes;
+    for flow in all {
+        flow.report.acked_limited_bytes += u64::from(MSS);
+        flow.report.delivered_bytes += u64::from(MSS);
+        flow.report.cwnd_growth_bytes += MSS;
+        host.send(flow);
+    }
+    host.status().cwnd_bytes - before
+}
+
 proptest! {
     // Thousands of VMs take their time.
     #![proptest_config(ProptestConfig::with_cases(32))]
@@ -278,7 +287,7 @@ proptest! {
             1 => (1_000..3_000_usize, Just(1)),
         ],
         extremes in prop::collection::vec(extreme(), 1..8),
-        share in prop_oneof![Just(ShareOf::Window), Just(ShareOf::Rate)],
+        share in select(&SHARES[..]),
     ) {
         let mut host = Host::with(GroupConfig { share, ..GroupConfig::default() });
         let extremes = extremes.iter().cycle();
@@ -289,23 +298,7 @@ proptest! {
                 all.push(host.flow_of(vm, &extreme.report));
             }
         }
-        // Out of slow start, and a round-trip time later.
-        let epoch = host.epoch();
-        host.lose(&mut all[0], epoch);
-        host.recover(&mut all[0]);
-        host.now += 200_000_000;
-        for flow in &all {
-            host.send(flow);
-        }
-        let before = host.status();
-        // The window of each is acknowledged, and each grows by a segment.
-        for flow in &mut all {
-            flow.report.acked_limited_bytes += u64::from(MSS);
-            flow.report.delivered_bytes += u64::from(MSS);
-            flow.report.cwnd_growth_bytes += MSS;
-            host.send(flow);
-        }
-        let grown = host.status().cwnd_bytes - before.cwnd_bytes;
+        let grown = growth_of_a_round(&mut host, &mut all);
         prop_assert!(grown <= u64::from(MSS) + 1, "{grown} bytes in one round");
         let whole = host.status().cwnd_bytes;
         let granted: u64 = all
@@ -322,33 +315,12 @@ proptest! {
 #[test]
 fn e7_a_thousand_vms_of_the_largest_weight_grow_as_one() {
     let mut host = Host::with(GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() });
-    let far = Report {
-        active: true,
-        cwnd_limited: true,
-        cwnd_bytes: 10 * MSS,
-        mss_bytes: MSS as u16,
-        srtt_us: 1_050_000,
-        ..Report::default()
-    };
+    let far = Report { srtt_us: 1_050_000, ..common::report(10) };
     let mut all: Vec<Flow> = Vec::new();
     for _ in 0..1_060 {
         let vm = host.vm(Weight::MAX);
         all.push(host.flow_of(vm, &far));
     }
-    let epoch = host.epoch();
-    host.lose(&mut all[0], epoch);
-    host.recover(&mut all[0]);
-    host.now += 2_000_000;
-    for flow in &all {
-        host.send(flow);
-    }
-    let before = host.status().cwnd_bytes;
-    for flow in &mut all {
-        flow.report.acked_limited_bytes += u64::from(MSS);
-        flow.report.delivered_bytes += u64::from(MSS);
-        flow.report.cwnd_growth_bytes += MSS;
-        host.send(flow);
-    }
-    let grown = host.status().cwnd_bytes - before;
+    let grown = growth_of_a_round(&mut host, &mut all);
     assert!(grown.abs_diff(MSS.into()) <= 1, "{grown} bytes in one round of all, not {MSS}");
 }

@@ -48,16 +48,7 @@ impl Host {
     }
 
     pub fn flow_with(&mut self, vm: VmId, segments: u32, priority: u16) -> Flow {
-        let report = Report {
-            active: true,
-            cwnd_limited: true,
-            cwnd_bytes: segments * MSS,
-            mss_bytes: MSS as u16,
-            srtt_us: 100_000,
-            min_rtt_us: 100_000,
-            priority,
-            ..Report::default()
-        };
+        let report = Report { srtt_us: 100_000, min_rtt_us: 100_000, priority, ..report(segments) };
         self.flow_of(vm, &report)
     }
 
@@ -144,9 +135,19 @@ impl Host {
         self.status().epoch
     }
 
+    pub fn configure(&mut self, config: GroupConfig) {
+        self.engine.set_group(self.now, self.group, config).expect("group is known");
+    }
+
     /// Aggregate window in segments.
     pub fn segments(&self) -> u64 {
         self.status().cwnd_bytes / u64::from(MSS)
+    }
+
+    /// Aggregate window and threshold in bytes.
+    pub fn aggregate(&self) -> (u64, Option<u64>) {
+        let status = self.status();
+        (status.cwnd_bytes, status.ssthresh_bytes)
     }
 
     /// A flow's granted window, bytes.
@@ -157,6 +158,17 @@ impl Host {
 
     pub fn segments_of(&self, flow: &Flow) -> u64 {
         (self.window_of(flow) / u64::from(MSS)).max(1)
+    }
+}
+
+/// That of an active flow whose own window is `segments`.
+pub fn report(segments: u32) -> Report {
+    Report {
+        active: true,
+        cwnd_limited: true,
+        cwnd_bytes: segments * MSS,
+        mss_bytes: MSS as u16,
+        ..Report::default()
     }
 }
 
