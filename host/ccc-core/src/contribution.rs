@@ -8,8 +8,8 @@ use crate::{
 /// A peak of demand fades by this part with each report.
 const DEMAND_FADES: u64 = 16;
 
-/// A flow's contribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A flow's contribution.  `Default` is that of a flow that does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contribution {
     /// Priority, 8 fraction bits; 0 for a flow that is idle.
     pub(crate) priority: u64,
@@ -27,20 +27,10 @@ pub(crate) struct Contribution {
 }
 
 impl Contribution {
-    /// That of a flow that does not count.
-    pub(crate) const IDLE: Contribution = Contribution {
-        priority: 0,
-        units: 0,
-        growing: false,
-        demand_bytes: None,
-        timed_out: false,
-        mss_bytes: 0,
-    };
-
     /// That of a flow with this report, which contributed `before` until now.
     pub(crate) fn new(report: &Report, share: ShareOf, before: &Contribution) -> Contribution {
         if !report.active {
-            return Contribution::IDLE;
+            return Contribution::default();
         }
         let may_grow =
             matches!(report.state, CongestionState::SlowStart | CongestionState::Avoidance);

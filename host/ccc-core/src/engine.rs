@@ -154,7 +154,7 @@ impl Engine {
             group,
             member,
             last: *report,
-            contribution: Contribution::IDLE,
+            contribution: Contribution::default(),
         }))
     }
 
@@ -288,7 +288,7 @@ impl Engine {
         self.active.remove(key);
         let flow = &mut self.flows[key];
         self.groups[flow.group].uncount(now, flow);
-        flow.contribution = Contribution::IDLE;
+        flow.contribution = Contribution::default();
     }
 
     /// Whether a group's running sums are those of a recount.  With many flows only

@@ -129,7 +129,7 @@ impl Group {
     /// Counts a flow no more (B7).
     pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
         let share = self.members.share(flow.member, &flow.contribution);
-        self.members.count(flow.member, &flow.contribution, &Contribution::IDLE);
+        self.members.count(flow.member, &flow.contribution, &Contribution::default());
         match self.members.active_flows() {
             _ if !flow.contribution.active() => {}
             0 => self.policy.end(now),
@@ -236,7 +236,8 @@ impl Group {
     /// finds an empty group, it and those adopted soon after it make up the
     /// aggregate from the windows they have; otherwise it is a joiner.
     pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow) -> Contribution {
-        let contribution = Contribution::new(&flow.last, self.config.share, &Contribution::IDLE);
+        let contribution =
+            Contribution::new(&flow.last, self.config.share, &Contribution::default());
         let first = contribution.active() && self.members.active_flows() == 0;
         self.version += 1;
         if !first && now > self.adopts_until {
@@ -249,7 +250,7 @@ impl Group {
             self.aggregate.begin(Window::default());
         }
         // Not a joiner: what it has is counted once, here.
-        self.members.count(flow.member, &Contribution::IDLE, &contribution);
+        self.members.count(flow.member, &Contribution::default(), &contribution);
         if contribution.active() {
             self.aggregate.add(&flow.last);
             self.policy.resume(&self.aggregate);

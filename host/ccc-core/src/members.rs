@@ -144,7 +144,7 @@ impl Members {
             *member = Member::new(member.weight);
         }
         for (member, contribution) in flows {
-            anew.count(member, &Contribution::IDLE, contribution);
+            anew.count(member, &Contribution::default(), contribution);
         }
         anew.sums == self.sums && anew.members.iter().eq(self.members.iter())
     }
@@ -273,8 +273,8 @@ mod tests {
     use super::*;
 
     fn flow(priority: u64) -> Contribution {
-        let idle = Contribution::IDLE;
-        Contribution { priority, units: priority, growing: true, mss_bytes: 1000, ..idle }
+        let units = priority;
+        Contribution { priority, units, growing: true, mss_bytes: 1000, ..Contribution::default() }
     }
 
     fn app_limited(demand_bytes: u64) -> Contribution {
@@ -288,7 +288,7 @@ mod tests {
             members.add(Weight::from_f64(*weight).expect("in range"));
         }
         for (vm, flow) in flows {
-            members.count(*vm, &Contribution::IDLE, flow);
+            members.count(*vm, &Contribution::default(), flow);
         }
         members
     }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn sums_return_to_zero() {
         let mut members = members(&[1.0], &[(0, flow(77))]);
-        members.count(0, &flow(77), &Contribution::IDLE);
+        members.count(0, &flow(77), &Contribution::default());
         assert_eq!(members.sums, Sums::default());
         let window = Window::from_bytes(1000);
         assert_eq!(members.grant_level(0, window, members.max_min_level(window)), None);

@@ -39,8 +39,7 @@ fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
     host.lose(&mut flow, epoch);
     assert_eq!(host.segments(), 80, "lost under the earlier settings");
     host.recover(&mut flow);
-    let epoch = host.epoch();
-    host.lose(&mut flow, epoch);
+    host.lose(&mut flow, host.epoch());
     assert_eq!(host.segments(), 60, "two TCPs of which one halves");
 }
 
@@ -108,8 +107,7 @@ fn e3_an_event_found_spurious_late_stays() {
     for (later, segments) in [(400_000, 80), (400_001, 40)] {
         let (mut host, vms) = steady(80, &[2]);
         let mut flow = vms[0][0];
-        let epoch = host.epoch();
-        host.lose(&mut flow, epoch);
+        host.lose(&mut flow, host.epoch());
         host.now += later;
         flow.report.spurious_events += 1;
         host.send(&flow);

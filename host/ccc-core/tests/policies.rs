@@ -114,8 +114,7 @@ fn lisa_couples_until_the_first_loss() {
     assert_eq!((host.segments_of(&flows[0]), host.grant(vm).coupled), (5, true));
     host.round(&mut flows);
     assert_eq!(host.segments(), 20);
-    let epoch = host.epoch();
-    host.lose(&mut flows[0], epoch);
+    host.lose(&mut flows[0], host.epoch());
     assert!(!host.grant(vm).coupled);
     for flow in flows {
         host.leave(flow);

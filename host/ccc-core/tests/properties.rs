@@ -258,8 +258,7 @@ proptest! {
 /// What the window grows by out of slow start, when the window of each flow is
 /// acknowledged and each grows by a segment.
 fn growth_of_a_round(host: &mut Host, all: &mut [Flow]) -> u64 {
-    let epoch = host.epoch();
-    host.lose(&mut all[0], epoch);
+    host.lose(&mut all[0], host.epoch());
     host.recover(&mut all[0]);
     // Longer than any smoothed round-trip time that counts.
     host.now += 200_000_000;

@@ -161,14 +161,17 @@ mod tests {
     /// One segment a millisecond: 80 segments fill the path.
     const SPACING_US: u64 = 1_000;
 
+    /// A segment delivered.
+    fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
+        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us }
+    }
+
     /// Segments are delivered each millisecond for `count` milliseconds.
     fn deliver(exit: &mut Exit, from: Micros, count: u64, window: u64, wait_us: u32) -> Pace {
         let mut pace = Pace::Full;
         for i in 0..count {
             let now = from + i * SPACING_US;
-            let rtt_us = RTT_US + wait_us;
-            let sample = PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us: RTT_US };
-            pace = exit.pace(window * MSS, sample);
+            pace = exit.pace(window * MSS, sample(now, RTT_US + wait_us, RTT_US));
         }
         pace
     }
@@ -206,14 +209,12 @@ mod tests {
     fn e8_a_near_flow_that_comes_first_does_not_set_the_measure_for_far_ones() {
         let mut exit = Exit::default();
         // A segment in a LAN, then far flows that send in bursts of 20.
-        let near =
-            PathSample { now: 1_000_000, delivered_bytes: MSS, rtt_us: 200, min_rtt_us: 200 };
+        let near = sample(1_000_000, 200, 200);
         assert_eq!(exit.pace(80 * MSS, near), Pace::Full);
         let mut pace = Pace::Full;
         for i in 0..800 {
             let now = 1_000_000 + i * SPACING_US;
-            let rtt_us = RTT_US + 20_000;
-            let far = PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us: RTT_US };
+            let far = sample(now, RTT_US + 20_000, RTT_US);
             for _ in 0..if i % 20 == 0 { 20 } else { 0 } {
                 pace = exit.pace(120 * MSS, far);
             }
@@ -226,8 +227,7 @@ mod tests {
     fn near_flows_beside_a_far_one_end_slow_start_after_their_own_rounds() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        let near =
-            |now| PathSample { now, delivered_bytes: MSS, rtt_us: 20_000, min_rtt_us: 10_000 };
+        let near = |now| sample(now, 20_000, 10_000);
         let paces = [1_080_000, 1_100_000, 1_120_000, 1_140_000, 1_160_000, 1_180_000]
             .map(|now| exit.pace(90 * MSS, near(now)));
         assert_eq!(paces[..5], [Pace::Slower(CSS_SHIFT); 5]);
@@ -243,12 +243,7 @@ mod tests {
                 // A segment in each tenth of the round-trip time, so ten fill the path.
                 let now = 1_000_000 + i * u64::from(rtt_us) / 10;
                 let wait_us = if i < 20 { 0 } else { rtt_us.max(256) };
-                let sample = PathSample {
-                    now,
-                    delivered_bytes: MSS,
-                    rtt_us: rtt_us + wait_us,
-                    min_rtt_us: rtt_us,
-                };
+                let sample = sample(now, rtt_us + wait_us, rtt_us);
                 paces.push(exit.pace(if i < 20 { 5 } else { 20 } * MSS, sample));
             }
             assert_eq!(paces[19], Pace::Full);
@@ -263,8 +258,7 @@ mod tests {
         for delivered_bytes in [u64::from(u32::MAX) * MSS, 82 * MSS + 1] {
             let mut exit = Exit::default();
             deliver(&mut exit, 1_000_000, 80, 40, 0);
-            let claims =
-                PathSample { now: 1_080_000, delivered_bytes, rtt_us: RTT_US, min_rtt_us: RTT_US };
+            let claims = PathSample { delivered_bytes, ..sample(1_080_000, RTT_US, RTT_US) };
             exit.pace(82 * MSS, claims);
             assert_eq!(
                 deliver(&mut exit, 1_080_000, 700, 90, 12_000),
@@ -278,12 +272,7 @@ mod tests {
     fn a_burst_of_the_window_is_believed() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        let all = PathSample {
-            now: 1_080_000,
-            delivered_bytes: 82 * MSS,
-            rtt_us: RTT_US,
-            min_rtt_us: RTT_US,
-        };
+        let all = PathSample { delivered_bytes: 82 * MSS, ..sample(1_080_000, RTT_US, RTT_US) };
         exit.pace(82 * MSS, all);
         assert_eq!(deliver(&mut exit, 1_080_000, 700, 90, 12_000), Pace::Full);
     }
@@ -292,12 +281,7 @@ mod tests {
     fn a_round_that_no_path_has_is_not_waited_for() {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
-        let claims = PathSample {
-            now: 1_080_000,
-            delivered_bytes: MSS,
-            rtt_us: u32::MAX,
-            min_rtt_us: RTT_US,
-        };
+        let claims = sample(1_080_000, u32::MAX, RTT_US);
         assert_eq!(exit.pace(82 * MSS, claims), Pace::Slower(CSS_SHIFT));
         assert_eq!(deliver(&mut exit, 3_000_000, 1, 70, 0), Pace::Full, "not after an hour");
     }
@@ -315,8 +299,7 @@ mod tests {
     fn intervals(delivery: &mut Delivery, intervals: impl IntoIterator<Item = u64>) {
         for interval in intervals {
             let now = interval * u64::from(RTT_US) / INTERVALS;
-            let sample =
-                PathSample { now, delivered_bytes: MSS, rtt_us: RTT_US, min_rtt_us: RTT_US };
+            let sample = sample(now, RTT_US, RTT_US);
             delivery.add(100 * MSS, sample);
         }
     }
@@ -351,14 +334,12 @@ mod tests {
 
     #[test]
     fn less_than_eight_units_of_what_is_reported_is_no_waiting() {
-        let sample = |rtt_us| PathSample { now: 0, delivered_bytes: 0, rtt_us, min_rtt_us: 100 };
-        assert!(!waits(sample(355)));
-        assert!(waits(sample(356)));
+        assert!(!waits(sample(0, 355, 100)));
+        assert!(waits(sample(0, 356, 100)));
     }
 
     #[test]
     fn a_flow_without_a_measured_time_says_nothing() {
-        let sample = PathSample { now: 0, delivered_bytes: MSS, rtt_us: 0, min_rtt_us: 0 };
-        assert_eq!(Exit::default().pace(u64::MAX, sample), Pace::Full);
+        assert_eq!(Exit::default().pace(u64::MAX, sample(0, 0, 0)), Pace::Full);
     }
 }

@@ -194,8 +194,7 @@ pub fn steady(segments: u64, flows: &[usize]) -> (Host, Vec<Vec<Flow>>) {
     while host.segments() < 2 * segments {
         host.ack(first);
     }
-    let epoch = host.epoch();
-    host.lose(first, epoch);
+    host.lose(first, host.epoch());
     host.recover(first);
     host.now += 100_000;
     assert_eq!(host.segments(), segments, "steady state could not be set up");
