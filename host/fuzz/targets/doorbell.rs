@@ -89,7 +89,7 @@ impl World {
         let region = (GuestAddress(0), MEMORY, Some(FileOffset::new(ours.into(), 0)));
         let guest = GuestMemoryMmap::from_ranges_with_files([region]).expect("memory");
         let settings = Config::parse("fuzz.toml", CONFIG).expect("right").settings;
-        let identity = Identity { name: "a".to_owned(), index: 0, instance: 1 };
+        let identity = Identity { name: "a".to_owned(), index: 0, instance: 1, max_memory: MEMORY as u64 };
         let poller = Poller::new().expect("poller");
         let mut device = Device::new(identity, poller, Counters::default()).expect("device");
         let coupling = Coupling::new(settings);
@@ -218,10 +218,9 @@ impl World {
 fuzz_target!(|steps: Vec<Step>| {
     let mut world = World::new();
     let mut other = Report {
-        cwnd: 14480,
-        mss: 1448,
+        cwnd_bytes: 14480,
         active: true,
-        limited: true,
+        cwnd_limited: true,
         srtt_us: 50_000,
         min_rtt_us: 50_000,
         ..Report::default()
@@ -232,9 +231,9 @@ fuzz_target!(|steps: Vec<Step>| {
     for step in steps.iter().take(200) {
         world.step(step);
         if let Step::Other { acked, event } = step {
-            other.acked += u64::from(*acked);
-            other.delivered += u64::from(*acked);
-            other.events = other.events.wrapping_add(u16::from(*event));
+            other.acked_limited_bytes += u64::from(*acked);
+            other.delivered_bytes += u64::from(*acked);
+            other.congestion_events = other.congestion_events.wrapping_add(u16::from(*event));
             world.coupling.engine.update(world.now, flow, &other).expect("sound");
         }
         let count = world.device.count_flows();
