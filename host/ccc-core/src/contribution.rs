@@ -15,7 +15,7 @@ pub(crate) struct Contribution {
     pub(crate) priority: u64,
     /// Priority, times srtt where shares are rates.
     pub(crate) units: u64,
-    /// Its growth counts: window-limited and not in recovery.
+    /// Its growth counts: cwnd-limited and not in recovery.
     pub(crate) growing: bool,
     /// What an application-limited flow uses; `None` for a backlogged one, which
     /// takes all it is given.

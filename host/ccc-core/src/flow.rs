@@ -22,7 +22,7 @@ pub(crate) struct Flow {
 pub(crate) struct Delta {
     /// Bytes acknowledged.
     pub(crate) delivered_bytes: u64,
-    /// Bytes acknowledged while window-limited.
+    /// Bytes acknowledged while cwnd-limited.
     pub(crate) acked_limited_bytes: u64,
     /// Bytes the flow's own controller grew by.
     pub(crate) growth_bytes: u64,

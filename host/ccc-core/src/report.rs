@@ -27,7 +27,7 @@ pub struct Report {
     pub cwnd_limited: bool,
     /// Share within the VM, 8 fraction bits (256 is priority 1), at least 1.
     pub priority: u16,
-    /// Bytes acknowledged while window-limited.
+    /// Bytes acknowledged while cwnd-limited.
     pub acked_limited_bytes: u64,
     /// Bytes acknowledged.
     pub delivered_bytes: u64,

@@ -21,7 +21,7 @@ pub(crate) struct Ack {
     /// The flow's smoothed round-trip time; 0 if not known.
     pub(crate) srtt_us: Micros,
     pub(crate) mss_bytes: u64,
-    /// Bytes acknowledged while window-limited.
+    /// Bytes acknowledged while cwnd-limited.
     pub(crate) acked_limited_bytes: u64,
     /// Bytes by which the flow's own controller grew.
     pub(crate) growth_bytes: u64,
