@@ -7,6 +7,11 @@ use crate::{
 
 /// What a share is a share of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
 pub enum ShareOf {
     /// The window: equal weights give equal windows, as in the papers.
     Window,

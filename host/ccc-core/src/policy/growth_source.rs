@@ -17,6 +17,11 @@ const SHORTER: Micros = 16;
 
 /// Whose growth the aggregate takes in congestion avoidance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
 pub enum GrowthSource {
     /// The share-weighted mean of all.
     #[default]

@@ -26,9 +26,15 @@ pub(crate) use signal::{Ack, Cause, CongestionEvent, Joiner, PathSample};
 
 /// Coupling algorithm of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
 pub enum PolicyKind {
     /// ctrlTCP (Islam, Welzl et al.), with the repairs of `docs/algorithm.md`.
     #[default]
+    #[cfg_attr(feature = "serde", serde(rename = "ctrltcp"))]
     CtrlTcp,
     /// Each flow is its own controller.
     Uncoupled,

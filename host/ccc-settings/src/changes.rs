@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Changes of settings: fields that have been checked; those left out stay as they are.
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Fault, Field, NO_GROUP, Table, fields, field::list};
+
+/// Some fields of a table.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Changes<T> {
+    fields: Map<String, Value>,
+    #[serde(skip)]
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Changes<T> {
+    fn clone(&self) -> Changes<T> {
+        Changes { fields: self.fields.clone(), of: PhantomData }
+    }
+}
+
+impl<T> Default for Changes<T> {
+    fn default() -> Changes<T> {
+        Changes { fields: Map::new(), of: PhantomData }
+    }
+}
+
+impl<T> PartialEq for Changes<T> {
+    fn eq(&self, other: &Changes<T>) -> bool {
+        self.fields == other.fields
+    }
+}
+
+impl<T> Changes<T> {
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// A field is among them.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// These changes and then others.
+    pub fn then(&mut self, next: Changes<T>) {
+        self.fields.extend(next.fields);
+    }
+
+    /// Each field with its text, as [`Changes::set_text`] reads it.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, String)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), text(value)))
+    }
+}
+
+impl<T: Table> Changes<T> {
+    /// Those that make any settings these.
+    pub fn all(settings: &T) -> Changes<T> {
+        Changes { fields: object(settings), of: PhantomData }
+    }
+
+    /// Reads a JSON object.
+    pub fn read(value: Value) -> Result<Changes<T>, Fault> {
+        let Value::Object(map) = value else {
+            return Err(Fault::new("body", "an object", &value));
+        };
+        let mut changes = Changes::default();
+        map.into_iter().try_for_each(|(name, value)| changes.set(&name, value))?;
+        Ok(changes)
+    }
+
+    /// Adds a field, if its value can be used.
+    pub fn set(&mut self, name: &str, value: Value) -> Result<(), Fault> {
+        let field = field::<T>(name)?;
+        let one = Value::Object([(name.to_owned(), value.clone())].into_iter().collect());
+        match serde_json::from_value::<T>(one) {
+            Ok(settings) if field.admits(&value) => {
+                // As it is written everywhere: 3 becomes 3.0 where 2.5 could stand.
+                self.fields.insert(name.to_owned(), json!(settings)[name].take());
+                Ok(())
+            }
+            _ => Err(Fault::new(name, field.expected(), &value)),
+        }
+    }
+
+    /// Adds a field from its text: `on` and `off`, numbers, words.
+    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Fault> {
+        let field = field::<T>(name)?;
+        let value = match text {
+            "on" if field.is_switch() => json!(true),
+            "off" if field.is_switch() => json!(false),
+            _ if field.is_switch() => return Err(Fault::new(name, "on or off", &json!(text))),
+            _ if field.range().is_some() => {
+                text.parse().map_or_else(|_| json!(text), |n: f64| json!(n))
+            }
+            _ => json!(text),
+        };
+        self.set(name, value).map_err(|fault| Fault { got: json!(text).to_string(), ..fault })
+    }
+
+    /// The settings after these changes.
+    pub fn apply(&self, to: &T) -> T {
+        let mut all = object(to);
+        all.extend(self.fields.clone());
+        // Each field was read as one of T's before.
+        serde_json::from_value(Value::Object(all)).unwrap_or_else(|_| to.clone())
+    }
+}
+
+/// What is different, as an operator would say it: `weight 1 → 3, group a → none`; empty
+/// if nothing is.
+pub fn difference<T: Table>(before: &T, after: &T) -> String {
+    let (before, after) = (object(before), object(after));
+    let steps = after.iter().filter(|(name, value)| before[*name] != **value);
+    let steps = steps.map(|(name, new)| format!("{name} {} → {}", text(&before[name]), text(new)));
+    steps.collect::<Vec<_>>().join(", ")
+}
+
+fn field<T: Table>(name: &str) -> Result<Field, Fault> {
+    let mut all = fields::<T>();
+    let found = all.iter().position(|field| field.name == name);
+    found.map(|index| all.swap_remove(index)).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|field| field.name.as_str()).collect();
+        Fault { got: "a key of no setting".to_owned(), ..Fault::missing(name, list(&names, "or")) }
+    })
+}
+
+fn object<T: Serialize>(settings: &T) -> Map<String, Value> {
+    match json!(settings) {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => NO_GROUP.to_owned(),
+        Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
+        Value::String(word) => word.clone(),
+        number => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupSettings, RuleSettings, VmSettings};
+
+    fn vm(value: Value) -> Result<Changes<VmSettings>, String> {
+        Changes::read(value).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn changes_are_read_as_they_were_written() {
+        for text in [
+            r#"{"coupled":false,"group":"g","weight":0.5}"#,
+            r#"{"group":null}"#,
+            r#"{"weight":3.0}"#,
+            "{}",
+        ] {
+            let value: Value = serde_json::from_str(text).expect("JSON");
+            assert_eq!(json!(vm(value).expect("right")).to_string(), text);
+        }
+        let all = json!(GroupSettings::default());
+        let changes = Changes::<GroupSettings>::read(all.clone()).expect("right");
+        assert_eq!(json!(changes), all);
+        let numbers = vm(json!({"weight": 0.01, "group": "none"})).expect("right");
+        let settings = numbers.apply(&VmSettings::default());
+        assert_eq!((settings.weight, settings.group), (0.01, None), "as written");
+        assert_eq!(vm(json!({"weight": 3})), vm(json!({"weight": 3.0})));
+    }
+
+    #[test]
+    fn a_later_change_goes_over_an_earlier_one() {
+        let read = |value| vm(value).expect("right");
+        let mut all = read(json!({"weight": 2, "group": "g"}));
+        all.then(read(json!({"group": null, "coupled": false})));
+        assert_eq!(all, read(json!({"weight": 2, "group": null, "coupled": false})));
+    }
+
+    #[test]
+    fn every_wrong_field_is_named_with_what_it_can_be() {
+        let wrong = |value| vm(value).expect_err("refused");
+        let range = "expected a number from 0.01 to 1000, got";
+        assert_eq!(wrong(json!([])), "invalid body: expected an object, got []");
+        let unknown = "invalid wieght: expected weight, group or coupled, got a key of no setting";
+        assert_eq!(wrong(json!({"wieght": 1})), unknown);
+        for value in [json!("1"), json!(0), json!(0.009), json!(1001), json!(-1), json!(null)] {
+            assert_eq!(wrong(json!({"weight": value})), format!("invalid weight: {range} {value}"));
+        }
+        let group = "invalid group: expected the name of a group, or none, got 1";
+        assert_eq!(wrong(json!({"group": 1})), group);
+        let coupled = "invalid coupled: expected true or false, got null";
+        assert_eq!(wrong(json!({"coupled": null})), coupled);
+        let rule = Changes::<RuleSettings>::read(json!({"to": 1})).expect_err("refused");
+        assert_eq!(rule.field, "to");
+    }
+
+    #[test]
+    fn every_setting_of_a_group_takes_what_it_says_and_nothing_else() {
+        let set = |name: &str, value: Value| Changes::<GroupSettings>::default().set(name, value);
+        for field in fields::<GroupSettings>() {
+            assert!(!field.description().is_empty(), "{}", field.name);
+            let words = field.words();
+            for word in &words {
+                assert_eq!(set(&field.name, json!(word)), Ok(()));
+                assert!(field.expected().contains(word));
+            }
+            if let Some((least, most)) = field.range() {
+                assert_eq!(set(&field.name, json!(least)), Ok(()));
+                assert_eq!(set(&field.name, json!(most)), Ok(()));
+                for out in [json!(least * 0.9), json!(most * 1.1), json!(-1)] {
+                    assert!(set(&field.name, out).is_err(), "{}", field.name);
+                }
+            }
+            assert!(field.is_switch() || field.range().is_some() || words.len() > 1);
+            for wrong in [json!("x"), json!(1e9), json!([]), json!(null)] {
+                let fault = set(&field.name, wrong.clone()).expect_err("refused");
+                assert_eq!((fault.field, fault.got), (field.name.clone(), wrong.to_string()));
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_read_as_they_are_said() {
+        let mut changes = Changes::<VmSettings>::default();
+        for (name, text) in [("weight", "2.5"), ("group", "none"), ("coupled", "off")] {
+            changes.set_text(name, text).expect("right");
+        }
+        assert_eq!(changes, vm(json!({"weight": 2.5, "group": null, "coupled": false})).expect("right"));
+        let said: Vec<_> = changes.texts().map(|(name, text)| format!("{name}={text}")).collect();
+        assert_eq!(said, ["weight=2.5", "group=none", "coupled=off"]);
+        let wrong = |name: &str, text: &str| {
+            Changes::<VmSettings>::default().set_text(name, text).expect_err("refused").to_string()
+        };
+        assert!(wrong("weight", "3,5").ends_with("from 0.01 to 1000, got \"3,5\""));
+        assert!(wrong("weight", "NaN").contains("0.01 to 1000"));
+        assert_eq!(wrong("coupled", "false"), "invalid coupled: expected on or off, got \"false\"");
+    }
+
+    #[test]
+    fn what_is_different_is_said_in_their_order() {
+        let before = VmSettings::default();
+        let after = VmSettings { weight: 0.5, group: None, coupled: false };
+        let said = "weight 1 → 0.5, group default → none, coupled on → off";
+        assert_eq!(difference(&before, &after), said);
+        assert_eq!(difference(&before, &before), "");
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is known of a setting from its type.
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// Settings that stand together; those that are left out have the values of `Default`.
+pub trait Table: Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {}
+
+impl<T: Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema> Table for T {}
+
+/// One setting of a table.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its JSON schema.
+    pub schema: Value,
+}
+
+/// All settings of a table, in their order.
+pub fn fields<T: Table>() -> Vec<Field> {
+    let inline = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut schema = inline.into_generator().into_root_schema_for::<T>().to_value();
+    let properties = schema["properties"].as_object_mut().map(std::mem::take).unwrap_or_default();
+    properties.into_iter().map(|(name, schema)| Field { name, schema }).collect()
+}
+
+impl Field {
+    /// What it is.
+    pub fn description(&self) -> &str {
+        self.schema["description"].as_str().unwrap_or_default()
+    }
+
+    /// What it may be, as an operator reads it.
+    pub fn expected(&self) -> String {
+        if let Some(title) = self.schema["title"].as_str() {
+            return title.to_owned();
+        }
+        let kind = self.schema["type"].as_str();
+        match (self.words(), self.range(), kind) {
+            (words, _, _) if !words.is_empty() => list(&words, "or"),
+            (_, Some((least, most)), Some("integer")) => {
+                format!("a whole number from {least} to {most}")
+            }
+            (_, Some((least, most)), _) => format!("a number from {least} to {most}"),
+            (_, _, Some("boolean")) => "true or false".to_owned(),
+            _ => "a string".to_owned(),
+        }
+    }
+
+    /// The words it can be, if there are only these.
+    pub fn words(&self) -> Vec<&str> {
+        let variants = self.schema["oneOf"].as_array().into_iter().flatten();
+        let described = variants.filter_map(|variant| variant["const"].as_str());
+        let plain = self.schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        described.chain(plain).collect()
+    }
+
+    /// The least and the greatest it can be, if it is a number.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        self.schema["minimum"].as_f64().zip(self.schema["maximum"].as_f64())
+    }
+
+    /// It is on or off.
+    pub fn is_switch(&self) -> bool {
+        self.schema["type"] == "boolean"
+    }
+
+    /// A number is within the range; all else is.
+    pub(crate) fn admits(&self, value: &Value) -> bool {
+        let within = |(least, most)| value.as_f64().is_none_or(|n| (least..=most).contains(&n));
+        self.range().is_none_or(within)
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`.
+pub(crate) fn list(words: &[&str], and: &str) -> String {
+    match words {
+        [others @ .., last] if !others.is_empty() => format!("{} {and} {last}", others.join(", ")),
+        _ => words.concat(),
+    }
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What operators decide, described once.
+//!
+//! A setting is a field of [`GroupSettings`], [`VmSettings`] or [`RuleSettings`], with its
+//! documentation, range and default.  The configuration file, the API, the state file, the
+//! command line and the metadata of libvirt domains follow from these types: all of them
+//! read [`Changes`] of them, field by field, and say what is wrong as a [`Fault`].
+mod changes;
+mod fault;
+mod field;
+mod path;
+mod types;
+
+pub use changes::{Changes, difference};
+pub use fault::Fault;
+pub use field::{Field, Table, fields};
+pub use path::{FilePath, SocketPath};
+pub use types::{DEFAULT_GROUP, GroupSettings, NO_GROUP, RuleSettings, VmSettings, check_name};

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The settings of groups, VMs and rules.
+use ccc_core::{EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, Weight};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::json;
+
+use crate::Fault;
+
+/// The group of VMs that name none.
+pub const DEFAULT_GROUP: &str = "default";
+/// The name of no group, kept free for that.
+pub const NO_GROUP: &str = "none";
+/// Longest name of a VM or a group, bytes.
+const NAME_MAX: usize = 64;
+
+/// Settings of a bottleneck group.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GroupSettings {
+    /// Coupling algorithm
+    pub policy: PolicyKind,
+    /// What shares are shares of
+    pub share: ShareOf,
+    /// How many TCPs the group is worth; of ctrltcp
+    #[schemars(range(min = EquivalentTcps::MIN, max = EquivalentTcps::MAX))]
+    pub equivalent_tcps: f64,
+    /// Whose growth the aggregate takes; of ctrltcp
+    pub growth_source: GrowthSource,
+    /// Whether its flows are coupled, or left alone
+    pub coupled: bool,
+}
+
+/// Settings of a VM.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct VmSettings {
+    /// Its weight in any group
+    #[schemars(range(min = Weight::MIN, max = Weight::MAX))]
+    pub weight: f64,
+    /// Its group
+    #[schemars(title = "the name of a group, or none")]
+    #[serde(deserialize_with = "group_or_none")]
+    pub group: Option<String>,
+    /// Whether its flows are coupled, or left alone
+    pub coupled: bool,
+}
+
+/// Which flows are coupled where; what is left out fits every flow.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RuleSettings {
+    /// The VM it is for; every VM if left out
+    #[schemars(title = "the name of a VM")]
+    pub vm: Option<String>,
+    /// Where its flows go; everywhere if left out
+    #[schemars(title = "a prefix of addresses such as 10.0.0.0/8 or 2001:db8::/32")]
+    pub destination: Option<String>,
+    /// Their group
+    #[schemars(title = "the name of a group, or none")]
+    #[serde(deserialize_with = "group_or_none")]
+    pub group: Option<String>,
+}
+
+impl Default for GroupSettings {
+    fn default() -> GroupSettings {
+        GroupSettings {
+            policy: PolicyKind::default(),
+            share: ShareOf::default(),
+            equivalent_tcps: 1.0,
+            growth_source: GrowthSource::default(),
+            coupled: true,
+        }
+    }
+}
+
+impl Default for VmSettings {
+    fn default() -> VmSettings {
+        VmSettings { weight: 1.0, group: Some(DEFAULT_GROUP.to_owned()), coupled: true }
+    }
+}
+
+impl GroupSettings {
+    /// What the engine is told of it.
+    pub fn config(&self) -> GroupConfig {
+        GroupConfig {
+            policy: self.policy,
+            share: self.share,
+            equivalent_tcps: EquivalentTcps::from_f64(self.equivalent_tcps)
+                .unwrap_or(EquivalentTcps::ONE),
+            growth_source: self.growth_source,
+        }
+    }
+}
+
+impl VmSettings {
+    /// What the engine is told of it.
+    pub fn engine_weight(&self) -> Weight {
+        Weight::from_f64(self.weight).unwrap_or(Weight::ONE)
+    }
+}
+
+fn group_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(from)?.filter(|name| name != NO_GROUP))
+}
+
+/// Makes sure that a VM or a group can have this name; `field` is that of a fault.
+pub fn check_name(field: &str, name: &str) -> Result<(), Fault> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    let expected = format!("1 to {NAME_MAX} letters, digits, `.`, `_` and `-`");
+    Err(Fault::new(field, expected, &json!(name)))
+}
