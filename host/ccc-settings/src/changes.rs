@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Fault, Field, NO_GROUP, Table, fields, field::list};
+use crate::{Fault, Field, NO_GROUP, Table, field::list, fields};
 
 /// Some fields of a table.
 #[derive(Debug, Serialize)]
@@ -62,14 +62,18 @@ impl<T: Table> Changes<T> {
         Changes { fields: object(settings), of: PhantomData }
     }
 
-    /// Reads a JSON object.
+    /// Reads a JSON object, or tells the first of its faults.
     pub fn read(value: Value) -> Result<Changes<T>, Fault> {
-        let Value::Object(map) = value else {
-            return Err(Fault::new("body", "an object", &value));
-        };
+        let (changes, faults) = Changes::collect(entries(value)?);
+        faults.into_iter().next().map_or(Ok(changes), Err)
+    }
+
+    /// Reads all fields that can be used, and tells the faults of the others.
+    pub fn collect(entries: impl IntoIterator<Item = (String, Value)>) -> (Changes<T>, Vec<Fault>) {
         let mut changes = Changes::default();
-        map.into_iter().try_for_each(|(name, value)| changes.set(&name, value))?;
-        Ok(changes)
+        let read = entries.into_iter().map(|(name, value)| changes.set(&name, value).err());
+        let faults = read.flatten().collect();
+        (changes, faults)
     }
 
     /// Adds a field, if its value can be used.
@@ -93,9 +97,7 @@ impl<T: Table> Changes<T> {
             "on" if field.is_switch() => json!(true),
             "off" if field.is_switch() => json!(false),
             _ if field.is_switch() => return Err(Fault::new(name, "on or off", &json!(text))),
-            _ if field.range().is_some() => {
-                text.parse().map_or_else(|_| json!(text), |n: f64| json!(n))
-            }
+            _ if field.range().is_some() => number(text).unwrap_or_else(|| json!(text)),
             _ => json!(text),
         };
         self.set(name, value).map_err(|fault| Fault { got: json!(text).to_string(), ..fault })
@@ -105,8 +107,7 @@ impl<T: Table> Changes<T> {
     pub fn apply(&self, to: &T) -> T {
         let mut all = object(to);
         all.extend(self.fields.clone());
-        // Each field was read as one of T's before.
-        serde_json::from_value(Value::Object(all)).unwrap_or_else(|_| to.clone())
+        serde_json::from_value(Value::Object(all)).expect("each field was read or is T's own")
     }
 }
 
@@ -119,12 +120,20 @@ pub fn difference<T: Table>(before: &T, after: &T) -> String {
     steps.collect::<Vec<_>>().join(", ")
 }
 
+/// The fields of a JSON object.
+pub(crate) fn entries(value: Value) -> Result<Map<String, Value>, Fault> {
+    match value {
+        Value::Object(map) => Ok(map),
+        other => Err(Fault::new("body", "an object", &other)),
+    }
+}
+
 fn field<T: Table>(name: &str) -> Result<Field, Fault> {
     let mut all = fields::<T>();
     let found = all.iter().position(|field| field.name == name);
     found.map(|index| all.swap_remove(index)).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|field| field.name.as_str()).collect();
-        Fault { got: "a key of no setting".to_owned(), ..Fault::missing(name, list(&names, "or")) }
+        Fault::unknown(name, list(&names, "or"))
     })
 }
 
@@ -133,6 +142,11 @@ fn object<T: Serialize>(settings: &T) -> Map<String, Value> {
         Value::Object(map) => map,
         _ => Map::new(),
     }
+}
+
+fn number(text: &str) -> Option<Value> {
+    let whole = text.parse::<i64>().ok().map(|number| json!(number));
+    whole.or_else(|| text.parse::<f64>().ok().map(|number| json!(number)))
 }
 
 fn text(value: &Value) -> String {
@@ -186,7 +200,7 @@ mod tests {
         let wrong = |value| vm(value).expect_err("refused");
         let range = "expected a number from 0.01 to 1000, got";
         assert_eq!(wrong(json!([])), "invalid body: expected an object, got []");
-        let unknown = "invalid wieght: expected weight, group or coupled, got a key of no setting";
+        let unknown = "invalid wieght: expected weight, group or coupled, got an unknown key";
         assert_eq!(wrong(json!({"wieght": 1})), unknown);
         for value in [json!("1"), json!(0), json!(0.009), json!(1001), json!(-1), json!(null)] {
             assert_eq!(wrong(json!({"weight": value})), format!("invalid weight: {range} {value}"));
@@ -230,7 +244,10 @@ mod tests {
         for (name, text) in [("weight", "2.5"), ("group", "none"), ("coupled", "off")] {
             changes.set_text(name, text).expect("right");
         }
-        assert_eq!(changes, vm(json!({"weight": 2.5, "group": null, "coupled": false})).expect("right"));
+        assert_eq!(
+            changes,
+            vm(json!({"weight": 2.5, "group": null, "coupled": false})).expect("right")
+        );
         let said: Vec<_> = changes.texts().map(|(name, text)| format!("{name}={text}")).collect();
         assert_eq!(said, ["weight=2.5", "group=none", "coupled=off"]);
         let wrong = |name: &str, text: &str| {

@@ -20,6 +20,9 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// What was got where nobody knows the field.
+    pub(crate) const UNKNOWN: &str = "an unknown key";
+
     /// A value that is not what was expected.
     pub fn new(field: &str, expected: impl Into<String>, got: &Value) -> Fault {
         Fault {
@@ -35,6 +38,11 @@ impl Fault {
         Fault { got: "nothing".to_owned(), ..Fault::new(field, expected, &Value::Null) }
     }
 
+    /// A field that nobody knows.
+    pub fn unknown(field: &str, expected: impl Into<String>) -> Fault {
+        Fault { got: Fault::UNKNOWN.to_owned(), ..Fault::missing(field, expected) }
+    }
+
     /// The same, and what to do about it.
     pub fn remedy(self, remedy: impl Into<String>) -> Fault {
         Fault { remedy: Some(remedy.into()), ..self }
@@ -42,8 +50,9 @@ impl Fault {
 
     /// The same, of a field below `place`.
     pub fn below(self, place: &str) -> Fault {
-        let dot = if place.is_empty() { "" } else { "." };
-        Fault { field: format!("{place}{dot}{}", self.field), ..self }
+        let field =
+            if self.field == "body" { place.to_owned() } else { format!("{place}.{}", self.field) };
+        Fault { field, ..self }
     }
 }
 

@@ -15,4 +15,6 @@ pub use changes::{Changes, difference};
 pub use fault::Fault;
 pub use field::{Field, Table, fields};
 pub use path::{FilePath, SocketPath};
-pub use types::{DEFAULT_GROUP, GroupSettings, NO_GROUP, RuleSettings, VmSettings, check_name};
+pub use types::{
+    DEFAULT_GROUP, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, check_name,
+};

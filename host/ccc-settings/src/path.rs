@@ -6,6 +6,9 @@ use std::{ops::Deref, path::Path};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Fault;
 
 /// A path of at most `MAX` bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -24,6 +27,13 @@ impl<const MAX: usize> PlainPath<MAX> {
             "an absolute path of at most {MAX} bytes, without `.`, `..`, empty parts and control \
              characters"
         )
+    }
+
+    /// Reads the path of a field.
+    pub fn read(field: &str, value: Option<Value>) -> Result<PlainPath<MAX>, Fault> {
+        let expected = PlainPath::<MAX>::expected;
+        let value = value.ok_or_else(|| Fault::missing(field, expected()))?;
+        serde_json::from_value(value.clone()).map_err(|_| Fault::new(field, expected(), &value))
     }
 }
 
@@ -67,7 +77,8 @@ mod tests {
         let is = |path: &str| SocketPath::try_from(path.to_owned()).is_ok();
         let long = format!("/{}", "s".repeat(107));
         assert!(is("/run/a,b,,c") && is(&long[..107]));
-        for path in ["", "s", "./s", "/", "/run/", "/run/../s", "/run/./s", "/run//s", "/a\nb", &long]
+        for path in
+            ["", "s", "./s", "/", "/run/", "/run/../s", "/run/./s", "/run//s", "/a\nb", &long]
         {
             assert!(!is(path), "{path:?}");
         }

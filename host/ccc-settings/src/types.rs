@@ -3,9 +3,9 @@
 use ccc_core::{EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, Weight};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::Fault;
+use crate::{Changes, Fault, SocketPath, changes::entries};
 
 /// The group of VMs that name none.
 pub const DEFAULT_GROUP: &str = "default";
@@ -97,6 +97,71 @@ impl VmSettings {
     /// What the engine is told of it.
     pub fn engine_weight(&self) -> Weight {
         Weight::from_f64(self.weight).unwrap_or(Weight::ONE)
+    }
+}
+
+/// A VM as it is to be: where its front end connects, and its settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VmSpec {
+    /// Where its front end connects.
+    pub socket: SocketPath,
+    /// All the rest.
+    pub settings: VmSettings,
+}
+
+impl VmSpec {
+    /// Reads a JSON object; what is left out has its default.
+    pub fn read(value: Value) -> Result<VmSpec, Fault> {
+        let (socket, changes, faults) = VmSpec::collect(entries(value)?);
+        match (socket, faults.into_iter().next()) {
+            (Some(socket), None) => {
+                Ok(VmSpec { socket, settings: changes.apply(&VmSettings::default()) })
+            }
+            (_, fault) => Err(fault.unwrap_or_else(|| Fault::missing("socket", ""))),
+        }
+    }
+
+    /// Reads all fields that can be used, and tells the faults of the others.
+    pub fn collect(
+        entries: impl IntoIterator<Item = (String, Value)>,
+    ) -> (Option<SocketPath>, Changes<VmSettings>, Vec<Fault>) {
+        let (sockets, rest): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|(name, _)| name == "socket");
+        let (changes, mut faults) = Changes::collect(rest);
+        for fault in faults.iter_mut().filter(|fault| fault.got == Fault::UNKNOWN) {
+            fault.expected.insert_str(0, "socket, ");
+        }
+        let socket = SocketPath::read("socket", sockets.into_iter().next().map(|(_, path)| path));
+        (socket.map_err(|fault| faults.push(fault)).ok(), changes, faults)
+    }
+
+    /// The JSON object that is read so.
+    pub fn json(&self) -> Value {
+        let mut value = json!(self.settings);
+        value["socket"] = json!(self.socket);
+        value
+    }
+}
+
+impl RuleSettings {
+    /// Reads a JSON object.
+    pub fn read(value: Value) -> Result<RuleSettings, Fault> {
+        let (rule, faults) = RuleSettings::collect(entries(value)?);
+        faults.into_iter().next().map_or(Ok(rule), Err)
+    }
+
+    /// Reads all fields that can be used, and tells the faults of the others.  Its group
+    /// cannot be left out.
+    pub fn collect(
+        entries: impl IntoIterator<Item = (String, Value)>,
+    ) -> (RuleSettings, Vec<Fault>) {
+        let entries: Vec<_> = entries.into_iter().collect();
+        let without = !entries.iter().any(|(name, _)| name == "group");
+        let (changes, mut faults) = Changes::collect(entries);
+        if without {
+            faults.push(Fault::missing("group", "the name of a group, or none"));
+        }
+        (changes.apply(&RuleSettings::default()), faults)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{env, process::ExitCode};
 
 use ccc_vhost::{
-    args::Args, daemon::capabilities, daemon::check, daemon::setup, settings::config::Config,
+    args::Args, daemon::capabilities, daemon::check, daemon::setup, settings::Settings,
 };
 use clap::Parser;
 
@@ -23,19 +23,19 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {
-    let config = setup::config(args)?;
+    let settings = setup::settings(args)?;
     if args.check {
-        return check(&config);
+        return check(&settings);
     }
-    setup::serve(args, config)
+    setup::serve(args, settings)
 }
 
 /// Tells all that is wrong, so that it can be mended at once.
-fn check(config: &Config) -> anyhow::Result<()> {
-    for warning in check::warnings(config) {
+fn check(settings: &Settings) -> anyhow::Result<()> {
+    for warning in check::warnings(settings) {
         log::warn!("{warning}");
     }
-    let faults = check::faults(config);
+    let faults = check::faults(settings);
     anyhow::ensure!(faults.is_empty(), faults.join("\nccc-vhost: "));
     Ok(())
 }

@@ -6,7 +6,8 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 
 use crate::{
-    admin::access::Access, coupling::Coupling, settings::config::Config, settings::state::State,
+    admin::authorization::Authorization,
+    settings::{Settings, state::State},
     vhost_user::listener::ListenError,
 };
 
@@ -14,21 +15,21 @@ use crate::{
 const QEMU_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
 
 /// All that would keep the daemon from serving.
-pub fn faults(config: &Config) -> Vec<String> {
-    let vms = config.settings.vms.values();
+pub fn faults(settings: &Settings) -> Vec<String> {
+    let vms = settings.vms.values();
     let sockets = vms.map(|vm| (format!("VM {}", vm.name), &vm.socket));
-    let control = config.control.iter().map(|path| ("control".to_owned(), path));
+    let control = settings.daemon.control.iter().map(|path| ("control".to_owned(), path));
     let mut faults: Vec<String> = sockets
         .chain(control)
         .filter_map(|(whose, path)| Some(format!("{whose}: {}", with_cause(&socket(path).err()?))))
         .collect();
-    if let Err(error) = Access::new(config.operators.as_deref()) {
+    if let Err(error) = Authorization::new(settings.daemon.operators.as_deref()) {
         faults.push(with_cause(&error));
     }
-    match config.state.as_deref().map(State::load) {
+    match settings.daemon.state.as_deref().map(State::load) {
         Some(Ok(state)) => {
             // What is left out is told in the log.
-            state.apply(&mut Coupling::new(config.settings.clone()));
+            state.apply(&mut settings.clone());
         }
         Some(Err(error)) => faults.push(with_cause(&error)),
         None => {}
@@ -37,11 +38,11 @@ pub fn faults(config: &Config) -> Vec<String> {
 }
 
 /// What lets others in than the operator may think.
-pub fn warnings(config: &Config) -> Vec<String> {
+pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(control) = &config.control {
+    if let Some(control) = &settings.daemon.control {
         let dir = |path: &Path| path.parent().map(Path::to_owned);
-        let beside = config.settings.vms.values().find(|vm| dir(&vm.socket) == dir(control));
+        let beside = settings.vms.values().find(|vm| dir(&vm.socket) == dir(control));
         if let Some(vm) = beside {
             warnings.push(format!(
                 "the control socket is in the directory of VM {}'s socket, which QEMU may enter; \

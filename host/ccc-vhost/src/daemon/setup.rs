@@ -10,9 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    admin::access::Access,
-    admin::api::http,
-    admin::control,
+    admin::{authorization::Authorization, channel, http},
     args::Args,
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
@@ -21,70 +19,71 @@ use crate::{
     event_loop::budget::Budget,
     event_loop::clock::Clock,
     event_loop::server::{Parts, Server},
-    settings::config::Config,
-    settings::keeper::Keeper,
-    settings::lock::Lock,
-    settings::state::State,
+    settings::{Settings, config, lock::Lock, state::State, writer::StateWriter},
     vhost_user::foreign,
     vhost_user::listener::{self, Bound, Endpoint},
     vhost_user::timetravel,
 };
 
-/// The configuration the command line asks for.
-pub fn config(args: &Args) -> Result<Config> {
-    let mut config = match (&args.config, &args.socket_path) {
+/// The settings the command line asks for.
+pub fn settings(args: &Args) -> Result<Settings> {
+    let mut settings = match (&args.config, &args.socket_path) {
         (Some(file), _) => read(file)?,
-        (None, Some(socket)) => Config::single(socket),
-        (None, None) => Config::single(Path::new("")),
+        (None, Some(socket)) => Settings::single(socket),
+        (None, None) => Settings::single(Path::new("")),
     };
     if args.control.is_some() {
-        config.control.clone_from(&args.control);
+        settings.daemon.control.clone_from(&args.control);
     }
-    Ok(config)
+    Ok(settings)
 }
 
-fn read(file: &Path) -> Result<Config> {
+fn read(file: &Path) -> Result<Settings> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(Config::parse(&file.display().to_string(), &text)?)
+    Ok(config::parse(&file.display().to_string(), &text)?)
 }
 
 /// Serves until the daemon is told to end.
-pub fn serve(args: &Args, config: Config) -> Result<()> {
+pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     open_files::raise_files();
     foreign::prepare();
-    for warning in check::warnings(&config) {
+    for warning in check::warnings(&settings) {
         log::warn!("{warning}");
     }
-    let kept = config.state.as_deref().map(kept).transpose()?;
+    let daemon = settings.daemon.clone();
+    let kept = daemon.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
-    let mut coupling = Coupling::new(config.settings);
     if let Some((_, _, state)) = &kept {
-        state.apply(&mut coupling);
-        coupling.tell_overridden();
+        state.apply(&mut settings);
+        for line in settings.overridden() {
+            log::warn!("{line}");
+        }
     }
+    let mut coupling = Coupling::new(settings);
     if args.time_travel.is_some() {
         coupling.budget = Budget::ALL;
     }
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
-    let access = Access::new(config.operators.as_deref())?;
-    let operators = operators(config.control.as_ref(), &access, &mut activated)?;
+    let authorization = Authorization::new(daemon.operators.as_deref())?;
+    let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
-    let keeper = kept.map(|(path, lock, state)| Keeper::start(path, lock, state)).transpose()?;
+    let state_writer =
+        kept.map(|(path, lock, state)| StateWriter::start(path, lock, state)).transpose()?;
     let (listener, _bound) = operators.unzip();
-    let desk = listener.map(|listener| -> Result<_> {
-        let (desk, window) = control::pair()?;
-        http::serve(listener, access, window)?;
-        Ok(desk)
+    let commands = listener.map(|listener| -> Result<_> {
+        let (receiver, sender) = channel::pair()?;
+        http::serve(listener, authorization, sender)?;
+        Ok(receiver)
     });
-    let desk = desk.transpose()?;
-    Ok(Server::new(Parts { coupling, endpoints, clock, desk, keeper })?.run()?)
+    let commands = commands.transpose()?;
+    Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer })?.run()?)
 }
 
 /// The state file, ours alone, and what is in it.
 fn kept(path: &Path) -> Result<(&Path, Lock, State)> {
-    State::look_for_place(path)?;
+    State::check_directory(path)?;
     let lock = Lock::take(path)?;
     Ok((path, lock, State::load(path)?))
 }
@@ -104,7 +103,7 @@ fn endpoints(
         };
         match endpoint {
             Ok(endpoint) => drop(endpoints.insert(number, endpoint)),
-            Err(error) if vm.added => {
+            Err(error) if vm.configured.is_none() => {
                 log::warn!("VM {}: left out: {:#}", vm.name, anyhow::Error::from(error));
                 coupling.remove_vm(0, number);
             }
@@ -117,14 +116,14 @@ fn endpoints(
 /// Where operators connect, if anywhere, and the socket's file if it is ours.
 fn operators(
     path: Option<&PathBuf>,
-    access: &Access,
+    authorization: &Authorization,
     activated: &mut Activated,
 ) -> Result<Option<(UnixListener, Option<Bound>)>> {
     if let Some(fd) = activated.socket(CONTROL) {
         return Ok(Some((listener::inherited(fd)?, None)));
     }
     let Some(path) = path else { return Ok(None) };
-    let (listener, bound) = listener::bind(path, access.manner())?;
+    let (listener, bound) = listener::bind(path, authorization.manner())?;
     Ok(Some((listener, Some(bound))))
 }
 

@@ -308,7 +308,7 @@ impl Device {
         checked: &CheckedReport,
         turn: &mut Turn<'_>,
     ) -> Result<(), SlotError> {
-        let most = turn.coupling.settings().limits.flows_per_vm;
+        let most = turn.coupling.settings().daemon.max_flows_per_vm;
         if self.flows() >= most {
             self.answer(mapping, slot, refusal(checked.generation))?;
             return Err(SlotError::VmFull { slot, most });
@@ -360,7 +360,7 @@ impl Device {
         let Some(group) = self.destined(slot, held.destination, turn)? else {
             return Ok(Place::Apart);
         };
-        let most = turn.coupling.settings().limits.flows;
+        let most = turn.coupling.settings().daemon.max_flows;
         if turn.coupling.engine.flows() >= most {
             return Err(SlotError::HostFull { slot, most });
         }
@@ -384,7 +384,7 @@ impl Device {
         let settings = turn.coupling.settings();
         let Some(index) = settings.route(self.vm, to) else { return Ok(None) };
         let group = &settings.groups[index];
-        let by_rate = group.config.share == ShareOf::Rate;
+        let by_rate = group.settings.share == ShareOf::Rate;
         if by_rate && self.features & 1 << wire::F_RATE_SHARE == 0 {
             return Err(SlotError::NoRate { slot, group: group.name.clone() });
         }

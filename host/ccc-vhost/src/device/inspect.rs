@@ -11,8 +11,9 @@ use ccc_proto::{
     wire::{self, Report},
 };
 
+use serde::Serialize;
+
 use crate::{
-    admin::api::view::{Flow, Flows},
     coupling::Coupling,
     device::Device,
     device::table::{Held, Units},
@@ -24,6 +25,54 @@ use crate::{
 /// times that of a retransmission.
 const SILENT_AFTER: Micros = 5_000_000;
 const STATES: [&str; 5] = ["free", "slow start", "avoidance", "recovery", "loss"];
+
+/// Flows of a VM.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowPage {
+    /// In the order of their slots.
+    pub flows: Vec<FlowView>,
+    /// First slot of what was left out, if anything was.
+    pub next: Option<u32>,
+}
+
+/// A flow.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowView {
+    /// Its slot.
+    pub slot: u32,
+    /// Which use of the slot it is.
+    pub generation: u32,
+    /// Source address.
+    pub source: String,
+    /// Destination address.
+    pub destination: String,
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Its own congestion controller.
+    pub algorithm: String,
+    /// Congestion state.
+    pub state: &'static str,
+    /// Has data outstanding or to send.
+    pub active: bool,
+    /// Share within the VM.
+    pub priority: f64,
+    /// The group it is coupled in, if it is.
+    pub group: Option<String>,
+    /// What it is granted, bytes; `None` if it is not coupled.
+    pub granted: Option<u64>,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Slow start threshold, bytes, after the first event.
+    pub ssthresh: Option<u32>,
+    /// Smoothed round-trip time, microseconds; 0 if not known.
+    pub srtt_us: u32,
+    /// Bytes acknowledged.
+    pub delivered: u64,
+    /// Congestion events.
+    pub events: u16,
+}
 
 /// Flows in slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +132,7 @@ impl Device {
 
     /// Flows from slot `from` on, at most `limit` of them, as their slots are
     /// now.  A slot that is just being written is left out.
-    pub fn list_flows(&mut self, from: u32, limit: usize, coupling: &Coupling) -> Flows {
+    pub fn list_flows(&mut self, from: u32, limit: usize, coupling: &Coupling) -> FlowPage {
         let held = self.tables.held().filter(|(slot, _)| *slot >= from);
         // One more says where the next page begins.
         let page = held.take(limit.saturating_add(1)).map(|(slot, held)| (slot, *held));
@@ -91,17 +140,17 @@ impl Device {
         let next = there.get(limit).map(|(slot, _)| *slot);
         there.truncate(limit);
         let flows = there.iter().filter_map(|(slot, held)| self.view(*slot, held, coupling));
-        Flows { flows: flows.collect(), next }
+        FlowPage { flows: flows.collect(), next }
     }
 
-    fn view(&mut self, slot: u32, held: &Held, coupling: &Coupling) -> Option<Flow> {
+    fn view(&mut self, slot: u32, held: &Held, coupling: &Coupling) -> Option<FlowView> {
         let memory = Rc::clone(&self.memory);
         let place = self.tables.slot(slot)?.report;
         let report = read_report(&words(memory.mapping(), place).ok()?).ok()?;
         let checked =
             report.check().ok().filter(|checked| checked.generation == held.generation)?;
         let group = held.group();
-        Some(Flow {
+        Some(FlowView {
             slot,
             generation: held.generation,
             source: source(&report).to_string(),

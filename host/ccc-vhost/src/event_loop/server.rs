@@ -13,7 +13,7 @@ use log::Level;
 use thiserror::Error;
 
 use crate::{
-    admin::control::Desk,
+    admin::channel::CommandReceiver,
     coupling::{Coupling, Turn},
     daemon::limit::Limiter,
     daemon::signals::Signals,
@@ -23,7 +23,7 @@ use crate::{
     event_loop::clock::{self, Clock, ClockError},
     event_loop::poll::{Poller, Token, Watch},
     event_loop::timers::Timers,
-    settings::keeper::Keeper,
+    settings::writer::StateWriter,
     vhost_user::connection::{Connection, ConnectionError, Request},
     vhost_user::listener::Endpoint,
     vhost_user::message::{Header, MessageError},
@@ -85,9 +85,9 @@ pub struct Parts {
     /// The time.
     pub clock: Clock,
     /// Where operators' requests come from.
-    pub desk: Option<Desk>,
+    pub commands: Option<CommandReceiver>,
     /// Where their changes are kept.
-    pub keeper: Option<Keeper>,
+    pub state_writer: Option<StateWriter>,
 }
 
 /// The daemon.
@@ -104,8 +104,8 @@ pub struct Server {
     awake: Micros,
     /// Devices begun.
     beginnings: u32,
-    desk: Option<Desk>,
-    keeper: Option<Keeper>,
+    commands: Option<CommandReceiver>,
+    state_writer: Option<StateWriter>,
     signals: Signals,
     watchdog: Option<Watchdog>,
     _watches: Vec<Watch>,
@@ -114,7 +114,7 @@ pub struct Server {
 impl Server {
     /// A daemon that serves its VMs at their endpoints.
     pub fn new(parts: Parts) -> Result<Server, ServerError> {
-        let Parts { coupling, endpoints, clock, desk, keeper } = parts;
+        let Parts { coupling, endpoints, clock, commands, state_writer } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
         fault::catch()?;
@@ -122,8 +122,8 @@ impl Server {
             poller.watch(signals.as_fd(), Token::Signal)?,
             poller.watch(clock.fd(), Token::Clock)?,
         ];
-        if let Some(desk) = &desk {
-            watches.push(poller.watch(desk.fd(), Token::Control)?);
+        if let Some(commands) = &commands {
+            watches.push(poller.watch(commands.fd(), Token::Control)?);
         }
         let watchdog = Watchdog::start()?;
         if let Some(watchdog) = &watchdog {
@@ -140,8 +140,8 @@ impl Server {
             timers: Timers::default(),
             awake: clock::monotonic(),
             beginnings: 0,
-            desk,
-            keeper,
+            commands,
+            state_writer,
             signals,
             watchdog,
             _watches: watches,
@@ -283,7 +283,7 @@ impl Server {
     /// Somebody can come, if only an operator who adds a VM.
     fn reachable(&self) -> bool {
         let open = |vm: &Vm| vm.connection.is_some() || vm.endpoint.listening().is_some();
-        self.vms.values().any(open) || (self.vms.is_empty() && self.desk.is_some())
+        self.vms.values().any(open) || (self.vms.is_empty() && self.commands.is_some())
     }
 
     fn dispatch(&mut self, token: Token) -> Result<(), ServerError> {
@@ -338,7 +338,7 @@ impl Server {
             name: vm.name.clone(),
             index,
             instance: self.clock.instance(self.beginnings),
-            max_memory: self.coupling.settings().limits.memory_per_vm(),
+            max_memory: self.coupling.settings().daemon.max_memory_bytes_per_vm(),
         };
         let device = Device::new(identity, self.poller.clone(), Counters::default())?;
         let synchronous = self.clock.is_virtual();

@@ -1,60 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the operator decides: groups, VMs, and which flow is coupled where.
+//!
+//! The configuration is the base; what was changed goes over it, until it is taken back.
 pub mod config;
-pub mod keeper;
+mod error;
 pub mod lock;
 pub mod state;
-pub mod told;
-pub mod values;
+pub mod writer;
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+#[cfg(test)]
+mod tests;
 
-use ccc_core::{EquivalentTcps, GroupConfig, Weight};
+use std::{collections::BTreeMap, net::IpAddr, path::Path, path::PathBuf};
+
+use ccc_settings::{
+    Changes, DEFAULT_GROUP, Fault, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec,
+    difference,
+};
 use ipnet::IpNet;
+use serde_json::json;
 
-use crate::settings::values::Given;
+use self::config::DaemonSettings;
+pub use self::error::SettingsError;
 
-/// The group of VMs that name none.
-pub const DEFAULT_GROUP: &str = "default";
 /// Most rules there may be: each new flow is held against all of them.
 pub const MAX_RULES: usize = 256;
 
 /// What the operator decides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
+    /// What cannot be changed while the daemon runs.
+    pub daemon: DaemonSettings,
     /// Bottleneck groups.
     pub groups: Vec<Group>,
-    /// VMs, by number: those of the file, and those that were added.
+    /// VMs, by number: those of the configuration, and those that were added.
     pub vms: BTreeMap<usize, Vm>,
     /// The first that matches a flow says where it is coupled.
     pub rules: Vec<Rule>,
-    /// How many flows there may be.
-    pub limits: Limits,
-}
-
-/// What VMs may have of the daemon: a flow takes 300 to 600 bytes of its memory, and
-/// all of a guest's memory addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Coupled flows of all VMs together.
-    pub flows: usize,
-    /// Flows of one VM.
-    pub flows_per_vm: usize,
-    /// Guest memory of one VM, in GiB.
-    pub memory_gib_per_vm: usize,
-}
-
-impl Limits {
-    /// Guest memory of one VM, in bytes.
-    pub fn memory_per_vm(&self) -> u64 {
-        (self.memory_gib_per_vm as u64) << 30
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { flows: 131_072, flows_per_vm: 16_384, memory_gib_per_vm: 1024 }
-    }
+    /// Rules of the configuration.
+    configured_rules: Vec<Rule>,
 }
 
 /// A bottleneck group.
@@ -62,12 +46,10 @@ impl Default for Limits {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// What the engine is told of it.
-    pub config: GroupConfig,
-    /// How many TCPs it is worth.
-    pub equivalent_tcps: Given<EquivalentTcps>,
-    /// Its flows are coupled.
-    pub coupled: bool,
+    /// Its settings in force.
+    pub settings: GroupSettings,
+    /// Those of the configuration.
+    configured: GroupSettings,
 }
 
 /// A VM.
@@ -77,36 +59,43 @@ pub struct Vm {
     pub name: String,
     /// Where its front end connects.
     pub socket: PathBuf,
-    /// Index of its group in [`Settings::groups`], if it has one.
-    pub group: Option<usize>,
-    /// Its share of any group.
-    pub weight: Given<Weight>,
-    /// Its flows are coupled.
-    pub coupled: bool,
-    /// An operator added it, and may remove it; the file does not have it.
-    pub added: bool,
+    /// Its settings in force.
+    pub settings: VmSettings,
+    /// Those of the configuration; `None` for one that an operator added, and may remove.
+    pub configured: Option<VmSettings>,
+    /// Index in [`Settings::groups`] of the group of its settings.
+    group: Option<usize>,
 }
 
 /// Which flows are coupled where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
+    /// As it was written.
+    pub settings: RuleSettings,
     /// Number in [`Settings::vms`] of the VM it is for; `None` for all.
-    pub vm: Option<usize>,
+    vm: Option<usize>,
     /// Where its flows go; `None` for everywhere.
-    pub destination: Option<IpNet>,
+    destination: Option<IpNet>,
     /// Index of their group; `None` for flows that are not coupled.
-    pub group: Option<usize>,
+    group: Option<usize>,
 }
 
 impl Group {
-    /// One with the defaults.
-    pub fn new(name: &str) -> Group {
-        Group {
-            name: name.to_owned(),
-            config: GroupConfig::default(),
-            equivalent_tcps: Given::<EquivalentTcps>::ONE,
-            coupled: true,
-        }
+    /// One of the configuration.
+    pub fn new(name: &str, settings: GroupSettings) -> Group {
+        Group { name: name.to_owned(), configured: settings.clone(), settings }
+    }
+}
+
+impl Vm {
+    /// What the configuration says, if something else is in force.
+    pub fn overridden(&self) -> Option<&VmSettings> {
+        self.configured.as_ref().filter(|configured| **configured != self.settings)
+    }
+
+    /// Index of the group that it is for, where no rule says otherwise.
+    pub fn group(&self) -> Option<usize> {
+        self.group
     }
 }
 
@@ -118,31 +107,146 @@ impl Rule {
 }
 
 impl Settings {
+    /// One VM at `socket`, alone in the default group.
+    pub fn single(socket: &Path) -> Settings {
+        let group = Group::new(DEFAULT_GROUP, GroupSettings::default());
+        let mut settings = Settings { groups: vec![group], ..Settings::default() };
+        let vm = VmSettings::default();
+        settings.insert_vm(Vm {
+            name: DEFAULT_GROUP.to_owned(),
+            socket: socket.to_owned(),
+            configured: Some(vm.clone()),
+            settings: vm,
+            group: Some(0),
+        });
+        settings
+    }
+
     /// The group in which a flow is coupled, if it is.
     pub fn route(&self, vm: usize, to: IpAddr) -> Option<usize> {
-        let settings = self.vms.get(&vm).filter(|settings| settings.coupled)?;
+        let of_vm = self.vms.get(&vm).filter(|vm| vm.settings.coupled)?;
         // A socket for both families writes IPv4 addresses as IPv6 ones.
         let to = to.to_canonical();
         let rule = self.rules.iter().find(|rule| rule.matches(vm, to));
-        let group = rule.map_or(settings.group, |rule| rule.group)?;
-        self.groups.get(group).filter(|group| group.coupled).map(|_| group)
-    }
-
-    /// Index of the group with this name.
-    pub fn group(&self, name: &str) -> Option<usize> {
-        self.groups.iter().position(|group| group.name == name)
+        let group = rule.map_or(of_vm.group, |rule| rule.group)?;
+        self.groups.get(group).filter(|group| group.settings.coupled).map(|_| group)
     }
 
     /// Number of the VM with this name.
-    pub fn vm(&self, name: &str) -> Option<usize> {
-        self.vms.iter().find(|(_, vm)| vm.name == name).map(|(number, _)| *number)
+    pub fn vm(&self, name: &str) -> Result<usize, SettingsError> {
+        let number = self.vms.iter().find(|(_, vm)| vm.name == name).map(|(number, _)| *number);
+        number.ok_or_else(|| SettingsError::NoVm {
+            name: name.to_owned(),
+            near: nearest(name, self.vms.values().map(|vm| vm.name.as_str())),
+        })
+    }
+
+    /// Index of the group with this name.
+    pub fn group(&self, name: &str) -> Result<usize, SettingsError> {
+        let index = self.groups.iter().position(|group| group.name == name);
+        index.ok_or_else(|| SettingsError::NoGroup {
+            name: name.to_owned(),
+            near: nearest(name, self.groups.iter().map(|group| group.name.as_str())),
+        })
+    }
+
+    /// Changes a VM; its number, and its settings before.
+    pub fn change_vm(
+        &mut self,
+        name: &str,
+        changes: &Changes<VmSettings>,
+    ) -> Result<(usize, VmSettings), SettingsError> {
+        let number = self.vm(name)?;
+        let before = self.vms[&number].settings.clone();
+        let settings = changes.apply(&before);
+        let group = self.find_group(settings.group.as_deref())?;
+        if let Some(vm) = self.vms.get_mut(&number) {
+            (vm.settings, vm.group) = (settings, group);
+        }
+        Ok((number, before))
+    }
+
+    /// Changes a group; its index, and its settings before.
+    pub fn change_group(
+        &mut self,
+        name: &str,
+        changes: &Changes<GroupSettings>,
+    ) -> Result<(usize, GroupSettings), SettingsError> {
+        let index = self.group(name)?;
+        let settings = &mut self.groups[index].settings;
+        let after = changes.apply(settings);
+        Ok((index, std::mem::replace(settings, after)))
+    }
+
+    /// The changes that make a VM as the configuration says.
+    pub fn configured_vm(&self, name: &str) -> Result<Changes<VmSettings>, SettingsError> {
+        let configured = self.vms[&self.vm(name)?].configured.as_ref();
+        configured.map(Changes::all).ok_or_else(|| SettingsError::NotConfigured(name.to_owned()))
+    }
+
+    /// The changes that make a group as the configuration says.
+    pub fn configured_group(&self, name: &str) -> Result<Changes<GroupSettings>, SettingsError> {
+        Ok(Changes::all(&self.groups[self.group(name)?].configured))
+    }
+
+    /// Puts other rules in the place of all.
+    pub fn set_rules(&mut self, rules: &[RuleSettings]) -> Result<(), SettingsError> {
+        if rules.len() > MAX_RULES {
+            let count = json!(rules.len());
+            return Err(Fault::new("rules", format!("at most {MAX_RULES} rules"), &count).into());
+        }
+        let numbered = rules.iter().enumerate().map(|(number, settings)| {
+            let (rule, faults) = self.rule(settings);
+            let fault = faults.into_iter().next();
+            fault.map_or(Ok(rule), |fault| Err(fault.below(&format!("rules[{number}]"))))
+        });
+        self.rules = numbered.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Puts the rules of the configuration in the place of all.
+    pub fn reset_rules(&mut self) {
+        self.rules.clone_from(&self.configured_rules);
+    }
+
+    /// A VM to add as described, if it can be.
+    pub fn new_vm(&self, name: &str, spec: &VmSpec) -> Result<Vm, SettingsError> {
+        if let Some(other) = self.vms.values().find(|vm| *vm.socket == *spec.socket) {
+            let expected = format!("a path that VM `{}` does not have", other.name);
+            return Err(Fault::new("socket", expected, &json!(spec.socket)).into());
+        }
+        Ok(Vm {
+            name: name.to_owned(),
+            socket: spec.socket.to_path_buf(),
+            settings: spec.settings.clone(),
+            configured: None,
+            group: self.find_group(spec.settings.group.as_deref())?,
+        })
     }
 
     /// Gives a VM the next number.
-    pub fn add_vm(&mut self, vm: Vm) -> usize {
+    pub fn insert_vm(&mut self, vm: Vm) -> usize {
         let number = self.vms.last_key_value().map_or(0, |(last, _)| last + 1);
         self.vms.insert(number, vm);
         number
+    }
+
+    /// Makes sure that a VM is served on this socket.
+    pub fn check_socket(&self, name: &str, socket: &Path) -> Result<(), SettingsError> {
+        let there = &self.vms[&self.vm(name)?].socket;
+        if there == socket {
+            return Ok(());
+        }
+        Err(SettingsError::OtherSocket { name: name.to_owned(), socket: there.clone() })
+    }
+
+    /// Number of a VM that may be removed.
+    pub fn removable(&self, name: &str) -> Result<usize, SettingsError> {
+        let number = self.vm(name)?;
+        match self.vms[&number].configured {
+            None => Ok(number),
+            Some(_) => Err(SettingsError::Configured(name.to_owned())),
+        }
     }
 
     /// Takes a VM out, with the rules that are for it only.
@@ -150,57 +254,79 @@ impl Settings {
         self.vms.remove(&number);
         self.rules.retain(|rule| rule.vm != Some(number));
     }
+
+    /// Where earlier changes go over the configuration, as an operator reads it.
+    pub fn overridden(&self) -> Vec<String> {
+        let over = "an earlier change goes over the configuration";
+        let vms = self.vms.values().filter_map(|Vm { name, settings, configured, .. }| {
+            let changes = difference(configured.as_ref()?, settings);
+            let line = format!("VM {name}: {over}: {changes}; `cccctl reset {name}` goes back");
+            (!changes.is_empty()).then_some(line)
+        });
+        let groups = self.groups.iter().filter_map(|Group { name, settings, configured }| {
+            let changes = difference(configured, settings);
+            let back = format!("DELETE /v1/groups/{name}/changes goes back");
+            (!changes.is_empty()).then(|| format!("group {name}: {over}: {changes}; {back}"))
+        });
+        let (now, configured) = (self.rules.len(), self.configured_rules.len());
+        let rules = (self.rules != self.configured_rules).then(|| {
+            format!(
+                "rules: {now} of an earlier change instead of the configuration's {configured}; \
+                 DELETE /v1/rules goes back"
+            )
+        });
+        vms.chain(groups).chain(rules).collect()
+    }
+
+    /// A rule with what it names; what cannot be found is as if it were left out.
+    fn rule(&self, settings: &RuleSettings) -> (Rule, Vec<Fault>) {
+        let mut faults = Vec::new();
+        let vm = settings.vm.as_deref().map(|name| self.find_vm(name)).transpose();
+        let destination = settings.destination.as_deref().map(prefix).transpose();
+        let group = self.find_group(settings.group.as_deref());
+        let rule = Rule {
+            settings: settings.clone(),
+            vm: vm.unwrap_or_else(|fault| keep(&mut faults, fault)),
+            destination: destination.unwrap_or_else(|fault| keep(&mut faults, fault)),
+            group: group.unwrap_or_else(|fault| keep(&mut faults, fault)),
+        };
+        (rule, faults)
+    }
+
+    /// The VM that a field `vm` names.
+    fn find_vm(&self, name: &str) -> Result<usize, Fault> {
+        self.vm(name).map_err(|error| error.in_field("vm", "the name of a VM"))
+    }
+
+    /// The group that a field `group` names, or none.
+    fn find_group(&self, name: Option<&str>) -> Result<Option<usize>, Fault> {
+        let find = |name| {
+            let expected = format!("the name of a group, or {NO_GROUP}");
+            self.group(name).map_err(|error| error.in_field("group", &expected))
+        };
+        name.map(find).transpose()
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn keep<T>(faults: &mut Vec<Fault>, fault: Fault) -> Option<T> {
+    faults.push(fault);
+    None
+}
 
-    fn settings() -> Settings {
-        let vm = |name: &str, group| Vm {
-            name: name.to_owned(),
-            socket: PathBuf::from(name),
-            group,
-            weight: Given::<Weight>::ONE,
-            coupled: true,
-            added: false,
-        };
-        let net = |text: &str| Some(text.parse().expect("prefix"));
-        Settings {
-            groups: vec![Group::new("g"), Group::new("h")],
-            vms: [vm("a", Some(0)), vm("b", None)].into_iter().enumerate().collect(),
-            rules: vec![
-                Rule { vm: Some(0), destination: net("10.1.0.0/16"), group: None },
-                Rule { vm: None, destination: net("10.0.0.0/8"), group: Some(1) },
-                Rule { vm: Some(1), destination: net("2001:db8::/32"), group: Some(0) },
-            ],
-            ..Settings::default()
-        }
-    }
+/// A prefix of addresses, without bits behind it.
+fn prefix(written: &str) -> Result<IpNet, Fault> {
+    let example = "a prefix of addresses such as 10.0.0.0/8 or 2001:db8::/32";
+    let wrong = || Fault::new("destination", example, &json!(written));
+    let net: IpNet = written.parse().map_err(|_| wrong())?;
+    let prefix = net.trunc();
+    if net == prefix { Ok(net) } else { Err(wrong().remedy(format!("write {prefix}"))) }
+}
 
-    fn to(address: &str) -> IpAddr {
-        address.parse().expect("address")
-    }
-
-    #[test]
-    fn the_first_rule_that_matches_decides() {
-        let settings = settings();
-        assert_eq!(settings.route(0, to("10.1.2.3")), None);
-        assert_eq!(settings.route(1, to("10.1.2.3")), Some(1));
-        assert_eq!(settings.route(0, to("10.2.2.3")), Some(1));
-        assert_eq!(settings.route(0, to("::ffff:10.2.2.3")), Some(1), "the same address");
-        assert_eq!(settings.route(0, to("2001:db8::1")), Some(0), "that of its VM");
-        assert_eq!(settings.route(1, to("2001:db8::1")), Some(0));
-        assert_eq!(settings.route(1, to("192.0.2.1")), None);
-        assert_eq!(settings.route(2, to("10.2.2.3")), None, "no such VM");
-    }
-
-    #[test]
-    fn what_is_not_coupled_goes_nowhere() {
-        let mut settings = settings();
-        settings.groups[1].coupled = false;
-        assert_eq!(settings.route(0, to("10.2.2.3")), None);
-        settings.vms.get_mut(&0).expect("there").coupled = false;
-        assert_eq!(settings.route(0, to("192.0.2.1")), None);
-    }
+/// The name most like `name`, if one is like it.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    names
+        .map(|known| (strsim::normalized_damerau_levenshtein(name, known), known))
+        .filter(|(likeness, _)| *likeness >= 0.5)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known.to_owned())
 }

@@ -9,17 +9,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ccc_settings::{Changes, Fault, GroupSettings, RuleSettings, SocketPath, VmSettings, VmSpec};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::{
-    admin::api::{ApiError, GroupPatch, RuleSpec, VmPatch, VmSpec, fields::Fields},
-    coupling::Coupling,
-};
+use super::{Settings, SettingsError};
 
 const VERSION: u64 = 1;
-/// A file longer than this is none of ours.
-const SIZE_MAX: u64 = 64 << 20;
+/// Largest state file, bytes.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Why the changes of earlier runs cannot be had.
 #[derive(Debug, Error)]
@@ -38,27 +36,13 @@ pub enum StateError {
     /// The file cannot be read.
     #[error("cannot read state file {0}")]
     Read(PathBuf, #[source] io::Error),
-    /// The file is too long.
-    #[error("state file {path} has {size} bytes; it is none of this program")]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        size: u64,
-    },
     /// The file holds something else.
-    #[error("state file {path}: {error}; mend it, or remove it to start from the configuration")]
+    #[error("state file {path}: {fault}; correct it, or remove it to start from the configuration")]
     Content {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        error: ApiError,
-    },
-    /// The file is of another version.
-    #[error("state file {path} is not of version {VERSION}; remove it to start anew")]
-    Version {
-        /// The file.
-        path: PathBuf,
+        fault: Fault,
     },
 }
 
@@ -66,44 +50,37 @@ pub enum StateError {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Sockets of VMs that were added, by name.
-    pub added: BTreeMap<String, PathBuf>,
+    pub added: BTreeMap<String, SocketPath>,
     /// Changes of VMs, by name.
-    pub vms: BTreeMap<String, VmPatch>,
+    pub vms: BTreeMap<String, Changes<VmSettings>>,
     /// Changes of groups, by name.
-    pub groups: BTreeMap<String, GroupPatch>,
+    pub groups: BTreeMap<String, Changes<GroupSettings>>,
     /// Rules, if they were changed.
-    pub rules: Option<Vec<RuleSpec>>,
+    pub rules: Option<Vec<RuleSettings>>,
 }
 
-/// A change of what is kept.
+/// A change that an operator makes, and that is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A VM is as described now.
-    PutVm {
-        /// Its name.
-        name: String,
-        /// How it is.
-        spec: VmSpec,
-        /// The configuration does not have it.
-        added: bool,
-    },
-    /// A VM was changed.
-    PatchVm(String, VmPatch),
-    /// A VM is no more.
-    ForgetVm(String),
-    /// A VM is as the configuration says again.
+    /// Have a VM, as described.
+    PutVm(String, VmSpec),
+    /// Change a VM.
+    ChangeVm(String, Changes<VmSettings>),
+    /// Have a VM no longer.
+    DeleteVm(String),
+    /// Have a VM as the configuration says again.
     ResetVm(String),
-    /// A group was changed.
-    PatchGroup(String, GroupPatch),
-    /// A group is as the configuration says again.
+    /// Change a group.
+    ChangeGroup(String, Changes<GroupSettings>),
+    /// Have a group as the configuration says again.
     ResetGroup(String),
-    /// Other rules; `None` for those of the configuration.
-    Rules(Option<Vec<RuleSpec>>),
+    /// Put these rules in the place of all; `None` for those of the configuration.
+    SetRules(Option<Vec<RuleSettings>>),
 }
 
 impl State {
     /// Makes sure that the file can be where it is to be.
-    pub fn look_for_place(path: &Path) -> Result<(), StateError> {
+    pub fn check_directory(path: &Path) -> Result<(), StateError> {
         let dir = directory(path);
         if dir.is_dir() {
             return Ok(());
@@ -114,55 +91,57 @@ impl State {
 
     /// The changes of earlier runs; none if there is no file yet.
     pub fn load(path: &Path) -> Result<State, StateError> {
-        State::look_for_place(path)?;
-        let read = |error| StateError::Read(path.to_owned(), error);
-        let size = match fs::metadata(path) {
+        State::check_directory(path)?;
+        let failed = |error| StateError::Read(path.to_owned(), error);
+        let bytes = match fs::metadata(path) {
             Ok(there) if there.is_dir() => return Err(StateError::Directory(path.to_owned())),
             Ok(there) => there.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
-            Err(error) => return Err(read(error)),
+            Err(error) => return Err(failed(error)),
         };
-        if size > SIZE_MAX {
-            return Err(StateError::Size { path: path.to_owned(), size });
+        let content = |fault| StateError::Content { path: path.to_owned(), fault };
+        if bytes > MAX_BYTES {
+            let expected = format!("at most {MAX_BYTES} bytes");
+            return Err(content(Fault::new("size", expected, &json!(bytes))));
         }
-        let content = |error| StateError::Content { path: path.to_owned(), error };
-        let value = serde_json::from_slice(&fs::read(path).map_err(read)?)
-            .map_err(|error| content(ApiError::Json(error.to_string())))?;
-        let state = State::from_json(value).map_err(content)?;
-        state.ok_or_else(|| StateError::Version { path: path.to_owned() })
+        let value = serde_json::from_slice(&fs::read(path).map_err(failed)?).map_err(|error| {
+            let fault = Fault::missing("content", "JSON");
+            content(Fault { got: error.to_string(), ..fault })
+        })?;
+        State::from_json(value).map_err(content)
     }
 
-    /// Reads the file's content; `None` if it is of another version.
-    pub fn from_json(value: Value) -> Result<Option<State>, ApiError> {
-        let mut fields = Fields::of(value, "", &["version", "added", "vms", "groups", "rules"])?;
-        if fields.take("version").and_then(|version| version.as_u64()) != Some(VERSION) {
-            return Ok(None);
+    /// Reads the file's content.
+    pub fn from_json(value: Value) -> Result<State, Fault> {
+        let Value::Object(mut fields) = value else {
+            return Err(Fault::new("content", "an object", &value));
+        };
+        let version = fields.remove("version").unwrap_or_default();
+        if version != VERSION {
+            return Err(Fault::new("version", VERSION.to_string(), &version));
         }
-        let added = fields.take("added").unwrap_or_else(|| json!({}));
-        let vms = fields.take("vms").unwrap_or_else(|| json!({}));
-        let groups = fields.take("groups").unwrap_or_else(|| json!({}));
-        Ok(Some(State {
-            added: each("added", added, socket)?,
-            vms: each("vms", vms, VmPatch::read)?,
-            groups: each("groups", groups, GroupPatch::read)?,
-            rules: fields.take("rules").map(RuleSpec::read_list).transpose()?,
-        }))
+        let mut state = State::default();
+        for (name, value) in fields {
+            match name.as_str() {
+                "added" => state.added = each(&name, value, read_socket)?,
+                "vms" => state.vms = each(&name, value, Changes::read)?,
+                "groups" => state.groups = each(&name, value, Changes::read)?,
+                "rules" => state.rules = Some(read_rules(value)?),
+                _ => return Err(Fault::unknown(&name, "version, added, vms, groups or rules")),
+            }
+        }
+        Ok(state)
     }
 
     /// The file's content.
     pub fn json(&self) -> Value {
         let added =
             self.added.iter().map(|(name, socket)| (name.clone(), json!({"socket": socket})));
-        let vms = self.vms.iter().map(|(name, patch)| (name.clone(), patch.json()));
-        let groups = self.groups.iter().map(|(name, patch)| (name.clone(), patch.json()));
+        let added: Map<String, Value> = added.collect();
         let mut value = json!({
-            "version": VERSION,
-            "added": added.collect::<Map<_, _>>(),
-            "vms": vms.collect::<Map<_, _>>(),
-            "groups": groups.collect::<Map<_, _>>(),
-        });
+            "version": VERSION, "added": added, "vms": self.vms, "groups": self.groups});
         if let Some(rules) = &self.rules {
-            value["rules"] = rules.iter().map(RuleSpec::json).collect();
+            value["rules"] = json!(rules);
         }
         value
     }
@@ -170,31 +149,13 @@ impl State {
     /// Takes in a change; whether there is anything new to keep.
     pub fn note(&mut self, change: &Change) -> bool {
         match change {
-            Change::PutVm { name, spec, added } => self.put_vm(name, spec, *added),
-            Change::PatchVm(name, patch) => {
-                let before = self.vms.get(name).cloned().unwrap_or_default();
-                let mut after = before.clone();
-                after.then(patch);
-                let new = before != after;
-                if new {
-                    self.vms.insert(name.clone(), after);
-                }
-                new
-            }
-            Change::ForgetVm(name) => self.forget_vm(name),
+            Change::PutVm(name, spec) => self.put_vm(name, spec),
+            Change::ChangeVm(name, changes) => add(&mut self.vms, name, changes),
+            Change::DeleteVm(name) => self.delete_vm(name),
             Change::ResetVm(name) => self.vms.remove(name).is_some(),
-            Change::PatchGroup(name, patch) => {
-                let before = self.groups.get(name).cloned().unwrap_or_default();
-                let mut after = before.clone();
-                after.then(patch);
-                let new = before != after;
-                if new {
-                    self.groups.insert(name.clone(), after);
-                }
-                new
-            }
+            Change::ChangeGroup(name, changes) => add(&mut self.groups, name, changes),
             Change::ResetGroup(name) => self.groups.remove(name).is_some(),
-            Change::Rules(rules) => {
+            Change::SetRules(rules) => {
                 let new = self.rules != *rules;
                 self.rules.clone_from(rules);
                 new
@@ -202,20 +163,15 @@ impl State {
         }
     }
 
-    /// A VM is as described now; it may be one that was `added`.
-    fn put_vm(&mut self, name: &str, spec: &VmSpec, added: bool) -> bool {
-        let socket = added.then(|| spec.socket.clone());
-        let new_socket = socket.is_some() && self.added.get(name) != socket.as_ref();
-        let new = new_socket || self.vms.get(name) != Some(&spec.rest);
-        if let Some(socket) = socket {
-            self.added.insert(name.to_owned(), socket);
-        }
-        self.vms.insert(name.to_owned(), spec.rest.clone());
-        new
+    /// A VM that was added is as described now.
+    fn put_vm(&mut self, name: &str, spec: &VmSpec) -> bool {
+        let socket = self.added.insert(name.to_owned(), spec.socket.clone());
+        let new = add(&mut self.vms, name, &Changes::all(&spec.settings));
+        new || socket.as_ref() != Some(&spec.socket)
     }
 
     /// A VM is no more, nor are the rules that were for it only.
-    fn forget_vm(&mut self, name: &str) -> bool {
+    fn delete_vm(&mut self, name: &str) -> bool {
         let mut new = self.added.remove(name).is_some();
         new |= self.vms.remove(name).is_some();
         if let Some(rules) = &mut self.rules {
@@ -228,15 +184,15 @@ impl State {
 
     /// Adds the VMs that were added in earlier runs.  The configuration may
     /// have one of that name or socket by now; then that is the one.
-    fn populate(&self, coupling: &mut Coupling) {
+    fn add_vms(&self, settings: &mut Settings) {
         for (name, socket) in &self.added {
-            if coupling.settings().vm(name).is_some() {
+            if settings.vm(name).is_ok() {
                 log::warn!("state of VM {name}: the configuration has it now");
                 continue;
             }
-            let spec = VmSpec { socket: socket.clone(), rest: VmPatch::default() };
-            match coupling.new_vm(name, &spec) {
-                Ok(vm) => drop(coupling.add_vm(vm)),
+            let spec = VmSpec { socket: socket.clone(), settings: VmSettings::default() };
+            match settings.new_vm(name, &spec) {
+                Ok(vm) => drop(settings.insert_vm(vm)),
                 Err(error) => log::warn!("state of VM {name} not used: {error}"),
             }
         }
@@ -244,41 +200,66 @@ impl State {
 
     /// Puts the changes over the configuration.  What they name may be gone
     /// from there; that is told and left out, but kept for when it comes back.
-    pub fn apply(&self, coupling: &mut Coupling) {
-        self.populate(coupling);
-        let told = |what: &str, error: ApiError| log::warn!("state of {what} not used: {error}");
-        for (name, patch) in &self.groups {
-            if let Err(error) = coupling.patch_group(0, name, patch) {
+    pub fn apply(&self, settings: &mut Settings) {
+        self.add_vms(settings);
+        let told =
+            |what: &str, error: SettingsError| log::warn!("state of {what} not used: {error}");
+        for (name, changes) in &self.groups {
+            if let Err(error) = settings.change_group(name, changes) {
                 told(&format!("group {name}"), error);
             }
         }
-        for (name, patch) in &self.vms {
-            if let Err(error) = coupling.patch_vm(name, patch) {
+        for (name, changes) in &self.vms {
+            if let Err(error) = settings.change_vm(name, changes) {
                 told(&format!("VM {name}"), error);
             }
         }
-        if let Some(Err(error)) = self.rules.as_ref().map(|rules| coupling.put_rules(rules)) {
+        if let Some(Err(error)) = self.rules.as_ref().map(|rules| settings.set_rules(rules)) {
             told("rules", error);
         }
     }
 }
 
-fn socket(value: Value, place: &str) -> Result<PathBuf, ApiError> {
-    VmSpec::socket(&mut Fields::of(value, place, &["socket"])?)
+/// Adds changes to those of a name; whether they are new.
+fn add<T>(to: &mut BTreeMap<String, Changes<T>>, name: &str, changes: &Changes<T>) -> bool {
+    let before = to.get(name).cloned().unwrap_or_default();
+    let mut after = before.clone();
+    after.then(changes.clone());
+    let new = before != after;
+    if new {
+        to.insert(name.to_owned(), after);
+    }
+    new
+}
+
+/// Reads a list of rules.
+pub fn read_rules(value: Value) -> Result<Vec<RuleSettings>, Fault> {
+    let Value::Array(rules) = value else {
+        return Err(Fault::new("rules", "a list", &value));
+    };
+    let numbered = rules.into_iter().enumerate().map(|(number, rule)| {
+        RuleSettings::read(rule).map_err(|fault| fault.below(&format!("rules[{number}]")))
+    });
+    numbered.collect()
+}
+
+fn read_socket(value: Value) -> Result<SocketPath, Fault> {
+    SocketPath::read("socket", value.get("socket").cloned())
 }
 
 fn each<T>(
     place: &str,
     value: Value,
-    read: fn(Value, &str) -> Result<T, ApiError>,
-) -> Result<BTreeMap<String, T>, ApiError> {
+    read: fn(Value) -> Result<T, Fault>,
+) -> Result<BTreeMap<String, T>, Fault> {
     let Value::Object(map) = value else {
-        return Err(ApiError::Object { field: place.to_owned() });
+        return Err(Fault::new(place, "an object", &value));
     };
-    let entries = map.into_iter();
-    entries
-        .map(|(name, value)| Ok((name.clone(), read(value, &format!("{place}.{name}"))?)))
-        .collect()
+    let entries = map.into_iter().map(|(name, value)| {
+        let read = read(value).map_err(|fault| fault.below(&format!("{place}.{name}")));
+        Ok((name, read?))
+    });
+    entries.collect()
 }
 
 /// Where a file is.
@@ -298,7 +279,7 @@ mod tests {
             "groups": {"g": {"share": "window"}},
             "rules": [{"vm": "a", "destination": "10.0.0.0/8", "group": "g"}],
         });
-        State::from_json(value).expect("right").expect("this version")
+        State::from_json(value).expect("right")
     }
 
     #[test]
@@ -315,23 +296,20 @@ mod tests {
         let mut state = state();
         let spec =
             |weight: f64| VmSpec::read(json!({"socket": "/c", "weight": weight})).expect("right");
-        let put = |weight| {
-            let name = "c".to_owned();
-            Change::PutVm { name, spec: spec(weight), added: true }
-        };
-        let patch = |value| VmPatch::read(value, "").expect("right");
+        let put = |weight| Change::PutVm("c".to_owned(), spec(weight));
+        let changes = |value| Changes::read(value).expect("right");
         for change in [
             put(1.0),
             put(2.0),
-            Change::PatchVm("c".to_owned(), patch(json!({"weight": 3}))),
-            Change::PatchGroup("g".to_owned(), GroupPatch::default()),
+            Change::ChangeVm("c".to_owned(), changes(json!({"weight": 3}))),
+            Change::ChangeGroup("g".to_owned(), Changes::default()),
             Change::ResetGroup("g".to_owned()),
-            Change::ForgetVm("c".to_owned()),
+            Change::DeleteVm("c".to_owned()),
             Change::ResetVm("a".to_owned()),
-            Change::Rules(Some(Vec::new())),
-            Change::Rules(None),
+            Change::SetRules(Some(Vec::new())),
+            Change::SetRules(None),
         ] {
-            let nothing = change == Change::PatchGroup("g".to_owned(), GroupPatch::default());
+            let nothing = change == Change::ChangeGroup("g".to_owned(), Changes::default());
             assert_eq!(state.note(&change), !nothing, "{change:?}");
             assert!(!state.note(&change), "again: {change:?}");
         }
@@ -345,10 +323,12 @@ mod tests {
             fs::write(&path, text).expect("written");
             State::load(&path).expect_err("a fault").to_string()
         };
-        assert!(with("{").contains("no JSON"));
-        assert!(with("{\"version\": 2}").contains("not of version 1"));
-        assert!(with("{\"version\": 1, \"vms\": {\"a\": {\"x\": 1}}}").contains("`vms.a.x`"));
-        assert!(with("{\"version\": 1, \"vms\": 1}").contains("`vms` is no object"));
+        assert!(with("{").contains("expected JSON"));
+        assert!(with("{\"version\": 2}").contains("invalid version: expected 1, got 2"));
+        assert!(
+            with("{\"version\": 1, \"vms\": {\"a\": {\"x\": 1}}}").contains("invalid vms.a.x: ")
+        );
+        assert!(with("{\"version\": 1, \"vms\": 1}").contains("invalid vms: expected an object"));
         let nowhere = State::load(&dir.path().join("no/state.json"));
         assert!(matches!(nowhere, Err(StateError::NoDirectory { .. })));
     }

@@ -2,14 +2,17 @@
 //! Requests of operators, in the event loop.
 use std::collections::BTreeMap;
 
+use ccc_settings::{NO_GROUP, VmSpec};
+
 use super::{Server, ServerError, Vm};
 use crate::{
-    admin::access::Peer,
-    admin::api::{ApiError, Command, VmSpec},
-    admin::control::{Desk, Envelope},
-    admin::operate::{Guest, Guests, Operation, Outcome},
+    admin::authorization::Peer,
+    admin::channel::{CommandReceiver, PendingCommand},
+    admin::executor::{Executor, Guest, Guests, Outcome},
+    admin::{ApiError, Command},
     coupling::Turn,
     daemon::open_files,
+    settings::state::Change,
     vhost_user::listener::{Endpoint, ListenError},
     vhost_user::message::MessageError,
 };
@@ -25,13 +28,15 @@ impl Server {
     /// Takes requests of operators; each is answered when its effect is where
     /// guests see it, and a change when it is kept.
     pub(super) fn operate(&mut self) -> Result<(), ServerError> {
-        let requests = self.desk.as_mut().map(Desk::take).unwrap_or_default();
-        for Envelope { command, by, answer } in requests {
+        let pending = self.commands.as_mut().map(CommandReceiver::take).unwrap_or_default();
+        for PendingCommand { command, by, reply_to } in pending {
             let outcome = self.carry_out(&command, &by)?;
             self.after()?;
-            match (outcome, &self.keeper) {
-                (Ok((reply, Some(change))), Some(keeper)) => keeper.keep(change, reply, answer),
-                (outcome, _) => answer.give(outcome.map(|(reply, _)| reply)),
+            match (outcome, &self.state_writer) {
+                (Ok((reply, Some(change))), Some(writer)) => writer.keep(change, |kept| {
+                    reply_to.send(kept.map(|()| reply).map_err(ApiError::from));
+                }),
+                (outcome, _) => reply_to.send(outcome.map(|(reply, _)| reply)),
             }
         }
         Ok(())
@@ -41,22 +46,24 @@ impl Server {
     /// end of the front end of one that goes.
     fn carry_out(&mut self, command: &Command, by: &Peer) -> Result<Outcome, ServerError> {
         match command {
-            Command::PutVm(name, spec) if self.coupling.settings().vm(name).is_none() => {
+            Command::Change(Change::PutVm(name, spec))
+                if self.coupling.settings().vm(name).is_err() =>
+            {
                 if let Err(error) = self.add(name, spec) {
                     return Ok(Err(error));
                 }
                 log::info!(
                     "VM {name}: added, on {}, weight {}, group {} (by {by})",
                     spec.socket.display(),
-                    spec.rest.weight.map_or(1.0, |weight| weight.written),
-                    spec.rest.group.as_ref().and_then(Option::as_deref).unwrap_or("none"),
+                    spec.settings.weight,
+                    spec.settings.group.as_deref().unwrap_or(NO_GROUP),
                 );
                 Ok(self.execute(command, by))
             }
-            Command::DeleteVm(name) => {
-                let number = match self.coupling.removable(name) {
+            Command::Change(Change::DeleteVm(name)) => {
+                let number = match self.coupling.settings().removable(name) {
                     Ok(number) => number,
-                    Err(error) => return Ok(Err(error)),
+                    Err(error) => return Ok(Err(error.into())),
                 };
                 self.disconnect(number, &MessageError::Closed.into())?;
                 let outcome = self.execute(command, by);
@@ -69,20 +76,19 @@ impl Server {
 
     fn execute(&mut self, command: &Command, by: &Peer) -> Outcome {
         let turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
-        Operation { turn, guests: &self.vms, by }.execute(command)
+        Executor { turn, guests: &self.vms, by }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.
     fn add(&mut self, name: &str, spec: &VmSpec) -> Result<(), ApiError> {
-        let vm = self.coupling.new_vm(name, spec)?;
-        let listen = |error| ApiError::Listen { error };
-        let endpoint = Endpoint::bind(&vm.socket).map_err(listen)?;
+        let vm = self.coupling.settings().new_vm(name, spec)?;
+        let endpoint = Endpoint::bind(&vm.socket)?;
         let room = endpoint.listening().map_or(Ok(()), open_files::reserve);
-        room.map_err(|error| listen(ListenError::bind(&spec.socket, error)))?;
+        room.map_err(|error| ListenError::bind(&spec.socket, error))?;
         let number = self.coupling.add_vm(vm);
         self.open(number, name.to_owned(), endpoint).map_err(|error| {
             self.coupling.remove_vm(self.clock.now(), number);
-            listen(ListenError::bind(&spec.socket, error))
+            ListenError::bind(&spec.socket, error).into()
         })
     }
 }

@@ -1,423 +1,241 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Walks the configuration file.
-use std::{collections::BTreeMap, ops::Range, path::PathBuf};
+//! Walks the configuration file, so that each fault has its place.
+use std::{collections::BTreeMap, ops::Range};
 
-use ccc_core::Weight;
-use ipnet::IpNet;
+use ccc_settings::{
+    Changes, DEFAULT_GROUP, Fault, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec,
+    check_name,
+};
+use serde_json::{Value, json};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::{Config, Fault};
-use crate::{
-    device::table::MAX_SLOTS,
-    settings::values::{self, Given, NO_GROUP, SOCKET_PATH_MAX, ValueError},
-    settings::{DEFAULT_GROUP, Group, Limits, MAX_RULES, Rule, Settings, Vm},
-};
+use super::{DaemonSettings, Located};
+use crate::settings::{Group, MAX_RULES, Rule, Settings, Vm, keep};
 
-type Value<'i> = Spanned<DeValue<'i>>;
-type Entry<'a, 'i> = (&'a str, Range<usize>, &'a Value<'i>);
-/// A table with its name and the place of that.
-type Named<'a, 'i> = (&'a str, Range<usize>, &'a DeTable<'i>);
+type Place = Range<usize>;
 
-/// Flows the daemon can be told to couple at a time: 600 MB of them.
-const MOST_FLOWS: usize = 1 << 20;
-/// Guest memory a VM can be allowed: half of what all may have.
-const MOST_MEMORY_GIB: usize = 48 << 10;
+/// A table, where it is, and its path in messages.
+struct Table<'a, 'i> {
+    path: String,
+    name: &'a str,
+    place: Place,
+    table: &'a DeTable<'i>,
+}
 
-/// Reads a file, or tells all its faults in the order of its lines.
-pub(super) fn read(text: &str) -> Result<Config, Vec<Fault>> {
-    let mut reader = Reader { text, faults: Vec::new() };
-    let config = match DeTable::parse(text) {
+/// Reads a file, or tells all its faults in the order of their places.
+pub(super) fn read(text: &str) -> Result<Settings, Vec<Located>> {
+    let mut reader = Reader { faults: Vec::new() };
+    let settings = match DeTable::parse(text) {
         Ok(root) => reader.root(root.get_ref()),
         Err(error) => {
-            reader.syntax(&error);
-            Config::default()
+            let said = error.message().lines().collect::<Vec<_>>().join(", ");
+            let fault = Fault::new("syntax", "TOML", &json!(null));
+            reader.fault(error.span().unwrap_or(0..0), Fault { got: said, ..fault });
+            Settings::default()
         }
     };
-    reader.faults.sort_by_key(|fault| fault.line);
-    if reader.faults.is_empty() { Ok(config) } else { Err(reader.faults) }
+    reader.faults.sort_by_key(|(place, _)| place.start);
+    let faults = reader.faults.into_iter().map(|(place, fault)| locate(text, place.start, fault));
+    let faults: Vec<Located> = faults.collect();
+    if faults.is_empty() { Ok(settings) } else { Err(faults) }
 }
 
-struct Reader<'i> {
-    text: &'i str,
-    faults: Vec<Fault>,
+fn locate(text: &str, offset: usize, fault: Fault) -> Located {
+    let before = text.get(..offset).unwrap_or(text);
+    let (line, begun) = before.rsplit_once('\n').map_or((1, before), |(lines, begun)| {
+        (2 + lines.bytes().filter(|byte| *byte == b'\n').count(), begun)
+    });
+    Located { line, column: begun.chars().count() + 1, fault }
 }
 
-impl Reader<'_> {
-    fn fault(&mut self, at: Range<usize>, reason: impl Into<String>, remedy: impl Into<String>) {
-        let before = self.text.as_bytes().iter().take(at.start);
-        let line = 1 + before.filter(|byte| **byte == b'\n').count();
-        self.faults.push(Fault { line, reason: reason.into(), remedy: remedy.into() });
+struct Reader {
+    faults: Vec<(Place, Fault)>,
+}
+
+impl Reader {
+    fn fault(&mut self, place: Place, fault: Fault) {
+        self.faults.push((place, fault));
     }
 
-    fn syntax(&mut self, error: &toml::de::Error) {
-        let reason = error.message().lines().collect::<Vec<_>>().join(", ");
-        self.fault(error.span().unwrap_or(0..0), reason, "correct the TOML");
+    /// Faults of fields of a table.
+    fn faults_in(&mut self, of: &Table, faults: Vec<Fault>) {
+        for fault in faults {
+            let key = of.table.keys().find(|key| *key.get_ref() == fault.field);
+            let place = key.map_or(of.place.clone(), Spanned::span);
+            self.fault(place, fault.below(&of.path));
+        }
     }
 
-    fn unknown(&mut self, at: Range<usize>, key: &str, place: &str, known: &str) {
-        self.fault(at, format!("unknown key `{key}`{place}"), known);
-    }
-
-    fn root(&mut self, root: &DeTable<'_>) -> Config {
-        let mut config = Config::default();
+    fn root(&mut self, root: &DeTable<'_>) -> Settings {
         let (mut groups, mut vms, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-        for (key, at, value) in entries(root) {
-            match key {
-                "daemon" => self.daemon(value, &mut config),
+        let mut settings = Settings::default();
+        for (key, value) in root.iter() {
+            match key.get_ref().as_ref() {
+                "daemon" => settings.daemon = self.daemon(value),
                 "group" => groups = self.tables("group", value),
                 "vm" => vms = self.tables("vm", value),
                 "rule" => rules = self.rule_tables(value),
-                _ => self.unknown(
-                    at,
-                    key,
-                    "",
-                    "only [daemon], [group.NAME], [vm.NAME] and [[rule]] stand at the top",
-                ),
+                other => {
+                    let expected = "[daemon], [group.NAME], [vm.NAME] or [[rule]]";
+                    self.fault(key.span(), Fault::unknown(other, expected));
+                }
             }
         }
-        let settings = &mut config.settings;
         settings.groups = self.groups(&groups);
-        settings.vms = self.vms(&vms, &settings.groups).into_iter().enumerate().collect();
-        settings.rules = rules.iter().map(|table| self.rule(table, settings)).collect();
-        if config.settings.vms.is_empty() && config.control.is_none() && self.faults.is_empty() {
-            let remedy = "add a [vm.NAME] with a socket, or `control` to [daemon] to add VMs later";
-            self.fault(0..0, "no VM", remedy);
+        self.vms(&vms, &mut settings);
+        settings.rules = rules.iter().map(|table| self.rule(table, &settings)).collect();
+        settings.configured_rules.clone_from(&settings.rules);
+        if settings.vms.is_empty() && settings.daemon.control.is_none() && self.faults.is_empty() {
+            let expected = "a [vm.NAME] with a socket, or `control` in [daemon] to add VMs later";
+            self.fault(0..0, Fault::missing("vm", expected));
         }
-        config
+        settings
     }
 
-    fn daemon(&mut self, value: &Value<'_>, config: &mut Config) {
-        let DeValue::Table(table) = value.get_ref() else {
-            self.fault(value.span(), "`daemon` is no table", "write [daemon]");
-            return;
+    fn daemon(&mut self, value: &Spanned<DeValue<'_>>) -> DaemonSettings {
+        let Some(table) = self.table("daemon", value.span(), value) else {
+            return DaemonSettings::default();
         };
-        let mut limits = Limits::default();
-        for (key, at, value) in entries(table) {
-            match key {
-                "control" => config.control = self.path("control", value, SOCKET_PATH_MAX),
-                "operators" => config.operators = self.operators(value),
-                "state" => config.state = self.path("state", value, 4095),
-                "max_flows" => self.count(key, value, MOST_FLOWS, &mut limits.flows),
-                "max_flows_per_vm" => {
-                    self.count(key, value, MAX_SLOTS as usize, &mut limits.flows_per_vm);
-                }
-                "max_memory_gib_per_vm" => {
-                    self.count(key, value, MOST_MEMORY_GIB, &mut limits.memory_gib_per_vm);
-                }
-                _ => {
-                    let known = "the daemon has `control`, `operators`, `state`, `max_flows`, \
-                                 `max_flows_per_vm` and `max_memory_gib_per_vm`";
-                    self.unknown(at, key, " in [daemon]", known);
-                }
-            }
-        }
-        config.settings.limits = limits;
+        let (changes, faults) = Changes::collect(fields(&table));
+        self.faults_in(&table, faults);
+        changes.apply(&DaemonSettings::default())
     }
 
-    /// Sets a number of things, at least one.
-    fn count(&mut self, key: &str, value: &Value<'_>, most: usize, to: &mut usize) {
-        let DeValue::Integer(number) = value.get_ref() else {
-            let remedy = format!("write {key} = {to}, or another of 1 to {most}");
-            self.fault(value.span(), format!("`{key}` is no whole number"), remedy);
-            return;
-        };
-        match usize::from_str_radix(number.as_str(), number.radix()) {
-            Ok(count) if (1..=most).contains(&count) => *to = count,
-            _ => {
-                let reason = format!("{key} {} is out of range", number.as_str());
-                self.fault(value.span(), reason, format!("use 1 to {most}"));
+    fn table<'a, 'i>(
+        &mut self,
+        path: &str,
+        place: Place,
+        value: &'a Spanned<DeValue<'i>>,
+    ) -> Option<Table<'a, 'i>> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Table { path: path.to_owned(), name: "", place, table }),
+            other => {
+                self.fault(value.span(), Fault::new(path, "a table", &json_of(other)));
+                None
             }
         }
     }
 
-    fn operators(&mut self, value: &Value<'_>) -> Option<String> {
-        let group = self.string("operators", value)?;
-        if group.is_empty() {
-            let remedy = "name a group of users, or leave it out for root only";
-            self.fault(value.span(), "the group of `operators` is empty", remedy);
-            return None;
-        }
-        Some(group.to_owned())
-    }
-
-    /// The tables below `[kind]`, with the places of their names.
-    fn tables<'a, 'i>(&mut self, kind: &str, value: &'a Value<'i>) -> Vec<Named<'a, 'i>> {
-        let DeValue::Table(table) = value.get_ref() else {
-            let remedy = format!("write [{kind}.NAME]");
-            self.fault(value.span(), format!("`{kind}` is no table"), remedy);
-            return Vec::new();
-        };
+    /// The tables below `[kind]`.
+    fn tables<'a, 'i>(
+        &mut self,
+        kind: &str,
+        value: &'a Spanned<DeValue<'i>>,
+    ) -> Vec<Table<'a, 'i>> {
+        let Some(all) = self.table(kind, value.span(), value) else { return Vec::new() };
         let mut found = Vec::new();
-        for (name, at, value) in entries(table) {
-            let DeValue::Table(table) = value.get_ref() else {
-                let remedy = format!("write [{kind}.{name}] and the keys below it");
-                self.fault(at, format!("`{name}` is no table"), remedy);
-                continue;
-            };
-            if !values::is_name(name) {
-                let error = ValueError::Name(name.to_owned());
-                self.fault(at, error.to_string(), error.remedy());
-                continue;
+        for (name, value) in all.table.iter() {
+            let (place, name) = (name.span(), name.get_ref().as_ref());
+            match check_name(&format!("name of a {kind}"), name) {
+                Ok(()) => {
+                    let table = self.table(&format!("{kind}.{name}"), place, value);
+                    found.extend(table.map(|table| Table { name, ..table }));
+                }
+                Err(fault) => self.fault(place, fault),
             }
-            found.push((name, at, table));
         }
         found
     }
 
-    fn groups(&mut self, tables: &[Named<'_, '_>]) -> Vec<Group> {
+    fn groups(&mut self, tables: &[Table<'_, '_>]) -> Vec<Group> {
         let mut groups = Vec::with_capacity(tables.len() + 1);
-        for (name, at, table) in tables {
-            if *name == NO_GROUP {
-                let reason = format!("a group cannot be called `{NO_GROUP}`");
-                self.fault(at.clone(), reason, "that means no group; choose another name");
+        for table in tables {
+            if table.name == NO_GROUP {
+                let expected = format!("another name than `{NO_GROUP}`, which means no group");
+                let fault = Fault::new(&table.path, expected, &json!(NO_GROUP));
+                self.fault(table.place.clone(), fault);
                 continue;
             }
-            groups.push(self.group(name, table));
+            let (changes, faults) = Changes::collect(fields(table));
+            self.faults_in(table, faults);
+            groups.push(Group::new(table.name, changes.apply(&GroupSettings::default())));
         }
         if !groups.iter().any(|group| group.name == DEFAULT_GROUP) {
-            groups.push(Group::new(DEFAULT_GROUP));
+            groups.push(Group::new(DEFAULT_GROUP, GroupSettings::default()));
         }
         groups
     }
 
-    fn group(&mut self, name: &str, table: &DeTable<'_>) -> Group {
-        let mut group = Group::new(name);
-        for (key, at, value) in entries(table) {
-            match key {
-                "policy" => self.set(&mut group.config.policy, key, value, values::policy),
-                "share" => self.set(&mut group.config.share, key, value, values::share),
-                "growth_source" => self.set(&mut group.config.growth_source, key, value, values::growth_source),
-                "equivalent_tcps" => {
-                    let read = self.number(key, value);
-                    let read = read.and_then(|n| self.accept(value, values::equivalent_tcps(n)));
-                    group.equivalent_tcps = read.unwrap_or(group.equivalent_tcps);
-                    group.config.equivalent_tcps = group.equivalent_tcps.value;
+    fn vms(&mut self, tables: &[Table<'_, '_>], settings: &mut Settings) {
+        let mut named = BTreeMap::new();
+        for table in tables {
+            let (socket, changes, mut faults) = VmSpec::collect(fields(table));
+            let spec = changes.apply(&VmSettings::default());
+            let group = settings.find_group(spec.group.as_deref());
+            let group = group.unwrap_or_else(|fault| keep(&mut faults, fault));
+            if let Some(socket) = socket {
+                if let Some(other) = named.insert(socket.clone(), table.name) {
+                    let expected = format!("a path that VM `{other}` does not have");
+                    faults.push(Fault::new("socket", expected, &json!(socket)));
                 }
-                "coupled" => group.coupled = self.flag(key, value).unwrap_or(true),
-                _ => self.unknown(
-                    at,
-                    key,
-                    &format!(" in group `{name}`"),
-                    "a group has `policy`, `share`, `equivalent_tcps`, `growth_source` and `coupled`",
-                ),
+                settings.insert_vm(Vm {
+                    name: table.name.to_owned(),
+                    socket: socket.to_path_buf(),
+                    configured: Some(spec.clone()),
+                    settings: spec,
+                    group,
+                });
             }
+            self.faults_in(table, faults);
         }
-        group
-    }
-
-    /// Sets what is named by a word.
-    fn set<T>(
-        &mut self,
-        to: &mut T,
-        key: &str,
-        value: &Value<'_>,
-        read: fn(&str) -> Result<T, ValueError>,
-    ) {
-        let word = self.string(key, value);
-        if let Some(read) = word.and_then(|word| self.accept(value, read(word))) {
-            *to = read;
-        }
-    }
-
-    fn accept<T>(&mut self, at: &Value<'_>, read: Result<T, ValueError>) -> Option<T> {
-        read.map_err(|error| self.fault(at.span(), error.to_string(), error.remedy())).ok()
-    }
-
-    fn vms(&mut self, tables: &[Named<'_, '_>], groups: &[Group]) -> Vec<Vm> {
-        let mut sockets = BTreeMap::new();
-        let mut vms = Vec::new();
-        for (name, at, table) in tables {
-            let Some((vm, place)) = self.vm(name, at.clone(), table, groups) else { continue };
-            if let Some(other) = sockets.insert(vm.socket.clone(), *name) {
-                let reason = format!("socket `{}` is that of VM `{other}`", vm.socket.display());
-                self.fault(place, reason, format!("give VM `{name}` a socket of its own"));
-                continue;
-            }
-            vms.push(vm);
-        }
-        vms
-    }
-
-    /// A VM and the place of its socket.
-    fn vm(
-        &mut self,
-        name: &str,
-        at: Range<usize>,
-        table: &DeTable<'_>,
-        groups: &[Group],
-    ) -> Option<(Vm, Range<usize>)> {
-        let default = groups.iter().position(|group| group.name == DEFAULT_GROUP);
-        let (mut socket, mut group) = (None, Some(default));
-        let (mut weight, mut coupled) = (Some(Given::<Weight>::ONE), Some(true));
-        let mut named = false;
-        for (key, at, value) in entries(table) {
-            match key {
-                "socket" => {
-                    named = true;
-                    let path = self.path("socket", value, SOCKET_PATH_MAX);
-                    socket = path.map(|path| (path, value.span()));
-                }
-                "group" => group = self.reference(value, groups),
-                "weight" => {
-                    let read = self.number(key, value);
-                    weight = read.and_then(|n| self.accept(value, values::weight(n)));
-                }
-                "coupled" => coupled = self.flag(key, value),
-                _ => self.unknown(
-                    at,
-                    key,
-                    &format!(" in VM `{name}`"),
-                    "a VM has `socket`, `group`, `weight` and `coupled`",
-                ),
-            }
-        }
-        if !named {
-            let remedy = "add `socket = \"PATH\"`, where its front end connects";
-            self.fault(at, format!("VM `{name}` has no socket"), remedy);
-        }
-        let (socket, place) = socket?;
-        let (group, weight, coupled) = (group?, weight?, coupled?);
-        Some((Vm { name: name.to_owned(), socket, group, weight, coupled, added: false }, place))
-    }
-
-    fn path(&mut self, key: &str, value: &Value<'_>, most: usize) -> Option<PathBuf> {
-        let path = self.string(key, value)?;
-        if path.is_empty() {
-            self.fault(value.span(), format!("the path of `{key}` is empty"), "name a path");
-            return None;
-        }
-        if path.len() > most {
-            let reason = format!("the path of `{key}` has {} bytes", path.len());
-            self.fault(value.span(), reason, format!("use at most {most}"));
-            return None;
-        }
-        if !path.starts_with('/') {
-            let reason = format!("the path of `{key}` is relative: `{path}`");
-            self.fault(value.span(), reason, "begin it with `/`, whatever directory it runs in");
-            return None;
-        }
-        if !values::is_plain(path) {
-            let reason = format!("the path of `{key}` is {path:?}");
-            let remedy = "leave out `.`, `..`, empty steps and control characters";
-            self.fault(value.span(), reason, remedy);
-            return None;
-        }
-        Some(PathBuf::from(path))
-    }
-
-    /// A group, or none, by its name.
-    fn reference(&mut self, value: &Value<'_>, groups: &[Group]) -> Option<Option<usize>> {
-        let name = self.string("group", value)?;
-        if name == NO_GROUP {
-            return Some(None);
-        }
-        let found = groups.iter().position(|group| group.name == name);
-        if found.is_none() {
-            let there: Vec<_> = groups.iter().map(|group| group.name.as_str()).collect();
-            let there = there.join(", ");
-            let remedy = format!("add [group.{name}] or use one of: {there}, {NO_GROUP}");
-            self.fault(value.span(), format!("unknown group `{name}`"), remedy);
-        }
-        found.map(Some)
     }
 
     /// The tables of `[[rule]]`.
-    fn rule_tables<'a, 'i>(&mut self, value: &'a Value<'i>) -> Vec<Named<'a, 'i>> {
+    fn rule_tables<'a, 'i>(&mut self, value: &'a Spanned<DeValue<'i>>) -> Vec<Table<'a, 'i>> {
         let DeValue::Array(rules) = value.get_ref() else {
-            self.fault(value.span(), "`rule` is no list of tables", "write [[rule]]");
+            let fault = Fault::new("rule", "a list of tables, [[rule]]", &json_of(value.get_ref()));
+            self.fault(value.span(), fault);
             return Vec::new();
         };
         if rules.len() > MAX_RULES {
-            let reason = format!("{} rules", rules.len());
-            self.fault(value.span(), reason, format!("use at most {MAX_RULES}"));
+            let count = json!(rules.len());
+            let fault = Fault::new("rule", format!("at most {MAX_RULES} rules"), &count);
+            self.fault(value.span(), fault);
             return Vec::new();
         }
-        let mut tables = Vec::with_capacity(rules.len());
-        for rule in rules.iter() {
-            match rule.get_ref() {
-                DeValue::Table(table) => tables.push(("rule", rule.span(), table)),
-                _ => self.fault(rule.span(), "a rule is no table", "write [[rule]]"),
-            }
-        }
-        tables
+        let numbered = rules.iter().enumerate();
+        numbered
+            .filter_map(|(number, rule)| self.table(&format!("rule[{number}]"), rule.span(), rule))
+            .collect()
     }
 
-    fn rule(&mut self, (_, at, table): &Named<'_, '_>, settings: &Settings) -> Rule {
-        let mut rule = Rule { vm: None, destination: None, group: None };
-        let mut named = false;
-        for (key, at, value) in entries(table) {
-            match key {
-                "vm" => rule.vm = self.vm_reference(value, settings),
-                "destination" => rule.destination = self.destination(value),
-                "group" => {
-                    named = true;
-                    rule.group = self.reference(value, &settings.groups).flatten();
-                }
-                _ => {
-                    let known = "a rule has `vm`, `destination` and `group`";
-                    self.unknown(at, key, " in a rule", known);
-                }
-            }
-        }
-        if !named {
-            let remedy = "add `group = \"NAME\"`, or \"none\" for flows to leave alone";
-            self.fault(at.clone(), "a rule has no group", remedy);
-        }
+    fn rule(&mut self, table: &Table<'_, '_>, settings: &Settings) -> Rule {
+        let (read, mut faults) = RuleSettings::collect(fields(table));
+        let (rule, unknown) = settings.rule(&read);
+        faults.extend(unknown);
+        self.faults_in(table, faults);
         rule
-    }
-
-    fn vm_reference(&mut self, value: &Value<'_>, settings: &Settings) -> Option<usize> {
-        let name = self.string("vm", value)?;
-        let found = settings.vm(name);
-        if found.is_none() {
-            let remedy = format!("add [vm.{name}] or use the name of one that is there");
-            self.fault(value.span(), format!("unknown VM `{name}`"), remedy);
-        }
-        found
-    }
-
-    fn destination(&mut self, value: &Value<'_>) -> Option<IpNet> {
-        let written = self.string("destination", value)?;
-        self.accept(value, values::prefix(written))
-    }
-
-    fn string<'a>(&mut self, key: &str, value: &'a Value<'_>) -> Option<&'a str> {
-        let string = value.get_ref().as_str();
-        if string.is_none() {
-            let remedy = format!("write {key} = \"...\"");
-            self.fault(value.span(), format!("`{key}` is no string"), remedy);
-        }
-        string
-    }
-
-    fn flag(&mut self, key: &str, value: &Value<'_>) -> Option<bool> {
-        let flag = value.get_ref().as_bool();
-        if flag.is_none() {
-            let remedy = format!("write {key} = true or {key} = false");
-            self.fault(value.span(), format!("`{key}` is neither true nor false"), remedy);
-        }
-        flag
-    }
-
-    fn number(&mut self, key: &str, value: &Value<'_>) -> Option<f64> {
-        let number = match value.get_ref() {
-            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-                .ok()
-                .map(|number| number as f64),
-            DeValue::Float(number) => number.as_str().parse().ok(),
-            _ => None,
-        };
-        if number.is_none() {
-            let remedy = format!("write {key} = 1.0");
-            self.fault(value.span(), format!("`{key}` is no number"), remedy);
-        }
-        number
     }
 }
 
-fn entries<'a, 'i>(table: &'a DeTable<'i>) -> impl Iterator<Item = Entry<'a, 'i>> {
-    table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value))
+/// The fields of a table as JSON has them.
+fn fields(table: &Table<'_, '_>) -> impl Iterator<Item = (String, Value)> {
+    table.table.iter().map(|(key, value)| (key.get_ref().to_string(), json_of(value.get_ref())))
+}
+
+fn json_of(value: &DeValue<'_>) -> Value {
+    let text = |text: &str| json!(text);
+    match value {
+        DeValue::String(word) => json!(word),
+        DeValue::Boolean(on) => json!(on),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| text(number.as_str()), |number| json!(number)),
+        // JSON has no `nan` and `inf`.
+        DeValue::Float(number) => match number.as_str().parse::<f64>() {
+            Ok(number) if number.is_finite() => json!(number),
+            _ => text(number.as_str()),
+        },
+        DeValue::Datetime(time) => json!(time.to_string()),
+        DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                (key.to_string(), json_of(value.get_ref()))
+            };
+            Value::Object(table.iter().map(entry).collect())
+        }
+    }
 }

@@ -28,16 +28,19 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::UnixStream, time::timeout};
 
-use crate::{
-    admin::access::{Access, Peer},
-    admin::api::{
-        ApiError, Reply,
-        routes::{self, BODY_MAX},
-        seats::{Seat, Seats},
-    },
-    admin::control::Window,
-    daemon::open_files,
+use self::{
+    clients::{ClientSlot, Clients},
+    routes::BODY_MAX,
 };
+use super::{
+    ApiError, Reply,
+    authorization::{Authorization, Peer},
+    channel::CommandSender,
+};
+use crate::daemon::open_files;
+
+mod clients;
+pub mod routes;
 
 /// Most clients served at once; others wait to be accepted.
 const CONNECTIONS: u64 = 2048;
@@ -59,14 +62,14 @@ const HEAD_MAX: usize = 16 << 10;
 
 /// What all requests share.
 #[derive(Debug)]
-struct Office {
-    access: Access,
-    window: Window,
+struct Shared {
+    authorization: Authorization,
+    commands: CommandSender,
     /// When somebody was refused whom the log tells of.
     refused: Mutex<Option<Instant>>,
 }
 
-impl Office {
+impl Shared {
     /// Whoever may not ask must not fill the log either.
     fn tell_refused(&self, why: &ApiError) {
         let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,12 +81,16 @@ impl Office {
 }
 
 /// Serves the socket from now on, in a thread that ends with the process.
-pub fn serve(listener: UnixListener, access: Access, window: Window) -> io::Result<()> {
+pub fn serve(
+    listener: UnixListener,
+    authorization: Authorization,
+    commands: CommandSender,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let office = Arc::new(Office { access, window, refused: Mutex::default() });
+    let shared = Arc::new(Shared { authorization, commands, refused: Mutex::default() });
     let run = move || {
-        if let Err(error) = runtime.block_on(accept(listener, office)) {
+        if let Err(error) = runtime.block_on(accept(listener, shared)) {
             log::error!("control socket failed: {error}");
         }
     };
@@ -91,19 +98,19 @@ pub fn serve(listener: UnixListener, access: Access, window: Window) -> io::Resu
     Ok(())
 }
 
-async fn accept(listener: UnixListener, office: Arc<Office>) -> io::Result<()> {
+async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
     let mut spare = Spare(listener.as_fd().try_clone_to_owned().ok());
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let most = CONNECTIONS.min(open_files::files() / FILES_PART).max(1);
-    let seats = Seats::new(usize::try_from(most).unwrap_or(usize::MAX));
+    let clients = Clients::new(usize::try_from(most).unwrap_or(usize::MAX));
     let mut failing = false;
     loop {
-        let seat = seats.next().await;
+        let slot = clients.next().await;
         match listener.accept().await {
             Ok((stream, _)) => {
                 failing = false;
                 spare.renew(&listener);
-                tokio::spawn(converse(stream, seat, Arc::clone(&office)));
+                tokio::spawn(converse(stream, slot, Arc::clone(&shared)));
             }
             Err(error) => {
                 if open_files::is_want_of_files(&error) && spare.0.take().is_some() {
@@ -131,16 +138,16 @@ impl Spare {
     }
 }
 
-async fn converse(stream: UnixStream, seat: Seat, office: Arc<Office>) {
-    let admitted = admit(&stream, &office.access);
+async fn converse(stream: UnixStream, slot: ClientSlot, shared: Arc<Shared>) {
+    let admitted = admit(&stream, &shared.authorization);
     if let Err(error) = &admitted {
-        office.tell_refused(error);
+        shared.tell_refused(error);
     }
     let service = service_fn(|request| {
-        let (office, admitted, seat) = (Arc::clone(&office), &admitted, &seat);
+        let (shared, admitted, slot) = (Arc::clone(&shared), &admitted, &slot);
         async move {
             let answer = match admitted {
-                Ok(peer) => respond(request, peer, seat, &office).await,
+                Ok(peer) => respond(request, peer, slot, &shared).await,
                 Err(error) => refuse(error),
             };
             Ok::<_, Infallible>(answer)
@@ -154,7 +161,7 @@ async fn converse(stream: UnixStream, seat: Seat, office: Arc<Office>) {
     tokio::select! {
         // Who is asked to leave does not ask first: it would get no answer.
         biased;
-        () = seat.asked_to_leave() => log::debug!("control client: idle while others wait"),
+        () = slot.asked_to_leave() => log::debug!("control client: idle while others wait"),
         ended = timeout(CONNECTION_PATIENCE, conversation) => match ended {
             Ok(Ok(())) => {}
             Ok(Err(error)) => log::debug!("control client: {error}"),
@@ -164,24 +171,24 @@ async fn converse(stream: UnixStream, seat: Seat, office: Arc<Office>) {
 }
 
 /// Who has connected, if it may.
-fn admit(stream: &UnixStream, access: &Access) -> Result<Peer, ApiError> {
+fn admit(stream: &UnixStream, authorization: &Authorization) -> Result<Peer, ApiError> {
     let unknown = |error| ApiError::Forbidden(format!("who has connected is not known: {error}"));
     let peer = Peer::of(stream).map_err(unknown)?;
-    access.check(&peer).map_err(ApiError::Forbidden)?;
+    authorization.check(&peer).map_err(ApiError::Forbidden)?;
     Ok(peer)
 }
 
 async fn respond<B>(
     request: Request<B>,
     by: &Peer,
-    seat: &Seat,
-    office: &Office,
+    slot: &ClientSlot,
+    shared: &Shared,
 ) -> Response<Full<Bytes>>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match handle(request, by, seat, office).await {
+    match handle(request, by, slot, shared).await {
         Ok(reply) => match serde_json::to_vec(&reply) {
             Ok(body) => answer(StatusCode::OK, body),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
@@ -211,8 +218,8 @@ fn answer(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
 async fn handle<B>(
     request: Request<B>,
     by: &Peer,
-    seat: &Seat,
-    office: &Office,
+    slot: &ClientSlot,
+    shared: &Shared,
 ) -> Result<Reply, ApiError>
 where
     B: Body,
@@ -228,8 +235,8 @@ where
         body: &body,
     }
     .command()?;
-    let _busy = seat.busy();
-    office.window.ask(command, by.clone()).await
+    let _busy = slot.busy();
+    shared.commands.ask(command, by.clone()).await
 }
 
 async fn read<B>(body: B) -> Result<Bytes, ApiError>

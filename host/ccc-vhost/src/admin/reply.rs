@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What operators are told.
+use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
+
+use crate::device::inspect::FlowPage;
 
 /// What operators are told.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
     /// The daemon as a whole.
-    Status(Status),
+    Status(StatusView),
     /// All VMs.
-    Vms(Vms),
+    Vms(VmsView),
     /// One VM.
-    Vm(Vm),
+    Vm(VmView),
     /// Flows of a VM.
-    Flows(Flows),
+    Flows(FlowPage),
     /// All groups.
-    Groups(Groups),
+    Groups(GroupsView),
     /// One group.
-    Group(Group),
+    Group(GroupView),
     /// All rules.
-    Rules(Rules),
+    Rules(RulesView),
 }
 
 /// The daemon as a whole.
 #[derive(Clone, Debug, Serialize)]
-pub struct Status {
+pub struct StatusView {
     /// Version of the program.
     pub version: &'static str,
     /// Groups there are.
@@ -37,26 +40,23 @@ pub struct Status {
 
 /// All VMs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Vms {
+pub struct VmsView {
     /// In the order of their names.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<VmView>,
 }
 
 /// A VM.
 #[derive(Clone, Debug, Serialize)]
-pub struct Vm {
+pub struct VmView {
     /// Its name.
     pub name: String,
     /// Where its front end connects.
     pub socket: String,
-    /// Its share of any group.
-    pub weight: f64,
-    /// Its group, if it has one.
-    pub group: Option<String>,
-    /// Its flows are coupled.
-    pub coupled: bool,
+    /// Its settings in force.
+    #[serde(flatten)]
+    pub settings: VmSettings,
     /// What the configuration says, where an earlier change goes over it.
-    pub configured: Option<Configured>,
+    pub configured: Option<VmSettings>,
     /// A front end is connected.
     pub connected: bool,
     /// What its guest is doing, as far as that can be seen from here.
@@ -70,23 +70,12 @@ pub struct Vm {
     /// Those of them that are coupled.
     pub coupled_flows: usize,
     /// What its device did and refused since the daemon's start.
-    pub counters: Counters,
-}
-
-/// What the configuration says of a VM.
-#[derive(Clone, Debug, Serialize)]
-pub struct Configured {
-    /// Its share of any group.
-    pub weight: f64,
-    /// Its group, if it has one.
-    pub group: Option<String>,
-    /// Its flows are coupled.
-    pub coupled: bool,
+    pub counters: CountersView,
 }
 
 /// What a device did and refused.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Counters {
+pub struct CountersView {
     /// Messages taken.
     pub messages: u64,
     /// Flows found in slots.
@@ -109,26 +98,19 @@ pub struct Counters {
 
 /// All groups.
 #[derive(Clone, Debug, Serialize)]
-pub struct Groups {
+pub struct GroupsView {
     /// In the order of their names.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupView>,
 }
 
 /// A group.
 #[derive(Clone, Debug, Serialize)]
-pub struct Group {
+pub struct GroupView {
     /// Its name.
     pub name: String,
-    /// Coupling algorithm.
-    pub policy: &'static str,
-    /// What shares are shares of.
-    pub share: &'static str,
-    /// How many TCPs it is worth.
-    pub equivalent_tcps: f64,
-    /// Whose growth it takes.
-    pub growth_source: &'static str,
-    /// Its flows are coupled.
-    pub coupled: bool,
+    /// Its settings in force.
+    #[serde(flatten)]
+    pub settings: GroupSettings,
     /// Aggregate window, bytes.
     pub window: u64,
     /// Aggregate slow start threshold, bytes, after the first event.
@@ -138,12 +120,12 @@ pub struct Group {
     /// Flows that count.
     pub active_flows: u64,
     /// VMs with flows in it, or whose group it is.
-    pub vms: Vec<Part>,
+    pub vms: Vec<MemberView>,
 }
 
 /// The part of a VM in a group.
 #[derive(Clone, Debug, Serialize)]
-pub struct Part {
+pub struct MemberView {
     /// The VM.
     pub name: String,
     /// Its share.
@@ -154,68 +136,9 @@ pub struct Part {
     pub part: u64,
 }
 
-/// Flows of a VM.
-#[derive(Clone, Debug, Serialize)]
-pub struct Flows {
-    /// In the order of their slots.
-    pub flows: Vec<Flow>,
-    /// First slot of what was left out, if anything was.
-    pub next: Option<u32>,
-}
-
-/// A flow.
-#[derive(Clone, Debug, Serialize)]
-pub struct Flow {
-    /// Its slot.
-    pub slot: u32,
-    /// Which use of the slot it is.
-    pub generation: u32,
-    /// Source address.
-    pub source: String,
-    /// Destination address.
-    pub destination: String,
-    /// Source port.
-    pub source_port: u16,
-    /// Destination port.
-    pub destination_port: u16,
-    /// Its own congestion controller.
-    pub algorithm: String,
-    /// Congestion state.
-    pub state: &'static str,
-    /// Has data outstanding or to send.
-    pub active: bool,
-    /// Share within the VM.
-    pub priority: f64,
-    /// The group it is coupled in, if it is.
-    pub group: Option<String>,
-    /// What it is granted, bytes; `None` if it is not coupled.
-    pub granted: Option<u64>,
-    /// Congestion window, bytes.
-    pub cwnd: u32,
-    /// Slow start threshold, bytes, after the first event.
-    pub ssthresh: Option<u32>,
-    /// Smoothed round-trip time, microseconds; 0 if not known.
-    pub srtt_us: u32,
-    /// Bytes acknowledged.
-    pub delivered: u64,
-    /// Congestion events.
-    pub events: u16,
-}
-
 /// All rules.
 #[derive(Clone, Debug, Serialize)]
-pub struct Rules {
+pub struct RulesView {
     /// The first that matches a flow decides.
-    pub rules: Vec<Rule>,
-}
-
-/// A rule.
-#[derive(Clone, Debug, Serialize)]
-pub struct Rule {
-    /// The VM it is for, or all.
-    pub vm: Option<String>,
-    /// Where its flows go, or everywhere.
-    pub destination: Option<String>,
-    /// Their group, or none.
-    pub group: Option<String>,
+    pub rules: Vec<RuleSettings>,
 }

@@ -14,11 +14,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    admin::api::{ApiError, Reply},
-    admin::control::Answer,
-    settings::lock::Lock,
-    settings::state::{self, Change, State},
+use thiserror::Error;
+
+use super::{
+    lock::Lock,
+    state::{self, Change, State},
 };
 
 /// Time until what could not be written is tried again.
@@ -26,53 +26,62 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Time the last changes have when the daemon ends.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// A change to keep, and the answer that waits for it.
-#[derive(Debug)]
+/// A change is in force and will be forgotten.
+#[derive(Clone, Debug, Error)]
+#[error("in force, but not kept for the next start: cannot write {}: {why}", path.display())]
+pub struct NotKept {
+    path: PathBuf,
+    why: String,
+}
+
+/// What is done when a change is on disk, or could not be written.
+type Done = Box<dyn FnOnce(Result<(), NotKept>) + Send>;
+
+/// A change to keep, and what waits for that.
 struct Order {
     change: Change,
-    reply: Reply,
-    answer: Answer,
+    done: Done,
 }
 
-/// The event loop's end.
+/// The event loop's end of the thread that writes.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct StateWriter {
     orders: Option<Sender<Order>>,
-    done: Receiver<()>,
+    ended: Receiver<()>,
 }
 
-impl Keeper {
+impl StateWriter {
     /// Keeps changes from `state` on in the file at `path`.
-    pub fn start(path: &Path, lock: Lock, state: State) -> io::Result<Keeper> {
+    pub fn start(path: &Path, lock: Lock, state: State) -> io::Result<StateWriter> {
         let (orders, taken) = mpsc::channel();
-        let (end, done) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
         let store = Store { path: path.to_owned(), state, behind: false, failing: false };
         let run = move || {
             // Dropped when the last change is written.
             let _end: (Sender<()>, Lock) = (end, lock);
             store.run(&taken);
         };
-        std::thread::Builder::new().name("keeper".to_owned()).spawn(run)?;
-        Ok(Keeper { orders: Some(orders), done })
+        std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
+        Ok(StateWriter { orders: Some(orders), ended })
     }
 
-    /// Keeps a change, and answers after that.  Never waits: those who ask for
-    /// changes are admitted in a bounded number ([`crate::admin::control`]).
-    pub fn keep(&self, change: Change, reply: Reply, answer: Answer) {
-        let order = Order { change, reply, answer };
-        let Some(orders) = &self.orders else { return };
-        if let Err(mpsc::SendError(order)) = orders.send(order) {
-            order.answer.give(Err(ApiError::Stopping));
+    /// Keeps a change, and does something after that; nothing if this ends meanwhile.
+    /// Never waits: whoever asks for changes is admitted in a bounded number.
+    pub fn keep(&self, change: Change, done: impl FnOnce(Result<(), NotKept>) + Send + 'static) {
+        let order = Order { change, done: Box::new(done) };
+        if let Some(orders) = &self.orders {
+            // Without the thread there is nobody left to wait.
+            drop(orders.send(order));
         }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for StateWriter {
     /// What was handed over is written before the daemon ends, if the disk is
     /// not stuck.
     fn drop(&mut self) {
         drop(self.orders.take());
-        if self.done.recv_timeout(PARTING) == Err(RecvTimeoutError::Timeout) {
+        if self.ended.recv_timeout(PARTING) == Err(RecvTimeoutError::Timeout) {
             log::warn!("the state file cannot be written in time; the last changes may be lost");
         }
     }
@@ -110,10 +119,9 @@ impl Store {
                 self.behind |= self.state.note(&order.change);
             }
             let kept = self.save();
-            for Order { reply, answer, .. } in batch {
-                let path = self.path.clone();
-                let failed = |why: &String| ApiError::NotKept { path, why: why.clone() };
-                answer.give(kept.as_ref().map(|()| reply).map_err(failed));
+            for Order { done, .. } in batch {
+                let failed = |why: &String| NotKept { path: self.path.clone(), why: why.clone() };
+                done(kept.as_ref().copied().map_err(failed));
             }
         }
         drop(self.save());
@@ -169,15 +177,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::admin::api::VmPatch;
 
     fn store(path: &Path) -> Store {
         Store { path: path.to_owned(), state: State::default(), behind: false, failing: false }
     }
 
     fn change() -> Change {
-        let patch = VmPatch::read(json!({"weight": 2.5}), "").expect("right");
-        Change::PatchVm("a".to_owned(), patch)
+        let changes = ccc_settings::Changes::read(json!({"weight": 2.5})).expect("right");
+        Change::ChangeVm("a".to_owned(), changes)
     }
 
     #[test]

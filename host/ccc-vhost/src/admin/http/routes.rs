@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From a request to a command.
+use ccc_settings::{Changes, Fault, RuleSettings, VmSpec, check_name};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    admin::api::{ApiError, Command, GroupPatch, RuleSpec, VmPatch, VmSpec},
-    settings::values::{self, ValueError},
+    admin::{ApiError, Command},
+    settings::state::{self, Change},
 };
 
 /// Longest body.
@@ -44,38 +47,47 @@ impl Request<'_> {
     /// What is asked for.
     pub fn command(&self) -> Result<Command, ApiError> {
         let segments: Vec<&str> = self.path.split('/').collect();
-        let command = match (self.allowed(&segments)?, &segments[2..]) {
-            (Kind::Read, ["status"]) => Command::Status,
-            (Kind::Read, ["vms"]) => Command::Vms,
-            (Kind::Read, ["vms", name]) => Command::Vm((*name).to_owned()),
-            (Kind::Read, ["vms", name, "flows"]) => return self.flows(name),
-            (Kind::Read, ["groups"]) => Command::Groups,
-            (Kind::Read, ["groups", name]) => Command::Group((*name).to_owned()),
-            (Kind::Read, ["rules"]) => Command::Rules,
-            (Kind::Remove, ["vms", name]) => Command::DeleteVm((*name).to_owned()),
-            (Kind::Remove, ["vms", name, "changes"]) => Command::ResetVm((*name).to_owned()),
-            (Kind::Remove, ["groups", name, "changes"]) => Command::ResetGroup((*name).to_owned()),
-            (Kind::Remove, ["rules"]) => Command::ResetRules,
-            (Kind::Write, ["vms", name]) if self.method == "PUT" => {
-                let name = self::name(name)?;
-                Command::PutVm(name, VmSpec::read(self.value()?)?)
-            }
-            (Kind::Write, ["vms", name]) => {
-                Command::PatchVm((*name).to_owned(), VmPatch::read(self.value()?, "")?)
-            }
-            (Kind::Write, ["groups", name]) => {
-                Command::PatchGroup((*name).to_owned(), GroupPatch::read(self.value()?, "")?)
-            }
-            (Kind::Write, ["rules"]) => Command::PutRules(RuleSpec::read_all(self.value()?)?),
-            _ => return Err(ApiError::NoPath(self.path.to_owned())),
+        self.check_route(&segments)?;
+        let command = match (self.method, &segments[2..]) {
+            ("GET", ["status"]) => Command::Status,
+            ("GET", ["vms"]) => Command::Vms,
+            ("GET", ["vms", name]) => Command::Vm((*name).to_owned()),
+            ("GET", ["vms", name, "flows"]) => return self.flows(name),
+            ("GET", ["groups"]) => Command::Groups,
+            ("GET", ["groups", name]) => Command::Group((*name).to_owned()),
+            ("GET", ["rules"]) => Command::Rules,
+            (_, segments) => Command::Change(self.change(segments)?),
         };
         match self.parameters().next() {
-            Some((key, _)) => Err(unknown(key, "none")),
+            Some((key, _)) => Err(Fault::unknown(key, "no parameters").into()),
             None => Ok(command),
         }
     }
 
-    fn allowed(&self, segments: &[&str]) -> Result<Kind, ApiError> {
+    /// What is to be changed.
+    fn change(&self, segments: &[&str]) -> Result<Change, ApiError> {
+        Ok(match (self.method, segments) {
+            ("DELETE", ["vms", name]) => Change::DeleteVm((*name).to_owned()),
+            ("DELETE", ["vms", name, "changes"]) => Change::ResetVm((*name).to_owned()),
+            ("DELETE", ["groups", name, "changes"]) => Change::ResetGroup((*name).to_owned()),
+            ("DELETE", ["rules"]) => Change::SetRules(None),
+            ("PUT", ["vms", name]) => {
+                check_name("name", name)?;
+                Change::PutVm((*name).to_owned(), VmSpec::read(self.value()?)?)
+            }
+            ("PATCH", ["vms", name]) => {
+                Change::ChangeVm((*name).to_owned(), Changes::read(self.value()?)?)
+            }
+            ("PATCH", ["groups", name]) => {
+                Change::ChangeGroup((*name).to_owned(), Changes::read(self.value()?)?)
+            }
+            ("PUT", ["rules"]) => Change::SetRules(Some(self.rules()?)),
+            _ => return Err(ApiError::NoPath(self.path.to_owned())),
+        })
+    }
+
+    /// Makes sure that there is such a path, and that it has the method.
+    fn check_route(&self, segments: &[&str]) -> Result<(), ApiError> {
         let fits = |route: &str| {
             let pattern = route.split('/');
             route.split('/').count() == segments.len()
@@ -83,34 +95,17 @@ impl Request<'_> {
         };
         let route = ROUTES.iter().find(|(route, _)| fits(route));
         let (_, methods) = route.ok_or_else(|| ApiError::NoPath(self.path.to_owned()))?;
-        if !methods.contains(&self.method) {
-            let allowed = methods.join(", ");
-            return Err(ApiError::Method { method: self.method.to_owned(), allowed });
+        if methods.contains(&self.method) {
+            return Ok(());
         }
-        Ok(match self.method {
-            "GET" => Kind::Read,
-            "DELETE" => Kind::Remove,
-            _ => Kind::Write,
-        })
+        let allowed = methods.join(", ");
+        Err(ApiError::Method { method: self.method.to_owned(), allowed })
     }
 
     fn flows(&self, name: &str) -> Result<Command, ApiError> {
-        let (mut from, mut limit) = (0, FLOWS_MAX);
-        for (key, value) in self.parameters() {
-            let field = || key.to_owned();
-            match key {
-                "from" => {
-                    let wrong = |_| ApiError::Type { field: field(), expected: "a slot number" };
-                    from = value.parse().map_err(wrong)?;
-                }
-                "limit" => {
-                    let read = value.parse().ok().filter(|n| (1..=FLOWS_MAX).contains(n));
-                    let expected = "1 to 1000";
-                    limit = read.ok_or(ApiError::Type { field: field(), expected })?;
-                }
-                _ => return Err(unknown(key, "from, limit")),
-            }
-        }
+        let mut page = Changes::default();
+        self.parameters().try_for_each(|(key, value)| page.set_text(key, value))?;
+        let Page { from, limit } = page.apply(&Page::default());
         Ok(Command::Flows { vm: name.to_owned(), from, limit })
     }
 
@@ -118,6 +113,16 @@ impl Request<'_> {
         let query = self.query.unwrap_or_default();
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    }
+
+    fn rules(&self) -> Result<Vec<RuleSettings>, ApiError> {
+        let body = self.value()?;
+        let other = body.as_object().and_then(|body| body.keys().find(|key| *key != "rules"));
+        if let Some(other) = other {
+            return Err(Fault::unknown(other, "rules").into());
+        }
+        let missing = || Fault::missing("rules", "a list of rules");
+        Ok(state::read_rules(body.get("rules").cloned().ok_or_else(missing)?)?)
     }
 
     fn value(&self) -> Result<Value, ApiError> {
@@ -128,25 +133,22 @@ impl Request<'_> {
     }
 }
 
-fn unknown(key: &str, known: &str) -> ApiError {
-    ApiError::UnknownField { field: key.to_owned(), known: known.to_owned() }
+/// Which flows of a VM are asked for.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Page {
+    /// First slot to look at
+    #[schemars(range(max = u32::MAX))]
+    from: u32,
+    /// Most flows to tell
+    #[schemars(range(min = 1, max = FLOWS_MAX))]
+    limit: usize,
 }
 
-/// The name of what is yet to be.
-fn name(written: &str) -> Result<String, ApiError> {
-    if values::is_name(written) {
-        return Ok(written.to_owned());
+impl Default for Page {
+    fn default() -> Page {
+        Page { from: 0, limit: FLOWS_MAX }
     }
-    let error = ValueError::Name(written.to_owned());
-    Err(ApiError::Value { field: "name".to_owned(), error })
-}
-
-/// What a method does.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Read,
-    Write,
-    Remove,
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ const USUAL_GROUPS: usize = 64;
 
 /// Why nobody can be let in.
 #[derive(Debug, Error)]
-pub enum AccessError {
+pub enum AuthorizationError {
     /// No such group.
     #[error(
         "the operators' group `{0}` does not exist; create it (groupadd --system {0}), or name \
@@ -53,7 +53,7 @@ pub struct Peer {
 /// Who may use the control socket: root, the daemon's own user, and members of
 /// the operators' group, if there is one.
 #[derive(Clone, Debug, Default)]
-pub struct Access {
+pub struct Authorization {
     operators: Option<Operators>,
 }
 
@@ -63,14 +63,14 @@ struct Operators {
     gid: u32,
 }
 
-impl Access {
-    /// Access for root, the daemon's own user and this group.
-    pub fn new(operators: Option<&str>) -> Result<Access, AccessError> {
+impl Authorization {
+    /// For root, the daemon's own user and this group.
+    pub fn new(operators: Option<&str>) -> Result<Authorization, AuthorizationError> {
         let operators = operators.map(|name| {
             let gid = group(name)?;
             Ok(Operators { name: name.to_owned(), gid })
         });
-        Ok(Access { operators: operators.transpose()? })
+        Ok(Authorization { operators: operators.transpose()? })
     }
 
     /// The socket's file is for the same.
@@ -116,14 +116,14 @@ impl fmt::Display for Peer {
 }
 
 /// The number of a group, by its name or by itself.
-fn group(name: &str) -> Result<u32, AccessError> {
+fn group(name: &str) -> Result<u32, AuthorizationError> {
     if let Ok(gid) = name.parse() {
         return Ok(gid);
     }
     match unistd::Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
-        Ok(None) => Err(AccessError::NoGroup(name.to_owned())),
-        Err(error) => Err(AccessError::LookUp(name.to_owned(), error.into())),
+        Ok(None) => Err(AuthorizationError::NoGroup(name.to_owned())),
+        Err(error) => Err(AuthorizationError::LookUp(name.to_owned(), error.into())),
     }
 }
 
@@ -172,14 +172,14 @@ mod tests {
     #[test]
     fn f9_root_the_own_user_and_operators_may() {
         let operators = Operators { name: "ops".to_owned(), gid: 4242 };
-        let access = Access { operators: Some(operators) };
-        assert_eq!(access.check(&peer(0, &[])), Ok(()));
-        assert_eq!(access.check(&peer(geteuid().as_raw(), &[])), Ok(()));
-        assert_eq!(access.check(&peer(64055, &[1, 4242])), Ok(()));
-        let told = access.check(&peer(64055, &[107])).expect_err("QEMU");
+        let authorization = Authorization { operators: Some(operators) };
+        assert_eq!(authorization.check(&peer(0, &[])), Ok(()));
+        assert_eq!(authorization.check(&peer(geteuid().as_raw(), &[])), Ok(()));
+        assert_eq!(authorization.check(&peer(64055, &[1, 4242])), Ok(()));
+        let told = authorization.check(&peer(64055, &[107])).expect_err("QEMU");
         assert!(told.starts_with("uid 64055 pid 7 may not"), "{told}");
         assert!(told.contains("member of group `ops`"), "{told}");
-        let nobody = Access::default().check(&peer(64055, &[0])).expect_err("no group");
+        let nobody = Authorization::default().check(&peer(64055, &[0])).expect_err("no group");
         assert!(nobody.contains("[daemon] operators"), "{nobody}");
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Places of clients on the control socket.
+//! Clients of the control socket, as many as there is room for.
 //!
 //! Clients that ask nothing must not keep those out that do.  They may stay as
 //! long as there is room; when there is none, those that have been idle for a
@@ -17,13 +17,13 @@ use tokio::{
 
 /// Time a client may be idle, however many others wait: on a busy host one
 /// that has connected may need some time until it asks.
-const GRACE: Duration = Duration::from_secs(1);
+const IDLE_ALLOWED: Duration = Duration::from_secs(1);
 /// Time between two looks at who is idle, while there is no room.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 
-/// All places.
+/// All clients, and room for more.
 #[derive(Debug)]
-pub struct Seats {
+pub struct Clients {
     places: Arc<Semaphore>,
     taken: Mutex<Taken>,
 }
@@ -44,28 +44,28 @@ struct Client {
 
 /// The place of one client, until it is dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ClientSlot {
     number: u64,
     client: Arc<Client>,
-    seats: Arc<Seats>,
+    clients: Arc<Clients>,
     _place: OwnedSemaphorePermit,
 }
 
 /// A client waits for an answer, until this is dropped.
 #[derive(Debug)]
-pub struct Busy(Arc<Client>);
+pub struct InRequest(Arc<Client>);
 
-impl Seats {
+impl Clients {
     /// So many places.
-    pub fn new(count: usize) -> Arc<Seats> {
+    pub fn new(count: usize) -> Arc<Clients> {
         let places = Arc::new(Semaphore::new(count));
-        Arc::new(Seats { places, taken: Mutex::default() })
+        Arc::new(Clients { places, taken: Mutex::default() })
     }
 
     /// A place for the next client, when there is one.
-    pub async fn next(self: &Arc<Seats>) -> Seat {
+    pub async fn next(self: &Arc<Clients>) -> ClientSlot {
         let place = loop {
-            match timeout(LOOK, Arc::clone(&self.places).acquire_owned()).await {
+            match timeout(POLL, Arc::clone(&self.places).acquire_owned()).await {
                 Ok(Ok(place)) => break place,
                 // The semaphore is never closed.
                 Ok(Err(_)) | Err(_) => self.make_room(),
@@ -77,13 +77,13 @@ impl Seats {
         let number = taken.next;
         taken.next += 1;
         taken.by.insert(number, Arc::clone(&client));
-        Seat { number, client, seats: Arc::clone(self), _place: place }
+        ClientSlot { number, client, clients: Arc::clone(self), _place: place }
     }
 
     /// Asks those to leave that have been idle for long.
     fn make_room(&self) {
         let idle = |client: &&Arc<Client>| {
-            lock(&client.idle).is_some_and(|since| since.elapsed() >= GRACE)
+            lock(&client.idle).is_some_and(|since| since.elapsed() >= IDLE_ALLOWED)
         };
         for client in lock(&self.taken).by.values().filter(idle) {
             client.leave.notify_one();
@@ -91,11 +91,11 @@ impl Seats {
     }
 }
 
-impl Seat {
+impl ClientSlot {
     /// The client has asked something.
-    pub fn busy(&self) -> Busy {
+    pub fn busy(&self) -> InRequest {
         *lock(&self.client.idle) = None;
-        Busy(Arc::clone(&self.client))
+        InRequest(Arc::clone(&self.client))
     }
 
     /// Comes when the client has to leave.
@@ -104,13 +104,13 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
-        lock(&self.seats.taken).by.remove(&self.number);
+        lock(&self.clients.taken).by.remove(&self.number);
     }
 }
 
-impl Drop for Busy {
+impl Drop for InRequest {
     fn drop(&mut self) {
         *lock(&self.0.idle) = Some(Instant::now());
     }
@@ -128,14 +128,14 @@ mod tests {
     fn t10_the_idle_leave_for_those_who_ask() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
-            let seats = Seats::new(2);
-            let (asks, idles) = (seats.next().await, seats.next().await);
+            let clients = Clients::new(2);
+            let (asks, idles) = (clients.next().await, clients.next().await);
             let _busy = asks.busy();
             let evicted = async {
                 idles.asked_to_leave().await;
                 drop(idles);
             };
-            let (_third, ()) = tokio::join!(seats.next(), evicted);
+            let (_third, ()) = tokio::join!(clients.next(), evicted);
             let asked = timeout(Duration::from_millis(10), asks.asked_to_leave()).await;
             assert!(asked.is_err(), "who waits for an answer stays");
         });

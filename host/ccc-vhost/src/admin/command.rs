@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What an operator asks for.
+use crate::settings::state::Change;
+
+/// What an operator asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// The daemon as a whole.
+    Status,
+    /// All VMs.
+    Vms,
+    /// One VM.
+    Vm(String),
+    /// Flows of a VM.
+    Flows {
+        /// The VM.
+        vm: String,
+        /// First slot to look at.
+        from: u32,
+        /// Most flows to tell.
+        limit: usize,
+    },
+    /// All groups.
+    Groups,
+    /// One group.
+    Group(String),
+    /// All rules.
+    Rules,
+    /// A change of the settings.
+    Change(Change),
+}
+
+impl Command {
+    /// It looks at all VMs, so it takes some time where there are many.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Command::Vm(_) => false,
+            Command::Change(change) => match change {
+                Change::ChangeVm(..) | Change::PutVm(..) => false,
+                Change::DeleteVm(_) | Change::ResetVm(_) => false,
+                Change::ChangeGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => true,
+            },
+            Command::Status | Command::Vms | Command::Groups | Command::Group(_) => true,
+            Command::Flows { .. } | Command::Rules => true,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Why a request is refused, and how HTTP says so.
+use std::error::Error as _;
+
+use ccc_settings::Fault;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::{
+    settings::{SettingsError, writer::NotKept},
+    vhost_user::listener::ListenError,
+};
+
+/// Why a request is refused.
+#[derive(Debug, Error)]
+pub enum ApiError {
+    /// There is nothing at this path.
+    #[error("nothing at `{0}`; docs/openapi.yaml lists what there is")]
+    NoPath(String),
+    /// The path has no such method.
+    #[error("invalid method: expected {allowed}, got {method}")]
+    Method {
+        /// What was asked for.
+        method: String,
+        /// What there is.
+        allowed: String,
+    },
+    /// The body is too long.
+    #[error("invalid body: expected at most {0} bytes, got more")]
+    TooLarge(usize),
+    /// The body is something else.
+    #[error("invalid content-type: expected application/json, got another or none")]
+    MediaType,
+    /// The body is broken off.
+    #[error("the body could not be read: {0}")]
+    Body(String),
+    /// The body is no JSON.
+    #[error("invalid body: expected JSON, got {0}")]
+    Json(String),
+    /// What it asks of the settings cannot be done.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Nobody could connect.
+    #[error("{error}{}", because(.error))]
+    Listen {
+        /// Why.
+        #[from]
+        error: ListenError,
+    },
+    /// The client may not do anything here.
+    #[error("{0}")]
+    Forbidden(String),
+    /// More requests at once than the daemon takes.
+    #[error("too many requests at once: nothing was done; try again")]
+    Busy,
+    /// The daemon is about to end.
+    #[error("the daemon is stopping; try again when another runs")]
+    Stopping,
+    /// The change is in force and will be forgotten.
+    #[error(transparent)]
+    NotKept(#[from] NotKept),
+}
+
+fn because(error: &ListenError) -> String {
+    error.source().map(|source| format!(": {source}")).unwrap_or_default()
+}
+
+impl From<Fault> for ApiError {
+    fn from(fault: Fault) -> ApiError {
+        ApiError::Settings(fault.into())
+    }
+}
+
+impl ApiError {
+    /// Status code of the answer.
+    pub fn status(&self) -> u16 {
+        use SettingsError::{Configured, NoGroup, NoVm, NotConfigured, OtherSocket};
+        match self {
+            ApiError::Forbidden(_) => 403,
+            ApiError::NoPath(_) | ApiError::Settings(NoVm { .. } | NoGroup { .. }) => 404,
+            ApiError::Method { .. } => 405,
+            ApiError::Settings(OtherSocket { .. } | Configured(_) | NotConfigured(_)) => 409,
+            ApiError::TooLarge(_) => 413,
+            ApiError::MediaType => 415,
+            ApiError::NotKept(_) => 500,
+            ApiError::Listen { error: ListenError::Files { .. } } => 503,
+            ApiError::Busy | ApiError::Stopping => 503,
+            _ => 400,
+        }
+    }
+
+    /// The field that is wrong, if it is one.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            ApiError::Settings(SettingsError::Field(fault)) => Some(&fault.field),
+            ApiError::Settings(SettingsError::OtherSocket { .. }) => Some("socket"),
+            ApiError::Listen { .. } => Some("socket"),
+            _ => None,
+        }
+    }
+
+    /// Body of the answer.
+    pub fn body(&self) -> Value {
+        json!({"error": self.to_string(), "field": self.field()})
+    }
+}

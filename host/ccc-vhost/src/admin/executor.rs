@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Carries out what operators ask for.
+use ccc_settings::{Changes, GroupSettings, VmSettings, VmSpec, difference};
+
+use super::{
+    ApiError, Command, Reply,
+    authorization::Peer,
+    reply::{
+        CountersView, GroupView, GroupsView, MemberView, RulesView, StatusView, VmView, VmsView,
+    },
+};
+use crate::{
+    coupling::Turn,
+    device::counters,
+    device::inspect::{Count, FlowPage},
+    settings::Settings,
+    settings::state::Change,
+    vhost_user::connection::Connection,
+};
+
+/// A VM as far as operators are concerned.
+pub struct Guest<'a> {
+    /// Its front end, if there is one.
+    pub connection: Option<&'a Connection>,
+    /// Its counts while there is none.
+    pub counters: &'a counters::Counters,
+}
+
+/// Where VMs are looked up, by their numbers.
+pub trait Guests {
+    /// The VM of this number.
+    fn guest(&self, vm: usize) -> Option<Guest<'_>>;
+}
+
+/// What a command works on.
+pub struct Executor<'a> {
+    /// The engine, and the time.
+    pub turn: Turn<'a>,
+    /// All VMs.
+    pub guests: &'a dyn Guests,
+    /// Who asks.
+    pub by: &'a Peer,
+}
+
+/// What came of a command: the answer, and what is to be kept of it.
+pub type Outcome = Result<(Reply, Option<Change>), ApiError>;
+
+impl Executor<'_> {
+    /// Carries out a command.
+    pub fn execute(&mut self, command: &Command) -> Outcome {
+        let settings = self.settings();
+        let reply = match command {
+            Command::Status => Reply::Status(self.status()),
+            Command::Vms => Reply::Vms(self.vms()),
+            Command::Vm(name) => Reply::Vm(self.vm(settings.vm(name)?)),
+            Command::Flows { vm, from, limit } => {
+                Reply::Flows(self.flows(settings.vm(vm)?, *from, *limit))
+            }
+            Command::Groups => Reply::Groups(self.groups()),
+            Command::Group(name) => Reply::Group(self.group(settings.group(name)?)),
+            Command::Rules => Reply::Rules(self.rules()),
+            Command::Change(change) => {
+                let reply = self.change(change)?;
+                return Ok((reply, Some(self.to_keep(change))));
+            }
+        };
+        Ok((reply, None))
+    }
+
+    /// Carries out a change.
+    fn change(&mut self, change: &Change) -> Result<Reply, ApiError> {
+        Ok(match change {
+            Change::PutVm(name, spec) => Reply::Vm(self.put_vm(name, spec)?),
+            Change::ChangeVm(name, changes) => Reply::Vm(self.change_vm(name, changes)?),
+            Change::ResetVm(name) => {
+                let changes = self.settings().configured_vm(name)?;
+                Reply::Vm(self.change_vm(name, &changes)?)
+            }
+            Change::DeleteVm(name) => Reply::Vm(self.delete(name)?),
+            Change::ChangeGroup(name, changes) => Reply::Group(self.change_group(name, changes)?),
+            Change::ResetGroup(name) => {
+                let changes = self.settings().configured_group(name)?;
+                Reply::Group(self.change_group(name, &changes)?)
+            }
+            Change::SetRules(rules) => {
+                self.turn.coupling.set_rules(rules.as_deref())?;
+                Reply::Rules(self.new_rules())
+            }
+        })
+    }
+
+    /// What is kept of a change: of a VM of the configuration no more than its settings.
+    fn to_keep(&self, change: &Change) -> Change {
+        match change {
+            Change::PutVm(name, spec) if self.settings().removable(name).is_err() => {
+                Change::ChangeVm(name.clone(), Changes::all(&spec.settings))
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn settings(&self) -> &Settings {
+        self.turn.coupling.settings()
+    }
+
+    /// A VM that is there, or is new, as it is described.
+    fn put_vm(&mut self, name: &str, spec: &VmSpec) -> Result<VmView, ApiError> {
+        self.settings().check_socket(name, &spec.socket)?;
+        self.change_vm(name, &Changes::all(&spec.settings))
+    }
+
+    fn change_vm(&mut self, name: &str, changes: &Changes<VmSettings>) -> Result<VmView, ApiError> {
+        let before = self.turn.coupling.change_vm(name, changes)?;
+        let number = self.settings().vm(name)?;
+        let after = &self.settings().vms[&number].settings;
+        self.log(format_args!("VM {name}"), &difference(&before, after));
+        if (&before.group, before.coupled) != (&after.group, after.coupled) {
+            self.remap([number]);
+        }
+        Ok(self.vm(number))
+    }
+
+    fn change_group(
+        &mut self,
+        name: &str,
+        changes: &Changes<GroupSettings>,
+    ) -> Result<GroupView, ApiError> {
+        let before = self.turn.coupling.change_group(self.turn.now, name, changes)?;
+        let index = self.settings().group(name)?;
+        let after = &self.settings().groups[index].settings;
+        self.log(format_args!("group {name}"), &difference(&before, after));
+        // Not every driver can share by rate.
+        if (before.share, before.coupled) != (after.share, after.coupled) {
+            self.remap(self.numbers());
+        }
+        Ok(self.group(index))
+    }
+
+    fn log(&self, what: std::fmt::Arguments<'_>, changes: &str) {
+        if !changes.is_empty() {
+            log::info!("{what}: {changes} (by {})", self.by);
+        }
+    }
+
+    /// Flows move by rules that have just been put in force.
+    fn new_rules(&mut self) -> RulesView {
+        self.remap(self.numbers());
+        let rules = self.rules();
+        log::info!("rules: {} now (by {})", rules.rules.len(), self.by);
+        rules
+    }
+
+    /// Removes a VM whose front end is gone; how it was.
+    fn delete(&mut self, name: &str) -> Result<VmView, ApiError> {
+        let number = self.settings().removable(name)?;
+        let last = self.vm(number);
+        self.turn.coupling.remove_vm(self.turn.now, number);
+        log::info!("VM {name}: removed (by {})", self.by);
+        Ok(last)
+    }
+
+    /// Moves the flows of these VMs to where they are coupled now.
+    fn remap(&mut self, vms: impl IntoIterator<Item = usize>) {
+        for number in vms {
+            if let Some(connection) = self.guests.guest(number).and_then(|vm| vm.connection) {
+                connection.device().remap(&mut self.turn);
+            }
+        }
+    }
+
+    /// Numbers of all VMs.
+    fn numbers(&self) -> Vec<usize> {
+        self.settings().vms.keys().copied().collect()
+    }
+
+    fn connection(&self, vm: usize) -> Option<&Connection> {
+        self.guests.guest(vm).and_then(|guest| guest.connection)
+    }
+
+    fn status(&self) -> StatusView {
+        let connections = self.numbers().into_iter().filter_map(|vm| self.connection(vm));
+        StatusView {
+            version: env!("CARGO_PKG_VERSION"),
+            groups: self.settings().groups.len(),
+            vms: self.settings().vms.len(),
+            flows: connections.map(|connection| connection.device().flows()).sum(),
+        }
+    }
+
+    fn vms(&self) -> VmsView {
+        let mut vms: Vec<VmView> = self.numbers().into_iter().map(|vm| self.vm(vm)).collect();
+        vms.sort_by(|a, b| a.name.cmp(&b.name));
+        VmsView { vms }
+    }
+
+    fn vm(&self, index: usize) -> VmView {
+        let (vm, guest) = (&self.settings().vms[&index], self.guests.guest(index));
+        let device = self.connection(index).map(Connection::device);
+        let flows = device.as_ref().map_or_else(Count::default, |device| device.count_flows());
+        let now = self.turn.now;
+        let heard = device.as_ref().and_then(|device| device.heard);
+        let there = device.as_ref().map(|device| count(device.counters()));
+        let counters = there.or_else(|| guest.map(|guest| count(guest.counters)));
+        VmView {
+            name: vm.name.clone(),
+            socket: vm.socket.display().to_string(),
+            settings: vm.settings.clone(),
+            configured: vm.overridden().cloned(),
+            connected: device.is_some(),
+            state: device.as_ref().map_or("absent", |device| device.life(&flows, now)),
+            heard_ms: heard.map(|heard| now.saturating_sub(heard) / 1000),
+            migrating: device.as_ref().is_some_and(|device| device.is_migrating()),
+            flows: flows.all,
+            coupled_flows: flows.coupled,
+            counters: counters.unwrap_or_default(),
+        }
+    }
+
+    fn flows(&self, vm: usize, from: u32, limit: usize) -> FlowPage {
+        let device = self.connection(vm).map(Connection::device);
+        let none = FlowPage { flows: Vec::new(), next: None };
+        device.map_or(none, |mut device| device.list_flows(from, limit, self.turn.coupling))
+    }
+
+    fn groups(&self) -> GroupsView {
+        let all = 0..self.settings().groups.len();
+        let mut groups: Vec<GroupView> = all.map(|group| self.group(group)).collect();
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        GroupsView { groups }
+    }
+
+    fn group(&self, index: usize) -> GroupView {
+        let group = &self.settings().groups[index];
+        let status = self.turn.coupling.status(index);
+        let mut vms: Vec<MemberView> =
+            self.numbers().into_iter().filter_map(|vm| self.member(vm, index)).collect();
+        vms.sort_by(|a, b| a.name.cmp(&b.name));
+        GroupView {
+            name: group.name.clone(),
+            settings: group.settings.clone(),
+            window: status.map_or(0, |status| status.cwnd_bytes),
+            ssthresh: status.and_then(|status| status.ssthresh_bytes),
+            epoch: status.map_or(0, |status| status.epoch),
+            active_flows: status.map_or(0, |status| status.active_flows),
+            vms,
+        }
+    }
+
+    fn member(&self, number: usize, group: usize) -> Option<MemberView> {
+        let vm = &self.settings().vms[&number];
+        let grant = self.turn.coupling.grant(number, group);
+        let device = self.connection(number).map(Connection::device);
+        let (flows, part) = device.map_or((0, 0), |device| device.part_of(group, &grant));
+        let there = flows > 0 || vm.group() == Some(group);
+        let (name, weight) = (vm.name.clone(), vm.settings.weight);
+        there.then_some(MemberView { name, weight, flows, part })
+    }
+
+    fn rules(&self) -> RulesView {
+        let rules = self.settings().rules.iter().map(|rule| rule.settings.clone());
+        RulesView { rules: rules.collect() }
+    }
+}
+
+fn count(counters: &counters::Counters) -> CountersView {
+    CountersView {
+        messages: counters.messages,
+        registered: counters.registered,
+        updated: counters.updated,
+        left: counters.left,
+        rescans: counters.rescans,
+        published: counters.published,
+        refused: counters.all_refused(),
+        no_line: counters.refused(counters::Kind::Line),
+        over_limit: counters.refused(counters::Kind::Limit),
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Every fault a configuration can have.
+use ccc_core::ShareOf;
+
+use super::{config::parse, *};
+
+fn read(text: &str) -> Settings {
+    parse("ccc.toml", text).expect("right")
+}
+
+/// Line, field and what was got of each fault.
+fn faults(text: &str) -> Vec<(usize, String)> {
+    let error = parse("ccc.toml", text).expect_err("a fault");
+    let told =
+        error.faults().iter().map(|at| (at.line, format!("{} {}", at.fault.field, at.fault.got)));
+    told.collect()
+}
+
+/// The one fault of a file.
+fn fault(text: &str) -> (usize, String) {
+    let all = faults(text);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.into_iter().next().expect("one")
+}
+
+fn is(line: usize, told: &str) -> (usize, String) {
+    (line, told.to_owned())
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let settings = read(
+        "[group.uplink]\npolicy = \"ctrltcp\"\nshare = \"window\"\nequivalent_tcps = 2\n\
+         [vm.a]\nsocket = \"/run/a\"\ngroup = \"uplink\"\nweight = 3\n\
+         [vm.b]\nsocket = \"/run/b\"\n",
+    );
+    let (a, b) = (&settings.vms[&0], &settings.vms[&1]);
+    let uplink = &settings.groups[a.group().expect("a group")];
+    let expected =
+        GroupSettings { share: ShareOf::Window, equivalent_tcps: 2.0, ..GroupSettings::default() };
+    assert_eq!((uplink.name.as_str(), &uplink.settings), ("uplink", &expected));
+    assert_eq!(a.settings.weight, 3.0);
+    assert_eq!(settings.groups[b.group().expect("a group")].name, DEFAULT_GROUP);
+    assert_eq!(b.settings, VmSettings::default());
+    assert_eq!(settings.daemon, DaemonSettings::default());
+}
+
+#[test]
+fn a_message_has_its_place_and_says_what_is_wrong_and_what_to_do() {
+    let message = |text: &str| parse("ccc.toml", text).expect_err("a fault").to_string();
+    assert_eq!(
+        message("[vm.a]\nsocket = \"/s\"\n  weight = 0\n"),
+        "ccc.toml:3:3: invalid vm.a.weight: expected a number from 0.01 to 1000, got 0"
+    );
+    let group = message("[group.uplink]\n[vm.a]\nsocket = \"/s\"\ngroup = \"uplnk\"\n");
+    let expected = "expected the name of a group, or none, got \"uplnk\"; did you mean `uplink`?";
+    assert_eq!(group, format!("ccc.toml:4:1: invalid vm.a.group: {expected}"));
+    let words = message("[group.g]\nshare = \"all\"\n[vm.a]\nsocket = \"/s\"\n");
+    assert_eq!(words, "ccc.toml:2:1: invalid group.g.share: expected window or rate, got \"all\"");
+    let key = message("[vm.a]\nsocket = \"/s\"\nwieght = 1\n");
+    let expected = "expected socket, weight, group or coupled, got an unknown key";
+    assert_eq!(key, format!("ccc.toml:3:1: invalid vm.a.wieght: {expected}"));
+    let without = message("[vm.a]\n");
+    assert!(without.starts_with("ccc.toml:1:5: invalid vm.a.socket: expected an absolute path"));
+    assert!(without.ends_with(", got nothing"), "{without}");
+}
+
+#[test]
+fn wrong_syntax_is_told_with_its_line() {
+    assert_eq!(faults("[vm.a]\nsocket = \n")[0].0, 2);
+    assert_eq!(faults("[vm.a]\nsocket = \"/a\"\nsocket = \"/b\"\n")[0].0, 3);
+}
+
+#[test]
+fn unknown_keys_are_told() {
+    let unknown = |line, key: &str| is(line, &format!("{key} an unknown key"));
+    assert_eq!(fault("[vm.a]\nsocket = \"/s\"\n[x]\n"), unknown(3, "x"));
+    assert_eq!(fault("[vm.a]\nsocket = \"/s\"\nwieght = 1\n"), unknown(3, "vm.a.wieght"));
+    let in_group = fault("[group.g]\ncolour = 1\n[vm.a]\nsocket = \"/s\"\n");
+    assert_eq!(in_group, unknown(2, "group.g.colour"));
+}
+
+#[test]
+fn wrong_groups_are_told() {
+    let with = |line: &str| fault(&format!("[group.g]\n{line}\n[vm.a]\nsocket = \"/s\"\n"));
+    assert_eq!(with("policy = \"x\""), is(2, "group.g.policy \"x\""));
+    assert_eq!(with("policy = 1"), is(2, "group.g.policy 1"));
+    assert_eq!(with("share = true"), is(2, "group.g.share true"));
+    assert_eq!(with("equivalent_tcps = 0"), is(2, "group.g.equivalent_tcps 0"));
+    assert_eq!(with("equivalent_tcps = nan"), is(2, "group.g.equivalent_tcps \"nan\""));
+    assert_eq!(with("equivalent_tcps = \"1\""), is(2, "group.g.equivalent_tcps \"1\""));
+    assert_eq!(with("coupled = 1"), is(2, "group.g.coupled 1"));
+}
+
+#[test]
+fn wrong_vms_are_told() {
+    let with = |line: &str| fault(&format!("[vm.a]\nsocket = \"/s\"\n{line}\n"));
+    for weight in ["0.009", "1001", "-1", "\"1\""] {
+        assert_eq!(with(&format!("weight = {weight}")), is(3, &format!("vm.a.weight {weight}")));
+    }
+    assert_eq!(with("group = \"g\""), is(3, "vm.a.group \"g\""));
+    assert_eq!(with("group = 1"), is(3, "vm.a.group 1"));
+    assert_eq!(fault("[vm.a]\nweight = 1\n"), is(1, "vm.a.socket nothing"));
+    let long = format!("\"/{}\"", "x".repeat(107));
+    for socket in ["1", "\"\"", "\"s\"", "\"/a/../b\"", &long] {
+        let told = fault(&format!("[vm.a]\nsocket = {socket}\n"));
+        assert_eq!(told, is(2, &format!("vm.a.socket {socket}")));
+    }
+}
+
+#[test]
+fn wrong_tables_are_told() {
+    assert_eq!(fault("vm = 1\n"), is(1, "vm 1"));
+    assert_eq!(fault("[vm]\na = 1\n"), is(2, "vm.a 1"));
+    assert_eq!(fault("[vm.\"a b\"]\nsocket = \"/s\"\n"), is(1, "name of a vm \"a b\""));
+    assert_eq!(fault("[group.g]\n"), is(1, "vm nothing"));
+}
+
+#[test]
+fn a_socket_of_two_vms_is_told() {
+    let text = "[vm.a]\nsocket = \"/s\"\n[vm.b]\nsocket = \"/s\"\n";
+    assert_eq!(fault(text), is(4, "vm.b.socket \"/s\""));
+}
+
+#[test]
+fn all_faults_are_told_in_order() {
+    let text = "[vm.b]\nsocket = 1\n[vm.a]\nsocket = \"/s\"\nweight = 0\ngroup = \"g\"\n";
+    let lines: Vec<_> = faults(text).iter().map(|fault| fault.0).collect();
+    assert_eq!(lines, [2, 5, 6]);
+}
+
+#[test]
+fn the_daemons_own_settings_are_read() {
+    let daemon =
+        |lines: &str| read(&format!("[daemon]\n{lines}\n[vm.a]\nsocket = \"/s\"\n")).daemon;
+    let paths = daemon("control = \"/run/c\"\noperators = \"ops\"\nstate = \"/lib/s\"");
+    assert_eq!(paths.control, Some(PathBuf::from("/run/c")));
+    assert_eq!(paths.operators.as_deref(), Some("ops"));
+    assert_eq!(paths.state, Some(PathBuf::from("/lib/s")));
+    let limits = daemon("max_flows = 5\nmax_flows_per_vm = 0x10\nmax_memory_gib_per_vm = 64");
+    assert_eq!((limits.max_flows, limits.max_flows_per_vm), (5, 16));
+    assert_eq!(limits.max_memory_bytes_per_vm(), 64 << 30);
+    let usual = daemon("");
+    assert_eq!((usual.max_flows, usual.max_flows_per_vm), (131_072, 16_384));
+    assert_eq!(usual.max_memory_gib_per_vm, 1024);
+}
+
+#[test]
+fn t9_the_daemons_wrong_settings_are_told() {
+    let with = |line: &str| fault(&format!("[daemon]\n{line}\n[vm.a]\nsocket = \"/s\"\n"));
+    assert_eq!(with("contorl = \"c\""), is(2, "daemon.contorl an unknown key"));
+    for line in [
+        "state = 1",
+        "state = \"s\"",
+        "control = \"c\"",
+        "operators = \"\"",
+        "max_flows = 0",
+        "max_flows = 1048577",
+        "max_flows = 1.5",
+        "max_flows_per_vm = 65537",
+        "max_flows_per_vm = -1",
+        "max_memory_gib_per_vm = 0",
+    ] {
+        let (key, value) = line.split_once(" = ").expect("a key");
+        assert_eq!(with(line), is(2, &format!("daemon.{key} {value}")));
+    }
+    assert_eq!(fault("daemon = 1\n"), is(1, "daemon 1"));
+}
+
+#[test]
+fn rules_are_read_in_their_order() {
+    let settings = read(
+        "[group.g]\n[vm.a]\nsocket = \"/s\"\ngroup = \"none\"\ncoupled = false\n\
+         [[rule]]\nvm = \"a\"\ndestination = \"10.0.0.0/8\"\ngroup = \"none\"\n\
+         [[rule]]\ndestination = \"2001:db8::/32\"\ngroup = \"g\"\n\
+         [[rule]]\ngroup = \"default\"\n",
+    );
+    let net = |text: &str| Some(text.parse().expect("prefix"));
+    let read: Vec<_> =
+        settings.rules.iter().map(|rule| (rule.vm, rule.destination, rule.group)).collect();
+    let expected = [
+        (Some(0), net("10.0.0.0/8"), None),
+        (None, net("2001:db8::/32"), Some(0)),
+        (None, None, Some(1)),
+    ];
+    assert_eq!(read, expected);
+    let vm = &settings.vms[&0];
+    assert_eq!((vm.group(), vm.settings.coupled), (None, false));
+}
+
+#[test]
+fn wrong_rules_are_told() {
+    let with = |lines: &str| fault(&format!("[vm.a]\nsocket = \"/s\"\n[[rule]]\n{lines}\n"));
+    assert_eq!(with("vm = \"a\""), is(3, "rule[0].group nothing"));
+    assert_eq!(with("group = \"x\""), is(4, "rule[0].group \"x\""));
+    assert_eq!(with("group = \"none\"\nvm = \"b\""), is(5, "rule[0].vm \"b\""));
+    assert_eq!(with("group = \"none\"\nfrom = 1"), is(5, "rule[0].from an unknown key"));
+    let net = |text: &str| with(&format!("group = \"none\"\ndestination = \"{text}\""));
+    assert_eq!(net("10.0.0.0"), is(5, "rule[0].destination \"10.0.0.0\""));
+    assert_eq!(net("10.0.0.1/8"), is(5, "rule[0].destination \"10.0.0.1/8\""));
+    let bits = prefix("10.0.0.1/8").expect_err("bits");
+    assert_eq!(bits.remedy.as_deref(), Some("write 10.0.0.0/8"));
+    assert_eq!(fault("rule = 1\n[vm.a]\nsocket = \"/s\"\n"), is(1, "rule 1"));
+    assert_eq!(fault("rule = [1]\n[vm.a]\nsocket = \"/s\"\n"), is(1, "rule[0] 1"));
+    let many = "[[rule]]\ngroup = \"none\"\n".repeat(257);
+    assert_eq!(faults(&format!("[vm.a]\nsocket = \"/s\"\n{many}"))[0].1, "rule 257");
+}
+
+#[test]
+fn no_group_has_a_name_of_its_own() {
+    let text = "[group.none]\n[vm.a]\nsocket = \"/s\"\n";
+    assert_eq!(fault(text), is(1, "group.none \"none\""));
+}
+
+fn routed() -> Settings {
+    read(
+        "[group.g]\n[group.h]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n\
+         [vm.b]\nsocket = \"/b\"\ngroup = \"none\"\n\
+         [[rule]]\nvm = \"a\"\ndestination = \"10.1.0.0/16\"\ngroup = \"none\"\n\
+         [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n\
+         [[rule]]\nvm = \"b\"\ndestination = \"2001:db8::/32\"\ngroup = \"g\"\n",
+    )
+}
+
+fn to(address: &str) -> IpAddr {
+    address.parse().expect("address")
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let settings = routed();
+    assert_eq!(settings.route(0, to("10.1.2.3")), None);
+    assert_eq!(settings.route(1, to("10.1.2.3")), Some(1));
+    assert_eq!(settings.route(0, to("10.2.2.3")), Some(1));
+    assert_eq!(settings.route(0, to("::ffff:10.2.2.3")), Some(1), "the same address");
+    assert_eq!(settings.route(0, to("2001:db8::1")), Some(0), "that of its VM");
+    assert_eq!(settings.route(1, to("2001:db8::1")), Some(0));
+    assert_eq!(settings.route(1, to("192.0.2.1")), None);
+    assert_eq!(settings.route(2, to("10.2.2.3")), None, "no such VM");
+}
+
+#[test]
+fn what_is_not_coupled_goes_nowhere() {
+    let mut settings = routed();
+    let off = || json!({"coupled": false});
+    settings.change_group("h", &Changes::read(off()).expect("right")).expect("there");
+    assert_eq!(settings.route(0, to("10.2.2.3")), None);
+    settings.change_vm("a", &Changes::read(off()).expect("right")).expect("there");
+    assert_eq!(settings.route(0, to("192.0.2.1")), None);
+}
+
+#[test]
+fn a_wrong_change_changes_nothing_and_names_what_may_be_meant() {
+    let mut settings = routed();
+    let before = settings.clone();
+    let change = |value| Changes::read(value).expect("right");
+    let error = settings.change_vm("a", &change(json!({"weight": 2, "group": "hh"})));
+    let SettingsError::Field(fault) = error.expect_err("no such group") else { panic!("a field") };
+    assert_eq!(
+        (fault.field.as_str(), fault.remedy.as_deref()),
+        ("group", Some("did you mean `h`?"))
+    );
+    assert_eq!(settings.vm("x").expect_err("none").to_string(), "no VM `x`");
+    assert_eq!(settings, before);
+}
