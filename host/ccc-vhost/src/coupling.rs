@@ -56,11 +56,17 @@ impl Coupling {
     /// An engine for these settings.
     pub fn new(settings: Settings) -> Coupling {
         let mut engine = Engine::new();
-        let groups = settings
-            .groups
-            .iter()
-            .map(|group| Group { id: engine.add_group(group.settings.config()), published: None })
-            .collect();
+        let mut add = |group: &settings::Group| {
+            let (configured, config) = (group.configured.config(), group.settings.config());
+            let id = engine.add_group(configured);
+            // A change of an earlier run is a change: it begins an epoch.
+            if config != configured {
+                // Fails only for a group that is not there.
+                let _ = engine.set_group(0, id, config);
+            }
+            Group { id, published: None }
+        };
+        let groups = settings.groups.iter().map(&mut add).collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
         let budget = Budget::TURN;
         Coupling { engine, settings, groups, vms, budget }

@@ -198,8 +198,6 @@ fn a_groups_policy_changes_while_flows_run() {
         assert_eq!((&group["policy"], coupled(&a)), (&json!(policy), true));
         assert!(a.window(&chunk).abs_diff(window) <= 1, "{policy}");
     }
-    let group = operator.patch("/v1/groups/g", &json!({"growth_source": "shortest-rtt"}));
-    assert_eq!(group["growth_source"], "shortest-rtt");
 }
 
 #[test]
@@ -412,7 +410,7 @@ fn a_state_that_cannot_be_used_ends_the_daemon_with_a_reason() {
     };
     assert!(with("no/state").contains("its directory does not exist"));
     fs::write(dir.path().join("state"), "{").unwrap();
-    assert!(with("state").contains("the body is no JSON"));
+    assert!(with("state").contains("expected JSON"));
 }
 
 #[test]

@@ -6,7 +6,8 @@ mod support;
 use std::{collections::BTreeSet, path::Path};
 
 use ccc_proto::wire;
-use ccc_vhost::admin::api::{GroupPatch, RuleSpec, VmPatch, VmSpec, routes::ROUTES};
+use ccc_settings::{GroupSettings, RuleSettings, Table, VmSettings, fields};
+use ccc_vhost::admin::http::routes::ROUTES;
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, text},
@@ -152,22 +153,50 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
     compare(&document, &document["components"]["schemas"]["Error"], &error, "error");
 }
 
+/// What is described of a body is what the type of the settings says.
+fn compare_settings<T: Table>(described: &Yaml, besides: &[&str]) {
+    let number = |node: &Yaml| node.as_f64().or_else(|| node.as_i64().map(|whole| whole as f64));
+    let properties = &described["properties"];
+    let mut known: BTreeSet<String> = besides.iter().map(|name| (*name).to_owned()).collect();
+    for field in fields::<T>() {
+        let node = &properties[field.name.as_str()];
+        let words = node["enum"].as_vec().into_iter().flatten();
+        let words: BTreeSet<&str> = words.map(|word| word.as_str().unwrap()).collect();
+        assert_eq!(words, field.words().into_iter().collect(), "{}", field.name);
+        let range = number(&node["minimum"]).zip(number(&node["maximum"]));
+        assert_eq!(range, field.range(), "{}", field.name);
+        assert_eq!(types(node) == ["boolean"], field.is_switch(), "{}", field.name);
+        known.insert(field.name);
+    }
+    assert_eq!(keys(properties), known);
+}
+
 #[test]
 fn every_field_of_every_body_is_described_and_the_other_way_round() {
     let document = document();
-    let fields = |path: &str, method: &str| {
-        let body = &document["paths"][path][method]["requestBody"];
-        keys(&schema(&document, body)["properties"])
+    let body = |path: &str, method: &str| {
+        schema(&document, &document["paths"][path][method]["requestBody"])
     };
-    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let vm: BTreeSet<String> = set(VmPatch::FIELDS);
-    assert_eq!(fields("/v1/vms/{name}", "patch"), vm);
-    assert_eq!(fields("/v1/vms/{name}", "put"), set(VmSpec::FIELDS));
-    let group: BTreeSet<String> = set(GroupPatch::FIELDS);
-    assert_eq!(fields("/v1/groups/{name}", "patch"), group);
-    assert_eq!(fields("/v1/rules", "put"), set(&["rules"]));
-    let rule: BTreeSet<String> = set(RuleSpec::FIELDS);
-    assert_eq!(keys(&document["components"]["schemas"]["Rule"]["properties"]), rule);
+    compare_settings::<VmSettings>(body("/v1/vms/{name}", "patch"), &[]);
+    compare_settings::<VmSettings>(body("/v1/vms/{name}", "put"), &["socket"]);
+    compare_settings::<GroupSettings>(body("/v1/groups/{name}", "patch"), &[]);
+    assert_eq!(keys(&body("/v1/rules", "put")["properties"]), ["rules".to_owned()].into());
+    compare_settings::<RuleSettings>(&document["components"]["schemas"]["Rule"], &[]);
+}
+
+/// Every word that a group's setting can have is taken while the daemon runs.
+#[test]
+fn every_described_word_is_taken_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = format!("[daemon]\ncontrol = \"{}\"\n", dir.path().join("control").display());
+    let daemon = Daemon::start_in(dir, &[], &own, &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    for field in fields::<GroupSettings>() {
+        for word in field.words() {
+            let group = operator.patch("/v1/groups/default", &json!({field.name.as_str(): word}));
+            assert_eq!(group[&field.name], word);
+        }
+    }
 }
 
 #[test]

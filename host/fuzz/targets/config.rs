@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A configuration is read or its faults are told; what is read can be used.
 #![no_main]
-use ccc_vhost::{settings::config::Config, coupling::Coupling};
+use ccc_vhost::{coupling::Coupling, settings::config};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match Config::parse("fuzz.toml", text) {
-        Ok(config) => {
-            let settings = config.settings.clone();
+    match config::parse("fuzz.toml", text) {
+        Ok(settings) => {
             for vm in settings.vms.keys() {
                 let group = settings.route(*vm, [10, 0, 0, 1].into());
                 assert!(group.is_none_or(|group| group < settings.groups.len()));
             }
-            Coupling::new(config.settings);
+            Coupling::new(settings);
         }
         Err(error) => {
             let lines = text.lines().count() + 1;

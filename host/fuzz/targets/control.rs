@@ -3,7 +3,15 @@
 //! line with method and target, a line with the body.  What was changed is the
 //! same after it went through the state file.
 #![no_main]
-use ccc_vhost::{admin::access::Peer, admin::api::routes::Request, settings::config::Config, coupling::{Coupling, Turn}, admin::operate::{Guest, Guests, Operation}, settings::state::State};
+use ccc_vhost::{
+    admin::{
+        authorization::Peer,
+        executor::{Executor, Guest, Guests},
+        http::routes::Request,
+    },
+    coupling::{Coupling, Turn},
+    settings::{config, state::State},
+};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"/b\"\n";
@@ -18,8 +26,8 @@ impl Guests for Nobody {
 }
 
 fuzz_target!(|text: &str| {
-    let Ok(config) = Config::parse("fuzz.toml", CONFIG) else { return };
-    let mut coupling = Coupling::new(config.settings.clone());
+    let Ok(mut settings) = config::parse("fuzz.toml", CONFIG) else { return };
+    let mut coupling = Coupling::new(settings.clone());
     let mut state = State::default();
     let by = Peer { uid: 0, pid: 1, groups: Vec::new() };
     let mut lines = text.lines();
@@ -29,8 +37,8 @@ fuzz_target!(|text: &str| {
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
         let turn = Turn { coupling: &mut coupling, now: 0 };
-        let mut operation = Operation { turn, guests: &Nobody, by: &by };
-        match request.command().and_then(|command| operation.execute(&command)) {
+        let mut executor = Executor { turn, guests: &Nobody, by: &by };
+        match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
             Ok((_, None)) => {}
             Err(error) => {
@@ -40,9 +48,7 @@ fuzz_target!(|text: &str| {
         }
     }
     let kept = State::from_json(state.json()).expect("what is written can be read");
-    let kept = kept.expect("of this version");
     assert_eq!(kept, state);
-    let mut again = Coupling::new(config.settings);
-    kept.apply(&mut again);
-    assert_eq!(again.settings(), coupling.settings());
+    kept.apply(&mut settings);
+    assert_eq!(&settings, coupling.settings());
 });

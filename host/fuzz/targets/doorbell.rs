@@ -7,7 +7,7 @@ use std::{fs::File, os::fd::AsFd};
 
 use ccc_core::{GroupConfig, Report};
 use ccc_proto::wire;
-use ccc_vhost::{settings::config::Config, device::counters::Counters, coupling::{Coupling, Turn}, device::{Device, Identity}, vhost_user::handler::FEATURES, event_loop::poll::Poller};
+use ccc_vhost::{settings::config, device::counters::Counters, coupling::{Coupling, Turn}, device::{Device, Identity}, vhost_user::handler::FEATURES, event_loop::poll::Poller};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -88,7 +88,7 @@ impl World {
         let ours = file.as_fd().try_clone_to_owned().expect("fd");
         let region = (GuestAddress(0), MEMORY, Some(FileOffset::new(ours.into(), 0)));
         let guest = GuestMemoryMmap::from_ranges_with_files([region]).expect("memory");
-        let settings = Config::parse("fuzz.toml", CONFIG).expect("right").settings;
+        let settings = config::parse("fuzz.toml", CONFIG).expect("right");
         let identity = Identity { name: "a".to_owned(), index: 0, instance: 1, max_memory: MEMORY as u64 };
         let poller = Poller::new().expect("poller");
         let mut device = Device::new(identity, poller, Counters::default()).expect("device");
@@ -175,8 +175,9 @@ impl World {
                 self.process(wire::VQ_TABLE);
             }
             Step::Couple { on } => {
-                let patch = ccc_vhost::admin::api::VmPatch { coupled: Some(*on), ..Default::default() };
-                self.coupling.patch_vm("a", &patch).expect("there");
+                let mut change = ccc_settings::Changes::default();
+                change.set("coupled", (*on).into()).expect("a switch");
+                self.coupling.change_vm("a", &change).expect("there");
                 let mut turn = Turn { coupling: &mut self.coupling, now: self.now };
                 self.device.remap(&mut turn);
             }

@@ -49,7 +49,7 @@ pub struct Group {
     /// Its settings in force.
     pub settings: GroupSettings,
     /// Those of the configuration.
-    configured: GroupSettings,
+    pub configured: GroupSettings,
 }
 
 /// A VM.
