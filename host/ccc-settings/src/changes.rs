@@ -40,9 +40,10 @@ impl<T> Changes<T> {
         self.fields.is_empty()
     }
 
-    /// A field is among them.
-    pub fn has(&self, name: &str) -> bool {
-        self.fields.contains_key(name)
+    /// One field of them, if it is among them.
+    pub fn only(&self, name: &str) -> Changes<T> {
+        let field = self.fields.get(name).map(|value| (name.to_owned(), value.clone()));
+        Changes { fields: field.into_iter().collect(), of: PhantomData }
     }
 
     /// These changes and then others.
@@ -96,11 +97,10 @@ impl<T: Table> Changes<T> {
         let value = match text {
             "on" if field.is_switch() => json!(true),
             "off" if field.is_switch() => json!(false),
-            _ if field.is_switch() => return Err(Fault::new(name, "on or off", &json!(text))),
             _ if field.range().is_some() => number(text).unwrap_or_else(|| json!(text)),
             _ => json!(text),
         };
-        self.set(name, value).map_err(|fault| Fault { got: json!(text).to_string(), ..fault })
+        self.set(name, value).map_err(|_| Fault::new(name, field.expected_text(), &json!(text)))
     }
 
     /// The settings after these changes.
@@ -149,7 +149,8 @@ fn number(text: &str) -> Option<Value> {
     whole.or_else(|| text.parse::<f64>().ok().map(|number| json!(number)))
 }
 
-fn text(value: &Value) -> String {
+/// A value as an operator says it.
+pub fn text(value: &Value) -> String {
     match value {
         Value::Null => NO_GROUP.to_owned(),
         Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),

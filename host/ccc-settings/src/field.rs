@@ -49,6 +49,11 @@ impl Field {
         }
     }
 
+    /// The same, as [`crate::Changes::set_text`] reads it.
+    pub fn expected_text(&self) -> String {
+        if self.is_switch() { "on or off".to_owned() } else { self.expected() }
+    }
+
     /// The words it can be, if there are only these.
     pub fn words(&self) -> Vec<&str> {
         let variants = self.schema["oneOf"].as_array().into_iter().flatten();

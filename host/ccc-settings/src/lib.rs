@@ -11,7 +11,7 @@ mod field;
 mod path;
 mod types;
 
-pub use changes::{Changes, difference};
+pub use changes::{Changes, difference, text};
 pub use fault::Fault;
 pub use field::{Field, Table, fields};
 pub use path::{FilePath, SocketPath};

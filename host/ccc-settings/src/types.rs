@@ -127,19 +127,18 @@ impl VmSpec {
     ) -> (Option<SocketPath>, Changes<VmSettings>, Vec<Fault>) {
         let (sockets, rest): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|(name, _)| name == "socket");
-        let (changes, mut faults) = Changes::collect(rest);
-        for fault in faults.iter_mut().filter(|fault| fault.got == Fault::UNKNOWN) {
-            fault.expected.insert_str(0, "socket, ");
-        }
+        let (changes, faults) = Changes::collect(rest);
+        let mut faults: Vec<_> = faults.into_iter().map(VmSpec::or_socket).collect();
         let socket = SocketPath::read("socket", sockets.into_iter().next().map(|(_, path)| path));
         (socket.map_err(|fault| faults.push(fault)).ok(), changes, faults)
     }
 
-    /// The JSON object that is read so.
-    pub fn json(&self) -> Value {
-        let mut value = json!(self.settings);
-        value["socket"] = json!(self.socket);
-        value
+    /// A fault of a VM's settings, where a socket could stand, too.
+    pub fn or_socket(fault: Fault) -> Fault {
+        match fault.got == Fault::UNKNOWN {
+            true => Fault { expected: format!("socket, {}", fault.expected), ..fault },
+            false => fault,
+        }
     }
 }
 

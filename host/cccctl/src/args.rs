@@ -2,7 +2,10 @@
 //! Command line.
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use ccc_settings::{GroupSettings, SocketPath, VmSettings};
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+use crate::changes::{OPTIONS, Options};
 
 /// Shows and changes how ccc-vhost couples the VMs of a host.
 #[derive(Debug, Parser)]
@@ -104,16 +107,13 @@ pub enum Command {
 pub struct Attach {
     /// Name of the domain (no id, no UUID)
     pub domain: String,
-    /// Its group, or `none`
-    #[arg(long, value_name = "G")]
-    pub group: Option<String>,
-    /// Its share of any group, 0.01 to 1000
-    #[arg(long, value_name = "W", value_parser = weight)]
-    pub weight: Option<f64>,
+    /// What is wanted of its coupling
+    #[command(flatten)]
+    pub settings: Options<VmSettings>,
     /// Where the daemon listens for it [default: /run/ccc/vm/DOMAIN.sock, or where it is]
-    #[arg(long, value_name = "PATH")]
-    pub vhost_socket: Option<PathBuf>,
-    /// At once too, while it runs
+    #[arg(long, value_name = "PATH", value_parser = socket)]
+    pub vhost_socket: Option<SocketPath>,
+    /// Also plug the device in now, while the domain runs
     #[arg(long)]
     pub live: bool,
 }
@@ -123,7 +123,7 @@ pub struct Attach {
 pub struct Detach {
     /// Name of the domain (no id, no UUID)
     pub domain: String,
-    /// At once too, while it runs
+    /// Also unplug the device now, while the domain runs
     #[arg(long)]
     pub live: bool,
 }
@@ -142,20 +142,13 @@ pub struct Hook {
 
 /// Change of a VM.
 #[derive(Debug, ClapArgs)]
-#[command(group(clap::ArgGroup::new("change").required(true).multiple(true)
-    .args(["weight", "group", "coupled"])))]
+#[command(mut_group(OPTIONS, |options| options.required(true)))]
 pub struct Set {
     /// Name of the VM
     pub vm: String,
-    /// Its share of any group, 0.01 to 1000
-    #[arg(long, value_name = "W")]
-    pub weight: Option<f64>,
-    /// Its group, or `none`
-    #[arg(long, value_name = "G")]
-    pub group: Option<String>,
-    /// Whether its flows are coupled
-    #[arg(long)]
-    pub coupled: Option<Switch>,
+    /// What is to be changed
+    #[command(flatten)]
+    pub changes: Options<VmSettings>,
 }
 
 /// A group, and changes of it.
@@ -163,46 +156,16 @@ pub struct Set {
 pub struct Group {
     /// Name of the group
     pub name: String,
-    /// Coupling algorithm: ctrltcp, uncoupled, e-tcp, efcm, lisa or cm
-    #[arg(long)]
-    pub policy: Option<String>,
-    /// What shares are shares of: rate or window
-    #[arg(long)]
-    pub share: Option<String>,
-    /// How many TCPs it is worth, 0.1 to 64
-    #[arg(long, value_name = "N")]
-    pub equivalent_tcps: Option<f64>,
-    /// Whose growth the aggregate takes: mean, first or shortest-rtt
-    #[arg(long)]
-    pub growth_source: Option<String>,
-    /// Whether its flows are coupled
-    #[arg(long)]
-    pub coupled: Option<Switch>,
+    /// What is to be changed
+    #[command(flatten)]
+    pub changes: Options<GroupSettings>,
 }
 
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// Yes
-    On,
-    /// No
-    Off,
-}
-
-impl Switch {
-    /// As the daemon writes it.
-    pub fn on(self) -> bool {
-        self == Switch::On
-    }
-}
-
-/// A share, in the limits of the daemon.
-pub fn weight(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.01..=1000.0).contains(&value) { Ok(value) } else { Err("use 0.01 to 1000".to_owned()) }
+fn socket(text: &str) -> Result<SocketPath, String> {
+    SocketPath::try_from(text.to_owned()).map_err(|expected| format!("expected {expected}"))
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.05..=3600.0).contains(&value) { Ok(value) } else { Err("use 0.05 to 3600".to_owned()) }
+    let seconds = text.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "expected 0.05 to 3600 seconds".to_owned())
 }

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::{
-    args::{Args, Command, Group, Hook, Set, Switch},
+    args::{Args, Command, Group, Hook, Set},
     client::{Client, ClientError, Patience, path},
     config::Config,
     domain::{DomainError, Host},
@@ -98,14 +98,14 @@ fn hook(args: &Args, hook: &Hook, out: &mut impl Write) -> Result<(), Error> {
     }
     let client = Client::new(&args.socket, hook_patience(&hook.operation, &config))?;
     let host = Host::new(&args.connect, &client);
-    let verdict = host.hook(hook, &String::from_utf8_lossy(&description), config.require);
-    for warning in verdict.warnings {
+    let outcome = host.hook(hook, &String::from_utf8_lossy(&description), config.require);
+    for warning in outcome.warnings {
         journal::log(&warning);
     }
-    if let Some(reason) = verdict.refused {
+    if let Some(reason) = outcome.refused {
         return Err(Error::Refused(reason));
     }
-    say(out, &verdict.description.unwrap_or_default())
+    say(out, &outcome.description.unwrap_or_default())
 }
 
 /// Ends with libvirt; a service manager starts it again.
@@ -122,7 +122,7 @@ fn watch(args: &Args) -> Result<(), Error> {
 
 /// Changes a VM; of a domain of ours its metadata, which are the truth, change too.
 fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), Error> {
-    let changed = match client.patch(&path("vms", &set.vm), &vm_change(set)) {
+    let changed = match client.patch(&path("vms", &set.vm), &json!(set.changes.0)) {
         Err(error) if !error.is_in_force() => return Err(error.into()),
         changed => changed,
     };
@@ -198,30 +198,9 @@ fn all_flows(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
     Ok(flows)
 }
 
-fn group(client: &Client, group: &Group) -> Result<Value, ClientError> {
-    let change = object([
-        ("policy", group.policy.as_ref().map(|policy| json!(policy))),
-        ("share", group.share.as_ref().map(|share| json!(share))),
-        ("equivalent_tcps", group.equivalent_tcps.map(|equivalent_tcps| json!(equivalent_tcps))),
-        ("growth_source", group.growth_source.as_ref().map(|growth_source| json!(growth_source))),
-        ("coupled", group.coupled.map(|coupled| json!(coupled.on()))),
-    ]);
-    let path = path("groups", &group.name);
-    if change == json!({}) { client.get(&path) } else { client.patch(&path, &change) }
-}
-
-fn vm_change(set: &Set) -> Value {
-    let name = |group: &String| if group == "none" { Value::Null } else { json!(group) };
-    object([
-        ("weight", set.weight.map(|weight| json!(weight))),
-        ("group", set.group.as_ref().map(name)),
-        ("coupled", set.coupled.map(Switch::on).map(Value::Bool)),
-    ])
-}
-
-fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let there = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    Value::Object(there.collect::<Map<_, _>>())
+fn group(client: &Client, Group { name, changes }: &Group) -> Result<Value, ClientError> {
+    let path = path("groups", name);
+    if changes.0.is_empty() { client.get(&path) } else { client.patch(&path, &json!(changes.0)) }
 }
 
 fn top(

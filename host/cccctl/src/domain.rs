@@ -17,6 +17,7 @@ mod xml;
 
 use std::{collections::BTreeSet, path::Path};
 
+use ccc_settings::VmSettings;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -29,7 +30,7 @@ use self::{
     xml::{Domain, XmlError},
 };
 use crate::{
-    args::{Attach, Detach, Set, Switch},
+    args::{Attach, Detach, Set},
     client::{Client, ClientError, path},
     journal,
 };
@@ -131,7 +132,7 @@ impl<'a> Host<'a> {
             return Err(DomainError::Transient(name.clone()));
         }
         if at_once {
-            self.attach_running(&id, &wanted, undo)?;
+            self.attach_running(&id, wanted, attach, undo)?;
             return Ok(format!("{name}: attached, and coupled as it runs\n"));
         }
         Ok(match (changed, runs) {
@@ -144,7 +145,8 @@ impl<'a> Host<'a> {
     fn attach_running(
         &self,
         id: &DomainId,
-        wanted: &Wanted,
+        mut wanted: Wanted,
+        attach: &Attach,
         undo: &mut Undo,
     ) -> Result<(), DomainError> {
         let name = &id.name;
@@ -155,9 +157,12 @@ impl<'a> Host<'a> {
         if !there {
             undo.remove_vm(name);
         }
-        // What was switched while it runs stays so.
-        let coupled = had.as_ref().and_then(|had| had.coupled).or(wanted.coupled);
-        let wanted = &Wanted { coupled, ..wanted.clone() };
+        // What was switched while it runs stays so, if nothing else is said now.
+        if let Some(had) = &had {
+            wanted.settings.then(had.settings.only("coupled"));
+        }
+        wanted.settings.then(attach.settings.0.clone());
+        let wanted = &wanted;
         self.tell(name, &running.socket(name, wanted), wanted)?;
         if had.as_ref() != Some(wanted) {
             self.virsh.set_metadata(id, WANTED, Some(&wanted.element()?))?;
@@ -275,12 +280,8 @@ impl<'a> Host<'a> {
     pub fn note(&self, set: &Set) -> Result<(), DomainError> {
         let (id, running) = self.find(&set.vm)?;
         let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(()) };
-        let wanted = Wanted {
-            group: set.group.clone().or(had.group.clone()),
-            weight: set.weight.or(had.weight),
-            coupled: set.coupled.map(Switch::on).or(had.coupled),
-            socket: had.socket.clone(),
-        };
+        let mut wanted = had.clone();
+        wanted.settings.then(set.changes.0.clone());
         if wanted != had {
             self.virsh.set_metadata(&id, WANTED, Some(&wanted.element()?))?;
         }
@@ -313,27 +314,15 @@ impl<'a> Host<'a> {
     }
 }
 
-/// A VM as the daemon takes it; what is left out has its default.
+/// A VM as the daemon takes it; what is not said has its default.
 fn body(socket: &Path, wanted: &Wanted) -> Value {
-    let mut vm = json!({"socket": socket});
-    if let Some(group) = &wanted.group {
-        vm["group"] = if group == "none" { Value::Null } else { json!(group) };
-    }
-    if let Some(weight) = wanted.weight {
-        vm["weight"] = json!(weight);
-    }
-    if let Some(coupled) = wanted.coupled {
-        vm["coupled"] = json!(coupled);
-    }
+    let mut vm = json!(wanted.settings.apply(&VmSettings::default()));
+    vm["socket"] = json!(socket);
     vm
 }
 
 /// What is wanted of a domain that wanted `before`.
-fn merge(before: Wanted, attach: &Attach) -> Wanted {
-    Wanted {
-        group: attach.group.clone().or(before.group),
-        weight: attach.weight.or(before.weight),
-        socket: attach.vhost_socket.clone().or(before.socket),
-        coupled: before.coupled,
-    }
+fn merge(mut before: Wanted, attach: &Attach) -> Wanted {
+    before.settings.then(attach.settings.0.clone());
+    Wanted { socket: attach.vhost_socket.clone().or(before.socket), ..before }
 }

@@ -3,6 +3,7 @@
 //!
 //! Speaks to the daemon's control socket (`docs/openapi.yaml`).
 mod args;
+mod changes;
 mod client;
 mod commands;
 mod config;

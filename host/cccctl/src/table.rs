@@ -9,13 +9,13 @@ pub struct Table {
 
 impl Table {
     /// An empty table.
-    pub fn new(headings: &[&str]) -> Table {
-        Table { rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()] }
+    pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Table {
+        Table { rows: vec![headings.into_iter().map(Into::into).collect()] }
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
     }
 
     /// The lines of the table.
@@ -52,10 +52,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&["NAME", "FLOWS"]);
+        let mut table = Table::new(["NAME", "FLOWS"]);
         table.row(["a".to_owned(), "7".to_owned()]);
         table.row(["longest".to_owned(), "123456".to_owned()]);
         assert_eq!(table.text(), "NAME      FLOWS\na             7\nlongest  123456\n");
-        assert_eq!(Table::new(&["A", "B"]).text(), "A  B\n");
+        assert_eq!(Table::new(["A", "B"]).text(), "A  B\n");
     }
 }

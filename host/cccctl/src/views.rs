@@ -1,62 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The daemon's answers as text.
+use ccc_settings::{GroupSettings, VmSettings, fields, text};
 use serde_json::Value;
 
 use crate::table::Table;
 
-/// All VMs.
-pub fn vms(answer: &Value) -> String {
-    let mut table = Table::new(&[
-        "VM",
-        "GROUP",
-        "WEIGHT",
-        "COUPLED",
-        "STATE",
-        "FLOWS",
-        "COUPLED FLOWS",
-        "CONFIGURED",
-    ]);
-    for vm in list(&answer["vms"]) {
-        table.row([
-            word(&vm["name"]),
-            group(&vm["group"]),
-            number(&vm["weight"]),
-            switch(&vm["coupled"]),
-            state(vm),
-            number(&vm["flows"]),
-            number(&vm["coupled_flows"]),
-            configured(&vm["configured"]),
-        ]);
+/// A table's settings of an answer, with their names.
+fn settings<T: ccc_settings::Table>(answer: &Value) -> Vec<(String, String)> {
+    let said = |name: &str| answer.get(name).map_or("-".to_owned(), text);
+    fields::<T>()
+        .into_iter()
+        .map(|field| (field.name.replace('_', " "), said(&field.name)))
+        .collect()
+}
+
+/// A table with a column for each setting, between others.
+fn settings_table<T: ccc_settings::Table>(
+    first: &str,
+    rest: &[&str],
+    rows: &[Value],
+    cells: fn(&Value) -> Vec<String>,
+) -> String {
+    let names = fields::<T>().into_iter().map(|field| field.name.replace('_', " ").to_uppercase());
+    let rest = rest.iter().map(|heading| (*heading).to_owned());
+    let mut table = Table::new([first.to_owned()].into_iter().chain(names).chain(rest));
+    for row in rows {
+        let values = settings::<T>(row).into_iter().map(|(_, value)| value);
+        table.row([word(&row["name"])].into_iter().chain(values).chain(cells(row)));
     }
     table.text()
+}
+
+/// All VMs.
+pub fn vms(answer: &Value) -> String {
+    let rest = ["STATE", "FLOWS", "COUPLED FLOWS", "CONFIGURED"];
+    settings_table::<VmSettings>("VM", &rest, list(&answer["vms"]), |vm| {
+        let flows = [&vm["flows"], &vm["coupled_flows"]].map(number);
+        [[state(vm)].as_slice(), &flows, &[configured(&vm["configured"])]].concat()
+    })
 }
 
 /// One VM.
 pub fn vm(answer: &Value) -> String {
     let counters = &answer["counters"];
-    let lines = [
-        ("name", word(&answer["name"])),
-        ("socket", word(&answer["socket"])),
-        ("state", state(answer)),
-        ("group", group(&answer["group"])),
-        ("weight", number(&answer["weight"])),
-        ("coupled", switch(&answer["coupled"])),
-        ("configured", configured(&answer["configured"])),
-        (
-            "flows",
-            format!("{}, {} coupled", number(&answer["flows"]), number(&answer["coupled_flows"])),
-        ),
-        ("messages", number(&counters["messages"])),
-        ("refused", format!("{} (the log says what)", number(&counters["refused"]))),
-        ("no line", number(&counters["no_line"])),
-        ("over limit", number(&counters["over_limit"])),
+    let own = |key: &str, value: String| (key.to_owned(), value);
+    let flows =
+        format!("{}, {} coupled", number(&answer["flows"]), number(&answer["coupled_flows"]));
+    let first = [
+        own("name", word(&answer["name"])),
+        own("socket", word(&answer["socket"])),
+        own("state", state(answer)),
     ];
+    let rest = [
+        own("configured", configured(&answer["configured"])),
+        own("flows", flows),
+        own("messages", number(&counters["messages"])),
+        own("refused", format!("{} (the log says what)", number(&counters["refused"]))),
+        own("no line", number(&counters["no_line"])),
+        own("over limit", number(&counters["over_limit"])),
+    ];
+    let lines = first.into_iter().chain(settings::<VmSettings>(answer)).chain(rest);
     let note = if answer["migrating"] == true {
         "migrating away: what is changed here does not go with it; change its metadata\n"
     } else {
         ""
     };
-    lines.map(|(key, value)| format!("{key:<10} {value}\n")).concat() + note
+    lines.map(|(key, value)| format!("{key:<10} {value}\n")).collect::<String>() + note
 }
 
 /// What a VM's guest is doing, and for how long it has said nothing.
@@ -73,14 +82,13 @@ fn configured(vm: &Value) -> String {
     if vm.is_null() {
         return "-".to_owned();
     }
-    let [weight, group, coupled] =
-        [number(&vm["weight"]), self::group(&vm["group"]), switch(&vm["coupled"])];
-    format!("weight {weight}, group {group}, coupled {coupled}")
+    let said = settings::<VmSettings>(vm).into_iter().map(|(key, value)| format!("{key} {value}"));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 /// Flows of a VM.
 pub fn flows(answer: &[Value]) -> String {
-    let mut table = Table::new(&[
+    let mut table = Table::new([
         "SLOT",
         "SOURCE",
         "DESTINATION",
@@ -111,31 +119,11 @@ pub fn flows(answer: &[Value]) -> String {
 
 /// All groups.
 pub fn groups(answer: &Value) -> String {
-    let mut table = Table::new(&[
-        "GROUP",
-        "POLICY",
-        "SHARE",
-        "AGGRESSION",
-        "COUPLED",
-        "WINDOW",
-        "SSTHRESH",
-        "EPOCH",
-        "FLOWS",
-    ]);
-    for group in list(&answer["groups"]) {
-        table.row([
-            word(&group["name"]),
-            word(&group["policy"]),
-            word(&group["share"]),
-            number(&group["equivalent_tcps"]),
-            switch(&group["coupled"]),
-            number(&group["window"]),
-            number(&group["ssthresh"]),
-            number(&group["epoch"]),
-            number(&group["active_flows"]),
-        ]);
-    }
-    table.text()
+    let rest = ["WINDOW", "SSTHRESH", "EPOCH", "FLOWS"];
+    settings_table::<GroupSettings>("GROUP", &rest, list(&answer["groups"]), |group| {
+        let keys = ["window", "ssthresh", "epoch", "active_flows"];
+        keys.map(|key| number(&group[key])).into()
+    })
 }
 
 /// One group with its VMs.
@@ -146,7 +134,7 @@ pub fn one_group(answer: &Value) -> String {
 
 /// The parts of the VMs in a group.
 pub fn parts(answer: &Value) -> String {
-    let mut table = Table::new(&["VM", "WEIGHT", "FLOWS", "PART"]);
+    let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART"]);
     for part in list(&answer["vms"]) {
         let cells = [&part["weight"], &part["flows"], &part["part"]].map(number);
         let [weight, flows, bytes] = cells;
@@ -157,7 +145,7 @@ pub fn parts(answer: &Value) -> String {
 
 /// All rules.
 pub fn rules(answer: &Value) -> String {
-    let mut table = Table::new(&["VM", "DESTINATION", "GROUP"]);
+    let mut table = Table::new(["VM", "DESTINATION", "GROUP"]);
     let any = |value: &Value, all: &str| value.as_str().unwrap_or(all).to_owned();
     for rule in list(&answer["rules"]) {
         let to = any(&rule["destination"], "everywhere");
@@ -187,10 +175,6 @@ fn number(value: &Value) -> String {
         Some(number) => number.to_string(),
         None => "-".to_owned(),
     }
-}
-
-fn switch(value: &Value) -> String {
-    if value == true { "on" } else { "off" }.to_owned()
 }
 
 fn endpoint(address: &Value, port: &Value) -> String {

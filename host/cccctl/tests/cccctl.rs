@@ -18,12 +18,12 @@ fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 fn everything_can_be_looked_at() {
     let daemon = Daemon::start();
     let list = daemon.prints(&["list"]);
-    assert_eq!(line(&list, "web"), ["web", "uplink", "3", "on", "absent", "0", "0", "-"]);
+    assert_eq!(line(&list, "web"), ["web", "3", "uplink", "on", "absent", "0", "0", "-"]);
     let show = daemon.prints(&["show", "web"]);
     assert_eq!(line(&show, "weight"), ["weight", "3"]);
     assert_eq!(line(&show, "SLOT")[0], "SLOT");
     let groups = daemon.prints(&["groups"]);
-    assert_eq!(line(&groups, "uplink")[1..5], ["ctrltcp", "rate", "1", "on"]);
+    assert_eq!(line(&groups, "uplink")[1..6], ["ctrltcp", "rate", "1", "mean", "on"]);
     let group = daemon.prints(&["group", "uplink"]);
     assert_eq!(line(&group, "web"), ["web", "3", "0", "0"]);
     assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
@@ -56,7 +56,7 @@ fn vms_and_groups_are_changed() {
     daemon.prints(&["set", "web", "--group", "uplink", "--coupled", "on"]);
     assert_eq!(daemon.json(&["show", "web"])["group"], "uplink");
     let change = ["group", "uplink", "--share", "window", "--policy", "ctrltcp"];
-    daemon.prints(&[&change[..], &["--equivalent_tcps", "2", "--coupled", "off"]].concat());
+    daemon.prints(&[&change[..], &["--equivalent-tcps", "2", "--coupled", "off"]].concat());
     let group = daemon.json(&["group", "uplink"]);
     assert_eq!(
         (&group["share"], &group["equivalent_tcps"], &group["coupled"]),
@@ -90,12 +90,12 @@ fn errors_say_what_to_do() {
     let group = daemon.fails(&["set", "web", "--group", "uplnik"]);
     assert!(group.contains("did you mean `uplink`?"), "{group}");
     let weight = daemon.fails(&["set", "web", "--weight", "0"]);
-    assert!(weight.contains("use 0.01 to 1000"), "{weight}");
+    assert!(weight.contains("expected a number from 0.01 to 1000"), "{weight}");
     let share = daemon.fails(&["group", "uplink", "--share", "all"]);
-    assert!(share.contains("use \"window\" or \"rate\""), "{share}");
+    assert!(share.contains("expected window or rate"), "{share}");
     assert!(daemon.fails(&["set", "web"]).contains("--weight"), "nothing to change");
-    assert!(daemon.fails(&["set", "web", "--coupled", "maybe"]).contains("on, off"));
-    assert!(daemon.fails(&["top", "--interval", "0"]).contains("use 0.05 to 3600"));
+    assert!(daemon.fails(&["set", "web", "--coupled", "maybe"]).contains("expected on or off"));
+    assert!(daemon.fails(&["top", "--interval", "0"]).contains("expected 0.05 to 3600 seconds"));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn o7_what_is_left_over_is_removed() {
 fn without_libvirt_commands_on_domains_say_so() {
     let nowhere = Path::new("/nowhere/control");
     let (done, _, said) = run(nowhere, &["attach", "mail", "--weight", "0"]);
-    assert!(!done && said.contains("use 0.01 to 1000"), "{said}");
+    assert!(!done && said.contains("expected a number from 0.01 to 1000"), "{said}");
     let (done, _, said) = run(nowhere, &["--connect", "nonsense:///", "attach", "mail"]);
     assert!(!done && (said.contains("libvirt: ") || said.contains("install libvirt")), "{said}");
 }

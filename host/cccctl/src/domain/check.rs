@@ -9,20 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ccc_settings::{DEFAULT_GROUP, Fault, SocketPath, VmSettings, check_name};
+use serde_json::json;
 use thiserror::Error;
 
-use super::{
-    DomainError, Host, Wanted,
-    wanted::{self, SOCKET_PATH},
-    xml::Domain,
-};
+use super::{DomainError, Host, Wanted, xml::Domain};
 use crate::{
     client::{ClientError, path},
     journal,
 };
 
-/// Longest name the daemon takes.
-const NAME_MAX: usize = 64;
 const DEVICE: &str = "vhost-user-ccc-pci";
 /// A QEMU that waits for nobody has started and ended within that.
 const QEMU_PATIENCE: Duration = Duration::from_millis(1000);
@@ -34,14 +30,11 @@ const LIBVIRTDS: [&str; 2] = ["/run/virtqemud.pid", "/run/libvirtd.pid"];
 #[derive(Debug, Error)]
 pub enum CheckError {
     /// The daemon does not take its name.
-    #[error(
-        "domain {0}: the daemon takes names of 1 to {NAME_MAX} letters, digits, `.`, `_` and `-`; \
-         rename it with virsh domrename"
-    )]
-    Name(String),
+    #[error("{0}; rename the domain with virsh domrename")]
+    Name(Fault),
     /// Nobody could listen there.
-    #[error("socket {0:?}: use {SOCKET_PATH}; choose another with --vhost-socket")]
-    Socket(PathBuf),
+    #[error("{0}; choose another with --vhost-socket")]
+    Socket(Fault),
     /// Operators connect there.
     #[error("socket {0} is where operators connect; choose another with --vhost-socket")]
     Control(PathBuf),
@@ -66,8 +59,8 @@ impl Host<'_> {
         domain: &Domain,
         wanted: &Wanted,
     ) -> Result<(), DomainError> {
-        is_name(name)?;
-        is_socket(&wanted.socket(name), self.daemon.socket())?;
+        check_name("name of domain", name).map_err(CheckError::Name)?;
+        check_socket(&wanted.socket(name), self.daemon.socket())?;
         self.is_group(wanted)?;
         // Elsewhere are other programs and other files.
         if self.virsh.is_local() {
@@ -81,10 +74,9 @@ impl Host<'_> {
 
     /// A daemon that is not there may have it later.
     fn is_group(&self, wanted: &Wanted) -> Result<(), DomainError> {
-        let Some(group) = wanted.group.as_deref().filter(|group| *group != "none") else {
-            return Ok(());
-        };
-        match self.daemon.get(&path("groups", group)) {
+        let group = wanted.settings.apply(&VmSettings::default()).group;
+        let Some(group) = group.filter(|group| group != DEFAULT_GROUP) else { return Ok(()) };
+        match self.daemon.get(&path("groups", &group)) {
             Ok(_) => Ok(()),
             Err(error @ ClientError::Told { status: 404, .. }) => Err(error.into()),
             Err(error) => {
@@ -95,16 +87,8 @@ impl Host<'_> {
     }
 }
 
-fn is_name(name: &str) -> Result<(), CheckError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let fits = !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(plain);
-    if fits { Ok(()) } else { Err(CheckError::Name(name.to_owned())) }
-}
-
-fn is_socket(socket: &Path, control: &Path) -> Result<(), CheckError> {
-    if !socket.to_str().is_some_and(wanted::is_socket) {
-        return Err(CheckError::Socket(socket.to_owned()));
-    }
+fn check_socket(socket: &Path, control: &Path) -> Result<(), CheckError> {
+    SocketPath::read("socket", Some(json!(socket))).map_err(CheckError::Socket)?;
     if socket == control || same_place(socket, control) {
         return Err(CheckError::Control(socket.to_owned()));
     }
@@ -208,19 +192,19 @@ mod tests {
     #[test]
     fn o6_names_and_paths_that_cannot_be_served_are_told() {
         for name in ["web", "a.b_c-1", &"n".repeat(64)] {
-            assert!(is_name(name).is_ok(), "{name}");
+            assert!(check_name("name", name).is_ok(), "{name}");
         }
         for name in ["", "with space", "ü", "a/b", &"n".repeat(65)] {
-            assert!(matches!(is_name(name), Err(CheckError::Name(_))), "{name}");
+            assert!(check_name("name", name).is_err(), "{name}");
         }
         let control = Path::new("/run/ccc/control/control.sock");
-        let long = format!("/{}", "s".repeat(wanted::SOCKET_PATH_MAX));
+        let long = format!("/{}", "s".repeat(107));
         for path in ["relative.sock", "", &long, "/run/../etc/s", "/run/./s", "/run//s", "/a\nb"] {
-            let told = is_socket(Path::new(path), control);
+            let told = check_socket(Path::new(path), control);
             assert!(matches!(told, Err(CheckError::Socket(_))), "{path}");
         }
-        assert!(is_socket(Path::new(&long[..wanted::SOCKET_PATH_MAX]), control).is_ok());
-        assert!(matches!(is_socket(control, control), Err(CheckError::Control(_))));
+        assert!(check_socket(Path::new(&long[..107]), control).is_ok());
+        assert!(matches!(check_socket(control, control), Err(CheckError::Control(_))));
     }
 
     #[test]
@@ -230,7 +214,7 @@ mod tests {
         fs::write(&control, "").expect("written");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&control, &link).expect("linked");
-        assert!(matches!(is_socket(&link, &control), Err(CheckError::Control(_))));
+        assert!(matches!(check_socket(&link, &control), Err(CheckError::Control(_))));
     }
 
     #[test]

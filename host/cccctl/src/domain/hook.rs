@@ -7,6 +7,7 @@
 //! reasons: the host's operator wants that (`require`), or the start would never end.
 use std::path::Path;
 
+use ccc_settings::NO_GROUP;
 use serde_json::Value;
 
 use super::{Host, Wanted, XmlError, check, xml::Domain};
@@ -18,7 +19,7 @@ use crate::{
 
 /// What becomes of what libvirt is about to do.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct HookOutcome {
     /// The description that libvirt is to take instead.
     pub description: Option<String>,
     /// What went wrong.
@@ -27,7 +28,7 @@ pub struct Verdict {
     pub refused: Option<String>,
 }
 
-impl Verdict {
+impl HookOutcome {
     fn warn(&mut self, name: &str, error: &DomainError) {
         self.warnings.push(format!("domain {name}: {error}"));
     }
@@ -36,37 +37,37 @@ impl Verdict {
 impl Host<'_> {
     /// Does what libvirt's hook is for.  Must not ask libvirt anything, which waits for
     /// the hook.
-    pub fn hook(&self, hook: &Hook, description: &str, require: bool) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub fn hook(&self, hook: &Hook, description: &str, require: bool) -> HookOutcome {
+        let mut outcome = HookOutcome::default();
         let name = &hook.domain;
         let domain = match hook.operation.as_str() {
             "migrate" | "restore" | "prepare" | "reconnect" | "attach" | "release" => {
                 Domain::parse(description)
             }
-            _ => return verdict,
+            _ => return outcome,
         };
         match (hook.operation.as_str(), domain) {
             // It is none of ours, as far as anybody can tell.
-            (_, Err(error)) => verdict.warn(name, &error.into()),
+            (_, Err(error)) => outcome.warn(name, &error.into()),
             ("migrate" | "restore", Ok(domain)) => match followed(domain, name) {
-                Ok(text) => verdict.description = text,
-                Err(error) => verdict.warn(name, &error.into()),
+                Ok(text) => outcome.description = text,
+                Err(error) => outcome.warn(name, &error.into()),
             },
-            ("prepare", Ok(domain)) => self.start(name, &domain, require, &mut verdict),
+            ("prepare", Ok(domain)) => self.start(name, &domain, require, &mut outcome),
             ("release", Ok(domain)) => {
                 if domain.has_device() || domain.has_metadata() {
                     if let Err(error) = self.forget(name) {
-                        verdict.warn(name, &error.into());
+                        outcome.warn(name, &error.into());
                     }
                 }
             }
             (_, Ok(domain)) => {
                 if let Err(error) = self.tell_of(name, &domain) {
-                    verdict.warn(name, &error);
+                    outcome.warn(name, &error);
                 }
             }
         }
-        verdict
+        outcome
     }
 
     /// Tells the daemon of a domain, if it is one of ours.
@@ -78,14 +79,14 @@ impl Host<'_> {
     }
 
     /// A domain that is about to start.
-    fn start(&self, name: &str, domain: &Domain, require: bool, verdict: &mut Verdict) {
+    fn start(&self, name: &str, domain: &Domain, require: bool, outcome: &mut HookOutcome) {
         let Err(error) = self.tell_of(name, domain) else { return };
-        verdict.warn(name, &error);
+        outcome.warn(name, &error);
         if require {
             let why = "and /etc/ccc/cccctl.toml has require = true: it does not start uncoupled";
-            verdict.refused = Some(format!("domain {name}: {error}; {why}"));
+            outcome.refused = Some(format!("domain {name}: {error}; {why}"));
         } else if domain.is_in_commandline() {
-            verdict.refused = self.uncoupled(name, domain, &error).err();
+            outcome.refused = self.uncoupled(name, domain, &error).err();
         }
     }
 
@@ -102,7 +103,8 @@ impl Host<'_> {
         }
         // With a device that somebody serves, QEMU need not wait for anybody.
         if is_refused(why) {
-            let nothing = Wanted { group: Some("none".to_owned()), ..Wanted::default() };
+            let mut nothing = Wanted::default();
+            nothing.settings.set_text("group", NO_GROUP).map_err(|fault| fault.to_string())?;
             if self.tell(name, &socket, &nothing).is_ok() {
                 return Ok(());
             }

@@ -191,39 +191,38 @@ impl Watch<'_, '_> {
 /// The daemon has a VM as it is wanted.
 fn has(vms: &Value, name: &str, wanted: &Value) -> bool {
     let mut vms = vms["vms"].as_array().into_iter().flatten();
-    let Some(there) = vms.find(|vm| vm["name"] == *name) else { return false };
-    let is = |key: &str, default: Value| {
-        let wanted = wanted.get(key).unwrap_or(&default);
-        match (wanted.as_f64(), there[key].as_f64()) {
-            (Some(wanted), Some(there)) => wanted == there,
-            _ => *wanted == there[key],
-        }
-    };
-    is("socket", Value::Null)
-        && is("weight", 1.into())
-        && is("group", "default".into())
-        && is("coupled", true.into())
+    let there = vms.find(|vm| vm["name"] == *name);
+    let mut wanted = wanted.as_object().into_iter().flatten();
+    there.is_some_and(|there| wanted.all(|(key, value)| there[key] == *value))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use serde_json::json;
 
-    use super::*;
+    use super::{super::Wanted, *};
+
+    fn wanted(attributes: &[(&str, &str)]) -> Value {
+        let owned = attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let read = Wanted::read(&owned.collect::<Vec<_>>()).expect("right");
+        body(Path::new("/s"), &read)
+    }
 
     #[test]
     fn what_the_daemon_has_is_held_against_what_is_wanted() {
         let vm = json!({"name": "a", "socket": "/s", "weight": 3.0, "group": "g", "coupled": true});
         let vms = json!({"vms": [{"name": "b"}, vm]});
-        let wanted = json!({"socket": "/s", "weight": 3, "group": "g"});
-        assert!(has(&vms, "a", &wanted));
-        assert!(!has(&vms, "b", &wanted) && !has(&vms, "c", &wanted));
+        let all = wanted(&[("weight", "3"), ("group", "g")]);
+        assert!(has(&vms, "a", &all));
+        assert!(!has(&vms, "b", &all) && !has(&vms, "c", &all));
         for (key, other) in [("socket", json!("/t")), ("weight", json!(2)), ("group", json!(null))]
         {
-            let mut wanted = wanted.clone();
+            let mut wanted = all.clone();
             wanted[key] = other;
             assert!(!has(&vms, "a", &wanted), "{key}");
         }
-        assert!(!has(&vms, "a", &json!({"socket": "/s", "group": "g"})), "weight 1");
+        assert!(!has(&vms, "a", &wanted(&[("group", "g")])), "weight 1");
     }
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Changes of settings on the command line: an option for each setting of a table.
+use ccc_settings::{Changes, Fault, Field, Table, fields};
+use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
+
+/// Name of the options' group, which a command can require.
+pub const OPTIONS: &str = "changes";
+
+/// What the options say; what is left out stays as it is.
+#[derive(Debug)]
+pub struct Options<T>(pub Changes<T>);
+
+impl<T: Table + 'static> Args for Options<T> {
+    fn augment_args(command: Command) -> Command {
+        let fields = fields::<T>();
+        let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+        let group = ArgGroup::new(OPTIONS).args(names).multiple(true);
+        command.args(fields.into_iter().map(option::<T>)).group(group)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Options::<T>::augment_args(command)
+    }
+}
+
+fn option<T: Table + 'static>(field: Field) -> Arg {
+    let help = format!("{}: {}", field.description(), field.expected_text());
+    let Field { name, .. } = field;
+    let parse = {
+        let name = name.clone();
+        move |text: &str| {
+            let mut changes = Changes::<T>::default();
+            let wrong = |fault: Fault| format!("expected {}", fault.expected);
+            changes.set_text(&name, text).map(|()| changes).map_err(wrong)
+        }
+    };
+    Arg::new(name.clone()).long(name.replace('_', "-")).value_parser(parse).help(help)
+}
+
+impl<T: Table + 'static> FromArgMatches for Options<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Options<T>, clap::Error> {
+        let mut options = Options(Changes::default());
+        options.update_from_arg_matches(matches)?;
+        Ok(options)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for field in fields::<T>() {
+            let said = matches.get_one::<Changes<T>>(&field.name);
+            said.into_iter().for_each(|changes| self.0.then(changes.clone()));
+        }
+        Ok(())
+    }
+}
