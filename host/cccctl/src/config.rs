@@ -38,7 +38,9 @@ fn patience<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
         return Ok(Duration::from_secs_f64(seconds));
     }
     let (least, most) = (PATIENCE_S.start(), PATIENCE_S.end());
-    Err(Error::custom(format!("patience = {seconds} is not {least} to {most} seconds")))
+    Err(Error::custom(format!(
+        "invalid patience: expected {least} to {most} seconds, got {seconds}"
+    )))
 }
 
 /// Why a file's choices are not known.
@@ -125,7 +127,7 @@ mod tests {
         assert_eq!(with("patience = 0.5").expect("right").patience, Duration::from_millis(500));
         assert_eq!(with("patience = 5").expect("right").patience, Duration::from_secs(5));
         let told = with("patience = 60").expect_err("too long").to_string();
-        assert!(told.contains("60 is not 0.1 to 20 seconds"), "{told}");
+        assert!(told.contains("expected 0.1 to 20 seconds, got 60"), "{told}");
         assert!(with("patience = nan").is_err() && with("patience = -1").is_err());
         let told = with("# a\nrequired = true\n").expect_err("no such key").to_string();
         assert!(told.contains("cccctl.toml:2: unknown field `required`"), "{told}");

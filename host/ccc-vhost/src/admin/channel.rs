@@ -43,7 +43,7 @@ pub struct ReplySender {
 }
 
 impl ReplySender {
-    /// ReplySenders.  The client may be gone by now; its request counts all the same.
+    /// Answers.  The client may be gone by now; its request counts all the same.
     pub fn send(self, answer: Result<Reply, ApiError>) {
         drop(self.to.send(answer));
     }

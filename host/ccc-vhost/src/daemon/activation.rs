@@ -11,16 +11,16 @@ pub const CONTROL: &str = "control";
 #[derive(Debug, Error)]
 pub enum ActivationError {
     /// What the service manager says of them makes no sense.
-    #[error("cannot take over the service manager's sockets")]
+    #[error("cannot read which sockets the service manager passes (LISTEN_FDS, LISTEN_FDNAMES)")]
     Environment(#[from] io::Error),
     /// A socket for nobody.
     #[error(
-        "the service manager passes a socket named `{0}`, which is no VM; set \
-         FileDescriptorName= to the name of a VM or to `{CONTROL}`"
+        "invalid name of a socket from the service manager: expected the name of a VM or \
+         `{CONTROL}`, got `{0}`; set FileDescriptorName="
     )]
     Unknown(String),
     /// Two sockets for one.
-    #[error("the service manager passes two sockets named `{0}`")]
+    #[error("the service manager passes two sockets named `{0}`; keep one of them")]
     Twice(String),
 }
 

@@ -26,80 +26,14 @@
 //! ```
 //!
 //! All faults of a file are told at once, each with its place.
-use std::{fmt, path::PathBuf};
+use std::fmt;
 
-use ccc_settings::{Fault, FilePath, SocketPath};
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use ccc_settings::Fault;
 use thiserror::Error;
 
 use super::Settings;
-use crate::device::table::MAX_SLOTS;
 
 mod reader;
-
-/// The table `[daemon]`.
-///
-/// A flow takes 300 to 600 bytes of the daemon's memory, and all of a guest's memory takes
-/// addresses of it.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct DaemonSettings {
-    /// Where operators connect
-    #[schemars(with = "SocketPath")]
-    #[serde(deserialize_with = "socket_path")]
-    pub control: Option<PathBuf>,
-    /// The group that may, beside root and the daemon's own user
-    #[schemars(title = "the name of a group of users")]
-    #[serde(deserialize_with = "not_empty")]
-    pub operators: Option<String>,
-    /// Where their changes are kept
-    #[schemars(with = "FilePath")]
-    #[serde(deserialize_with = "file_path")]
-    pub state: Option<PathBuf>,
-    /// Coupled flows of all VMs together
-    #[schemars(range(min = 1, max = 1 << 20))]
-    pub max_flows: usize,
-    /// Flows of one VM
-    #[schemars(range(min = 1, max = MAX_SLOTS))]
-    pub max_flows_per_vm: usize,
-    /// Guest memory of one VM, in GiB; at most half of what all may have
-    #[schemars(range(min = 1, max = 48 << 10))]
-    pub max_memory_gib_per_vm: u64,
-}
-
-impl Default for DaemonSettings {
-    fn default() -> DaemonSettings {
-        DaemonSettings {
-            control: None,
-            operators: None,
-            state: None,
-            max_flows: 131_072,
-            max_flows_per_vm: 16_384,
-            max_memory_gib_per_vm: 1024,
-        }
-    }
-}
-
-impl DaemonSettings {
-    /// Guest memory of one VM, in bytes.
-    pub fn max_memory_bytes_per_vm(&self) -> u64 {
-        self.max_memory_gib_per_vm << 30
-    }
-}
-
-fn socket_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
-    Ok(Option::<SocketPath>::deserialize(from)?.map(|path| path.to_path_buf()))
-}
-
-fn file_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
-    Ok(Option::<FilePath>::deserialize(from)?.map(|path| path.to_path_buf()))
-}
-
-fn not_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let name = Option::<String>::deserialize(from)?;
-    if name.as_deref() == Some("") { Err(serde::de::Error::custom("empty")) } else { Ok(name) }
-}
 
 /// All faults of a file, in the order of their places.
 #[derive(Debug, Error, PartialEq, Eq)]

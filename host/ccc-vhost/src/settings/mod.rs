@@ -3,6 +3,7 @@
 //!
 //! The configuration is the base; what was changed goes over it, until it is taken back.
 pub mod config;
+mod daemon;
 mod error;
 pub mod lock;
 pub mod state;
@@ -20,8 +21,7 @@ use ccc_settings::{
 use ipnet::IpNet;
 use serde_json::json;
 
-use self::config::DaemonSettings;
-pub use self::error::SettingsError;
+pub use self::{daemon::DaemonSettings, error::SettingsError};
 
 /// Most rules there may be: each new flow is held against all of them.
 pub const MAX_RULES: usize = 256;

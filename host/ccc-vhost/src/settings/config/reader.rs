@@ -12,8 +12,8 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{DaemonSettings, Located};
-use crate::settings::{Group, MAX_RULES, Rule, Settings, Vm, keep};
+use super::Located;
+use crate::settings::{DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep};
 
 type Place = Range<usize>;
 
