@@ -1,9 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an operator decides about a group.
-use crate::{
-    fixed::EquivalentTcps,
-    policy::{GrowthSource, PolicyKind},
-};
+use crate::fixed::EquivalentTcps;
+
+/// Coupling algorithm of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
+pub enum PolicyKind {
+    /// ctrlTCP (Islam, Welzl et al.), with the repairs of `docs/algorithm.md`.
+    #[default]
+    #[cfg_attr(feature = "serde", serde(rename = "ctrltcp"))]
+    CtrlTcp,
+    /// Each flow is its own controller.
+    Uncoupled,
+    /// Ensemble-TCP (Eggert, Heidemann, Touch).
+    ETcp,
+    /// Ensemble Flow Congestion Management (Savorić, Karl, Wolisz et al.).
+    Efcm,
+    /// Windows are shared by flows in slow start only, after LISA (Barik,
+    /// Welzl, Ferlin, Alay).
+    Lisa,
+    /// Congestion Manager (Balakrishnan, Seshan; RFC 3124).
+    Cm,
+}
 
 /// What a share is a share of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +59,23 @@ impl ShareOf {
         };
         u64::from(priority) * u64::from(factor)
     }
+}
+
+/// Whose growth the aggregate takes in congestion avoidance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
+pub enum GrowthSource {
+    /// The share-weighted mean of all.
+    #[default]
+    Mean,
+    /// The first flow's.
+    First,
+    /// That of the flow with the shortest round-trip time.
+    ShortestRtt,
 }
 
 /// How a group is coupled.  `Default` is ctrlTCP, shares of the rate, worth one

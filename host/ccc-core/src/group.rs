@@ -9,7 +9,7 @@ use crate::{
     flow::{self, Delta, Flow},
     grant::{self, Grant},
     members::{MaxMinLevel, Members},
-    policy::{Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
+    policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
     report::Report,
 };
 
@@ -59,7 +59,7 @@ impl Group {
         Group {
             members: Members::default(),
             aggregate: Aggregate::default(),
-            policy: policy(&config),
+            policy: policy::build(&config),
             config,
             version: 0,
             level: Cell::new(None),
@@ -266,7 +266,7 @@ impl Group {
             self.aggregate = self.aggregate_or(reported);
             // Losses of what was sent under the other rules charge nothing.
             self.aggregate.begin_epoch();
-            self.policy = policy(&config);
+            self.policy = policy::build(&config);
             self.policy.resume(&self.aggregate);
         }
         self.config = config;
@@ -303,10 +303,6 @@ impl Group {
             active_flows: self.members.active_flows(),
         }
     }
-}
-
-fn policy(config: &GroupConfig) -> Box<dyn Policy> {
-    config.policy.build(config.equivalent_tcps, config.growth_source)
 }
 
 /// What a policy is told of, if anything.

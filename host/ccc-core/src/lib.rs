@@ -42,11 +42,10 @@ mod members;
 mod policy;
 mod report;
 
-pub use config::{GroupConfig, ShareOf};
+pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use error::EngineError;
 pub use fixed::{EquivalentTcps, Micros, Weight};
 pub use grant::Grant;
 pub use group::GroupStatus;
-pub use policy::{GrowthSource, PolicyKind};
 pub use report::{CongestionState, Report};

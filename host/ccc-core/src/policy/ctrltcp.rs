@@ -8,12 +8,15 @@
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
 use super::{
     aggregate::Aggregate,
-    growth_source::{Coordinator, GrowthSource},
+    coordinator::Coordinator,
     interface::Policy,
     signal::{Ack, Cause, CongestionEvent, Joiner},
     slow_start::{Exit, Pace},
 };
-use crate::fixed::{EquivalentTcps, Micros, Window};
+use crate::{
+    config::GroupConfig,
+    fixed::{EquivalentTcps, Micros, Window},
+};
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
 const REMEMBER_US: Micros = 10_000_000;
@@ -62,10 +65,10 @@ pub(crate) struct CtrlTcp {
 }
 
 impl CtrlTcp {
-    pub(crate) fn new(tcps: EquivalentTcps, growth_source: GrowthSource) -> CtrlTcp {
+    pub(crate) fn new(config: &GroupConfig) -> CtrlTcp {
         CtrlTcp {
-            tcps,
-            coordinator: Coordinator::new(growth_source),
+            tcps: config.equivalent_tcps,
+            coordinator: Coordinator::new(config.growth_source),
             undo: None,
             before_timeouts: None,
             empty_since: None,
@@ -140,7 +143,7 @@ impl Policy for CtrlTcp {
     /// growth, one segment in a share-weighted round-trip time.  With equal
     /// times that is the papers' coordinating connection, but no single flow's
     /// idleness, loss or departure stops it (B2, B11, B19); theirs can be had
-    /// too, see [`GrowthSource`].  As one TCP in recovery would not, it does not grow for
+    /// too, see [`Coordinator`].  As one TCP in recovery would not, it does not grow for
     /// a round-trip time after a reduction; worth n TCPs, those that have not
     /// lost go on.
     fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
@@ -228,7 +231,7 @@ mod tests {
 
     fn begun(segments: u64, tcps: f64) -> Begun {
         let tcps = EquivalentTcps::from_f64(tcps).expect("in range");
-        let policy = CtrlTcp::new(tcps, GrowthSource::Mean);
+        let policy = CtrlTcp::new(&GroupConfig { equivalent_tcps: tcps, ..GroupConfig::default() });
         let mut begun = Begun { policy, aggregate: Aggregate::default() };
         begun.begin(0, segments);
         begun

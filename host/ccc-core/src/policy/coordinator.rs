@@ -6,7 +6,10 @@
 //! round-trip time.  Neither says who follows one that is idle, limited or in
 //! recovery (B2, B11, B19); here it is the next of which data is acknowledged.
 use super::signal::Ack;
-use crate::fixed::{Fraction, Micros};
+use crate::{
+    config::GrowthSource,
+    fixed::{Fraction, Micros},
+};
 
 /// A coordinating connection of which nothing is acknowledged for two of its
 /// round-trip times, and at least this long, is one no more.
@@ -14,23 +17,6 @@ const SILENCE_MIN_US: Micros = 200_000;
 /// Another's round-trip time is shorter if it is by this part of it, or else
 /// two equal flows would take turns.
 const SHORTER: Micros = 16;
-
-/// Whose growth the aggregate takes in congestion avoidance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema),
-    serde(rename_all = "kebab-case")
-)]
-pub enum GrowthSource {
-    /// The share-weighted mean of all.
-    #[default]
-    Mean,
-    /// The first flow's.
-    First,
-    /// That of the flow with the shortest round-trip time.
-    ShortestRtt,
-}
 
 /// Elects the coordinating connection.
 #[derive(Debug)]
