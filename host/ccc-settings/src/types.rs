@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The settings of groups, VMs and rules.
+//!
+//! A field's documentation is its help text, its `range` or words are what it can be, and
+//! `Default` says what it is if left out.  [`Changes`] makes sure of the ranges.
 use ccc_core::{EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, Weight};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
