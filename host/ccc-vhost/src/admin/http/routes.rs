@@ -116,13 +116,16 @@ impl Request<'_> {
     }
 
     fn rules(&self) -> Result<Vec<RuleSettings>, ApiError> {
-        let body = self.value()?;
-        let other = body.as_object().and_then(|body| body.keys().find(|key| *key != "rules"));
-        if let Some(other) = other {
+        let mut body = match self.value()? {
+            Value::Object(body) => body,
+            other => return Err(Fault::new("body", "an object", &other).into()),
+        };
+        let rules = body.remove("rules");
+        if let Some(other) = body.keys().next() {
             return Err(Fault::unknown(other, "rules").into());
         }
-        let missing = || Fault::missing("rules", "a list of rules");
-        Ok(state::read_rules(body.get("rules").cloned().ok_or_else(missing)?)?)
+        let rules = rules.ok_or_else(|| Fault::missing("rules", "a list of rules"))?;
+        Ok(state::read_rules(rules)?)
     }
 
     fn value(&self) -> Result<Value, ApiError> {
