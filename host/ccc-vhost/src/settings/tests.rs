@@ -87,7 +87,7 @@ fn wrong_groups_are_told() {
     assert_eq!(with("policy = 1"), is(2, "group.g.policy 1"));
     assert_eq!(with("share = true"), is(2, "group.g.share true"));
     assert_eq!(with("equivalent_tcps = 0"), is(2, "group.g.equivalent_tcps 0"));
-    assert_eq!(with("equivalent_tcps = nan"), is(2, "group.g.equivalent_tcps \"nan\""));
+    assert_eq!(with("equivalent_tcps = nan"), is(2, "group.g.equivalent_tcps {\"float\":\"nan\"}"));
     assert_eq!(with("equivalent_tcps = \"1\""), is(2, "group.g.equivalent_tcps \"1\""));
     assert_eq!(with("coupled = 1"), is(2, "group.g.coupled 1"));
 }
@@ -168,6 +168,12 @@ fn t9_the_daemons_wrong_settings_are_told() {
         let (key, value) = line.split_once(" = ").expect("a key");
         assert_eq!(with(line), is(2, &format!("daemon.{key} {value}")));
     }
+    // What JSON does not have is no string.
+    assert_eq!(with("operators = inf"), is(2, "daemon.operators {\"float\":\"inf\"}"));
+    let date = "daemon.operators {\"date\":\"1979-05-27\"}";
+    assert_eq!(with("operators = 1979-05-27"), is(2, date));
+    let large = "daemon.operators {\"integer\":\"99999999999999999999\"}";
+    assert_eq!(with("operators = 99999999999999999999"), is(2, large));
     assert_eq!(fault("daemon = 1\n"), is(1, "daemon 1"));
 }
 

@@ -217,18 +217,18 @@ fn fields(table: &Table<'_, '_>) -> impl Iterator<Item = (String, Value)> {
 }
 
 fn json_of(value: &DeValue<'_>) -> Value {
-    let text = |text: &str| json!(text);
+    // JSON has none of these, so that no setting takes one for a string.
+    let foreign = |kind: &str, text: &str| json!({kind: text});
     match value {
         DeValue::String(word) => json!(word),
         DeValue::Boolean(on) => json!(on),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or_else(|_| text(number.as_str()), |number| json!(number)),
-        // JSON has no `nan` and `inf`.
+            .map_or_else(|_| foreign("integer", number.as_str()), |number| json!(number)),
         DeValue::Float(number) => match number.as_str().parse::<f64>() {
             Ok(number) if number.is_finite() => json!(number),
-            _ => text(number.as_str()),
+            _ => foreign("float", number.as_str()),
         },
-        DeValue::Datetime(time) => json!(time.to_string()),
+        DeValue::Datetime(time) => foreign("date", &time.to_string()),
         DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
         DeValue::Table(table) => {
             let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
