@@ -74,7 +74,8 @@ fn t4_others_are_served_while_every_slot_is_looked_at_again() {
     a.write_slot(&chunk, SLOTS - 1, &Report { state: 9, ..report(1) });
     a.offer_bell(wire::OP_RESCAN, 0, 0);
     let ask = || a.front.kick(wire::VQ_DOORBELL);
-    let in_time = b_before_a(&mut daemon, ask, &mut b, "slot 4095: state 9");
+    let in_time =
+        b_before_a(&mut daemon, ask, &mut b, "slot 4095: invalid state: expected 1 to 4, got 9");
     assert!(in_time, "b waited until all of a's slots had been looked at");
     assert!((0..SLOTS - 1).all(|slot| a.accepted(&chunk, slot, 1)));
 }

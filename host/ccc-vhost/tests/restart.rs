@@ -126,7 +126,7 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
     let wrong = script.replace("web:control", "wbe:control");
     let output = shell(&wrong).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("`wbe`, which is no VM"), "{said}");
+    assert!(!output.status.success() && said.contains("got `wbe`"), "{said}");
 }
 
 #[test]
