@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
-use ccc_core::{Engine, EngineError, FlowId, Grant, GroupId, GroupStatus, Micros, Report, VmId};
+use ccc_core::{
+    Engine, EngineError, FlowId, Grant, GroupId, GroupStatus, Micros, Report, ShareOf, VmId,
+};
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
 use crate::{
-    event_loop::budget::Budget,
+    device::engine::{FlowEngine, GroupInfo},
     settings::{self, Settings, SettingsError},
 };
 
 /// The engine with the groups and VMs of the settings.
 #[derive(Debug)]
 pub struct Coupling {
-    /// The engine.
-    pub engine: Engine,
+    engine: Engine,
     settings: Settings,
     groups: Vec<Group>,
     /// By the same numbers as in the settings.
     vms: BTreeMap<usize, Vm>,
-    /// What a VM has in one turn.
-    pub budget: Budget,
 }
 
 #[derive(Debug)]
@@ -43,43 +42,26 @@ impl Vm {
     }
 }
 
-/// The engine, and the time at which it is used.
-#[derive(Debug)]
-pub struct Turn<'a> {
-    /// The engine with its groups.
-    pub coupling: &'a mut Coupling,
-    /// The time.
-    pub now: Micros,
-}
-
-impl Coupling {
-    /// An engine for these settings.
-    pub fn new(settings: Settings) -> Coupling {
-        let mut engine = Engine::new();
-        let mut add = |group: &settings::Group| {
-            let (configured, config) = (group.configured.config(), group.settings.config());
-            let id = engine.add_group(configured);
-            // A change of an earlier run is a change: it begins an epoch.
-            if config != configured {
-                // Fails only for a group that is not there.
-                let _ = engine.set_group(0, id, config);
-            }
-            Group { id, published: None }
-        };
-        let groups = settings.groups.iter().map(&mut add).collect();
-        let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
-        let budget = Budget::TURN;
-        Coupling { engine, settings, groups, vms, budget }
+impl FlowEngine for Coupling {
+    fn route(&self, vm: usize, destination: IpAddr) -> Option<usize> {
+        self.settings.route(vm, destination)
     }
 
-    /// What the operator has decided.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    fn group_info(&self, group: usize) -> GroupInfo<'_> {
+        let group = &self.settings.groups[group];
+        GroupInfo { name: &group.name, by_rate: group.settings.share == ShareOf::Rate }
     }
 
-    /// Couples a flow of a VM in a group.  One that was `adopted` has run
-    /// before this engine began.
-    pub fn join(
+    fn max_flows_per_vm(&self) -> usize {
+        self.settings.daemon.max_flows_per_vm
+    }
+
+    fn full(&self) -> Option<usize> {
+        let most = self.settings.daemon.max_flows;
+        (self.engine.flows() >= most).then_some(most)
+    }
+
+    fn register(
         &mut self,
         now: Micros,
         vm: usize,
@@ -101,9 +83,55 @@ impl Coupling {
         }
     }
 
-    /// What a VM is granted in a group.
-    pub fn grant(&self, vm: usize, group: usize) -> Grant {
+    fn update(&mut self, now: Micros, flow: FlowId, report: &Report) -> Result<(), EngineError> {
+        self.engine.update(now, flow, report)
+    }
+
+    fn leave(&mut self, now: Micros, flow: FlowId) {
+        self.engine.leave(now, flow);
+    }
+
+    fn detach(&mut self, now: Micros, flows: &[FlowId]) {
+        self.engine.detach(now, flows);
+    }
+
+    fn grant(&self, vm: usize, group: usize) -> Grant {
         self.engine.grant(self.vms[&vm].id, self.groups[group].id)
+    }
+}
+
+impl Coupling {
+    /// An engine for these settings.
+    pub fn new(settings: Settings) -> Coupling {
+        let mut engine = Engine::new();
+        let mut add = |group: &settings::Group| {
+            let (configured, config) = (group.configured.config(), group.settings.config());
+            let id = engine.add_group(configured);
+            // A change of an earlier run is a change: it begins an epoch.
+            if config != configured {
+                // Fails only for a group that is not there.
+                let _ = engine.set_group(0, id, config);
+            }
+            Group { id, published: None }
+        };
+        let groups = settings.groups.iter().map(&mut add).collect();
+        let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
+        Coupling { engine, settings, groups, vms }
+    }
+
+    /// What the operator has decided.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Micros) {
+        self.engine.tick(now);
+    }
+
+    /// When something is due again.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        self.engine.next_deadline()
     }
 
     /// The aggregate of a group.

@@ -270,7 +270,7 @@ fn more_groups_than_lines_leave_the_rest_alone() {
         assert_eq!(a.accepted(&chunk, u32::from(n), 1), n < 16, "group {n}");
     }
     assert_eq!(operator.get("/v1/vms/a")["counters"]["no_line"], 1);
-    daemon.says("no line left for group x16");
+    daemon.says("no grant line is left for group x16");
 }
 
 #[test]

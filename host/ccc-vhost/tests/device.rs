@@ -335,7 +335,7 @@ fn wrong_chunks_are_refused() {
     assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[0].1 += 8), wire::EXTENT_REFUSED);
     assert_eq!(bad(&mut driver, 8, 8, 0, |pieces| pieces[1].1 += 8), wire::EXTENT_REFUSED);
     drop(driver);
-    daemon.says("refused: chunks 22 ");
+    daemon.says("refused: extents 22 ");
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn wrong_messages_and_slots_harm_nobody() {
     driver.register(&chunk, 5, 8);
     assert!(driver.accepted(&chunk, 5, 8), "the VM is still served");
     drop(driver);
-    daemon.says("refused: chunks 0 messages 10 stale 3 torn 1 reports 7 ");
+    daemon.says("refused: extents 0 messages 10 stale 3 torn 1 reports 7 ");
     assert!(daemon.running());
 }
 
@@ -517,7 +517,7 @@ fn a_ring_in_disorder_ends_the_queue_and_not_the_vm() {
         driver.publish(wire::VQ_DOORBELL, 0);
     }
     driver.front.kick(wire::VQ_DOORBELL);
-    daemon.says("ring in disorder");
+    daemon.says("ring contradicts itself");
     driver.front.kick(wire::VQ_DOORBELL);
     let config = driver.front.vhost.get_config(0, 16, VhostUserConfigFlags::empty(), &[0; 16]);
     assert!(config.is_ok() && daemon.running());

@@ -62,7 +62,7 @@ fn a_daemon_killed_20_times_loses_nothing() {
     }
     instances.dedup();
     assert_eq!(instances.len(), 21, "each life says that it is another");
-    daemon.says("slots 16 to 32 lent");
+    daemon.says("accepted 16 slots from slot 16 on");
 }
 
 #[test]

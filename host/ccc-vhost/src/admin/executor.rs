@@ -9,9 +9,13 @@ use super::{
         CountersView, GroupView, GroupsView, MemberView, RulesView, StatusView, VmView, VmsView,
     },
 };
+use ccc_core::Micros;
+
 use crate::{
-    coupling::Turn,
+    coupling::Coupling,
+    device::Device,
     device::counters,
+    device::engine::{Context, FlowEngine},
     device::inspect::{Count, FlowPage},
     settings::Settings,
     settings::state::Change,
@@ -34,8 +38,10 @@ pub trait Guests {
 
 /// What a command works on.
 pub struct Executor<'a> {
-    /// The engine, and the time.
-    pub turn: Turn<'a>,
+    /// The engine, and what the operator decides.
+    pub coupling: &'a mut Coupling,
+    /// The time.
+    pub now: Micros,
     /// All VMs.
     pub guests: &'a dyn Guests,
     /// Who asks.
@@ -83,7 +89,7 @@ impl Executor<'_> {
                 Reply::Group(self.change_group(name, &changes)?)
             }
             Change::SetRules(rules) => {
-                self.turn.coupling.set_rules(rules.as_deref())?;
+                self.coupling.set_rules(rules.as_deref())?;
                 Reply::Rules(self.new_rules())
             }
         })
@@ -100,7 +106,7 @@ impl Executor<'_> {
     }
 
     fn settings(&self) -> &Settings {
-        self.turn.coupling.settings()
+        self.coupling.settings()
     }
 
     /// A VM that is there, or is new, as it is described.
@@ -110,7 +116,7 @@ impl Executor<'_> {
     }
 
     fn change_vm(&mut self, name: &str, changes: &Changes<VmSettings>) -> Result<VmView, ApiError> {
-        let before = self.turn.coupling.change_vm(name, changes)?;
+        let before = self.coupling.change_vm(name, changes)?;
         let number = self.settings().vm(name)?;
         let after = &self.settings().vms[&number].settings;
         self.log(format_args!("VM {name}"), &difference(&before, after));
@@ -125,7 +131,7 @@ impl Executor<'_> {
         name: &str,
         changes: &Changes<GroupSettings>,
     ) -> Result<GroupView, ApiError> {
-        let before = self.turn.coupling.change_group(self.turn.now, name, changes)?;
+        let before = self.coupling.change_group(self.now, name, changes)?;
         let index = self.settings().group(name)?;
         let after = &self.settings().groups[index].settings;
         self.log(format_args!("group {name}"), &difference(&before, after));
@@ -154,7 +160,7 @@ impl Executor<'_> {
     fn delete(&mut self, name: &str) -> Result<VmView, ApiError> {
         let number = self.settings().removable(name)?;
         let last = self.vm(number);
-        self.turn.coupling.remove_vm(self.turn.now, number);
+        self.coupling.remove_vm(self.now, number);
         log::info!("VM {name}: removed (by {})", self.by);
         Ok(last)
     }
@@ -163,7 +169,8 @@ impl Executor<'_> {
     fn remap(&mut self, vms: impl IntoIterator<Item = usize>) {
         for number in vms {
             if let Some(connection) = self.guests.guest(number).and_then(|vm| vm.connection) {
-                connection.device().remap(&mut self.turn);
+                let mut context = Context { engine: &mut *self.coupling, now: self.now };
+                connection.backend().device_mut().remap(&mut context);
             }
         }
     }
@@ -183,7 +190,7 @@ impl Executor<'_> {
             version: env!("CARGO_PKG_VERSION"),
             groups: self.settings().groups.len(),
             vms: self.settings().vms.len(),
-            flows: connections.map(|connection| connection.device().flows()).sum(),
+            flows: connections.map(|connection| connection.backend().device().flows()).sum(),
         }
     }
 
@@ -195,11 +202,12 @@ impl Executor<'_> {
 
     fn vm(&self, index: usize) -> VmView {
         let (vm, guest) = (&self.settings().vms[&index], self.guests.guest(index));
-        let device = self.connection(index).map(Connection::device);
-        let flows = device.as_ref().map_or_else(Count::default, |device| device.count_flows());
-        let now = self.turn.now;
-        let heard = device.as_ref().and_then(|device| device.heard);
-        let there = device.as_ref().map(|device| count(device.counters()));
+        let backend = self.connection(index).map(Connection::backend);
+        let device = backend.as_ref().map(|backend| backend.device());
+        let flows = device.map_or_else(Count::default, Device::count_flows);
+        let now = self.now;
+        let heard = device.and_then(Device::heard);
+        let there = device.map(|device| count(device.counters()));
         let counters = there.or_else(|| guest.map(|guest| count(guest.counters)));
         VmView {
             name: vm.name.clone(),
@@ -207,9 +215,9 @@ impl Executor<'_> {
             settings: vm.settings.clone(),
             configured: vm.overridden().cloned(),
             connected: device.is_some(),
-            state: device.as_ref().map_or("absent", |device| device.life(&flows, now)),
+            state: device.map_or("absent", |device| device.life(&flows, now)),
             heard_ms: heard.map(|heard| now.saturating_sub(heard) / 1000),
-            migrating: device.as_ref().is_some_and(|device| device.is_migrating()),
+            migrating: backend.as_ref().is_some_and(|backend| backend.is_migrating()),
             flows: flows.all,
             coupled_flows: flows.coupled,
             counters: counters.unwrap_or_default(),
@@ -217,9 +225,10 @@ impl Executor<'_> {
     }
 
     fn flows(&self, vm: usize, from: u32, limit: usize) -> FlowPage {
-        let device = self.connection(vm).map(Connection::device);
-        let none = FlowPage { flows: Vec::new(), next: None };
-        device.map_or(none, |mut device| device.list_flows(from, limit, self.turn.coupling))
+        let listed = self
+            .connection(vm)
+            .map(|connection| connection.backend().device().list_flows(from, limit, self.coupling));
+        listed.unwrap_or_default()
     }
 
     fn groups(&self) -> GroupsView {
@@ -231,7 +240,7 @@ impl Executor<'_> {
 
     fn group(&self, index: usize) -> GroupView {
         let group = &self.settings().groups[index];
-        let status = self.turn.coupling.status(index);
+        let status = self.coupling.status(index);
         let mut vms: Vec<MemberView> =
             self.numbers().into_iter().filter_map(|vm| self.member(vm, index)).collect();
         vms.sort_by(|a, b| a.name.cmp(&b.name));
@@ -248,9 +257,10 @@ impl Executor<'_> {
 
     fn member(&self, number: usize, group: usize) -> Option<MemberView> {
         let vm = &self.settings().vms[&number];
-        let grant = self.turn.coupling.grant(number, group);
-        let device = self.connection(number).map(Connection::device);
-        let (flows, part) = device.map_or((0, 0), |device| device.part_of(group, &grant));
+        let grant = self.coupling.grant(number, group);
+        let backend = self.connection(number).map(Connection::backend);
+        let part = backend.map(|backend| backend.device().part_of(group, &grant));
+        let (flows, part) = part.unwrap_or_default();
         let there = flows > 0 || vm.group() == Some(group);
         let (name, weight) = (vm.name.clone(), vm.settings.weight);
         there.then_some(MemberView { name, weight, flows, part })

@@ -15,14 +15,13 @@ use crate::{
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
     daemon::check,
-    daemon::open_files,
-    event_loop::budget::Budget,
+    daemon::server::{Parts, Server},
     event_loop::clock::Clock,
-    event_loop::server::{Parts, Server},
+    event_loop::foreign,
+    event_loop::open_files,
+    event_loop::timetravel,
     settings::{Settings, config, lock::Lock, state::State, writer::StateWriter},
-    vhost_user::foreign,
     vhost_user::listener::{self, Bound, Endpoint},
-    vhost_user::timetravel,
 };
 
 /// The settings the command line asks for.
@@ -61,9 +60,6 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
         }
     }
     let mut coupling = Coupling::new(settings);
-    if args.time_travel.is_some() {
-        coupling.budget = Budget::ALL;
-    }
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let authorization = Authorization::new(daemon.operators.as_deref())?;
     let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use ccc_core::Micros;
 use log::Level;
 
-use crate::{daemon::limit::Limiter, event_loop::clock};
+use crate::{device::log_limit::Limiter, event_loop::clock};
 
 /// Lines at once about requests of a front end.
 const REQUEST_LINES: u64 = 10;
@@ -13,8 +13,8 @@ const REQUEST_LINES: u64 = 10;
 /// What kind of thing was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A chunk on the table queue.
-    Chunk,
+    /// An extent on the table queue.
+    Extent,
     /// A message of the wrong form.
     Message,
     /// A message about an earlier use of its slot.
@@ -25,33 +25,22 @@ pub enum Kind {
     Report,
     /// A flow that cannot be coupled.
     Flow,
-    /// A flow for whose group there is no line left.
+    /// A flow for whose group there is no grant line left.
     Line,
     /// Guest memory that is not there.
     Memory,
-    /// A queue in disorder.
+    /// A queue that contradicts itself.
     Queue,
-    /// An event for which the driver left no buffer.
-    Event,
     /// A request of the front end.
     Request,
     /// A flow over one of the operator's limits.
     Limit,
 }
 
-const KINDS: [(Kind, &str); 12] = [
-    (Kind::Chunk, "chunks"),
-    (Kind::Message, "messages"),
-    (Kind::Stale, "stale"),
-    (Kind::Torn, "torn"),
-    (Kind::Report, "reports"),
-    (Kind::Flow, "flows"),
-    (Kind::Line, "lines"),
-    (Kind::Memory, "memory"),
-    (Kind::Queue, "queue"),
-    (Kind::Event, "events"),
-    (Kind::Request, "requests"),
-    (Kind::Limit, "limits"),
+/// Names of the kinds, in their order.
+const KINDS: [&str; 11] = [
+    "extents", "messages", "stale", "torn", "reports", "flows", "lines", "memory", "queue",
+    "requests", "limits",
 ];
 
 /// Counts of one VM, from the daemon's start on.
@@ -65,19 +54,21 @@ pub struct Counters {
     pub updated: u64,
     /// Flows that left.
     pub left: u64,
-    /// Times all slots were looked at.
+    /// Times all slots were scanned.
     pub rescans: u64,
-    /// Lines written.
+    /// Grant lines written.
     pub published: u64,
     refused: [u64; KINDS.len()],
+    vm: String,
     /// What the guest causes, by the time it lives in.
     of_guest: Limiter,
     /// What the front end causes, by the machine's time.
     of_front_end: Limiter,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
+impl Counters {
+    /// Those of a VM, of which nothing was counted.
+    pub fn new(vm: &str) -> Counters {
         Counters {
             messages: 0,
             registered: 0,
@@ -86,13 +77,17 @@ impl Default for Counters {
             rescans: 0,
             published: 0,
             refused: [0; KINDS.len()],
+            vm: vm.to_owned(),
             of_guest: Limiter::new(1),
             of_front_end: Limiter::new(REQUEST_LINES),
         }
     }
-}
 
-impl Counters {
+    /// Name of the VM.
+    pub fn vm(&self) -> &str {
+        &self.vm
+    }
+
     /// How often this was refused.
     pub fn refused(&self, kind: Kind) -> u64 {
         self.refused[kind as usize]
@@ -104,20 +99,20 @@ impl Counters {
     }
 
     /// Counts a refusal and says why, but not more than once a second.
-    pub fn refuse(&mut self, vm: &str, now: Micros, kind: Kind, why: &dyn fmt::Display) {
+    pub fn refuse(&mut self, now: Micros, kind: Kind, why: &dyn fmt::Display) {
         self.refused[kind as usize] += 1;
-        self.of_guest.say(Level::Warn, vm, now, why);
+        self.of_guest.say(Level::Warn, &self.vm, now, why);
     }
 
     /// Counts a request that was refused.
-    pub fn refuse_request(&mut self, vm: &str, why: &dyn fmt::Display) {
+    pub fn refuse_request(&mut self, why: &dyn fmt::Display) {
         self.refused[Kind::Request as usize] += 1;
-        self.warn(vm, why);
+        self.warn(why);
     }
 
     /// Says what a front end caused, but not as often as it likes.
-    pub fn warn(&mut self, vm: &str, what: &dyn fmt::Display) {
-        self.of_front_end.say(Level::Warn, vm, clock::monotonic(), what);
+    pub fn warn(&mut self, what: &dyn fmt::Display) {
+        self.of_front_end.say(Level::Warn, &self.vm, clock::monotonic(), what);
     }
 }
 
@@ -129,10 +124,7 @@ impl fmt::Display for Counters {
             "messages {messages}, registered {registered}, updated {updated}, left {left}, \
              rescans {rescans}, lines written {published}, refused:"
         )?;
-        for (kind, name) in KINDS {
-            write!(f, " {name} {}", self.refused(kind))?;
-        }
-        Ok(())
+        KINDS.iter().zip(self.refused).try_for_each(|(name, count)| write!(f, " {name} {count}"))
     }
 }
 
@@ -142,12 +134,12 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_by_kind() {
-        let mut counters = Counters::default();
+        let mut counters = Counters::new("a");
         for now in 0..5 {
-            counters.refuse("a", now, Kind::Torn, &"torn");
+            counters.refuse(now, Kind::Torn, &"torn");
         }
         assert_eq!(counters.refused(Kind::Torn), 5);
-        counters.refuse("a", 5, Kind::Message, &"bad");
+        counters.refuse(5, Kind::Message, &"bad");
         assert!(counters.to_string().contains("messages 1 stale 0 torn 5"));
     }
 }

@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A device's flows, for operators to look at.
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    rc::Rc,
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ccc_core::{Grant, Micros};
-use ccc_proto::{
-    read_report,
-    wire::{self, Report},
-};
-
+use ccc_proto::wire::{self, Report};
 use serde::Serialize;
 
-use crate::{
-    coupling::Coupling,
-    device::Device,
-    device::table::{Held, Units},
-    vhost_user::handler::F_LOG_ALL,
-    virtio::memory::words,
+use crate::device::{
+    Device,
+    engine::FlowEngine,
+    slot::{SlotState, Units},
 };
 
 /// Time after which a guest that has data under way is called silent: many
@@ -26,8 +17,19 @@ use crate::{
 const SILENT_AFTER: Micros = 5_000_000;
 const STATES: [&str; 5] = ["free", "slow start", "avoidance", "recovery", "loss"];
 
-/// Flows of a VM.
-#[derive(Clone, Debug, Serialize)]
+/// Flows in slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// All of them.
+    pub all: usize,
+    /// Those that are coupled.
+    pub coupled: usize,
+    /// Those that have data under way or to send.
+    pub active: usize,
+}
+
+/// Flows of a VM, as operators see them.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowPage {
     /// In the order of their slots.
     pub flows: Vec<FlowView>,
@@ -35,7 +37,7 @@ pub struct FlowPage {
     pub next: Option<u32>,
 }
 
-/// A flow.
+/// A flow, as operators see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlowView {
     /// Its slot.
@@ -74,34 +76,33 @@ pub struct FlowView {
     pub events: u16,
 }
 
-/// Flows in slots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// All of them.
-    pub all: usize,
-    /// Those that are coupled.
-    pub coupled: usize,
-    /// Those that have data under way or to send.
-    pub active: usize,
-}
-
 impl Device {
     /// Its flows, counted.
     pub fn count_flows(&self) -> Count {
         let mut count = Count::default();
-        for (_, held) in self.tables.held() {
+        for (_, state) in self.flows.from(0) {
             count.all += 1;
-            count.coupled += usize::from(held.group().is_some());
-            count.active += usize::from(held.units.active);
+            count.coupled += usize::from(state.member().is_some());
+            count.active += usize::from(state.flow().is_some_and(|flow| flow.units.active));
         }
         count
     }
 
+    /// Flows there are.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// When its driver last used a queue.
+    pub fn heard(&self) -> Option<Micros> {
+        self.heard
+    }
+
     /// What its guest is doing, as far as that can be seen from here.
     pub fn life(&self, count: &Count, now: Micros) -> &'static str {
-        // A driver lends tables before anything else; a guest that has none,
+        // A driver offers tables before anything else; a guest that has none,
         // or has not come so far, leaves the device alone.
-        if self.tables.ranges().is_empty() {
+        if self.flows.extents().is_empty() {
             return "no driver";
         }
         // A flow that becomes idle says so.
@@ -113,58 +114,50 @@ impl Device {
         }
     }
 
-    /// Its front end has what is written noted, as it does to migrate the VM.
-    pub fn is_migrating(&self) -> bool {
-        self.features & F_LOG_ALL != 0
-    }
-
     /// Flows coupled in a group, and what they are granted together, bytes.
     pub fn part_of(&self, group: usize, grant: &Grant) -> (usize, u64) {
         let (mut count, mut units) = (0, 0u64);
-        for (_, held) in self.tables.held().filter(|(_, held)| held.group() == Some(group)) {
+        for (_, state) in self.flows.from(0) {
+            let SlotState::Coupled(flow, member) = state else { continue };
+            if member.group != group {
+                continue;
+            }
             count += 1;
-            if held.units.active {
-                units = units.saturating_add(held.units.count(grant.rate_shares));
+            if flow.units.active {
+                units = units.saturating_add(flow.units.count(grant.rate_shares));
             }
         }
         (count, if grant.coupled { grant.cwnd_bytes(units) } else { 0 })
     }
 
-    /// Flows from slot `from` on, at most `limit` of them, as their slots are
-    /// now.  A slot that is just being written is left out.
-    pub fn list_flows(&mut self, from: u32, limit: usize, coupling: &Coupling) -> FlowPage {
-        let held = self.tables.held().filter(|(slot, _)| *slot >= from);
-        // One more says where the next page begins.
-        let page = held.take(limit.saturating_add(1)).map(|(slot, held)| (slot, *held));
-        let mut there: Vec<(u32, Held)> = page.collect();
-        let next = there.get(limit).map(|(slot, _)| *slot);
-        there.truncate(limit);
-        let flows = there.iter().filter_map(|(slot, held)| self.view(*slot, held, coupling));
-        FlowPage { flows: flows.collect(), next }
+    /// Flows from slot `from` on, at most `limit` of them, as their slots are now.
+    /// A slot that is just being written is not shown.
+    pub fn list_flows(&self, from: u32, limit: usize, engine: &dyn FlowEngine) -> FlowPage {
+        let slots = || self.flows.from(from).map(|(slot, _)| slot);
+        let views = slots().take(limit).filter_map(|slot| self.view(slot, engine));
+        FlowPage { flows: views.collect(), next: slots().nth(limit) }
     }
 
-    fn view(&mut self, slot: u32, held: &Held, coupling: &Coupling) -> Option<FlowView> {
-        let memory = Rc::clone(&self.memory);
-        let place = self.tables.slot(slot)?.report;
-        let report = read_report(&words(memory.mapping(), place).ok()?).ok()?;
-        let checked =
-            report.check().ok().filter(|checked| checked.generation == held.generation)?;
-        let group = held.group();
+    fn view(&self, slot: u32, engine: &dyn FlowEngine) -> Option<FlowView> {
+        let (report, state) = self.flows.read(slot, self.memory.mapping()).ok()?;
+        let flow = state.flow()?;
+        let checked = report.check().ok().filter(|now| now.generation == flow.generation)?;
+        let group = state.member().map(|member| member.group);
         Some(FlowView {
             slot,
-            generation: held.generation,
+            generation: flow.generation,
             source: source(&report).to_string(),
-            destination: held.destination.to_string(),
+            destination: flow.destination.to_string(),
             source_port: report.sport.get(),
             destination_port: report.dport.get(),
             algorithm: name(&report.algorithm),
             state: STATES.get(usize::from(report.state)).copied().unwrap_or("unknown"),
             active: checked.report.active,
             priority: f64::from(checked.report.priority) / f64::from(wire::PRIORITY_ONE),
-            group: group.map(|group| coupling.settings().groups[group].name.clone()),
+            group: group.map(|group| engine.group_info(group).name.to_owned()),
             granted: group.map(|group| {
-                let grant = coupling.grant(self.vm, group);
-                grant.cwnd_bytes(Units::of(&checked.report).count(grant.rate_shares))
+                let grant = engine.grant(self.flows.vm(), group);
+                grant.cwnd_bytes(Units::new(&checked.report).count(grant.rate_shares))
             }),
             cwnd: checked.report.cwnd_bytes,
             ssthresh: checked.report.ssthresh_bytes,

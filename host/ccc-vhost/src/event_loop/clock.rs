@@ -12,7 +12,7 @@ use rustix::time::{
 };
 use thiserror::Error;
 
-use crate::vhost_user::timetravel::{Client, TimeTravelError};
+use crate::event_loop::timetravel::{Client, TimeTravelError};
 
 /// Why time stands still.
 #[derive(Debug, Error)]

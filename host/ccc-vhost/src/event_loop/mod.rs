@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The one thread that serves all VMs: what it waits for, and what it does then.
-pub mod budget;
+//! What the daemon's one thread waits with: descriptors, timers, real or virtual time.
+//!
+//! Nothing here knows of VMs but by number, and nothing here makes the thread wait
+//! for a front end ([`foreign`]).  What is done when an event has come is the
+//! server's ([`crate::daemon::server`]).
 pub mod clock;
+pub mod foreign;
+pub mod open_files;
 pub mod poll;
-pub mod server;
 pub mod timers;
+pub mod timetravel;

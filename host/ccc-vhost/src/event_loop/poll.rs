@@ -9,7 +9,7 @@ use std::{
 
 use rustix::event::epoll;
 
-use crate::vhost_user::foreign::Foreign;
+use crate::event_loop::foreign::Foreign;
 
 /// Events taken at once.
 const BATCH: usize = 64;

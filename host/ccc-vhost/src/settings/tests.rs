@@ -143,7 +143,7 @@ fn the_daemons_own_settings_are_read() {
     let usual = daemon("");
     assert_eq!((usual.max_flows, usual.max_flows_per_vm), (131_072, 16_384));
     assert_eq!(usual.max_memory_gib_per_vm, 1024);
-    let slots = f64::from(crate::device::table::MAX_SLOTS);
+    let slots = f64::from(crate::device::extents::MAX_SLOTS);
     let fields = ccc_settings::fields::<DaemonSettings>();
     let flows = fields.iter().find(|field| field.name == "max_flows_per_vm").expect("there");
     assert_eq!(flows.range(), Some((1.0, slots)), "a flow has a slot");

@@ -26,15 +26,14 @@ use rustix::{
     net::RecvFlags,
 };
 use thiserror::Error;
-use vhost::vhost_user::{
-    BackendReqHandler, VhostUserBackendReqHandlerMut, message::VhostUserProtocolFeatures,
-};
+use vhost::vhost_user::{BackendReqHandler, VhostUserBackendReqHandlerMut};
 
 use crate::{
-    device::Device,
+    event_loop::foreign::{ReceiveError, Stream},
     event_loop::poll::{End, Poller, Token, Watch},
-    vhost_user::foreign::Stream,
-    vhost_user::message::{self, Header, Inbox, Message, MessageError},
+    vhost_user::backend::Backend,
+    vhost_user::inbox::{Inbox, Message},
+    vhost_user::message::{self, Header, MessageError},
 };
 
 /// Longest time a front end that does not acknowledge a call can stop time, where
@@ -73,14 +72,25 @@ pub enum Request {
     Enable(bool, Header),
 }
 
-/// One front end and the device it drives.
+impl ConnectionError {
+    /// The front end has gone.
+    pub const CLOSED: ConnectionError =
+        ConnectionError::Message(MessageError::Receive(ReceiveError::Closed));
+
+    /// The front end has gone, which is nobody's fault.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, ConnectionError::Message(MessageError::Receive(ReceiveError::Closed)))
+    }
+}
+
+/// One front end and its back end.
 pub struct Connection {
     stream: Stream,
     inbox: Inbox,
-    handler: BackendReqHandler<Mutex<Device>>,
+    handler: BackendReqHandler<Mutex<Backend>>,
     /// The other end of what the handler reads from and writes to.
     inner: UnixStream,
-    device: Arc<Mutex<Device>>,
+    backend: Arc<Mutex<Backend>>,
     channel: Option<Stream>,
     /// Calls are acknowledged before time goes on.
     synchronous: bool,
@@ -89,41 +99,38 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes up a front end; in virtual time it is `synchronous`.
+    /// Takes up a front end of a VM; in virtual time it is `synchronous`.
     pub fn new(
         stream: Stream,
-        device: Device,
+        backend: Backend,
         poller: &Poller,
-        index: usize,
+        vm: usize,
         synchronous: bool,
     ) -> io::Result<Connection> {
         let (inner, outer) = UnixStream::pair()?;
         outer.set_nonblocking(true)?;
-        let watch = poller.watch(stream.as_fd(), Token::Connection(index))?;
-        let end = poller.watch_end(stream.as_fd(), index)?;
-        // The handler of the crate wants to share its device.  There is one
+        let watch = poller.watch(stream.as_fd(), Token::Connection(vm))?;
+        let end = poller.watch_end(stream.as_fd(), vm)?;
+        // The handler of the crate wants to share its back end.  There is one
         // thread, so the lock is never waited for.
         #[allow(clippy::arc_with_non_send_sync)]
-        let device = Arc::new(Mutex::new(device));
-        let handler = BackendReqHandler::from_stream(outer, Arc::clone(&device));
-        let inbox = Inbox::default();
-        let channel = None;
+        let backend = Arc::new(Mutex::new(backend));
         Ok(Connection {
             stream,
-            inbox,
-            handler,
+            inbox: Inbox::default(),
+            handler: BackendReqHandler::from_stream(outer, Arc::clone(&backend)),
             inner,
-            device,
-            channel,
+            backend,
+            channel: None,
             synchronous,
             _watch: watch,
             _end: end,
         })
     }
 
-    /// The device.
-    pub fn device(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The back end.
+    pub fn backend(&self) -> MutexGuard<'_, Backend> {
+        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The front end has closed, though the event that says so may not have
@@ -150,13 +157,11 @@ impl Connection {
         let Some(message) = self.inbox.take(&self.stream, now)? else { return Ok(Request::None) };
         let header = message.header;
         match header.request.get() {
-            message::VRING_KICK => {
-                let (queue, _) = message.vring()?;
-                Ok(Request::Kick(queue as usize, header))
-            }
+            message::VRING_KICK => Ok(Request::Kick(message.vring()?.index.get() as usize, header)),
             message::SET_VRING_ENABLE => {
-                let (queue, enable) = message.vring()?;
-                let done = self.device().set_vring_enable(queue, enable != 0);
+                let vring = message.vring()?;
+                let (queue, enable) = (vring.index.get(), vring.num.get() != 0);
+                let done = self.backend().set_vring_enable(queue, enable);
                 Ok(Request::Enable(done.is_ok(), header))
             }
             message::SET_BACKEND_REQ_FD => {
@@ -191,10 +196,8 @@ impl Connection {
                 | Error::ReqHandlerError(_)),
             ) => {
                 let request = message.header.request.get();
-                let mut device = self.device();
-                let name = device.name.clone();
                 let why = format!("request {request} refused: {error}");
-                device.counters.refuse_request(&name, &why);
+                self.backend().device_mut().counters_mut().refuse_request(&why);
                 Ok(())
             }
             Err(error) => Err(ConnectionError::Protocol(error)),
@@ -213,7 +216,7 @@ impl Connection {
 
     /// Answers a message, if the front end waits for that.
     pub fn reply(&self, to: &Header, done: bool) -> Result<(), MessageError> {
-        if to.wants_reply() && self.acknowledges() {
+        if to.wants_reply() && self.backend().acknowledges() {
             message::reply(&self.stream, to, done)?;
         }
         Ok(())
@@ -224,8 +227,8 @@ impl Connection {
     /// kick of the same VM the front end stands still, so it cannot acknowledge.
     /// In real time nobody waits.  A channel that fails is given up.
     pub fn call(&mut self, within_kick: bool) -> Result<(), MessageError> {
-        let queues = self.device().call();
-        let waits = self.synchronous && !within_kick && self.acknowledges();
+        let queues = self.backend().call();
+        let waits = self.synchronous && !within_kick && self.backend().acknowledges();
         let Some(channel) = &self.channel else { return Ok(()) };
         let call = if waits { message::call_and_wait } else { message::call };
         let called = queues.into_iter().try_for_each(|queue| call(channel, queue));
@@ -233,9 +236,5 @@ impl Connection {
             self.channel = None;
         }
         called
-    }
-
-    fn acknowledges(&self) -> bool {
-        self.device().protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
     }
 }

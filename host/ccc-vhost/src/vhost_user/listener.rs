@@ -19,7 +19,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use crate::{daemon::open_files, vhost_user::foreign::Stream};
+use crate::{event_loop::foreign::Stream, event_loop::open_files};
 
 /// Who may open a socket's file, and how many may wait to be accepted.
 #[derive(Clone, Copy, Debug)]

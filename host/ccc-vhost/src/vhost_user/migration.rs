@@ -18,7 +18,7 @@ use thiserror::Error;
 use vhost::vhost_user::message::VhostTransferStateDirection as Direction;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian::U32};
 
-use crate::vhost_user::foreign::{self, Foreign};
+use crate::event_loop::foreign::{self, Foreign};
 
 const MAGIC: [u8; 8] = *b"ccc-vm\0\0";
 const VERSION: u32 = 1;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The front ends: one connection each, by the vhost-user protocol.
+pub mod backend;
 pub mod connection;
-pub mod dirty;
-pub mod foreign;
-pub mod handler;
+pub mod inbox;
 pub mod listener;
 pub mod message;
 pub mod migration;
-pub mod timetravel;
+pub mod vring;

@@ -4,7 +4,7 @@ use thiserror::Error;
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
-use crate::{virtio::memory::Mapping, virtio::vring::MAX_SIZE};
+use crate::{virtio::memory::Mapping, virtio::queue::MAX_SIZE};
 
 /// A chain of this VM.
 pub type Chain<'m> = DescriptorChain<&'m Mapping>;

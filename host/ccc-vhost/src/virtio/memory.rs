@@ -17,8 +17,8 @@ use vm_memory::{
 };
 
 use crate::{
-    vhost_user::dirty::{Dirty, Log},
-    vhost_user::foreign::{self, Foreign},
+    event_loop::foreign::{self, Foreign},
+    virtio::dirty::{Dirty, Log},
     virtio::fault::Guard,
 };
 

@@ -37,7 +37,7 @@ use super::{
     authorization::{Authorization, Peer},
     channel::CommandSender,
 };
-use crate::daemon::open_files;
+use crate::event_loop::open_files;
 
 mod clients;
 pub mod routes;

@@ -9,32 +9,32 @@
 use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
 
 use ccc_core::Micros;
-use log::Level;
 use thiserror::Error;
 
 use crate::{
     admin::channel::CommandReceiver,
-    coupling::{Coupling, Turn},
-    daemon::limit::Limiter,
+    coupling::Coupling,
     daemon::signals::Signals,
     daemon::watchdog::Watchdog,
+    device::budget::Budget,
     device::counters::Counters,
-    device::{Device, Identity},
+    device::{Context, Identity},
     event_loop::clock::{self, Clock, ClockError},
     event_loop::poll::{Poller, Token, Watch},
     event_loop::timers::Timers,
     settings::writer::StateWriter,
+    vhost_user::backend::Backend,
     vhost_user::connection::{Connection, ConnectionError, Request},
     vhost_user::listener::Endpoint,
-    vhost_user::message::{Header, MessageError},
+    vhost_user::message::Header,
     virtio::fault,
-    virtio::vring::Vring,
 };
 
 mod operators;
+mod vm;
 
-/// Lines at once about front ends of a VM that come and go.
-const LINES: u64 = 10;
+use vm::Vm;
+
 /// Time after which a socket is looked at again on which nobody could be
 /// accepted, microseconds.
 const ACCEPT_AGAIN: Micros = 100_000;
@@ -59,23 +59,6 @@ pub enum ServerError {
     Device(#[from] virtio_queue::Error),
 }
 
-/// One VM.
-struct Vm {
-    name: String,
-    endpoint: Endpoint,
-    connection: Option<Connection>,
-    counters: Counters,
-    watch: Option<Watch>,
-    lines: Limiter,
-}
-
-impl Vm {
-    /// Says what its front ends do, but not as often as they like.
-    fn say(&mut self, level: Level, what: &dyn std::fmt::Display) {
-        self.lines.say(level, &self.name, clock::monotonic(), what);
-    }
-}
-
 /// What a daemon is made of.
 pub struct Parts {
     /// The engine, and what the operator decides.
@@ -94,6 +77,8 @@ pub struct Parts {
 pub struct Server {
     poller: Poller,
     clock: Clock,
+    /// What a device may do in one turn.
+    budget: Budget,
     coupling: Coupling,
     /// By the same numbers as in the settings.
     vms: BTreeMap<usize, Vm>,
@@ -131,9 +116,11 @@ impl Server {
         }
         let names = coupling.settings().vms.iter();
         let names: Vec<_> = names.map(|(number, vm)| (*number, vm.name.clone())).collect();
+        let budget = if clock.is_virtual() { Budget::ALL } else { Budget::TURN };
         let mut server = Server {
             poller,
             clock,
+            budget,
             coupling,
             vms: BTreeMap::new(),
             backlog: Vec::new(),
@@ -154,13 +141,7 @@ impl Server {
 
     /// Serves a VM from now on.
     fn open(&mut self, number: usize, name: String, endpoint: Endpoint) -> io::Result<()> {
-        let watch = match endpoint.listening() {
-            Some(fd) => Some(self.poller.watch(fd, Token::Listener(number))?),
-            None => None,
-        };
-        let counters = Counters::default();
-        let lines = Limiter::new(LINES);
-        self.vms.insert(number, Vm { name, endpoint, connection: None, counters, watch, lines });
+        self.vms.insert(number, Vm::new(name, endpoint, &self.poller, number)?);
         Ok(())
     }
 
@@ -211,36 +192,30 @@ impl Server {
         for token in self.timers.take(now) {
             self.see_ends()?;
             match token {
-                Token::Listener(index) => self.listen(index)?,
-                Token::Connection(index) => self.end_unfinished(index, now)?,
-                Token::Kick(index, queue) => self.listen_for_kicks(index, queue)?,
+                Token::Listener(vm) => self.vms.get_mut(&vm).map_or(Ok(()), Vm::listen)?,
+                Token::Connection(vm) => self.end_unfinished(vm, now)?,
+                Token::Kick(vm, queue) => self.listen_for_kicks(vm, queue)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Waits for front ends again.
-    fn listen(&mut self, index: usize) -> io::Result<()> {
-        let watch = self.vms.get_mut(&index).and_then(|vm| vm.watch.as_mut());
-        watch.map_or(Ok(()), Watch::resume)
-    }
-
-    fn listen_for_kicks(&mut self, index: usize, queue: usize) -> io::Result<()> {
-        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
-        connection.device().vrings.get_mut(queue).map_or(Ok(()), Vring::listen)
+    fn listen_for_kicks(&mut self, vm: usize, queue: usize) -> io::Result<()> {
+        let Some(connection) = self.connection(vm) else { return Ok(()) };
+        connection.backend().kicks(queue).map_or(Ok(()), |(vring, _)| vring.listen())
     }
 
     /// Ends a connection whose message has not become whole in time.
-    fn end_unfinished(&mut self, index: usize, now: Micros) -> Result<(), ServerError> {
-        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
+    fn end_unfinished(&mut self, vm: usize, now: Micros) -> Result<(), ServerError> {
+        let Some(connection) = self.connection(vm) else { return Ok(()) };
         match connection.deadline() {
             Some(deadline) if deadline <= now => {
                 let why = connection.incomplete();
-                self.disconnect(index, &why.into())
+                self.disconnect(vm, &why.into())
             }
             Some(deadline) => {
-                self.timers.wake(Token::Connection(index), deadline);
+                self.timers.wake(Token::Connection(vm), deadline);
                 Ok(())
             }
             None => Ok(()),
@@ -261,8 +236,8 @@ impl Server {
             if ended.is_empty() {
                 return Ok(());
             }
-            for index in ended {
-                self.disconnect(index, &MessageError::Closed.into())?;
+            for vm in ended {
+                self.disconnect(vm, &ConnectionError::CLOSED)?;
             }
         }
     }
@@ -271,10 +246,10 @@ impl Server {
     fn see_faults(&mut self) -> Result<(), ServerError> {
         // The end of one may be where another's is seen.
         while fault::taken() {
-            let faulted = |vm: &Vm| vm.connection.as_ref().is_some_and(|c| c.device().faulted());
-            let them = self.vms.iter().filter(|(_, vm)| faulted(vm)).map(|(index, _)| *index);
-            for index in them.collect::<Vec<_>>() {
-                self.disconnect(index, &ConnectionError::Memory)?;
+            let faulted = |vm: &Vm| vm.connection.as_ref().is_some_and(|c| c.backend().faulted());
+            let them = self.vms.iter().filter(|(_, vm)| faulted(vm)).map(|(number, _)| *number);
+            for vm in them.collect::<Vec<_>>() {
+                self.disconnect(vm, &ConnectionError::Memory)?;
             }
         }
         Ok(())
@@ -295,223 +270,175 @@ impl Server {
             }
             Token::Clock => self.tick(),
             Token::Control => self.operate(),
-            Token::Listener(index) => self.accept(index),
-            Token::Connection(index) => self.serve(index),
-            Token::Kick(index, queue) => self.kick(index, queue),
+            Token::Listener(vm) => self.accept(vm),
+            Token::Connection(vm) => self.receive(vm),
+            Token::Kick(vm, queue) => self.kick(vm, queue),
         }
     }
 
     fn tick(&mut self) -> Result<(), ServerError> {
         if self.clock.take()? {
-            self.coupling.engine.tick(self.clock.now());
-            self.after()?;
+            self.coupling.tick(self.clock.now());
+            self.publish()?;
             self.clock.rest()?;
         }
         Ok(())
     }
 
-    fn accept(&mut self, index: usize) -> Result<(), ServerError> {
-        if connected(&self.vms, index).is_some_and(Connection::gone) {
-            self.disconnect(index, &MessageError::Closed.into())?;
+    fn accept(&mut self, number: usize) -> Result<(), ServerError> {
+        if self.connection(number).is_some_and(Connection::gone) {
+            self.disconnect(number, &ConnectionError::CLOSED)?;
         }
-        let Some(vm) = self.vms.get_mut(&index) else { return Ok(()) };
-        let stream = match vm.endpoint.accept() {
+        let Some(vm) = self.vms.get_mut(&number) else { return Ok(()) };
+        let stream = match vm.accept() {
             Ok(Some(stream)) => stream,
             Ok(None) => return Ok(()),
-            Err(error) => {
-                // Most likely there are no descriptors left: the front end waits
-                // in the queue of the socket, and is there until some are.
-                vm.say(Level::Warn, &format_args!("cannot accept its front end: {error}"));
-                if let Some(watch) = &mut vm.watch {
-                    watch.pause();
-                }
-                self.timers.wake(Token::Listener(index), clock::monotonic() + ACCEPT_AGAIN);
+            Err(_) => {
+                self.timers.wake(Token::Listener(number), clock::monotonic() + ACCEPT_AGAIN);
                 return Ok(());
             }
         };
-        if vm.connection.is_some() {
-            vm.say(Level::Warn, &"refused a second front end");
-            return Ok(());
-        }
         self.beginnings = self.beginnings.wrapping_add(1);
-        let identity = Identity {
-            name: vm.name.clone(),
-            index,
-            instance: self.clock.instance(self.beginnings),
-            max_memory: self.coupling.settings().daemon.max_memory_bytes_per_vm(),
-        };
-        let device = Device::new(identity, self.poller.clone(), Counters::default())?;
+        let instance = self.clock.instance(self.beginnings);
+        let identity = Identity { vm: number, instance, budget: self.budget };
+        let max_memory_bytes = self.coupling.settings().daemon.max_memory_bytes_per_vm();
+        let counters = Counters::new(&vm.name);
+        let backend = Backend::new(identity, counters, self.poller.clone(), max_memory_bytes)?;
         let synchronous = self.clock.is_virtual();
-        match Connection::new(stream, device, &self.poller, index, synchronous) {
-            Ok(connection) => {
-                vm.say(Level::Info, &"connected");
-                connection.device().counters = std::mem::take(&mut vm.counters);
-                vm.connection = Some(connection);
-            }
-            Err(error) => {
-                vm.say(Level::Warn, &format_args!("cannot take its front end: {error}"));
-            }
-        }
+        vm.connect(Connection::new(stream, backend, &self.poller, number, synchronous));
         Ok(())
     }
 
-    fn serve(&mut self, index: usize) -> Result<(), ServerError> {
-        let vm = self.vms.get_mut(&index);
-        let Some(connection) = vm.and_then(|vm| vm.connection.as_mut()) else { return Ok(()) };
+    /// Takes what a front end has sent.
+    fn receive(&mut self, vm: usize) -> Result<(), ServerError> {
+        let Some(connection) = connected(&mut self.vms, vm) else { return Ok(()) };
         match connection.serve(clock::monotonic()) {
             Ok(Request::None) => {
                 if let Some(deadline) = connection.deadline() {
-                    self.timers.wake(Token::Connection(index), deadline);
+                    self.timers.wake(Token::Connection(vm), deadline);
                 }
                 Ok(())
             }
-            Ok(Request::Answered) => {
-                self.settle(index);
-                self.after()?;
-                self.call(index, false);
-                Ok(())
-            }
-            Ok(Request::Kick(queue, header)) => {
-                self.process(index, queue);
-                self.answer(index, &header, true)
-            }
-            Ok(Request::Enable(done, header)) => {
-                self.settle(index);
-                self.answer(index, &header, done)
-            }
-            Err(error) => self.disconnect(index, &error),
+            Ok(Request::Answered) => self.turn(vm, None, None),
+            Ok(Request::Kick(queue, header)) => self.turn(vm, Some(queue), Some((header, true))),
+            Ok(Request::Enable(done, header)) => self.turn(vm, None, Some((header, done))),
+            Err(error) => self.disconnect(vm, &error),
         }
     }
 
-    /// Everything a message brings about is done before it is answered; in real
-    /// time, all that is done in one turn.
-    fn answer(&mut self, index: usize, header: &Header, done: bool) -> Result<(), ServerError> {
-        self.after()?;
-        let Some(connection) = connected_mut(&mut self.vms, index) else { return Ok(()) };
-        let answered = connection.call(true).and_then(|()| connection.reply(header, done));
-        match answered {
-            Ok(()) => Ok(()),
-            Err(error) => self.disconnect(index, &error.into()),
-        }
-    }
-
-    fn kick(&mut self, index: usize, queue: usize) -> Result<(), ServerError> {
-        let Some(connection) = connected(&self.vms, index) else { return Ok(()) };
-        let mut device = connection.device();
-        let Some(vring) = device.vrings.get_mut(queue) else { return Ok(()) };
-        let taken = vring.take_kick();
-        let kicked = taken.unwrap_or_else(|error| {
-            device.warn(&format_args!("cannot take kicks of queue {queue} any more: {error}"));
+    fn kick(&mut self, vm: usize, queue: usize) -> Result<(), ServerError> {
+        let Some(connection) = self.connection(vm) else { return Ok(()) };
+        let mut backend = connection.backend();
+        let Some((vring, _)) = backend.kicks(queue) else { return Ok(()) };
+        let kicked = vring.take_kick().unwrap_or_else(|error| {
+            let why = format!("cannot take kicks of queue {queue} any more: {error}");
+            backend.device_mut().counters_mut().warn(&why);
             false
         });
-        drop(device);
+        drop(backend);
         if kicked {
-            self.process(index, queue);
-            self.after()?;
-            self.call(index, false);
+            self.turn(vm, Some(queue), None)?;
         }
-        self.rest_from_kicks(index, queue);
+        self.rest_from_kicks(vm, queue);
         Ok(())
     }
 
     /// A descriptor with kicks for nothing is left alone for a while.
-    fn rest_from_kicks(&mut self, index: usize, queue: usize) {
-        let Some(connection) = connected(&self.vms, index) else { return };
-        if connection.device().vrings.get_mut(queue).is_some_and(Vring::rest) {
-            self.timers.wake(Token::Kick(index, queue), clock::monotonic() + KICK_AGAIN);
+    fn rest_from_kicks(&mut self, vm: usize, queue: usize) {
+        let Some(connection) = self.connection(vm) else { return };
+        let rests = connection.backend().kicks(queue).is_some_and(|(vring, at)| vring.rest(at));
+        if rests {
+            self.timers.wake(Token::Kick(vm, queue), clock::monotonic() + KICK_AGAIN);
         }
     }
 
     /// Gives each queue in the backlog one more turn.
     fn work_off(&mut self) -> Result<(), ServerError> {
-        for (index, queue) in std::mem::take(&mut self.backlog) {
+        for (vm, queue) in std::mem::take(&mut self.backlog) {
             self.see_ends()?;
-            self.process(index, queue);
-            self.after()?;
-            self.call(index, false);
+            self.turn(vm, Some(queue), None)?;
             self.see_faults()?;
         }
         Ok(())
     }
 
-    fn process(&mut self, index: usize, queue: usize) {
-        let Some(connection) = connected(&self.vms, index) else { return };
-        let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
-        let more = connection.device().process(queue, &mut turn);
-        if more {
-            self.put_off(index, queue);
-        }
-        self.settle(index);
-    }
-
-    /// A queue has another turn when the others have had theirs.
-    fn put_off(&mut self, index: usize, queue: usize) {
-        if !self.backlog.contains(&(index, queue)) {
-            self.backlog.push((index, queue));
-        }
-    }
-
-    fn settle(&mut self, index: usize) {
-        let Some(connection) = connected(&self.vms, index) else { return };
-        let mut turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
-        let more = connection.device().settle(&mut turn);
+    /// All that is ever done for a VM: its device serves a queue, if one has
+    /// something in it, and what stopped and started queues leave to do; every VM
+    /// sees its grants; its driver is called; and a message that brought this about
+    /// is answered when that is done (in real time, what one turn takes of it).
+    fn turn(
+        &mut self,
+        vm: usize,
+        queue: Option<usize>,
+        answer: Option<(Header, bool)>,
+    ) -> Result<(), ServerError> {
+        let Some(connection) = connected(&mut self.vms, vm) else { return Ok(()) };
+        let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
+        let more = connection.backend().device_mut().turn(queue, &mut context);
         for queue in more {
-            self.put_off(index, queue);
+            // It has another turn when the others have had theirs.
+            if !self.backlog.contains(&(vm, queue)) {
+                self.backlog.push((vm, queue));
+            }
+        }
+        self.publish()?;
+        let Some(connection) = connected(&mut self.vms, vm) else { return Ok(()) };
+        let called = connection.call(answer.is_some());
+        match (called, answer) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some((header, done))) => match connection.reply(&header, done) {
+                Ok(()) => Ok(()),
+                Err(error) => self.disconnect(vm, &error.into()),
+            },
+            (Err(error), Some(_)) => self.disconnect(vm, &error.into()),
+            (Err(error), None) => {
+                let why = format!("cannot call its driver: {error}");
+                connection.backend().device_mut().counters_mut().warn(&why);
+                Ok(())
+            }
         }
     }
 
     /// After the engine was used: every VM sees its grants, and the clock knows
     /// when the engine wants to be woken.
-    fn after(&mut self) -> Result<(), ServerError> {
+    fn publish(&mut self) -> Result<(), ServerError> {
         if self.coupling.take_changed() {
             for connection in self.vms.values().filter_map(|vm| vm.connection.as_ref()) {
-                connection.device().publish(&self.coupling);
+                connection.backend().device_mut().publish(&self.coupling);
             }
         }
-        self.clock.wake_at(self.coupling.engine.next_deadline())?;
+        self.clock.wake_at(self.coupling.next_deadline())?;
         Ok(())
     }
 
-    fn call(&mut self, index: usize, within_kick: bool) {
-        let Some(connection) = connected_mut(&mut self.vms, index) else { return };
-        if let Err(error) = connection.call(within_kick) {
-            connection.device().warn(&format_args!("cannot call its driver: {error}"));
-        }
-    }
-
-    fn disconnect(&mut self, index: usize, why: &ConnectionError) -> Result<(), ServerError> {
-        let Some(vm) = self.vms.get_mut(&index) else { return Ok(()) };
+    fn disconnect(&mut self, number: usize, why: &ConnectionError) -> Result<(), ServerError> {
+        let Some(vm) = self.vms.get_mut(&number) else { return Ok(()) };
         let Some(connection) = vm.connection.take() else { return Ok(()) };
-        let mut device = connection.device();
-        let flows = device.flows();
-        device.end();
-        device.settle(&mut Turn { coupling: &mut self.coupling, now: self.clock.now() });
-        vm.counters = device.take_counters();
-        if matches!(why, ConnectionError::Message(MessageError::Closed)) {
-            let line = format!("disconnected with {flows} flows; {}", vm.counters);
-            vm.say(Level::Info, &line);
-        } else {
-            let line = format!("disconnected: {why}; {}", vm.counters);
-            vm.say(Level::Warn, &line);
-        }
-        drop(device);
-        self.backlog.retain(|(other, _)| *other != index);
-        self.after()
+        let mut backend = connection.backend();
+        let flows = backend.device().flows();
+        backend.end();
+        let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
+        backend.device_mut().turn(None, &mut context);
+        std::mem::swap(&mut vm.counters, backend.device_mut().counters_mut());
+        vm.say_disconnected(why, flows);
+        drop(backend);
+        self.backlog.retain(|(other, _)| *other != number);
+        self.publish()
     }
 
     fn report(&self) {
         for vm in self.vms.values() {
             if let Some(connection) = &vm.connection {
-                log::info!("VM {}: {}", vm.name, connection.device().counters());
+                log::info!("VM {}: {}", vm.name, connection.backend().device().counters());
             }
         }
     }
+
+    fn connection(&self, vm: usize) -> Option<&Connection> {
+        self.vms.get(&vm).and_then(|vm| vm.connection.as_ref())
+    }
 }
 
-fn connected(vms: &BTreeMap<usize, Vm>, index: usize) -> Option<&Connection> {
-    vms.get(&index).and_then(|vm| vm.connection.as_ref())
-}
-
-fn connected_mut(vms: &mut BTreeMap<usize, Vm>, index: usize) -> Option<&mut Connection> {
-    vms.get_mut(&index).and_then(|vm| vm.connection.as_mut())
+fn connected(vms: &mut BTreeMap<usize, Vm>, vm: usize) -> Option<&mut Connection> {
+    vms.get_mut(&vm).and_then(|vm| vm.connection.as_mut())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Group lines: what the engine grants a VM, written into its memory.
+//! Grant lines: what the engine grants a VM in each group, written into its memory.
 use ccc_core::Grant;
 use ccc_proto::{
     wire::{self, GrantLine},
@@ -7,15 +7,15 @@ use ccc_proto::{
 };
 
 use crate::{
-    coupling::Coupling,
+    device::engine::FlowEngine,
     virtio::chain::Array,
     virtio::memory::{Mapping, MemoryError, change},
 };
 
-/// The lines of one VM: the first group it uses has line 0, and so on.  A line
+/// The grant lines of one VM: the first group it uses has line 0, and so on.  A line
 /// no flow uses any more is another group's when none is left.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct GrantLines {
     used: Vec<Used>,
 }
 
@@ -27,15 +27,15 @@ struct Used {
     written: Option<GrantLine>,
 }
 
-impl Lines {
-    /// The line of a group for one more flow; a new one if there is one of
-    /// `lent` left.
-    pub fn take(&mut self, group: usize, lent: usize) -> Option<u16> {
+impl GrantLines {
+    /// The line of a group for one more flow; a new one if there is one left of the
+    /// `offered`.
+    pub fn acquire(&mut self, group: usize, offered: usize) -> Option<u16> {
         let fresh = || Used { group, flows: 0, written: None };
         let known = self.used.iter().position(|line| line.group == group);
         let index = match known {
             Some(index) => index,
-            None if self.used.len() < lent => {
+            None if self.used.len() < offered => {
                 self.used.push(fresh());
                 self.used.len() - 1
             }
@@ -50,7 +50,7 @@ impl Lines {
     }
 
     /// A flow uses this line no longer.
-    pub fn put(&mut self, line: u16) {
+    pub fn release(&mut self, line: u16) {
         if let Some(used) = self.used.get_mut(usize::from(line)) {
             used.flows = used.flows.saturating_sub(1);
         }
@@ -61,19 +61,18 @@ impl Lines {
         self.used.clear();
     }
 
-    /// Writes the lines that differ from what the guest has; their number.
+    /// Writes the lines of a VM that differ from what its guest has; their number.
     pub fn publish(
         &mut self,
         mapping: &Mapping,
         array: &Array,
-        coupling: &Coupling,
+        engine: &dyn FlowEngine,
         vm: usize,
     ) -> Result<u64, MemoryError> {
         let mut count = 0;
         for (index, used) in self.used.iter_mut().enumerate() {
             let Some(address) = array.address(index) else { continue };
-            let grant = coupling.grant(vm, used.group);
-            let line = line(used.group, &grant);
+            let line = line(used.group, &engine.grant(vm, used.group));
             if used.written != Some(line) {
                 change(mapping, address, |words| write_grant_line(words, &line))?;
                 used.written = Some(line);
@@ -85,14 +84,10 @@ impl Lines {
 }
 
 fn line(group: usize, grant: &Grant) -> GrantLine {
-    let mut flags = 0;
-    for (set, flag) in [
-        (grant.coupled, wire::L_COUPLED),
-        (grant.slow_start, wire::L_SLOW_START),
-        (grant.rate_shares, wire::L_RATE),
-    ] {
-        flags |= if set { flag } else { 0 };
-    }
+    let flag = |set, flag| if set { flag } else { 0 };
+    let flags = flag(grant.coupled, wire::L_COUPLED)
+        | flag(grant.slow_start, wire::L_SLOW_START)
+        | flag(grant.rate_shares, wire::L_RATE);
     GrantLine {
         seq: 0.into(),
         epoch: grant.epoch.into(),
@@ -111,15 +106,15 @@ mod tests {
 
     #[test]
     fn groups_get_lines_in_the_order_of_their_first_use() {
-        let mut lines = Lines::default();
-        assert_eq!(lines.take(7, 2), Some(0));
-        assert_eq!(lines.take(3, 2), Some(1));
-        assert_eq!(lines.take(7, 2), Some(0));
-        assert_eq!(lines.take(4, 2), None);
-        lines.put(0);
-        assert_eq!(lines.take(4, 2), None, "one flow is left");
-        lines.put(0);
-        assert_eq!(lines.take(4, 2), Some(0));
+        let mut lines = GrantLines::default();
+        assert_eq!(lines.acquire(7, 2), Some(0));
+        assert_eq!(lines.acquire(3, 2), Some(1));
+        assert_eq!(lines.acquire(7, 2), Some(0));
+        assert_eq!(lines.acquire(4, 2), None);
+        lines.release(0);
+        assert_eq!(lines.acquire(4, 2), None, "one flow is left");
+        lines.release(0);
+        assert_eq!(lines.acquire(4, 2), Some(0));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! thread than the one that serves all VMs.
 use std::{
     fs::File,
-    io,
-    mem::ManuallyDrop,
+    io::{self, IoSliceMut},
+    mem::{ManuallyDrop, MaybeUninit},
     ops::Deref,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -18,7 +18,12 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
+
+/// Descriptors a message may have; the protocol crate takes no more.
+pub const MAX_FDS: usize = 32;
 
 /// Descriptors that are closed at once; others wait for these.
 const THREADS: usize = 64;
@@ -123,3 +128,48 @@ pub fn hold(file: &File) -> io::Result<Foreign<File>> {
 
 /// A front end's socket.
 pub type Stream = Foreign<UnixStream>;
+
+/// Why nothing was received from a socket.
+#[derive(Debug, Error)]
+pub enum ReceiveError {
+    /// The other end has closed the connection.
+    #[error("connection closed by its other end")]
+    Closed,
+    /// The socket failed.
+    #[error("socket failed")]
+    Socket(#[from] io::Error),
+    /// Descriptors got lost on the way.
+    #[error(
+        "descriptors of a message are missing: it has more than {MAX_FDS}, or the daemon has no \
+         room for them"
+    )]
+    Descriptors,
+}
+
+/// Reads what there is with the file descriptors that came with it, and how much
+/// that is.
+pub fn receive(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<Foreign<OwnedFd>>), ReceiveError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let got =
+        rustix::net::recvmsg(stream.as_fd(), &mut [IoSliceMut::new(bytes)], &mut control, flags)
+            .map_err(io::Error::from)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received.map(Foreign::new));
+        }
+    }
+    if got.bytes == 0 {
+        return Err(ReceiveError::Closed);
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(ReceiveError::Descriptors);
+    }
+    Ok((got.bytes, fds))
+}

@@ -10,11 +10,10 @@ use crate::{
     admin::channel::{CommandReceiver, PendingCommand},
     admin::executor::{Executor, Guest, Guests, Outcome},
     admin::{ApiError, Command},
-    coupling::Turn,
-    daemon::open_files,
+    event_loop::open_files,
     settings::state::Change,
+    vhost_user::connection::ConnectionError,
     vhost_user::listener::{Endpoint, ListenError},
-    vhost_user::message::MessageError,
 };
 
 impl Guests for BTreeMap<usize, Vm> {
@@ -31,7 +30,7 @@ impl Server {
         let pending = self.commands.as_mut().map(CommandReceiver::take).unwrap_or_default();
         for PendingCommand { command, by, reply_to } in pending {
             let outcome = self.carry_out(&command, &by)?;
-            self.after()?;
+            self.publish()?;
             match (outcome, &self.state_writer) {
                 (Ok((reply, Some(change))), Some(writer)) => writer.keep(change, |kept| {
                     reply_to.send(kept.map(|()| reply).map_err(ApiError::from));
@@ -65,7 +64,7 @@ impl Server {
                     Ok(number) => number,
                     Err(error) => return Ok(Err(error.into())),
                 };
-                self.disconnect(number, &MessageError::Closed.into())?;
+                self.disconnect(number, &ConnectionError::CLOSED)?;
                 let outcome = self.execute(command, by);
                 self.vms.remove(&number);
                 Ok(outcome)
@@ -75,8 +74,8 @@ impl Server {
     }
 
     fn execute(&mut self, command: &Command, by: &Peer) -> Outcome {
-        let turn = Turn { coupling: &mut self.coupling, now: self.clock.now() };
-        Executor { turn, guests: &self.vms, by }.execute(command)
+        let (coupling, now) = (&mut self.coupling, self.clock.now());
+        Executor { coupling, now, guests: &self.vms, by }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.

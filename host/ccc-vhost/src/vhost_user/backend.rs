@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a front end may ask of a device.
-use std::{fs::File, os::fd::AsFd, rc::Rc};
+//! The back end of one front end: what that may ask, and the device it gets for it.
+use std::{fs::File, os::fd::AsFd};
 
-use ccc_proto::wire::{F_RATE_SHARE, VQ_COUNT};
+use ccc_proto::wire::VQ_COUNT;
 use vhost::vhost_user::{
     Error, Result, VhostUserBackendReqHandlerMut,
     message::{
@@ -12,33 +12,26 @@ use vhost::vhost_user::{
         VhostUserVirtioFeatures, VhostUserVringAddrFlags, VhostUserVringState,
     },
 };
-use virtio_queue::QueueT;
 use vm_memory::GuestAddress;
 use zerocopy::IntoBytes;
 
 use crate::{
-    device::Device,
-    event_loop::poll::Token,
-    vhost_user::foreign::{self, Foreign},
+    device::{Device, Identity, counters::Counters},
+    event_loop::foreign::{self, Foreign},
+    event_loop::poll::{Poller, Token},
     vhost_user::migration::{MigrationError, Transfer},
+    vhost_user::vring::Vring,
+    virtio::dirty::Log,
     virtio::memory::{Memory, MemoryError},
-    virtio::vring::Vring,
+    virtio::queue::Queue,
 };
 
 /// Feature of a front end that wants to know what is written.
-pub const F_LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
-const F_RING_INDIRECT_DESC: u64 = 1 << 28;
-const F_RING_EVENT_IDX: u64 = 1 << 29;
-const F_VERSION_1: u64 = 1 << 32;
+const F_LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
 const F_PROTOCOL: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
-/// Virtio features offered.  Caps of slot grants are not in use yet.
-pub const FEATURES: u64 = 1 << F_RATE_SHARE
-    | F_LOG_ALL
-    | F_RING_INDIRECT_DESC
-    | F_RING_EVENT_IDX
-    | F_VERSION_1
-    | F_PROTOCOL;
+/// Features offered: the device's, and those of vhost-user.
+pub const FEATURES: u64 = Device::FEATURES | F_LOG_ALL | F_PROTOCOL;
 
 /// vhost-user features offered.
 pub const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
@@ -50,34 +43,120 @@ pub const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatur
     .union(VhostUserProtocolFeatures::LOG_SHMFD)
     .union(VhostUserProtocolFeatures::DEVICE_STATE);
 
-impl Device {
+/// The back end of one VM, for the life of one connection.
+#[derive(Debug)]
+pub struct Backend {
+    device: Device,
+    vrings: [Vring; VQ_COUNT],
+    features: u64,
+    protocol_features: u64,
+    max_memory_bytes: u64,
+    /// Where the front end wants to see what is written.
+    log: Log,
+    /// The transfer of state the front end has begun.
+    transfer: Option<Transfer>,
+    /// Where kicks are waited for, and the VM's number there.
+    poller: Poller,
+    vm: usize,
+}
+
+impl Backend {
+    /// A back end whose front end has not said anything; it may give so many bytes
+    /// of memory.
+    pub fn new(
+        identity: Identity,
+        counters: Counters,
+        poller: Poller,
+        max_memory_bytes: u64,
+    ) -> std::result::Result<Backend, virtio_queue::Error> {
+        let vm = identity.vm;
+        Ok(Backend {
+            device: Device::new(identity, counters)?,
+            vrings: Default::default(),
+            features: 0,
+            protocol_features: 0,
+            max_memory_bytes,
+            log: Log::default(),
+            transfer: None,
+            poller,
+            vm,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The same, to be used.
+    pub fn device_mut(&mut self) -> &mut Device {
+        &mut self.device
+    }
+
+    /// What the front end says of a queue, and where that queue is.
+    pub fn kicks(&mut self, queue: usize) -> Option<(&mut Vring, u16)> {
+        Some((self.vrings.get_mut(queue)?, self.device.queue(queue)?.next_avail()))
+    }
+
+    /// The front end has what is written noted, as it does to migrate the VM.
+    pub fn is_migrating(&self) -> bool {
+        self.features & F_LOG_ALL != 0
+    }
+
+    /// Messages are acknowledged that ask for it.
+    pub fn acknowledges(&self) -> bool {
+        self.has(VhostUserProtocolFeatures::REPLY_ACK)
+    }
+
+    /// Some of the memory the front end has given was not there.
+    pub fn faulted(&self) -> bool {
+        self.device.memory().faulted() || self.log.faulted()
+    }
+
+    /// Calls the driver where that is due; the queues for in-band calls.
+    pub fn call(&mut self) -> Vec<usize> {
+        let due = self.device.take_interrupts();
+        due.into_iter().filter(|queue| self.vrings[*queue].call()).collect()
+    }
+
+    /// All ends: the front end is gone, or resets the device.
+    pub fn end(&mut self) {
+        self.device.reset();
+        self.vrings.iter_mut().for_each(Vring::reset);
+    }
+
+    fn has(&self, feature: VhostUserProtocolFeatures) -> bool {
+        self.protocol_features & feature.bits() != 0
+    }
+
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
         self.vrings.get_mut(index as usize).ok_or(Error::InvalidParam)
     }
 
-    fn begin(&mut self, index: u32) -> Result<()> {
-        self.begin_if_ready(index as usize).map_err(|error| self.refuse(&error))
+    fn queue(&mut self, index: u32) -> Result<&mut Queue> {
+        self.device.queue(index as usize).ok_or(Error::InvalidParam)
+    }
+
+    fn start_if_complete(&mut self, index: u32) -> Result<()> {
+        if !self.vring(index)?.is_complete() {
+            return Ok(());
+        }
+        self.device.start_queue(index as usize).map_err(|error| self.refuse(&error))
     }
 
     fn guest_address(&mut self, user: u64) -> Result<GuestAddress> {
-        let found = self.memory.guest_address(user);
+        let found = self.device.memory().guest_address(user);
         found.map_err(|error: MemoryError| self.refuse(&error))
     }
 
     /// Tells the operator what the front end is told by an error number only.
     fn refuse(&mut self, why: &dyn std::fmt::Display) -> Error {
-        self.warn(why);
+        self.device.counters_mut().warn(why);
         Error::InvalidParam
-    }
-
-    /// Kicks and calls travel on the sockets.
-    pub(crate) fn in_band(&self) -> bool {
-        let bits = VhostUserProtocolFeatures::INBAND_NOTIFICATIONS.bits();
-        self.protocol & bits != 0
     }
 }
 
-impl VhostUserBackendReqHandlerMut for Device {
+impl VhostUserBackendReqHandlerMut for Backend {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -97,21 +176,22 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !FEATURES != 0 {
-            let unknown =
-                format!("front end sets features {:#x}, not offered", features & !FEATURES);
-            return Err(self.refuse(&unknown));
+        let unknown = features & !FEATURES;
+        if unknown != 0 {
+            return Err(self.refuse(&format!(
+                "front end sets features {unknown:#x}, which are not offered; expected some of \
+                 {FEATURES:#x}"
+            )));
         }
         self.features = features;
-        if features & F_LOG_ALL == 0 {
+        self.device.set_features(features);
+        if !self.is_migrating() {
             self.log.end();
         }
-        for index in 0..VQ_COUNT {
-            let vring = &mut self.vrings[index];
-            vring.queue.set_event_idx(features & F_RING_EVENT_IDX != 0);
+        for index in 0..VQ_COUNT as u32 {
             // Without protocol features queues need no enabling.
-            vring.enabled |= features & F_PROTOCOL == 0;
-            self.begin(index as u32)?;
+            self.vring(index)?.enabled |= features & F_PROTOCOL == 0;
+            self.start_if_complete(index)?;
         }
         Ok(())
     }
@@ -122,15 +202,15 @@ impl VhostUserBackendReqHandlerMut for Device {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let memory = Memory::map(regions, files, &self.log, self.max_memory)
+        let memory = Memory::map(regions, files, &self.log, self.max_memory_bytes)
             .map_err(|error| self.refuse(&error))?;
-        self.memory = Rc::new(memory);
+        self.device.set_memory(memory);
         Ok(None)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let size = u16::try_from(num).map_err(|_| Error::InvalidParam)?;
-        self.vring(index)?.queue.try_set_size(size).map_err(|_| Error::InvalidParam)
+        self.queue(index)?.set_size(size).map_err(|_| Error::InvalidParam)
     }
 
     fn set_vring_addr(
@@ -145,46 +225,39 @@ impl VhostUserBackendReqHandlerMut for Device {
         let descriptor = self.guest_address(descriptor)?;
         let used = self.guest_address(used)?;
         let available = self.guest_address(available)?;
-        let vring = self.vring(index)?;
-        let wrong = |_| Error::InvalidParam;
-        vring.queue.try_set_desc_table_address(descriptor).map_err(wrong)?;
-        vring.queue.try_set_used_ring_address(used).map_err(wrong)?;
-        vring.queue.try_set_avail_ring_address(available).map_err(wrong)?;
-        vring.placed = true;
-        self.begin(index)
+        let set = self.queue(index)?.set_addresses(descriptor, available, used);
+        set.map_err(|_| Error::InvalidParam)?;
+        self.vring(index)?.addr_set = true;
+        self.start_if_complete(index)
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
-        self.vring(index)?.queue.set_next_avail(base);
+        self.queue(index)?.set_next_avail(base);
         Ok(())
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        self.vring(index)?;
-        let base = self.end_queue(index as usize);
-        let vring = self.vring(index)?;
-        vring.set_kick(None).map_err(|_| Error::BackendInternalError)?;
-        vring.kickable = false;
+        self.vring(index)?.forget_kick();
+        let base = self.device.stop_queue(index as usize);
         Ok(VhostUserVringState::new(index, u32::from(base)))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let token = Token::Kick(self.index, usize::from(index));
-        let poller = self.poller.clone();
-        let vring = self.vring(u32::from(index))?;
+        let index = u32::from(index);
+        self.vring(index)?;
         let kick = match fd {
             Some(file) if !foreign::is_eventfd(&file) => {
                 return Err(Error::ReqHandlerError(foreign::wrong_kind("kicks", "eventfd")));
             }
             Some(file) => {
-                let watch = poller.watch(file.as_fd(), token).map_err(Error::ReqHandlerError)?;
-                Some((Foreign::new(file), watch))
+                let watch = self.poller.watch(file.as_fd(), Token::Kick(self.vm, index as usize));
+                Some((Foreign::new(file), watch.map_err(Error::ReqHandlerError)?))
             }
             None => None,
         };
-        vring.set_kick(kick).map_err(Error::ReqHandlerError)?;
-        self.begin(u32::from(index))
+        self.vring(index)?.set_kick(kick).map_err(Error::ReqHandlerError)?;
+        self.start_if_complete(index)
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
@@ -200,7 +273,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        self.protocol = features & PROTOCOL_FEATURES.bits();
+        self.protocol_features = features & PROTOCOL_FEATURES.bits();
         Ok(())
     }
 
@@ -209,16 +282,16 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
-        let in_band = self.in_band();
+        // In-band kicks need no descriptor, so none may come.
+        let in_band = self.has(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS);
         let vring = self.vring(index)?;
         vring.enabled = enable;
         if !enable {
-            self.end_queue(index as usize);
+            self.device.stop_queue(index as usize);
             return Ok(());
         }
-        // In-band kicks need no descriptor, so none may come.
-        vring.kickable |= in_band;
-        self.begin(index)
+        vring.kick_ready |= in_band;
+        self.start_if_complete(index)
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {

@@ -17,7 +17,7 @@ use vm_memory::{
 };
 
 use crate::{
-    vhost_user::foreign::{self, Foreign},
+    event_loop::foreign::{self, Foreign},
     virtio::fault::Guard,
     virtio::memory::{self, MemoryError, PAGE},
 };

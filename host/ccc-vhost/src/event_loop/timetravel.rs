@@ -23,7 +23,7 @@ use vm_memory::{AtomicInteger, FileOffset, MmapRegion, VolatileMemory};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::U64};
 
-use crate::vhost_user::message::{self, MessageError};
+use crate::event_loop::foreign::{self, ReceiveError};
 
 const ACK: u32 = 0;
 const START: u32 = 1;
@@ -48,9 +48,9 @@ pub enum TimeTravelError {
     /// The controller cannot be reached.
     #[error("cannot connect to the time controller at {0}")]
     Connect(String, #[source] io::Error),
-    /// Its messages cannot be read or sent.
+    /// Its messages cannot be read.
     #[error("time controller")]
-    Message(#[from] MessageError),
+    Receive(#[from] ReceiveError),
     /// The socket failed.
     #[error("time controller's socket failed")]
     Socket(#[from] io::Error),
@@ -158,7 +158,7 @@ impl Client {
 
     fn begin(&mut self) -> Result<(), TimeTravelError> {
         let mut bytes = [0; size_of::<Message>()];
-        let (got, mut fds) = message::receive(&self.stream, &mut bytes, RecvFlags::empty())?;
+        let (got, mut fds) = foreign::receive(&self.stream, &mut bytes, RecvFlags::empty())?;
         self.stream.read_exact(&mut bytes[got..])?;
         let answer: Message = zerocopy::transmute!(bytes);
         self.check_ack(&answer)?;
@@ -249,7 +249,7 @@ impl Client {
         match self.stream.read_exact(&mut bytes) {
             Ok(()) => Ok(zerocopy::transmute!(bytes)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(MessageError::Closed.into())
+                Err(ReceiveError::Closed.into())
             }
             Err(error) => Err(error.into()),
         }

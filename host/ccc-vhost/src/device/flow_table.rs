@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The flows in a device's slots: found, told to the engine, coupled where the
+//! operator wants them, and answered.
+use std::{collections::BTreeMap, net::IpAddr, ops::Range};
+
+use ccc_core::{FlowId, Micros};
+use ccc_proto::{
+    CheckedReport, read_report,
+    shared::write_slot_grant,
+    wire::{self, Report, SlotGrant},
+};
+use vm_memory::GuestAddress;
+
+use crate::{
+    device::counters::{Counters, Kind},
+    device::engine::{Context, FlowEngine},
+    device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
+    device::grant_lines::GrantLines,
+    device::slot::{Flow, Member, SlotError, SlotState, Units},
+    virtio::memory::{Mapping, MemoryError, change, words},
+};
+
+/// What slots are read, answered and counted with while one event is served.
+pub struct Scope<'a> {
+    /// Guest memory.
+    pub mapping: &'a Mapping,
+    /// What is counted.
+    pub counters: &'a mut Counters,
+    /// The engine.
+    pub engine: &'a mut dyn FlowEngine,
+    /// The time.
+    pub now: Micros,
+}
+
+impl<'a> Scope<'a> {
+    /// What a device works with, in this memory.
+    pub fn new(
+        mapping: &'a Mapping,
+        counters: &'a mut Counters,
+        context: &'a mut Context<'_>,
+    ) -> Scope<'a> {
+        Scope { mapping, counters, engine: &mut *context.engine, now: context.now }
+    }
+
+    /// Counts a refusal and says why.
+    pub fn refuse(&mut self, kind: Kind, why: &dyn std::fmt::Display) {
+        self.counters.refuse(self.now, kind, why);
+    }
+
+    fn refuse_slot(&mut self, result: Result<(), SlotError>) {
+        if let Err(error) = result {
+            self.refuse(error.kind(), &error);
+        }
+    }
+}
+
+/// Why a slot is scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanReason {
+    /// A message says so, about this use of it.
+    Message(u32),
+    /// Messages may have been lost.
+    Rescan,
+    /// Its extent was offered; what is in it ran before this device began.
+    Offer,
+}
+
+/// The slots of one VM.  Each coupled one has a flow in the engine and holds its
+/// group's grant line, from when it is coupled until it is not.
+#[derive(Debug)]
+pub struct FlowTable {
+    vm: usize,
+    /// The driver knows shares by rate.
+    rate_shares: bool,
+    extents: Extents,
+    /// Slots that are not free: as much memory as there are flows.
+    slots: BTreeMap<u32, SlotState>,
+    lines: GrantLines,
+}
+
+impl FlowTable {
+    /// The slots of a VM that has none yet.
+    pub fn new(vm: usize) -> FlowTable {
+        FlowTable {
+            vm,
+            rate_shares: false,
+            extents: Extents::default(),
+            slots: BTreeMap::new(),
+            lines: GrantLines::default(),
+        }
+    }
+
+    /// Takes what driver and device have agreed on.
+    pub fn set_features(&mut self, features: u64) {
+        self.rate_shares = features & 1 << wire::F_RATE_SHARE != 0;
+    }
+
+    /// Number of the VM.
+    pub fn vm(&self) -> usize {
+        self.vm
+    }
+
+    /// Where the slots are.
+    pub fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
+    /// Flows there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots from this one on that have flows.
+    pub fn from(&self, slot: u32) -> impl Iterator<Item = (u32, &SlotState)> {
+        self.slots.range(slot..).map(|(slot, state)| (*slot, state))
+    }
+
+    /// Holds an extent, unless it does not go with the others; where its status is.
+    pub fn hold(&mut self, extent: Extent) -> Result<GuestAddress, Refused> {
+        self.extents.hold(extent)
+    }
+
+    /// Scans slots of the extent that was offered, at most `left` of them; if those
+    /// were the last, its slots and where its driver is told.
+    pub fn scan_offer(
+        &mut self,
+        left: &mut u32,
+        scope: &mut Scope<'_>,
+    ) -> Option<(Range<u32>, GuestAddress)> {
+        for slot in self.extents.take_unscanned(left) {
+            self.scan_or_refuse(slot, ScanReason::Offer, scope);
+        }
+        self.extents.take_scanned()
+    }
+
+    /// Scans a slot, and counts what is refused of it.
+    pub fn scan_or_refuse(&mut self, slot: u32, reason: ScanReason, scope: &mut Scope<'_>) {
+        let scanned = self.scan(slot, reason, scope);
+        scope.refuse_slot(scanned);
+    }
+
+    /// Reads a slot and tells the engine.
+    fn scan(
+        &mut self,
+        slot: u32,
+        reason: ScanReason,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        let (raw, state) = self.read(slot, scope.mapping)?;
+        let now = raw.generation.get();
+        match reason {
+            ScanReason::Message(message) if message != now => {
+                return Err(SlotError::Stale { slot, message, now });
+            }
+            ScanReason::Rescan | ScanReason::Offer if raw.is_free() => {
+                return self.end_flow(slot, state, &raw, scope);
+            }
+            _ => {}
+        }
+        let known = state.flow().is_some_and(|flow| flow.generation == now);
+        let checked = match raw.check() {
+            Ok(checked) => checked,
+            Err(error) => {
+                if !known {
+                    self.answer(slot, refusal(now), scope.mapping)?;
+                }
+                return Err(SlotError::Report(slot, error));
+            }
+        };
+        if known {
+            return self.update(slot, state, &checked, scope);
+        }
+        self.free(slot, state, scope);
+        self.register(slot, reason, &checked, scope)
+    }
+
+    /// The flow of a slot has left, which is counted if it is refused.
+    pub fn leave_or_refuse(&mut self, slot: u32, generation: u32, scope: &mut Scope<'_>) {
+        let left = self.leave(slot, generation, scope);
+        scope.refuse_slot(left);
+    }
+
+    fn leave(
+        &mut self,
+        slot: u32,
+        generation: u32,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        self.addresses(slot)?;
+        let state = self.state(slot);
+        if state.flow().is_none_or(|flow| flow.generation != generation) {
+            return Err(SlotError::NotRegistered { slot, generation });
+        }
+        let heard = match self.read(slot, scope.mapping) {
+            Ok((raw, _)) => self.end_flow(slot, state, &raw, scope),
+            Err(error) => {
+                self.free(slot, state, scope);
+                Err(error)
+            }
+        };
+        self.answer(slot, refusal(generation), scope.mapping)?;
+        heard
+    }
+
+    /// Takes the last report of a flow that has left, if there is one, and frees its
+    /// slot, whatever is wrong with the report.
+    fn end_flow(
+        &mut self,
+        slot: u32,
+        state: SlotState,
+        raw: &Report,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        let Some(flow) = state.flow() else { return Ok(()) };
+        // The slot may be another flow's by now.
+        let last = (raw.generation.get() == flow.generation).then(|| raw.check_last());
+        let heard = match (last, state.member()) {
+            (Some(Ok(checked)), Some(member)) => report(slot, member.flow, &checked, scope),
+            (Some(Err(error)), _) => Err(SlotError::Report(slot, error)),
+            _ => Ok(()),
+        };
+        self.free(slot, state, scope);
+        heard
+    }
+
+    /// Takes flows to where the operator wants them by now.  All leave before
+    /// any joins, so that the lines of groups left are there for those joined.
+    pub fn remap(&mut self, scope: &mut Scope<'_>) {
+        let misplaced = self.from(0).filter(|(slot, state)| self.is_misplaced(*slot, state, scope));
+        let moved: Vec<_> = misplaced.map(|(slot, state)| (slot, *state)).collect();
+        let (joining, alone): (Vec<_>, Vec<_>) =
+            moved.iter().copied().partition(|(slot, state)| {
+                let to = state.flow().map(|flow| self.destined(*slot, flow.destination, scope));
+                matches!(to, Some(Ok(Some(_))))
+            });
+        self.detach(alone.into_iter().map(|(_, state)| state), scope);
+        for (_, state) in joining {
+            self.uncouple(state, scope);
+        }
+        for (slot, state) in &moved {
+            let Some(flow) = state.flow() else { continue };
+            self.set(*slot, SlotState::Waiting(*flow));
+            let told = self.answer(*slot, refusal(flow.generation), scope.mapping);
+            scope.refuse_slot(told);
+        }
+        for (slot, _) in moved {
+            let placed = self.recouple(slot, scope);
+            scope.refuse_slot(placed);
+        }
+    }
+
+    fn is_misplaced(&self, slot: u32, state: &SlotState, scope: &Scope<'_>) -> bool {
+        let Some(flow) = state.flow() else { return false };
+        match (state, self.destined(slot, flow.destination, scope)) {
+            (SlotState::Coupled(_, member), Ok(Some(wanted))) => member.group != wanted,
+            (SlotState::Uncoupled(_), Ok(None) | Err(_)) => false,
+            _ => true,
+        }
+    }
+
+    fn recouple(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<(), SlotError> {
+        let (raw, state) = self.read(slot, scope.mapping)?;
+        let now = raw.generation.get();
+        let Some(flow) = state.flow().filter(|flow| flow.generation == now) else {
+            // The driver has begun to use it anew; its message comes.
+            return Ok(());
+        };
+        let checked = raw.check().map_err(|error| SlotError::Report(slot, error))?;
+        self.place(slot, *flow, &checked, ScanReason::Rescan, scope)
+    }
+
+    fn update(
+        &mut self,
+        slot: u32,
+        state: SlotState,
+        checked: &CheckedReport,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        let units = Units::new(&checked.report);
+        match state {
+            SlotState::Free => Ok(()),
+            SlotState::Uncoupled(flow) => {
+                self.set(slot, SlotState::Uncoupled(Flow { units, ..flow }));
+                Ok(())
+            }
+            SlotState::Coupled(flow, member) => {
+                self.set(slot, SlotState::Coupled(Flow { units, ..flow }, member));
+                report(slot, member.flow, checked, scope)
+            }
+            SlotState::Waiting(flow) => {
+                // It was refused when it began to wait; that need not be
+                // repeated with each of its messages.
+                let flow = Flow { units, ..flow };
+                let tried = self.place(slot, flow, checked, ScanReason::Rescan, scope);
+                tried.or_else(|error| if error.is_temporary() { Ok(()) } else { Err(error) })
+            }
+        }
+    }
+
+    fn register(
+        &mut self,
+        slot: u32,
+        reason: ScanReason,
+        checked: &CheckedReport,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        let most = scope.engine.max_flows_per_vm();
+        if self.len() >= most {
+            self.answer(slot, refusal(checked.generation), scope.mapping)?;
+            return Err(SlotError::VmFull { slot, most });
+        }
+        scope.counters.registered += 1;
+        self.place(slot, Flow::new(checked), checked, reason, scope)
+    }
+
+    /// Couples a flow where it belongs, and answers its slot.
+    fn place(
+        &mut self,
+        slot: u32,
+        flow: Flow,
+        checked: &CheckedReport,
+        reason: ScanReason,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        let coupled = self.couple(slot, &flow, checked, reason, scope);
+        let mut grant = refusal(flow.generation);
+        let state = match &coupled {
+            Ok(Some(member)) => {
+                (grant.line, grant.flags) = (member.line.into(), wire::G_ACCEPTED.into());
+                SlotState::Coupled(flow, *member)
+            }
+            Err(error) if error.is_temporary() => SlotState::Waiting(flow),
+            Ok(None) | Err(_) => SlotState::Uncoupled(flow),
+        };
+        self.set(slot, state);
+        self.answer(slot, grant, scope.mapping)?;
+        coupled.map(drop)
+    }
+
+    /// Hands a flow to the engine, if the operator wants it coupled.
+    fn couple(
+        &mut self,
+        slot: u32,
+        flow: &Flow,
+        checked: &CheckedReport,
+        reason: ScanReason,
+        scope: &mut Scope<'_>,
+    ) -> Result<Option<Member>, SlotError> {
+        let Some(group) = self.destined(slot, flow.destination, scope)? else { return Ok(None) };
+        if let Some(most) = scope.engine.full() {
+            return Err(SlotError::HostFull { slot, most });
+        }
+        let lines = self.extents.grant_lines().map_or(0, |lines| lines.len());
+        let line = self.lines.acquire(group, lines).ok_or_else(|| {
+            let group = scope.engine.group_info(group).name.to_owned();
+            SlotError::NoLine { slot, group, lines }
+        })?;
+        let adopted = reason == ScanReason::Offer || self.extents.is_unscanned(slot);
+        match scope.engine.register(scope.now, self.vm, group, &checked.report, adopted) {
+            Ok(flow) => Ok(Some(Member { flow, group, line })),
+            Err(error) => {
+                self.lines.release(line);
+                Err(SlotError::Engine(slot, error))
+            }
+        }
+    }
+
+    /// The group in which a flow is to be coupled, if it is.
+    fn destined(
+        &self,
+        slot: u32,
+        to: IpAddr,
+        scope: &Scope<'_>,
+    ) -> Result<Option<usize>, SlotError> {
+        let Some(group) = scope.engine.route(self.vm, to) else { return Ok(None) };
+        let info = scope.engine.group_info(group);
+        if info.by_rate && !self.rate_shares {
+            return Err(SlotError::NoRate { slot, group: info.name.to_owned() });
+        }
+        Ok(Some(group))
+    }
+
+    /// Takes a flow out of the engine, if it is there.
+    fn uncouple(&mut self, state: SlotState, scope: &mut Scope<'_>) {
+        if let Some(member) = state.member() {
+            scope.engine.leave(scope.now, member.flow);
+            self.lines.release(member.line);
+        }
+    }
+
+    /// Takes flows out of the engine that go on alone, and so keep what they
+    /// have of the path.
+    fn detach(&mut self, states: impl Iterator<Item = SlotState>, scope: &mut Scope<'_>) {
+        let members: Vec<Member> = states.filter_map(|state| state.member()).collect();
+        for member in &members {
+            self.lines.release(member.line);
+        }
+        let flows: Vec<FlowId> = members.into_iter().map(|member| member.flow).collect();
+        scope.engine.detach(scope.now, &flows);
+    }
+
+    /// Releases the extent that begins at a slot, and with the first all others;
+    /// their flows go on alone.  Heads of the chains, the one offered first in front.
+    pub fn release(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<Vec<u16>, NoExtent> {
+        let released = self.extents.release(slot)?;
+        let mut gone = Vec::new();
+        for range in released.slots {
+            let slots: Vec<u32> = self.slots.range(range).map(|(slot, _)| *slot).collect();
+            gone.extend(slots.iter().filter_map(|slot| self.slots.remove(slot)));
+        }
+        scope.counters.left += gone.len() as u64;
+        self.detach(gone.into_iter(), scope);
+        if self.extents.is_empty() {
+            self.lines.clear();
+        }
+        Ok(released.heads)
+    }
+
+    /// Forgets all extents; the engine's flows that were in them.
+    pub fn clear(&mut self, counters: &mut Counters) -> Vec<FlowId> {
+        counters.left += self.slots.len() as u64;
+        self.extents.clear();
+        self.lines.clear();
+        let slots = std::mem::take(&mut self.slots);
+        slots.into_values().filter_map(|state| state.member()).map(|member| member.flow).collect()
+    }
+
+    /// Writes the grant lines that have changed; their number.
+    pub fn publish(
+        &mut self,
+        mapping: &Mapping,
+        engine: &dyn FlowEngine,
+    ) -> Result<u64, MemoryError> {
+        let Some(array) = self.extents.grant_lines() else { return Ok(0) };
+        self.lines.publish(mapping, array, engine, self.vm)
+    }
+
+    /// Frees a slot that has a flow.
+    fn free(&mut self, slot: u32, state: SlotState, scope: &mut Scope<'_>) {
+        if state.flow().is_some() {
+            self.uncouple(state, scope);
+            scope.counters.left += 1;
+            self.set(slot, SlotState::Free);
+        }
+    }
+
+    fn state(&self, slot: u32) -> SlotState {
+        self.slots.get(&slot).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, slot: u32, state: SlotState) {
+        match state {
+            SlotState::Free => drop(self.slots.remove(&slot)),
+            _ => drop(self.slots.insert(slot, state)),
+        }
+    }
+
+    fn addresses(&self, slot: u32) -> Result<SlotAddresses, SlotError> {
+        self.extents.slot(slot).ok_or(SlotError::Unknown(slot))
+    }
+
+    /// What the driver says of a slot, and what is known of it.
+    pub fn read(&self, slot: u32, mapping: &Mapping) -> Result<(Report, SlotState), SlotError> {
+        let at = self.addresses(slot)?.report;
+        let words = words(mapping, at).map_err(|error| SlotError::Memory(slot, error))?;
+        let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
+        Ok((raw, self.state(slot)))
+    }
+
+    fn answer(&self, slot: u32, grant: SlotGrant, mapping: &Mapping) -> Result<(), SlotError> {
+        let at = self.addresses(slot)?.grant;
+        change(mapping, at, |words| write_slot_grant(words, &grant))
+            .map_err(|error| SlotError::Memory(slot, error))
+    }
+}
+
+/// Hands a report of a coupled flow to the engine.
+fn report(
+    slot: u32,
+    flow: FlowId,
+    checked: &CheckedReport,
+    scope: &mut Scope<'_>,
+) -> Result<(), SlotError> {
+    scope.counters.updated += 1;
+    let updated = scope.engine.update(scope.now, flow, &checked.report);
+    updated.map_err(|error| SlotError::Engine(slot, error))
+}
+
+/// The answer to a flow that is not coupled.
+fn refusal(generation: u32) -> SlotGrant {
+    SlotGrant {
+        generation: generation.into(),
+        line: 0.into(),
+        flags: 0.into(),
+        cap_bytes: wire::CAP_NONE.into(),
+    }
+}

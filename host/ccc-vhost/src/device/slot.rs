@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is known of a slot.
+use std::net::IpAddr;
+
+use ccc_core::FlowId;
+use ccc_proto::{
+    CheckedReport, ReportError, Torn,
+    wire::{UNIT_RTT_MAX_US, UNIT_RTT_UNKNOWN_US},
+};
+use thiserror::Error;
+
+use crate::{device::counters::Kind, virtio::memory::MemoryError};
+
+/// A slot, from one use to the next.
+///
+/// A report of another generation begins a flow: the slot is coupled if the operator
+/// wants that and it can be done, waiting if others have to leave first, and
+/// uncoupled otherwise.  Each report of a waiting flow, and each change of the
+/// operator's that concerns a flow, tries again.  A flow that leaves, or whose
+/// extent is released, frees its slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum SlotState {
+    /// No flow that was seen.
+    #[default]
+    Free,
+    /// Left alone, because the operator says so or because it has to be.
+    Uncoupled(Flow),
+    /// To be coupled as soon as that can be done.
+    Waiting(Flow),
+    /// Coupled.
+    Coupled(Flow, Member),
+}
+
+/// The flow in a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Use of the slot.
+    pub generation: u32,
+    /// Where the flow sends to, as it said when it was found.
+    pub destination: IpAddr,
+    /// How it counts within its VM, by its latest report.
+    pub units: Units,
+}
+
+/// What a coupled flow has: its VM's grant line in a group, and a place in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The engine's number for it.
+    pub flow: FlowId,
+    /// The group.
+    pub group: usize,
+    /// The group's grant line.
+    pub line: u16,
+}
+
+impl SlotState {
+    /// The flow in it.
+    pub fn flow(&self) -> Option<&Flow> {
+        match self {
+            SlotState::Free => None,
+            SlotState::Uncoupled(flow) | SlotState::Waiting(flow) | SlotState::Coupled(flow, _) => {
+                Some(flow)
+            }
+        }
+    }
+
+    /// What its flow has if it is coupled.
+    pub fn member(&self) -> Option<Member> {
+        match self {
+            SlotState::Coupled(_, member) => Some(*member),
+            _ => None,
+        }
+    }
+}
+
+impl Flow {
+    /// The flow a slot tells of.
+    pub fn new(checked: &CheckedReport) -> Flow {
+        Flow {
+            generation: checked.generation,
+            destination: checked.destination,
+            units: Units::new(&checked.report),
+        }
+    }
+}
+
+/// What a flow's grant is counted in.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    /// Has data outstanding or to send.
+    pub active: bool,
+    priority: u16,
+    srtt_us: u32,
+}
+
+impl Units {
+    /// Those of a report.
+    pub fn new(report: &ccc_core::Report) -> Units {
+        Units { active: report.active, priority: report.priority, srtt_us: report.srtt_us }
+    }
+
+    /// Their number, in a group shared by rate or by window.
+    pub fn count(&self, by_rate: bool) -> u64 {
+        let srtt_us = match self.srtt_us {
+            0 => UNIT_RTT_UNKNOWN_US,
+            us => us.min(UNIT_RTT_MAX_US),
+        };
+        u64::from(self.priority) * if by_rate { u64::from(srtt_us) } else { 1 }
+    }
+}
+
+/// Why a slot is not coupled.
+#[derive(Debug, Error)]
+pub enum SlotError {
+    /// No extent has it.
+    #[error("slot {0} is in no extent; expected one of an extent that is held")]
+    Unknown(u32),
+    /// The message is about another use of the slot.
+    #[error("slot {slot}: message about generation {message}; the slot has {now}")]
+    Stale {
+        /// The slot.
+        slot: u32,
+        /// Generation in the message.
+        message: u32,
+        /// Generation in the slot.
+        now: u32,
+    },
+    /// The flow to leave is not there.
+    #[error("slot {slot}: leave of generation {generation}, which is not registered")]
+    NotRegistered {
+        /// The slot.
+        slot: u32,
+        /// Generation in the message.
+        generation: u32,
+    },
+    /// The slot was being written all the time.
+    #[error("slot {0}: {1}")]
+    Torn(u32, Torn),
+    /// The report is out of range.
+    #[error("slot {0}: {1}")]
+    Report(u32, ReportError),
+    /// There is no grant line left for its group.
+    #[error("slot {slot}: no grant line is left for group {group}; the driver offered {lines}")]
+    NoLine {
+        /// The slot.
+        slot: u32,
+        /// Name of the group.
+        group: String,
+        /// Grant lines there are.
+        lines: usize,
+    },
+    /// The driver cannot share by rate.
+    #[error(
+        "slot {slot}: group {group} shares by rate, and the driver did not accept \
+         VIRTIO_CCC_F_RATE_SHARE"
+    )]
+    NoRate {
+        /// The slot.
+        slot: u32,
+        /// Name of the group.
+        group: String,
+    },
+    /// The VM has as many flows as it may have.
+    #[error("slot {slot}: the VM has {most} flows, as many as it may have (max_flows_per_vm)")]
+    VmFull {
+        /// The slot.
+        slot: u32,
+        /// The operator's limit.
+        most: usize,
+    },
+    /// All VMs together have as many as they may have.
+    #[error("slot {slot}: all VMs have {most} flows, as many as they may have (max_flows)")]
+    HostFull {
+        /// The slot.
+        slot: u32,
+        /// The operator's limit.
+        most: usize,
+    },
+    /// The engine refuses it.
+    #[error("slot {0}: {1}")]
+    Engine(u32, ccc_core::EngineError),
+    /// Its memory is gone.
+    #[error("slot {0}: {1}")]
+    Memory(u32, MemoryError),
+}
+
+impl SlotError {
+    /// What kind of refusal it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            SlotError::Unknown(_) => Kind::Message,
+            SlotError::Stale { .. } | SlotError::NotRegistered { .. } => Kind::Stale,
+            SlotError::Torn(..) => Kind::Torn,
+            SlotError::Report(..) => Kind::Report,
+            SlotError::NoLine { .. } => Kind::Line,
+            SlotError::NoRate { .. } | SlotError::Engine(..) => Kind::Flow,
+            SlotError::VmFull { .. } | SlotError::HostFull { .. } => Kind::Limit,
+            SlotError::Memory(..) => Kind::Memory,
+        }
+    }
+
+    /// The flow can be coupled when others have left.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, SlotError::NoLine { .. } | SlotError::HostFull { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_those_of_the_guest() {
+        let units = |srtt_us| Units { active: true, priority: 512, srtt_us };
+        assert_eq!((units(9).count(false), units(9).count(true)), (512, 512 * 9));
+        assert_eq!(units(0).count(true), 512 * 100_000);
+        assert_eq!(units(u32::MAX).count(true), 512 << 20);
+    }
+}

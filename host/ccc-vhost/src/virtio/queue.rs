@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A split virtqueue, as its device uses it.
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::atomic::Ordering,
+};
+
+use thiserror::Error;
+use virtio_queue::{Queue as Rings, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+use crate::{virtio::chain::Chain, virtio::memory::Mapping};
+
+/// Largest queue the device takes, descriptors.
+pub const MAX_SIZE: u16 = 1024;
+/// The driver wants no notification, without event index (2.7.7.1).
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
+
+/// Why a queue cannot be used.
+#[derive(Debug, Error)]
+pub enum QueueError {
+    /// The rings are not in memory.
+    #[error("rings of queue {0} are not in guest memory; they have to be, as a whole")]
+    Rings(usize),
+    /// The rings contradict themselves.
+    #[error("ring contradicts itself: {0}")]
+    Ring(#[from] virtio_queue::Error),
+    /// The used entry would be for no descriptor.
+    #[error("chain begins at descriptor {head}; expected one of 0 to {size} - 1")]
+    Head {
+        /// Descriptor.
+        head: u16,
+        /// Size of the queue.
+        size: u16,
+    },
+}
+
+/// A split virtqueue (2.7).
+#[derive(Debug)]
+pub struct Queue {
+    rings: Rings,
+    /// The driver is to be told of used buffers, and was not yet.
+    interrupt_due: bool,
+}
+
+impl Queue {
+    /// A queue nobody has said anything of.
+    pub fn new() -> Result<Queue, virtio_queue::Error> {
+        Ok(Queue { rings: Rings::new(MAX_SIZE)?, interrupt_due: false })
+    }
+
+    /// Has so many descriptors: a power of 2 (2.7), at most [`MAX_SIZE`].
+    pub fn set_size(&mut self, size: u16) -> Result<(), virtio_queue::Error> {
+        self.rings.try_set_size(size)
+    }
+
+    /// Has its three parts at these addresses, aligned as 2.7 has it.
+    pub fn set_addresses(
+        &mut self,
+        descriptors: GuestAddress,
+        available: GuestAddress,
+        used: GuestAddress,
+    ) -> Result<(), virtio_queue::Error> {
+        self.rings.try_set_desc_table_address(descriptors)?;
+        self.rings.try_set_used_ring_address(used)?;
+        self.rings.try_set_avail_ring_address(available)
+    }
+
+    /// Notifications are suppressed by event index (2.7.7, 2.7.10), or by flags.
+    pub fn set_event_idx(&mut self, enabled: bool) {
+        self.rings.set_event_idx(enabled);
+    }
+
+    /// Takes chains from this position of the available ring on (2.7.6).
+    pub fn set_next_avail(&mut self, position: u16) {
+        self.rings.set_next_avail(position);
+    }
+
+    /// Position of the next chain in the available ring.
+    pub fn next_avail(&self) -> u16 {
+        self.rings.next_avail()
+    }
+
+    /// The queue is being served.
+    pub fn is_ready(&self) -> bool {
+        self.rings.ready()
+    }
+
+    /// Serves the queue from now on.  What the used ring says counts: chains
+    /// taken but not used before are offered anew.
+    pub fn start(&mut self, index: usize, mapping: &Mapping) -> Result<(), QueueError> {
+        self.rings.set_ready(true);
+        if !self.rings.is_valid(mapping) {
+            self.rings.set_ready(false);
+            return Err(QueueError::Rings(index));
+        }
+        let used = self.rings.used_idx(mapping, Ordering::Acquire)?;
+        self.rings.set_next_used(used.0);
+        Ok(())
+    }
+
+    /// Serves the queue no longer.  Where it would go on, held chains included.
+    pub fn stop(&mut self) -> u16 {
+        if self.rings.ready() {
+            self.rings.set_ready(false);
+            self.rings.set_next_avail(self.rings.next_used());
+        }
+        self.interrupt_due = false;
+        self.rings.next_avail()
+    }
+
+    /// Forgets all that was said of it.
+    pub fn reset(&mut self) {
+        self.rings.reset();
+        self.interrupt_due = false;
+    }
+
+    /// The next chain the driver made available (2.7.13).
+    pub fn pop<'m>(&mut self, mapping: &'m Mapping) -> Result<Option<Chain<'m>>, QueueError> {
+        let Some(chain) = self.rings.iter(mapping)?.next() else { return Ok(None) };
+        let (head, size) = (chain.head_index(), self.rings.size());
+        if head >= size { Err(QueueError::Head { head, size }) } else { Ok(Some(chain)) }
+    }
+
+    /// The chain at a position of the available ring, after which the queue
+    /// goes on.
+    pub fn pop_at<'m>(
+        &mut self,
+        mapping: &'m Mapping,
+        position: u16,
+    ) -> Result<Option<Chain<'m>>, QueueError> {
+        self.rings.set_next_avail(position);
+        self.pop(mapping)
+    }
+
+    /// The driver need not notify while the queue is being worked on (2.7.10.2).
+    pub fn disable_notification(&mut self, mapping: &Mapping) -> Result<(), QueueError> {
+        Ok(self.rings.disable_notification(mapping)?)
+    }
+
+    /// The next chain of a queue that is being worked on; if there is none, the
+    /// driver is to notify from now on (2.7.10.2).
+    pub fn pop_or_enable_notification<'m>(
+        &mut self,
+        mapping: &'m Mapping,
+    ) -> Result<Option<Chain<'m>>, QueueError> {
+        loop {
+            let chain = self.pop(mapping)?;
+            // One may have come before the driver saw that it is to notify
+            // (2.7.13.4.1: it looks after it has written the index).
+            if chain.is_some() || !self.rings.enable_notification(mapping)? {
+                return Ok(chain);
+            }
+            self.disable_notification(mapping)?;
+        }
+    }
+
+    /// Gives a chain back, of which so many bytes were written (2.7.8.2).
+    pub fn add_used(
+        &mut self,
+        mapping: &Mapping,
+        head: u16,
+        written_bytes: u32,
+    ) -> Result<(), QueueError> {
+        Ok(self.rings.add_used(mapping, head, written_bytes)?)
+    }
+
+    /// Notes that the driver is to be told of used buffers, if it wants that
+    /// (2.7.7.2).
+    pub fn interrupt_if_wanted(&mut self, mapping: &Mapping) -> Result<(), QueueError> {
+        self.interrupt_due |=
+            self.rings.needs_notification(mapping)? && !self.is_suppressed(mapping)?;
+        Ok(())
+    }
+
+    /// Without event index the driver says so in the flags of its ring (2.7.6).
+    fn is_suppressed(&self, mapping: &Mapping) -> Result<bool, QueueError> {
+        Ok(!self.rings.event_idx_enabled()
+            && load(mapping, self.rings.avail_ring())? & AVAIL_F_NO_INTERRUPT != 0)
+    }
+
+    /// Whether the driver is to be told, which is done now.
+    pub fn take_interrupt(&mut self) -> bool {
+        std::mem::take(&mut self.interrupt_due)
+    }
+
+    /// Position behind the last chain the driver made available (2.7.6).
+    pub fn avail_idx(&self, mapping: &Mapping) -> Result<u16, QueueError> {
+        Ok(self.rings.avail_idx(mapping, Ordering::Acquire)?.0)
+    }
+
+    /// Positions of chains that were made available and never used, if the ring
+    /// has not gone round, so that this can be told.  A front end that offers
+    /// held chains again goes back to the used index, which counts chains and
+    /// does not say which: it passes over held ones that are older than one used
+    /// since, and offers that one again.
+    pub fn never_used(&self, mapping: &Mapping) -> Result<Option<Vec<u16>>, QueueError> {
+        let available = self.avail_idx(mapping)?;
+        let used = self.rings.next_used();
+        if available > self.rings.size() || used > available {
+            return Ok(None);
+        }
+        let mut open: HashMap<u16, VecDeque<u16>> = HashMap::new();
+        for position in 0..available {
+            // `struct virtq_avail`: flags and index, then 2 bytes a chain (2.7.6).
+            let head = load(mapping, self.rings.avail_ring() + 4 + u64::from(position) * 2)?;
+            open.entry(head).or_default().push_back(position);
+        }
+        for position in 0..used {
+            // `struct virtq_used`: flags and index, then 8 bytes a chain (2.7.8).
+            let head = load(mapping, self.rings.used_ring() + 4 + u64::from(position) * 8)?;
+            // A head is used as often as it was available before, in this order.
+            open.get_mut(&head).map(VecDeque::pop_front);
+        }
+        let mut never: Vec<u16> = open.into_values().flatten().collect();
+        never.sort_unstable();
+        Ok(Some(never))
+    }
+}
+
+fn load(mapping: &Mapping, address: u64) -> Result<u16, QueueError> {
+    let word: u16 = mapping
+        .load(GuestAddress(address), Ordering::Relaxed)
+        .map_err(virtio_queue::Error::GuestMemory)?;
+    Ok(u16::from_le(word))
+}
