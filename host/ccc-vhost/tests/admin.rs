@@ -57,7 +57,7 @@ fn f4_a_vm_too_many_for_the_descriptors_is_refused_and_harms_nobody() {
     let (mut daemon, operator) = start(&TWO);
     daemon.limit_files("64");
     let mut a = Driver::connect(&daemon.socket("a"), Mode::InBand);
-    let chunk = a.lend(0, 4, 1);
+    let extent = a.offer_extent(0, 4, 1);
     let mut added = Vec::new();
     let refused = (0..100).find_map(|number| {
         let (status, body) = put(&operator, &daemon, &format!("vm{number}"));
@@ -71,8 +71,8 @@ fn f4_a_vm_too_many_for_the_descriptors_is_refused_and_harms_nobody() {
     assert_eq!(status, 503, "{body}");
     let told = body["error"].as_str().unwrap();
     assert!(told.contains("open files") && told.contains("LimitNOFILE"), "{told}");
-    a.tell(&chunk, wire::OP_REGISTER, 0, &report(1));
-    assert!(a.accepted(&chunk, 0, 1), "the others go on");
+    a.tell(&extent, wire::OP_REGISTER, 0, &report(1));
+    assert!(a.accepted(&extent, 0, 1), "the others go on");
     // What was refused is not half there, and room that is made is room.
     assert_eq!(operator.get("/v1/status")["vms"], 2 + added.len());
     let name = format!("/v1/vms/vm{}", added.last().expect("some were added"));
@@ -476,13 +476,13 @@ fn o12_a_guest_without_a_driver_does_not_look_idle() {
     assert_eq!(operator.get("/v1/vms")["vms"][0]["state"], "absent", "told alike of all");
     let mut a = Driver::connect(&daemon.socket("a"), Mode::InBand);
     assert_eq!(state(), "no driver");
-    let chunk = a.lend(0, 4, 1);
+    let extent = a.offer_extent(0, 4, 1);
     assert_eq!(state(), "idle");
     let mut sends = report(1);
-    a.tell(&chunk, wire::OP_REGISTER, 0, &sends);
+    a.tell(&extent, wire::OP_REGISTER, 0, &sends);
     // On a busy machine the daemon may hear of it late.
     until("active", || {
-        a.tell(&chunk, wire::OP_UPDATE, 0, &sends);
+        a.tell(&extent, wire::OP_UPDATE, 0, &sends);
         state() == "active"
     });
     // The guest stands still, with data under way.
@@ -490,7 +490,7 @@ fn o12_a_guest_without_a_driver_does_not_look_idle() {
     let vm = operator.get("/v1/vms/a");
     assert!(vm["heard_ms"].as_u64().unwrap() >= 5000, "{vm}");
     sends.flags &= !wire::R_ACTIVE;
-    a.tell(&chunk, wire::OP_UPDATE, 0, &sends);
+    a.tell(&extent, wire::OP_UPDATE, 0, &sends);
     assert_eq!(state(), "idle", "with a flow that has nothing to send");
     // A front end that begins to migrate has what is written noted.
     assert_eq!(operator.get("/v1/vms/a")["migrating"], false);

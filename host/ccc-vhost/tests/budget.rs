@@ -10,7 +10,7 @@ mod support;
 use ccc_proto::wire::{self, Report};
 use support::{
     daemon::Daemon,
-    driver::{Chunk, Driver, Piece, WRITE, report},
+    driver::{Driver, Extent, Piece, WRITE, report},
     frontend::Mode,
 };
 use vhost::VhostBackend;
@@ -25,13 +25,13 @@ fn driver(daemon: &Daemon, vm: &str) -> Driver {
     Driver::connect(&daemon.socket(vm), Mode::Eventfd)
 }
 
-/// A chunk whose slots are all in use, and not lent yet.
-fn full(driver: &mut Driver, lines: u32) -> Chunk {
-    let chunk = driver.chunk(0, SLOTS, lines);
+/// An extent whose slots are all in use, and not offered yet.
+fn full(driver: &mut Driver, lines: u32) -> Extent {
+    let extent = driver.extent(0, SLOTS, lines);
     for slot in 0..SLOTS {
-        driver.write_slot(&chunk, slot, &report(1));
+        driver.write_slot(&extent, slot, &report(1));
     }
-    chunk
+    extent
 }
 
 /// `a` asks for much while the daemon stands still, `b` then for little.  Says
@@ -39,7 +39,7 @@ fn full(driver: &mut Driver, lines: u32) -> Chunk {
 fn b_before_a(daemon: &mut Daemon, ask: impl FnOnce(), b: &mut Driver, last: &str) -> bool {
     daemon.pause();
     ask();
-    let little = b.chunk(0, 8, 1);
+    let little = b.extent(0, 8, 1);
     b.offer(wire::VQ_TABLE, &Driver::pieces(&little));
     b.front.kick(wire::VQ_TABLE);
     daemon.resume();
@@ -50,53 +50,53 @@ fn b_before_a(daemon: &mut Daemon, ask: impl FnOnce(), b: &mut Driver, last: &st
 }
 
 #[test]
-fn t4_others_are_served_while_a_large_chunk_is_adopted() {
+fn t4_others_are_served_while_a_large_extent_is_scanned() {
     let mut daemon = Daemon::start(&BOTH);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let chunk = full(&mut a, 1);
-    a.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    let extent = full(&mut a, 1);
+    a.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
     let ask = || a.front.kick(wire::VQ_TABLE);
     let in_time = b_before_a(&mut daemon, ask, &mut b, "VM a: accepted 4096 slots from slot 0 on");
-    assert!(in_time, "b waited until all slots of a's chunk had been looked at");
-    a.await_status(&chunk, wire::EXTENT_ACCEPTED);
-    assert!((0..SLOTS).all(|slot| a.accepted(&chunk, slot, 1)), "all are looked at before");
+    assert!(in_time, "b waited until all slots of a's extent had been looked at");
+    a.await_status(&extent, wire::EXTENT_ACCEPTED);
+    assert!((0..SLOTS).all(|slot| a.accepted(&extent, slot, 1)), "all are looked at before");
 }
 
 #[test]
 fn t4_others_are_served_while_every_slot_is_looked_at_again() {
     let mut daemon = Daemon::start(&BOTH);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let chunk = a.lend(0, SLOTS, 1);
+    let extent = a.offer_extent(0, SLOTS, 1);
     for slot in 0..SLOTS - 1 {
-        a.write_slot(&chunk, slot, &report(1));
+        a.write_slot(&extent, slot, &report(1));
     }
     // What is wrong with the last slot is told when it is looked at.
-    a.write_slot(&chunk, SLOTS - 1, &Report { state: 9, ..report(1) });
+    a.write_slot(&extent, SLOTS - 1, &Report { state: 9, ..report(1) });
     a.offer_bell(wire::OP_RESCAN, 0, 0);
     let ask = || a.front.kick(wire::VQ_DOORBELL);
     let in_time =
         b_before_a(&mut daemon, ask, &mut b, "slot 4095: invalid state: expected 1 to 4, got 9");
     assert!(in_time, "b waited until all of a's slots had been looked at");
-    assert!((0..SLOTS - 1).all(|slot| a.accepted(&chunk, slot, 1)));
+    assert!((0..SLOTS - 1).all(|slot| a.accepted(&extent, slot, 1)));
 }
 
 #[test]
 fn t4_a_rescan_asked_for_during_one_sees_what_changed_behind_it() {
     let mut daemon = Daemon::start(&BOTH);
     let mut a = driver(&daemon, "a");
-    let chunk = full(&mut a, 1);
-    a.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    let extent = full(&mut a, 1);
+    a.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
     a.front.kick(wire::VQ_TABLE);
-    a.await_status(&chunk, wire::EXTENT_ACCEPTED);
+    a.await_status(&extent, wire::EXTENT_ACCEPTED);
     // Over and over: whatever part the device is at, the latest use is found.
     for round in 2..40 {
-        a.write_slot(&chunk, round, &report(round));
-        a.write_slot(&chunk, SLOTS - round, &report(round));
+        a.write_slot(&extent, round, &report(round));
+        a.write_slot(&extent, SLOTS - round, &report(round));
         a.ring_bell(wire::OP_RESCAN, 0, 0);
     }
     support::daemon::until("the latest use of every slot is known", || {
         (2..40).all(|round| {
-            a.accepted(&chunk, round, round) && a.accepted(&chunk, SLOTS - round, round)
+            a.accepted(&extent, round, round) && a.accepted(&extent, SLOTS - round, round)
         })
     });
     drop(a);
@@ -104,10 +104,10 @@ fn t4_a_rescan_asked_for_during_one_sees_what_changed_behind_it() {
 }
 
 #[test]
-fn t4_a_chunk_given_back_during_a_scan_is_left_alone() {
+fn t4_an_extent_released_during_a_scan_is_left_alone() {
     let mut daemon = Daemon::start(&BOTH);
     let mut a = driver(&daemon, "a");
-    let first = a.lend(SLOTS, 4, 1);
+    let first = a.offer_extent(SLOTS, 4, 1);
     let second = full(&mut a, 0);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&second));
     a.front.kick(wire::VQ_TABLE);
@@ -134,15 +134,15 @@ fn t4_a_chunk_given_back_during_a_scan_is_left_alone() {
 fn t4_a_front_end_that_goes_during_a_scan_leaves_nothing() {
     let mut daemon = Daemon::start(&BOTH);
     let mut a = driver(&daemon, "a");
-    let chunk = full(&mut a, 1);
-    a.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    let extent = full(&mut a, 1);
+    a.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
     a.front.kick(wire::VQ_TABLE);
     let a = a.reconnect(&daemon.socket("a"));
-    a.await_status(&chunk, wire::EXTENT_ACCEPTED);
-    support::daemon::until("found again", || (0..SLOTS).all(|slot| a.accepted(&chunk, slot, 1)));
+    a.await_status(&extent, wire::EXTENT_ACCEPTED);
+    support::daemon::until("found again", || (0..SLOTS).all(|slot| a.accepted(&extent, slot, 1)));
     a.front.vhost.get_vring_base(wire::VQ_TABLE).unwrap();
     let mut b = driver(&daemon, "b");
-    let little = b.lend(0, 8, 1);
+    let little = b.offer_extent(0, 8, 1);
     b.register(&little, 0, 1);
     support::daemon::until("b has all there is", || b.window(&little) > 0);
     assert!(daemon.running());
@@ -152,7 +152,7 @@ fn t4_a_front_end_that_goes_during_a_scan_leaves_nothing() {
 fn t4_many_flows_that_go_on_alone_take_their_part_along() {
     let mut daemon = Daemon::start(&[("a", 3.0, "default"), ("b", 1.0, "default")]);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let in_b = b.lend(0, 8, 1);
+    let in_b = b.offer_extent(0, 8, 1);
     b.register(&in_b, 0, 1);
     let in_a = full(&mut a, 1);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&in_a));
@@ -167,13 +167,13 @@ fn t4_many_flows_that_go_on_alone_take_their_part_along() {
     let left = b.window(&in_b);
     assert!(left.abs_diff(part) <= part / 10, "b had {part} bytes and has {left}");
     let mut again = driver(&daemon, "a");
-    let little = again.lend(0, 8, 1);
+    let little = again.offer_extent(0, 8, 1);
     again.register(&little, 0, 1);
     assert!(again.accepted(&little, 0, 1), "they are gone, and others may come");
 }
 
 #[test]
-fn t5_a_table_queue_full_of_wrong_chunks_is_served_in_turns() {
+fn t5_a_table_queue_full_of_wrong_extents_is_served_in_turns() {
     let mut daemon = Daemon::start(&BOTH);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
     let wrong = a.alloc(64);
@@ -181,8 +181,8 @@ fn t5_a_table_queue_full_of_wrong_chunks_is_served_in_turns() {
     for _ in 0..60 {
         a.publish(wire::VQ_TABLE, bad);
     }
-    let chunk = a.chunk(0, 4, 1);
-    a.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    let extent = a.extent(0, 4, 1);
+    a.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
     let ask = || a.front.kick(wire::VQ_TABLE);
     let in_time = b_before_a(&mut daemon, ask, &mut b, "VM a: accepted 4 slots from slot 0 on");
     assert!(in_time, "b waited until a's table queue was empty");
@@ -206,49 +206,49 @@ fn t3_a_message_that_loops_is_not_walked() {
 }
 
 #[test]
-fn t3_a_chunk_of_more_descriptors_than_a_queue_has_is_refused() {
+fn t3_an_extent_of_more_descriptors_than_a_queue_has_is_refused() {
     let mut daemon = Daemon::start(&BOTH);
     let mut a = driver(&daemon, "a");
-    let chunk = a.chunk(0, 8, 1);
+    let extent = a.extent(0, 8, 1);
     let table = a.alloc(16 * 2000);
     let mut long = Vec::new();
     // Empty descriptors in front of what is right.
     for index in 1..=1100u16 {
-        long.extend(descriptor((chunk.reports, 0, NEXT), index));
+        long.extend(descriptor((extent.reports, 0, NEXT), index));
     }
-    let [read, written] = Driver::pieces(&chunk)[..] else { panic!("two pieces") };
+    let [read, written] = Driver::pieces(&extent)[..] else { panic!("two pieces") };
     long.extend(descriptor((read.0, read.1, NEXT), 1101));
     long.extend(descriptor((written.0, written.1, WRITE), 0));
     a.write(table, long.as_slice());
     a.offer(wire::VQ_TABLE, &[(table, long.len() as u32, INDIRECT)]);
     a.front.kick(wire::VQ_TABLE);
     daemon.says("chain of more than 1024 descriptors");
-    assert_eq!(a.status(&chunk).0, wire::EXTENT_PENDING);
+    assert_eq!(a.status(&extent).0, wire::EXTENT_PENDING);
 }
 
 #[test]
-fn t6_a_guest_lends_64_chunks_and_no_more() {
+fn t6_a_guest_offers_64_extents_and_no_more() {
     let mut daemon = Daemon::start(&BOTH);
     let mut a = driver(&daemon, "a");
     // Not in the order of their slots.
     let firsts = (0..64).map(|number| number * 29 % 64 * 7);
-    let chunks: Vec<Chunk> =
-        firsts.enumerate().map(|(n, first)| a.lend(first, 7, u32::from(n == 0))).collect();
-    let over = a.chunk(7 * 64, 7, 0);
+    let extents: Vec<Extent> =
+        firsts.enumerate().map(|(n, first)| a.offer_extent(first, 7, u32::from(n == 0))).collect();
+    let over = a.extent(7 * 64, 7, 0);
     a.offer(wire::VQ_TABLE, &Driver::pieces(&over));
     a.front.kick(wire::VQ_TABLE);
     a.await_status(&over, wire::EXTENT_REFUSED);
     daemon.says("one extent more than the 64 that may be held");
-    for (generation, chunk) in (1..).zip(&chunks) {
-        a.register(chunk, chunk.first + generation % 7, generation);
+    for (generation, extent) in (1..).zip(&extents) {
+        a.register(extent, extent.first + generation % 7, generation);
     }
-    for (generation, chunk) in (1..).zip(&chunks) {
-        let slot = chunk.first + generation % 7;
-        assert!(a.accepted(chunk, slot, generation), "slot {slot}");
+    for (generation, extent) in (1..).zip(&extents) {
+        let slot = extent.first + generation % 7;
+        assert!(a.accepted(extent, slot, generation), "slot {slot}");
     }
     // One that is given back makes room.
-    a.ring_bell(wire::OP_RELEASE, chunks[9].first, 0);
-    a.lend(7 * 64, 7, 0);
+    a.ring_bell(wire::OP_RELEASE, extents[9].first, 0);
+    a.offer_extent(7 * 64, 7, 0);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn t9_a_guest_over_its_limit_of_flows_is_refused_and_the_others_are_not() {
     let daemon = "[daemon]\nmax_flows_per_vm = 3\nmax_flows = 5\n";
     let mut daemon = Daemon::start_with(&BOTH, daemon, &[]);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let (in_a, in_b) = (a.lend(0, 8, 1), b.lend(0, 8, 1));
+    let (in_a, in_b) = (a.offer_extent(0, 8, 1), b.offer_extent(0, 8, 1));
     for slot in 0..4 {
         a.register(&in_a, slot, 1);
     }

@@ -14,7 +14,7 @@ use ccc_proto::wire::{self, Report};
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, run, text, until},
-    driver::{Chunk, Driver, report},
+    driver::{Driver, Extent, report},
     frontend::Mode,
     operator::Operator,
 };
@@ -43,10 +43,10 @@ fn flow_to(generation: u32, address: [u8; 4]) -> Report {
 }
 
 /// The group a slot's flow is coupled in, by the number in its line.
-fn group_of(driver: &Driver, chunk: &Chunk, slot: u32) -> Option<u32> {
-    let grant = driver.grant(chunk, slot);
+fn group_of(driver: &Driver, extent: &Extent, slot: u32) -> Option<u32> {
+    let grant = driver.grant(extent, slot);
     let accepted = grant.flags.get() & wire::G_ACCEPTED != 0;
-    let line = driver.line(chunk, u64::from(grant.line.get()));
+    let line = driver.line(extent, u64::from(grant.line.get()));
     accepted.then_some(line.group.get())
 }
 
@@ -54,11 +54,11 @@ fn group_of(driver: &Driver, chunk: &Chunk, slot: u32) -> Option<u32> {
 fn everything_can_be_looked_at() {
     let (daemon, operator) = start(&TWO, "");
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 4, 2);
+    let extent = a.offer_extent(0, 4, 2);
     let mut sent = flow_to(7, [10, 0, 0, 1]);
     sent.algorithm[..4].copy_from_slice(b"reno");
     sent.dport = 443.into();
-    a.tell(&chunk, wire::OP_REGISTER, 2, &sent);
+    a.tell(&extent, wire::OP_REGISTER, 2, &sent);
 
     let status = operator.get("/v1/status");
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
@@ -89,9 +89,9 @@ fn everything_can_be_looked_at() {
 fn flows_are_told_in_pages() {
     let (daemon, operator) = start(&TWO, "");
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 8, 1);
+    let extent = a.offer_extent(0, 8, 1);
     for slot in 0..5 {
-        a.register(&chunk, slot, 1);
+        a.register(&extent, slot, 1);
     }
     let page = operator.get("/v1/vms/a/flows?limit=2");
     assert_eq!((&page["next"], &page["flows"][1]["slot"]), (&json!(2), &json!(1)));
@@ -104,7 +104,7 @@ fn flows_are_told_in_pages() {
 fn a_weight_is_in_force_when_it_is_answered() {
     let (daemon, operator) = start(&TWO, "");
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    let (in_a, in_b) = (a.offer_extent(0, 4, 1), b.offer_extent(0, 4, 1));
     a.register(&in_a, 0, 1);
     b.register(&in_b, 0, 1);
     for weight in [4.0, 0.25, 1.0] {
@@ -119,7 +119,7 @@ fn a_weight_is_in_force_when_it_is_answered() {
 fn a_vm_changes_its_group_with_its_flows() {
     let (daemon, operator) = start(&TWO, "");
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    let (in_a, in_b) = (a.offer_extent(0, 4, 1), b.offer_extent(0, 4, 1));
     a.register(&in_a, 0, 1);
     b.register(&in_b, 0, 1);
     let before = operator.get("/v1/groups/g")["window"].clone();
@@ -142,7 +142,7 @@ fn a_vm_changes_its_group_with_its_flows() {
 fn coupling_is_switched_for_vms_and_groups() {
     let (daemon, operator) = start(&TWO, "");
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    let (in_a, in_b) = (a.offer_extent(0, 4, 1), b.offer_extent(0, 4, 1));
     a.register(&in_a, 0, 1);
     b.register(&in_b, 0, 1);
     let part = b.window(&in_b);
@@ -169,34 +169,34 @@ fn coupling_is_switched_for_vms_and_groups() {
 fn a_group_changes_what_it_shares_and_how_hard() {
     let (daemon, operator) = start(&TWO, "");
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 4, 1);
-    a.register(&chunk, 0, 1);
-    let rate = |driver: &Driver| driver.line(&chunk, 0).flags.get() & wire::L_RATE != 0;
+    let extent = a.offer_extent(0, 4, 1);
+    a.register(&extent, 0, 1);
+    let rate = |driver: &Driver| driver.line(&extent, 0).flags.get() & wire::L_RATE != 0;
     assert!(rate(&a));
-    let window = a.window(&chunk);
+    let window = a.window(&extent);
     let change = json!({"share": "window", "equivalent_tcps": 2.5, "policy": "ctrltcp"});
     let group = operator.patch("/v1/groups/g", &change);
     assert_eq!((&group["share"], &group["equivalent_tcps"]), (&json!("window"), &json!(2.5)));
-    assert!(!rate(&a) && a.window(&chunk).abs_diff(window) <= 1);
+    assert!(!rate(&a) && a.window(&extent).abs_diff(window) <= 1);
     operator.patch("/v1/groups/g", &json!({"share": "rate"}));
-    assert!(rate(&a) && a.window(&chunk).abs_diff(window) <= 1);
+    assert!(rate(&a) && a.window(&extent).abs_diff(window) <= 1);
 }
 
 #[test]
 fn a_groups_policy_changes_while_flows_run() {
     let (daemon, operator) = start(&TWO, "");
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 4, 1);
-    a.register(&chunk, 0, 1);
-    let window = a.window(&chunk);
-    let coupled = |driver: &Driver| driver.line(&chunk, 0).flags.get() & wire::L_COUPLED != 0;
+    let extent = a.offer_extent(0, 4, 1);
+    a.register(&extent, 0, 1);
+    let window = a.window(&extent);
+    let coupled = |driver: &Driver| driver.line(&extent, 0).flags.get() & wire::L_COUPLED != 0;
     assert!(coupled(&a));
     let group = operator.patch("/v1/groups/g", &json!({"policy": "uncoupled"}));
     assert_eq!((&group["policy"], coupled(&a)), (&json!("uncoupled"), false));
     for policy in ["e-tcp", "efcm", "cm", "ctrltcp"] {
         let group = operator.patch("/v1/groups/g", &json!({"policy": policy}));
         assert_eq!((&group["policy"], coupled(&a)), (&json!(policy), true));
-        assert!(a.window(&chunk).abs_diff(window) <= 1, "{policy}");
+        assert!(a.window(&extent).abs_diff(window) <= 1, "{policy}");
     }
 }
 
@@ -206,13 +206,13 @@ fn rules_say_where_flows_are_coupled() {
                  [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
     let (daemon, operator) = start(&TWO, rules);
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
-    let (in_a, in_b) = (a.lend(0, 8, 4), b.lend(0, 8, 4));
+    let (in_a, in_b) = (a.offer_extent(0, 8, 4), b.offer_extent(0, 8, 4));
     let flows = [flow_to(1, [10, 1, 0, 1]), flow_to(1, [10, 2, 0, 1]), flow_to(1, [192, 0, 2, 1])];
     for (slot, flow) in (0..).zip(&flows) {
         a.tell(&in_a, wire::OP_REGISTER, slot, flow);
         b.tell(&in_b, wire::OP_REGISTER, slot, flow);
     }
-    let groups = |driver: &Driver, chunk| [0, 1, 2].map(|slot| group_of(driver, chunk, slot));
+    let groups = |driver: &Driver, extent| [0, 1, 2].map(|slot| group_of(driver, extent, slot));
     // Groups have their numbers in the order of the file's names: g, h.
     assert_eq!(groups(&a, &in_a), [None, Some(1), Some(0)]);
     assert_eq!(groups(&b, &in_b), [Some(1), Some(1), Some(0)]);
@@ -232,12 +232,12 @@ fn rules_hold_for_version_6_too() {
     let rules = "[[rule]]\ndestination = \"2001:db8::/32\"\ngroup = \"h\"\n";
     let (daemon, _) = start(&TWO, rules);
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 4, 4);
+    let extent = a.offer_extent(0, 4, 4);
     let mut daddr = [0; 16];
     daddr[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
-    a.tell(&chunk, wire::OP_REGISTER, 0, &Report { family: 6, daddr, ..report(1) });
-    a.tell(&chunk, wire::OP_REGISTER, 1, &Report { family: 6, ..report(1) });
-    assert_eq!([0, 1].map(|slot| group_of(&a, &chunk, slot)), [Some(1), Some(0)]);
+    a.tell(&extent, wire::OP_REGISTER, 0, &Report { family: 6, daddr, ..report(1) });
+    a.tell(&extent, wire::OP_REGISTER, 1, &Report { family: 6, ..report(1) });
+    assert_eq!([0, 1].map(|slot| group_of(&a, &extent, slot)), [Some(1), Some(0)]);
 }
 
 #[test]
@@ -245,15 +245,15 @@ fn flows_without_a_line_wait_for_one() {
     let rules = "[[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
     let (daemon, operator) = start(&TWO, rules);
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 4, 1);
-    a.register(&chunk, 0, 1);
-    a.tell(&chunk, wire::OP_REGISTER, 1, &flow_to(1, [10, 0, 0, 1]));
-    assert!(!a.accepted(&chunk, 1, 1));
-    a.tell(&chunk, wire::OP_UPDATE, 1, &flow_to(1, [10, 0, 0, 1]));
+    let extent = a.offer_extent(0, 4, 1);
+    a.register(&extent, 0, 1);
+    a.tell(&extent, wire::OP_REGISTER, 1, &flow_to(1, [10, 0, 0, 1]));
+    assert!(!a.accepted(&extent, 1, 1));
+    a.tell(&extent, wire::OP_UPDATE, 1, &flow_to(1, [10, 0, 0, 1]));
     assert_eq!(operator.get("/v1/vms/a")["counters"]["no_line"], 1, "told once");
     a.ring_bell(wire::OP_LEAVE, 0, 1);
-    a.tell(&chunk, wire::OP_UPDATE, 1, &flow_to(1, [10, 0, 0, 1]));
-    assert_eq!(group_of(&a, &chunk, 1), Some(1));
+    a.tell(&extent, wire::OP_UPDATE, 1, &flow_to(1, [10, 0, 0, 1]));
+    assert_eq!(group_of(&a, &extent, 1), Some(1));
 }
 
 #[test]
@@ -264,10 +264,10 @@ fn more_groups_than_lines_leave_the_rest_alone() {
     }
     let (mut daemon, operator) = start(&TWO, &rules);
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 32, 16);
+    let extent = a.offer_extent(0, 32, 16);
     for n in 0..17u8 {
-        a.tell(&chunk, wire::OP_REGISTER, u32::from(n), &flow_to(1, [10, n, 0, 1]));
-        assert_eq!(a.accepted(&chunk, u32::from(n), 1), n < 16, "group {n}");
+        a.tell(&extent, wire::OP_REGISTER, u32::from(n), &flow_to(1, [10, n, 0, 1]));
+        assert_eq!(a.accepted(&extent, u32::from(n), 1), n < 16, "group {n}");
     }
     assert_eq!(operator.get("/v1/vms/a")["counters"]["no_line"], 1);
     daemon.says("no grant line is left for group x16");
@@ -315,7 +315,7 @@ fn wrong_requests_are_told_what_is_wrong() {
 fn slow_clients_stall_nobody() {
     let (daemon, operator) = start(&TWO, "");
     let mut a = driver(&daemon, "a");
-    let chunk = a.lend(0, 4, 1);
+    let extent = a.offer_extent(0, 4, 1);
     let mut generations = 1u32..;
     // They are thrown out after some seconds. What had waited for them would be done
     // only then, whenever it was tried; a busy machine is as slow now and then.
@@ -329,8 +329,8 @@ fn slow_clients_stall_nobody() {
             })
             .collect();
         for generation in generations.by_ref().take(10) {
-            a.register(&chunk, 0, generation);
-            assert!(a.accepted(&chunk, 0, generation));
+            a.register(&extent, 0, generation);
+            assert!(a.accepted(&extent, 0, generation));
         }
         let holds_on = |mut stream: &UnixStream| {
             stream.read(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
@@ -343,8 +343,8 @@ fn slow_clients_stall_nobody() {
     greedy.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     while greedy.write_all(b"GET /v1/vms HTTP/1.1\r\nhost: ccc\r\n\r\n").is_ok() {}
     let last = generations.start;
-    a.register(&chunk, 0, last);
-    assert!(a.accepted(&chunk, 0, last));
+    a.register(&extent, 0, last);
+    assert!(a.accepted(&extent, 0, last));
     assert_eq!(operator.get("/v1/status")["flows"], 1);
 }
 
@@ -373,12 +373,12 @@ fn changes_outlive_the_daemon() {
     assert_eq!(paths.map(|path| operator.get(path)), before);
     assert_eq!(before[0]["weight"], 4.0);
     let mut b = driver(&daemon, "b");
-    let chunk = b.lend(0, 4, 4);
-    b.tell(&chunk, wire::OP_REGISTER, 0, &flow_to(1, [10, 0, 0, 1]));
-    b.register(&chunk, 1, 1);
-    assert_eq!([0, 1].map(|slot| group_of(&b, &chunk, slot)), [Some(1), Some(0)]);
-    let line = u64::from(b.grant(&chunk, 1).line.get());
-    assert_eq!(b.line(&chunk, line).flags.get() & wire::L_RATE, 0, "shared by window");
+    let extent = b.offer_extent(0, 4, 4);
+    b.tell(&extent, wire::OP_REGISTER, 0, &flow_to(1, [10, 0, 0, 1]));
+    b.register(&extent, 1, 1);
+    assert_eq!([0, 1].map(|slot| group_of(&b, &extent, slot)), [Some(1), Some(0)]);
+    let line = u64::from(b.grant(&extent, 1).line.get());
+    assert_eq!(b.line(&extent, line).flags.get() & wire::L_RATE, 0, "shared by window");
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn the_command_line_names_a_control_socket_too() {
 fn vms_come_and_go_while_others_run() {
     let (daemon, operator) = start(&TWO, "");
     let mut a = driver(&daemon, "a");
-    let in_a = a.lend(0, 4, 1);
+    let in_a = a.offer_extent(0, 4, 1);
     a.register(&in_a, 0, 1);
     let alone = a.window(&in_a);
     let spec = json!({"socket": text(&daemon.socket("c")), "group": "g", "weight": 3});
@@ -441,7 +441,7 @@ fn vms_come_and_go_while_others_run() {
         let mode = fs::metadata(daemon.socket("c")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o660);
         let mut c = driver(&daemon, "c");
-        let in_c = c.lend(0, 4, 1);
+        let in_c = c.offer_extent(0, 4, 1);
         c.register(&in_c, 0, 1);
         // A flow that says nothing for long no longer counts: on a busy machine that
         // may be between any two lines, so both say something before each look.
@@ -514,9 +514,9 @@ fn vms_that_were_added_outlive_the_daemon() {
     assert_eq!((operator.get("/v1/rules"), operator.get("/v1/vms/c")), (rules, before));
     assert_eq!(operator.ask("GET", "/v1/vms/d", None).0, 404);
     let mut c = driver(&daemon, "c");
-    let chunk = c.lend(0, 4, 1);
-    c.register(&chunk, 0, 1);
-    assert!(c.accepted(&chunk, 0, 1));
+    let extent = c.offer_extent(0, 4, 1);
+    c.register(&extent, 0, 1);
+    assert!(c.accepted(&extent, 0, 1));
     // What is in the way of one is no trouble of the others.
     daemon.terminate("-TERM");
     fs::create_dir(daemon.socket("e")).unwrap();

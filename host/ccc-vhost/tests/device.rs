@@ -15,7 +15,7 @@ use vhost::{
 };
 use zerocopy::FromBytes;
 
-/// What is done to the descriptors of a chunk.
+/// What is done to the descriptors of an extent.
 type Change = fn(&mut Vec<Piece>);
 
 const ONE: [(&str, f64, &str); 1] = [("a", 1.0, "default")];
@@ -48,16 +48,16 @@ fn a_flow_lives_through_its_slot() {
     for mode in [Mode::Eventfd, Mode::InBand] {
         let daemon = Daemon::start(&ONE);
         let mut driver = driver(&daemon, "a", mode);
-        let chunk = driver.lend(0, 8, 2);
+        let extent = driver.offer_extent(0, 8, 2);
         assert_eq!(driver.used(wire::VQ_TABLE), 0, "the chain is held");
-        driver.register(&chunk, 3, 77);
-        assert!(driver.accepted(&chunk, 3, 77));
-        assert_eq!(driver.grant(&chunk, 3).cap_bytes.get(), wire::CAP_NONE);
-        until("coupled", || driver.coupled(&chunk));
-        let line = driver.line(&chunk, 0);
+        driver.register(&extent, 3, 77);
+        assert!(driver.accepted(&extent, 3, 77));
+        assert_eq!(driver.grant(&extent, 3).cap_bytes.get(), wire::CAP_NONE);
+        until("coupled", || driver.coupled(&extent));
+        let line = driver.line(&extent, 0);
         assert_eq!(line.seq.get() % 2, 0);
         assert_eq!(line.ssthresh_level.get(), wire::LEVEL_UNSET);
-        let before = (driver.window(&chunk), line.seq);
+        let before = (driver.window(&extent), line.seq);
         assert_ne!(before.0, 0);
         // Ten segments acknowledged in slow start.
         let grown = Report {
@@ -65,11 +65,11 @@ fn a_flow_lives_through_its_slot() {
             delivered_bytes: 14480.into(),
             ..report(77)
         };
-        driver.tell(&chunk, wire::OP_UPDATE, 3, &grown);
-        until("window grown", || driver.window(&chunk) > before.0);
-        assert_ne!(driver.line(&chunk, 0).seq, before.1);
+        driver.tell(&extent, wire::OP_UPDATE, 3, &grown);
+        until("window grown", || driver.window(&extent) > before.0);
+        assert_ne!(driver.line(&extent, 0).seq, before.1);
         driver.ring_bell(wire::OP_LEAVE, 3, 77);
-        assert!(!driver.accepted(&chunk, 3, 77));
+        assert!(!driver.accepted(&extent, 3, 77));
     }
 }
 
@@ -77,14 +77,14 @@ fn a_flow_lives_through_its_slot() {
 fn a_kick_in_band_is_done_and_called_before_it_is_answered() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.chunk(0, 8, 1);
-    driver.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    let extent = driver.extent(0, 8, 1);
+    driver.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
     driver.front.kick(wire::VQ_TABLE);
-    assert_eq!(driver.status(&chunk).0, wire::EXTENT_ACCEPTED);
-    driver.write_slot(&chunk, 0, &report(1));
+    assert_eq!(driver.status(&extent).0, wire::EXTENT_ACCEPTED);
+    driver.write_slot(&extent, 0, &report(1));
     driver.offer_bell(wire::OP_REGISTER, 0, 1);
     driver.front.kick(wire::VQ_DOORBELL);
-    assert!(driver.accepted(&chunk, 0, 1) && driver.coupled(&chunk));
+    assert!(driver.accepted(&extent, 0, 1) && driver.coupled(&extent));
     assert_eq!(driver.used(wire::VQ_DOORBELL), 1);
     assert!(driver.front.called(wire::VQ_DOORBELL), "the call came before the answer");
 }
@@ -95,7 +95,7 @@ fn weights_split_the_window_between_vms() {
     let mut daemon = Daemon::start_with(&[("a", 3.0, "g"), ("b", 1.0, "g")], groups, &[]);
     let mut a = driver(&daemon, "a", Mode::InBand);
     let mut b = driver(&daemon, "b", Mode::Eventfd);
-    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    let (in_a, in_b) = (a.offer_extent(0, 4, 1), b.offer_extent(0, 4, 1));
     a.register(&in_a, 0, 1);
     b.register(&in_b, 0, 1);
     b.register(&in_b, 1, 1);
@@ -123,7 +123,7 @@ fn groups_are_apart() {
     let daemon = Daemon::start_with(&[("a", 1.0, "g"), ("b", 1.0, "h")], groups, &[]);
     let mut a = driver(&daemon, "a", Mode::InBand);
     let mut b = driver(&daemon, "b", Mode::InBand);
-    let (in_a, in_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    let (in_a, in_b) = (a.offer_extent(0, 4, 1), b.offer_extent(0, 4, 1));
     a.register(&in_a, 0, 1);
     b.register(&in_b, 0, 1);
     assert!(a.window(&in_a) > 0 && a.window(&in_a) == b.window(&in_b));
@@ -136,23 +136,23 @@ fn what_is_shared_is_told_in_the_line() {
         let groups = format!("[group.g]\nshare = \"{share}\"\n");
         let daemon = Daemon::start_with(&[("a", 1.0, "g")], &groups, &[]);
         let mut driver = driver(&daemon, "a", Mode::InBand);
-        let chunk = driver.lend(0, 4, 1);
-        driver.register(&chunk, 0, 1);
-        assert_eq!(driver.line(&chunk, 0).flags.get() & wire::L_RATE, flag);
+        let extent = driver.offer_extent(0, 4, 1);
+        driver.register(&extent, 0, 1);
+        assert_eq!(driver.line(&extent, 0).flags.get() & wire::L_RATE, flag);
     }
 }
 
 #[test]
-fn chunks_are_lent_released_and_lent_again() {
+fn extents_are_offered_released_and_offered_again() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let first = driver.lend(0, 4, 1);
-    let second = driver.lend(4, 4, 0);
+    let first = driver.offer_extent(0, 4, 1);
+    let second = driver.offer_extent(4, 4, 0);
     driver.register(&second, 6, 9);
     assert!(driver.accepted(&second, 6, 9) && driver.coupled(&first));
     driver.ring_bell(wire::OP_RELEASE, 4, 0);
     assert_eq!(driver.used(wire::VQ_TABLE), 1);
-    let again = driver.lend(4, 4, 0);
+    let again = driver.offer_extent(4, 4, 0);
     driver.register(&again, 6, 10);
     assert!(driver.accepted(&again, 6, 10));
 }
@@ -162,28 +162,28 @@ fn what_was_registered_is_found_after_a_reconnect() {
     for mode in [Mode::Eventfd, Mode::InBand] {
         let mut daemon = Daemon::start(&ONE);
         let mut driver = driver(&daemon, "a", mode);
-        let chunk = driver.lend(0, 8, 1);
-        driver.register(&chunk, 2, 5);
-        let before = driver.status(&chunk).1;
-        driver.write(chunk.grants, &[0u8; 128]);
+        let extent = driver.offer_extent(0, 8, 1);
+        driver.register(&extent, 2, 5);
+        let before = driver.status(&extent).1;
+        driver.write(extent.grants, &[0u8; 128]);
         let driver = driver.reconnect(&daemon.socket("a"));
-        until("found again", || driver.accepted(&chunk, 2, 5));
-        until("adopted anew", || driver.status(&chunk).1 != before);
-        assert_eq!(driver.status(&chunk).0, wire::EXTENT_ACCEPTED);
+        until("found again", || driver.accepted(&extent, 2, 5));
+        until("adopted anew", || driver.status(&extent).1 != before);
+        assert_eq!(driver.status(&extent).0, wire::EXTENT_ACCEPTED);
         daemon.says("disconnected with 1 flows");
     }
 }
 
 #[test]
-fn a_killed_daemon_finds_every_chunk_again() {
+fn a_killed_daemon_finds_every_extent_again() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::Eventfd);
-    let first = driver.lend(0, 4, 1);
-    let second = driver.lend(4, 4, 0);
-    let third = driver.lend(8, 4, 0);
+    let first = driver.offer_extent(0, 4, 1);
+    let second = driver.offer_extent(4, 4, 0);
+    let third = driver.offer_extent(8, 4, 0);
     driver.register(&first, 1, 5);
     driver.register(&third, 9, 6);
-    // The used index now passes over the first chunk's chain.
+    // The used index now passes over the first extent's chain.
     driver.ring_bell(wire::OP_RELEASE, second.first, 0);
     until("released", || driver.used(wire::VQ_TABLE) == 1);
     driver.write(first.grants, &[0u8; 64]);
@@ -197,18 +197,18 @@ fn a_killed_daemon_finds_every_chunk_again() {
 }
 
 #[test]
-fn all_chunks_are_given_back_with_the_first_in_the_order_they_were_lent() {
+fn all_extents_are_released_with_the_first_in_the_order_they_were_offered() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let first = driver.lend(0, 4, 1);
-    let third = driver.lend(8, 4, 0);
-    let second = driver.lend(4, 4, 0);
+    let first = driver.offer_extent(0, 4, 1);
+    let third = driver.offer_extent(8, 4, 0);
+    let second = driver.offer_extent(4, 4, 0);
     driver.register(&first, 1, 1);
     driver.register(&third, 9, 2);
     driver.ring_bell(wire::OP_RELEASE, 0, 0);
     let heads: Vec<u16> = (0..3).map(|entry| driver.used_head(wire::VQ_TABLE, entry)).collect();
     assert_eq!(heads, [first.chain, third.chain, second.chain]);
-    let again = driver.lend(0, 4, 1);
+    let again = driver.offer_extent(0, 4, 1);
     driver.register(&again, 1, 3);
     assert!(driver.accepted(&again, 1, 3) && driver.coupled(&again));
     drop(driver);
@@ -219,22 +219,22 @@ fn all_chunks_are_given_back_with_the_first_in_the_order_they_were_lent() {
 fn a_disabled_queue_forgets_everything_at_once() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 4, 1);
-    driver.register(&chunk, 0, 1);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
     driver.front.vhost.set_vring_enable(wire::VQ_TABLE, false).unwrap();
-    driver.write(chunk.head, &[0u8; 192]);
-    driver.register(&chunk, 0, 2);
-    assert_eq!(driver.read::<[u8; 192]>(chunk.head), [0; 192], "the memory is the driver's");
+    driver.write(extent.head, &[0u8; 192]);
+    driver.register(&extent, 0, 2);
+    assert_eq!(driver.read::<[u8; 192]>(extent.head), [0; 192], "the memory is the driver's");
     driver.front.vhost.set_vring_enable(wire::VQ_TABLE, true).unwrap();
-    assert!(driver.accepted(&chunk, 0, 2), "offered again");
+    assert!(driver.accepted(&extent, 0, 2), "offered again");
 }
 
 #[test]
 fn a_stopped_queue_tells_where_it_would_go_on() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::Eventfd);
-    let chunk = driver.lend(0, 4, 1);
-    driver.register(&chunk, 0, 1);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
     assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_TABLE).unwrap(), 0);
     assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_DOORBELL).unwrap(), 1);
 }
@@ -243,28 +243,28 @@ fn a_stopped_queue_tells_where_it_would_go_on() {
 fn a_device_writes_only_where_it_may() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 2);
+    let extent = driver.offer_extent(0, 8, 2);
     for slot in 0..4 {
-        driver.register(&chunk, slot, 1);
+        driver.register(&extent, slot, 1);
     }
-    driver.write_slot(&chunk, 4, &Report { mss_bytes: 0.into(), ..report(2) });
-    let readable: [u8; 16 + 8 * 128] = driver.read(chunk.reports - 16);
-    let behind: [u8; 64] = driver.read(chunk.grants + 8 * 16);
+    driver.write_slot(&extent, 4, &Report { mss_bytes: 0.into(), ..report(2) });
+    let readable: [u8; 16 + 8 * 128] = driver.read(extent.reports - 16);
+    let behind: [u8; 64] = driver.read(extent.grants + 8 * 16);
     driver.ring_bell(wire::OP_RESCAN, 0, 0);
     driver.ring_bell(wire::OP_UPDATE, 1, 1);
     driver.ring_bell(wire::OP_REGISTER, 4, 2);
     driver.ring_bell(wire::OP_LEAVE, 2, 1);
     driver.ring_bell(wire::OP_RELEASE, 0, 0);
-    assert_eq!(driver.read::<[u8; 16 + 8 * 128]>(chunk.reports - 16), readable);
-    assert_eq!(driver.read::<[u8; 64]>(chunk.grants + 8 * 16), behind);
+    assert_eq!(driver.read::<[u8; 16 + 8 * 128]>(extent.reports - 16), readable);
+    assert_eq!(driver.read::<[u8; 64]>(extent.grants + 8 * 16), behind);
 }
 
 #[test]
 fn kicks_are_wanted_only_when_a_queue_is_empty() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 1);
-    driver.write_slot(&chunk, 0, &report(1));
+    let extent = driver.offer_extent(0, 8, 1);
+    driver.write_slot(&extent, 0, &report(1));
     for round in 1..=3 {
         for _ in 0..10 {
             driver.offer_bell(wire::OP_REGISTER, 0, 1);
@@ -277,14 +277,14 @@ fn kicks_are_wanted_only_when_a_queue_is_empty() {
 }
 
 #[test]
-fn wrong_chunks_are_refused() {
+fn wrong_extents_are_refused() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
     let mut refused = 0;
     let mut bad = |driver: &mut Driver, first, slots, lines, change: Change| {
-        let real = driver.chunk(0, 8, 2);
-        let lend = [first, slots, lines, 0];
-        driver.write(real.reports - 16, &lend);
+        let real = driver.extent(0, 8, 2);
+        let header = [first, slots, lines, 0];
+        driver.write(real.reports - 16, &header);
         let mut pieces = Driver::pieces(&real);
         change(&mut pieces);
         driver.offer(wire::VQ_TABLE, &pieces);
@@ -325,7 +325,7 @@ fn wrong_chunks_are_refused() {
     for change in silent {
         assert_eq!(bad(&mut driver, 0, 8, 2, change), wire::EXTENT_PENDING);
     }
-    let mut ends = driver.chunk(0, 8, 2);
+    let mut ends = driver.extent(0, 8, 2);
     ends.chain = driver.offer(wire::VQ_TABLE, &Driver::pieces(&ends));
     driver.front.kick(wire::VQ_TABLE);
     driver.await_status(&ends, wire::EXTENT_ACCEPTED);
@@ -342,14 +342,14 @@ fn wrong_chunks_are_refused() {
 fn wrong_messages_and_slots_harm_nobody() {
     let mut daemon = Daemon::start(&[("a", 1.0, "default"), ("b", 1.0, "default")]);
     let mut other = driver(&daemon, "b", Mode::InBand);
-    let in_other = other.lend(0, 4, 1);
+    let in_other = other.offer_extent(0, 4, 1);
     other.register(&in_other, 0, 1);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 1);
-    driver.register(&chunk, 0, 1);
+    let extent = driver.offer_extent(0, 8, 1);
+    driver.register(&extent, 0, 1);
     let window = other.window(&in_other);
 
-    // Wrong operation, slot, generation, chunk: 4 messages, 3 stale.
+    // Wrong operation, slot, generation, extent: 4 messages, 3 stale.
     driver.ring_bell(0, 0, 1);
     driver.ring_bell(9, 0, 1);
     driver.ring_bell(wire::OP_UPDATE, 8, 1);
@@ -382,19 +382,19 @@ fn wrong_messages_and_slots_harm_nobody() {
         Report { family: 0, ..report(3) },
     ];
     for report in wrong {
-        driver.tell(&chunk, wire::OP_REGISTER, 2, &report);
-        assert!(!driver.accepted(&chunk, 2, report.generation.get()));
-        assert_eq!(driver.grant(&chunk, 2).generation, report.generation);
+        driver.tell(&extent, wire::OP_REGISTER, 2, &report);
+        assert!(!driver.accepted(&extent, 2, report.generation.get()));
+        assert_eq!(driver.grant(&extent, 2).generation, report.generation);
     }
     // Torn: 1.
-    driver.write(chunk.reports + 128 * 3, &Report { seq: 5.into(), ..report(3) });
+    driver.write(extent.reports + 128 * 3, &Report { seq: 5.into(), ..report(3) });
     driver.ring_bell(wire::OP_REGISTER, 3, 3);
-    assert!(!driver.accepted(&chunk, 3, 3));
+    assert!(!driver.accepted(&extent, 3, 3));
 
     assert_eq!(other.window(&in_other), window, "the neighbour has what it had");
-    assert!(driver.accepted(&chunk, 0, 1));
-    driver.register(&chunk, 5, 8);
-    assert!(driver.accepted(&chunk, 5, 8), "the VM is still served");
+    assert!(driver.accepted(&extent, 0, 1));
+    driver.register(&extent, 5, 8);
+    assert!(driver.accepted(&extent, 5, 8), "the VM is still served");
     drop(driver);
     daemon.says("refused: extents 0 messages 10 stale 3 torn 1 reports 7 ");
     assert!(daemon.running());
@@ -405,10 +405,10 @@ fn f8_the_last_report_of_a_flow_counts() {
     for lost in [false, true] {
         let daemon = Daemon::start(&ONE);
         let mut driver = driver(&daemon, "a", Mode::InBand);
-        let chunk = driver.lend(0, 8, 1);
-        driver.register(&chunk, 0, 1);
-        driver.register(&chunk, 1, 1);
-        let before = driver.window(&chunk);
+        let extent = driver.offer_extent(0, 8, 1);
+        driver.register(&extent, 0, 1);
+        driver.register(&extent, 1, 1);
+        let before = driver.window(&extent);
         // Ten segments were acknowledged since its last message, in slow start.
         let last = Report {
             state: wire::STATE_FREE,
@@ -417,16 +417,16 @@ fn f8_the_last_report_of_a_flow_counts() {
             delivered_bytes: 14480.into(),
             ..report(1)
         };
-        driver.write_slot(&chunk, 1, &last);
+        driver.write_slot(&extent, 1, &last);
         // Whether the message comes, or is lost and made up for.
         let op = if lost { wire::OP_RESCAN } else { wire::OP_LEAVE };
         driver.ring_bell(op, 1, 1);
-        let window = driver.window(&chunk);
+        let window = driver.window(&extent);
         // What both had is now the other's, and what was acknowledged.
         assert!(window.abs_diff(2 * before + 14480) < 10, "{before} became {window}");
         // It counts once.
         driver.ring_bell(op, 1, 1);
-        assert_eq!(driver.window(&chunk), window);
+        assert_eq!(driver.window(&extent), window);
     }
 }
 
@@ -434,7 +434,7 @@ fn f8_the_last_report_of_a_flow_counts() {
 fn f8_a_leave_is_taken_whatever_the_last_report_says() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 1);
+    let extent = driver.offer_extent(0, 8, 1);
     let wrong: [Report; 4] = [
         Report { state: 9, ..report(1) },
         Report { mss_bytes: 0.into(), state: wire::STATE_FREE, ..report(1) },
@@ -443,10 +443,10 @@ fn f8_a_leave_is_taken_whatever_the_last_report_says() {
         report(1),
     ];
     for (slot, last) in (0..).zip(wrong) {
-        driver.register(&chunk, slot, 1);
-        driver.write_slot(&chunk, slot, &last);
+        driver.register(&extent, slot, 1);
+        driver.write_slot(&extent, slot, &last);
         driver.ring_bell(wire::OP_LEAVE, slot, 1);
-        assert!(!driver.accepted(&chunk, slot, 1));
+        assert!(!driver.accepted(&extent, slot, 1));
     }
     drop(driver);
     daemon.says("disconnected with 0 flows");
@@ -456,13 +456,13 @@ fn f8_a_leave_is_taken_whatever_the_last_report_says() {
 fn a_slot_used_anew_leaves_first() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 1);
-    driver.register(&chunk, 0, 1);
-    driver.register(&chunk, 0, 2);
-    assert!(driver.accepted(&chunk, 0, 2));
+    let extent = driver.offer_extent(0, 8, 1);
+    driver.register(&extent, 0, 1);
+    driver.register(&extent, 0, 2);
+    assert!(driver.accepted(&extent, 0, 2));
     // The leave of the first use comes late.
     driver.ring_bell(wire::OP_LEAVE, 0, 1);
-    assert!(driver.accepted(&chunk, 0, 2));
+    assert!(driver.accepted(&extent, 0, 2));
     drop(driver);
     daemon.says("registered 2, updated 0, left 2");
     daemon.says("stale 1");
@@ -472,18 +472,18 @@ fn a_slot_used_anew_leaves_first() {
 fn lost_messages_are_made_up_for_by_a_rescan() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 1);
-    driver.register(&chunk, 0, 1);
-    driver.register(&chunk, 1, 1);
-    driver.write_slot(&chunk, 0, &Report::FREE);
-    driver.write_slot(&chunk, 1, &report(2));
-    driver.write_slot(&chunk, 2, &report(3));
+    let extent = driver.offer_extent(0, 8, 1);
+    driver.register(&extent, 0, 1);
+    driver.register(&extent, 1, 1);
+    driver.write_slot(&extent, 0, &Report::FREE);
+    driver.write_slot(&extent, 1, &report(2));
+    driver.write_slot(&extent, 2, &report(3));
     for _ in 0..5 {
         driver.offer_bell(wire::OP_RESCAN, 0, 0);
     }
     driver.front.kick(wire::VQ_DOORBELL);
     driver.settle();
-    assert!(driver.accepted(&chunk, 1, 2) && driver.accepted(&chunk, 2, 3));
+    assert!(driver.accepted(&extent, 1, 2) && driver.accepted(&extent, 2, 3));
     drop(driver);
     daemon.says("disconnected with 2 flows");
     daemon.says("rescans 1,");
@@ -494,15 +494,15 @@ fn more_messages_than_the_queue_is_long_are_all_read() {
     for mode in [Mode::Eventfd, Mode::InBand] {
         let daemon = Daemon::start(&ONE);
         let mut driver = driver(&daemon, "a", mode);
-        let chunk = driver.lend(0, 64, 1);
+        let extent = driver.offer_extent(0, 64, 1);
         for round in 1..=20 {
             for slot in 0..u32::from(QUEUE) {
-                driver.write_slot(&chunk, slot, &report(round));
+                driver.write_slot(&extent, slot, &report(round));
                 driver.offer_bell(wire::OP_REGISTER, slot, round);
             }
             driver.front.kick(wire::VQ_DOORBELL);
             driver.settle();
-            assert!((0..64).all(|slot| driver.accepted(&chunk, slot, round)));
+            assert!((0..64).all(|slot| driver.accepted(&extent, slot, round)));
         }
     }
 }
@@ -511,8 +511,8 @@ fn more_messages_than_the_queue_is_long_are_all_read() {
 fn a_ring_in_disorder_ends_the_queue_and_not_the_vm() {
     let mut daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);
-    let chunk = driver.lend(0, 8, 1);
-    driver.register(&chunk, 0, 1);
+    let extent = driver.offer_extent(0, 8, 1);
+    driver.register(&extent, 0, 1);
     for _ in 0..=QUEUE {
         driver.publish(wire::VQ_DOORBELL, 0);
     }

@@ -17,7 +17,7 @@ use rustix::{
 };
 use support::{
     daemon::{Daemon, until},
-    driver::{Chunk, Driver, report},
+    driver::{Driver, Extent, report},
     frontend::{BASE, FrontEnd, Guest, MEMORY, Mode, file_of, guest, guest_in, memfd},
 };
 use vhost::vhost_user::{
@@ -33,22 +33,22 @@ const PAGE: u64 = 4096;
 /// The VM that has to be served whatever the other does.
 struct Victim {
     driver: Driver,
-    chunk: Chunk,
+    extent: Extent,
     generation: u32,
 }
 
 impl Victim {
     fn new(daemon: &Daemon) -> Victim {
         let mut driver = Driver::connect(&daemon.socket("b"), Mode::InBand);
-        let chunk = driver.lend(0, 4, 1);
-        Victim { driver, chunk, generation: 0 }
+        let extent = driver.offer_extent(0, 4, 1);
+        Victim { driver, extent, generation: 0 }
     }
 
     /// A flow begins, which the daemon does before it answers the kick.
     fn is_served(&mut self) {
         self.generation += 1;
-        self.driver.register(&self.chunk, 0, self.generation);
-        assert!(self.driver.accepted(&self.chunk, 0, self.generation), "not served");
+        self.driver.register(&self.extent, 0, self.generation);
+        assert!(self.driver.accepted(&self.extent, 0, self.generation), "not served");
     }
 }
 
@@ -194,7 +194,7 @@ fn t7_a_kick_that_never_runs_dry_is_taken_at_a_limited_rate() {
     let mut daemon = Daemon::start(&TWO);
     let mut victim = Victim::new(&daemon);
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
-    let chunk = driver.lend(0, 4, 1);
+    let extent = driver.offer_extent(0, 4, 1);
     let full = 1 << 62;
     let kick = EventFd::new(EFD_SEMAPHORE | EFD_NONBLOCK).unwrap();
     kick.write(full).unwrap();
@@ -206,9 +206,9 @@ fn t7_a_kick_that_never_runs_dry_is_taken_at_a_limited_rate() {
     let allowed = 200 + 2 * started.elapsed().as_millis() as u64;
     assert!(taken > 0 && taken <= allowed, "{taken} kicks in {:?}", started.elapsed());
     // What is in the queue is done all the same.
-    driver.write_slot(&chunk, 1, &report(7));
+    driver.write_slot(&extent, 1, &report(7));
     driver.offer_bell(wire::OP_REGISTER, 1, 7);
-    until("done at the next kick", || driver.accepted(&chunk, 1, 7));
+    until("done at the next kick", || driver.accepted(&extent, 1, 7));
     assert!(daemon.running());
 }
 
@@ -228,14 +228,14 @@ fn t7_a_kick_that_is_no_eventfd_is_refused() {
     daemon.says("descriptor for kicks is no eventfd");
 }
 
-/// A daemon, the attacker with a chunk of four slots, and the victim.
-fn faulty(guest: Guest) -> (Daemon, Driver, Chunk, Victim) {
+/// A daemon, the attacker with an extent of four slots, and the victim.
+fn faulty(guest: Guest) -> (Daemon, Driver, Extent, Victim) {
     let daemon = Daemon::start(&TWO);
     let victim = Victim::new(&daemon);
     let mut driver = Driver::connect_with(&daemon.socket("a"), Mode::Eventfd, guest);
-    let chunk = driver.lend(0, 4, 1);
-    driver.register(&chunk, 1, 5);
-    (daemon, driver, chunk, victim)
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 1, 5);
+    (daemon, driver, extent, victim)
 }
 
 fn is_the_vms_own_trouble(daemon: &mut Daemon, victim: &mut Victim) {
@@ -244,9 +244,9 @@ fn is_the_vms_own_trouble(daemon: &mut Daemon, victim: &mut Victim) {
     assert!(daemon.running());
     // It may come back, with memory that is there.
     let mut again = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
-    let chunk = again.lend(0, 4, 1);
-    again.register(&chunk, 1, 5);
-    until("served again", || again.accepted(&chunk, 1, 5));
+    let extent = again.offer_extent(0, 4, 1);
+    again.register(&extent, 1, 5);
+    until("served again", || again.accepted(&extent, 1, 5));
 }
 
 #[test]
@@ -320,10 +320,10 @@ fn f3_a_hole_in_a_full_tmpfs_costs_the_vm_that_makes_it() {
     };
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes).unwrap();
     let guest = guest_in(vec![(BASE, MEMORY, file)]);
-    let (mut daemon, mut driver, chunk, mut victim) = faulty(guest);
+    let (mut daemon, mut driver, extent, mut victim) = faulty(guest);
     driver.offer_bell(wire::OP_RESCAN, 0, 0);
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let page = (chunk.reports - BASE) / PAGE * PAGE;
+    let page = (extent.reports - BASE) / PAGE * PAGE;
     rustix::fs::fallocate(file_of(&driver.guest), hole, page, PAGE).unwrap();
     let create = OFlags::CREATE | OFlags::RDWR;
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -466,14 +466,14 @@ fn t8_front_ends_that_come_and_go_do_not_fill_the_log() {
 fn t8_second_front_ends_do_not_fill_the_log() {
     let mut daemon = Daemon::start(&TWO);
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
-    let chunk = driver.lend(0, 4, 1);
+    let extent = driver.offer_extent(0, 4, 1);
     let started = Instant::now();
     for _ in 0..300 {
         let mut second = UnixStream::connect(daemon.socket("a")).unwrap();
         assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
     }
-    driver.register(&chunk, 1, 1);
-    assert!(driver.accepted(&chunk, 1, 1));
+    driver.register(&extent, 1, 1);
+    assert!(driver.accepted(&extent, 1, 1));
     let said = daemon.lines("second front end");
     assert!(said > 0 && said <= allowed(started.elapsed()), "{said} lines");
 }
@@ -499,7 +499,7 @@ fn o11_a_daemon_that_hung_touches_no_memory_of_who_gave_it_up() {
     let mut daemon = Daemon::start(&TWO);
     let mut a = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
     let mut b = Driver::connect(&daemon.socket("b"), Mode::Eventfd);
-    let (of_a, of_b) = (a.lend(0, 4, 1), b.lend(0, 4, 1));
+    let (of_a, of_b) = (a.offer_extent(0, 4, 1), b.offer_extent(0, 4, 1));
     a.register(&of_a, 0, 1);
     b.register(&of_b, 0, 1);
     until("both are coupled", || a.accepted(&of_a, 0, 1) && b.accepted(&of_b, 0, 1));

@@ -92,9 +92,9 @@ fn inherited_sockets_are_served() {
     let daemon = Program::start(&["--fd", &number]);
     for _ in 0..10 {
         let mut driver = Driver::connect(&path, Mode::Eventfd);
-        let chunk = driver.lend(0, 4, 1);
-        driver.register(&chunk, 0, 1);
-        assert!(driver.accepted(&chunk, 0, 1));
+        let extent = driver.offer_extent(0, 4, 1);
+        driver.register(&extent, 0, 1);
+        assert!(driver.accepted(&extent, 0, 1));
     }
     drop(daemon);
 
@@ -114,13 +114,13 @@ fn a_second_front_end_is_refused_and_the_next_is_not() {
     let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
     let socket = daemon.socket("a");
     let mut first = Driver::connect(&socket, Mode::Eventfd);
-    let chunk = first.lend(0, 4, 1);
+    let extent = first.offer_extent(0, 4, 1);
     let mut second = UnixStream::connect(&socket).unwrap();
     let end = std::io::Read::read(&mut second, &mut [0; 1]).unwrap();
     assert_eq!(end, 0);
     daemon.says("refused a second front end");
-    first.register(&chunk, 1, 1);
-    assert!(first.accepted(&chunk, 1, 1));
+    first.register(&extent, 1, 1);
+    assert!(first.accepted(&extent, 1, 1));
     drop(first);
     for _ in 0..10 {
         FrontEnd::open(&socket, Mode::InBand).close();

@@ -53,7 +53,7 @@ fn what_is_written_while_a_vm_migrates_is_noted_and_nothing_else() {
     // Each in pages of its own.
     let apart = |driver: &mut Driver| driver.alloc(8192);
     apart(&mut driver);
-    let first = driver.lend(0, 4, 1);
+    let first = driver.offer_extent(0, 4, 1);
     apart(&mut driver);
     driver.register(&first, 1, 5);
     let log = driver.front.log();
@@ -64,7 +64,7 @@ fn what_is_written_while_a_vm_migrates_is_noted_and_nothing_else() {
     assert_eq!(take(&log), pages(&[used, first.lines, first.grants]));
     driver.ring_bell(wire::OP_UPDATE, 2, 6);
     assert!(take(&log).is_subset(&pages(&[used, first.lines])));
-    let second = driver.lend(4, 4, 0);
+    let second = driver.offer_extent(4, 4, 0);
     assert!(take(&log).contains(&(second.head / 4096)));
 
     driver.front.end_log();
@@ -103,17 +103,17 @@ fn the_state_of_a_vm_is_taken_by_another_daemon_and_its_flows_go_on() {
     let here = Daemon::start(&ONE);
     let there = Daemon::start(&ONE);
     let mut source = driver(&here);
-    let chunk = source.lend(0, 4, 1);
-    source.register(&chunk, 1, 5);
+    let extent = source.offer_extent(0, 4, 1);
+    source.register(&extent, 1, 5);
     for queue in 0..3 {
         source.front.vhost.get_vring_base(queue).unwrap();
     }
     let state = saved(&source);
     // As if nothing had been granted yet.
-    source.write(chunk.grants, &[0u8; 64]);
+    source.write(extent.grants, &[0u8; 64]);
     let target = source.reconnect(&there.socket("a"));
     assert!(loaded(&target, &state));
-    until("adopted", || target.accepted(&chunk, 1, 5));
+    until("adopted", || target.accepted(&extent, 1, 5));
 }
 
 #[test]

@@ -25,12 +25,12 @@ use vhost::vhost_user::VhostUserFrontend;
 fn a_daemon_killed_20_times_loses_nothing() {
     let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
-    let first = driver.lend(0, 16, 2);
-    let second = driver.lend(16, 16, 0);
-    let chunk_of = |slot: u32| if slot < 16 { &first } else { &second };
+    let first = driver.offer_extent(0, 16, 2);
+    let second = driver.offer_extent(16, 16, 0);
+    let extent_of = |slot: u32| if slot < 16 { &first } else { &second };
     let mut generations = [1u32; 24];
     for (slot, generation) in (0..).zip(generations) {
-        driver.register(chunk_of(slot), slot, generation);
+        driver.register(extent_of(slot), slot, generation);
     }
     let mut instances = vec![driver.status(&first).1];
     for life in 0..20u32 {
@@ -45,7 +45,7 @@ fn a_daemon_killed_20_times_loses_nothing() {
             let slot = 1 + life as usize % 23;
             generations[slot] += 1;
             let anew = report(generations[slot]);
-            driver.write_slot(chunk_of(slot as u32), slot as u32, &anew);
+            driver.write_slot(extent_of(slot as u32), slot as u32, &anew);
             driver.offer_bell(wire::OP_REGISTER, slot as u32, generations[slot]);
         });
         driver = driver.reconnect(&daemon.socket("a"));
@@ -54,7 +54,7 @@ fn a_daemon_killed_20_times_loses_nothing() {
         instances.push(driver.status(&first).1);
         driver.settle();
         for (slot, generation) in (0..).zip(generations) {
-            until("coupled again", || driver.accepted(chunk_of(slot), slot, generation));
+            until("coupled again", || driver.accepted(extent_of(slot), slot, generation));
         }
         until("in force", || driver.coupled(&first));
         let (sum, before) = (driver.window(&first) * 24, 14_480 * 24);
@@ -71,15 +71,15 @@ fn the_instance_differs_from_the_one_in_memory() {
     // memory decides; here memory is made to hold what would come next.
     let daemon = Daemon::start(&[("a", 1.0, "default")]);
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
-    let chunk = driver.lend(0, 4, 1);
+    let extent = driver.offer_extent(0, 4, 1);
     for _ in 0..10 {
-        let before = driver.status(&chunk).1;
+        let before = driver.status(&extent).1;
         // A queue that ends counts one on: to what is in memory, then.
-        driver.write(chunk.head + 4, &before.wrapping_add(1));
+        driver.write(extent.head + 4, &before.wrapping_add(1));
         driver.front.vhost.set_vring_enable(wire::VQ_TABLE, false).unwrap();
         driver.front.vhost.set_vring_enable(wire::VQ_TABLE, true).unwrap();
-        driver.await_status(&chunk, wire::EXTENT_ACCEPTED);
-        assert_ne!(driver.status(&chunk).1, before.wrapping_add(1));
+        driver.await_status(&extent, wire::EXTENT_ACCEPTED);
+        assert_ne!(driver.status(&extent).1, before.wrapping_add(1));
     }
 }
 
@@ -116,8 +116,8 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
     assert_eq!(&said[..length], b"READY=1\n");
     assert!(!elsewhere.exists(), "the socket is the service manager's");
     let mut driver = Driver::connect(&at("vm"), Mode::Eventfd);
-    let chunk = driver.lend(0, 4, 1);
-    driver.register(&chunk, 0, 1);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
     let operator = Operator::at(&at("control"));
     operator.patch("/v1/vms/web", &json!({"weight": 2}));
     assert_eq!(operator.get("/v1/status")["flows"], 1);

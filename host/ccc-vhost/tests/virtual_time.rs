@@ -148,26 +148,26 @@ fn start() -> (Daemon, Controller) {
 fn kicks_happen_at_the_calendars_time_and_turns_are_asked_for_there() {
     let (daemon, mut controller) = start();
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
-    let chunk = driver.lend(0, 4, 1);
-    assert_eq!(driver.status(&chunk), (wire::EXTENT_ACCEPTED, 1), "the same in every run");
+    let extent = driver.offer_extent(0, 4, 1);
+    assert_eq!(driver.status(&extent), (wire::EXTENT_ACCEPTED, 1), "the same in every run");
     assert_eq!(controller.requested(), None);
     controller.set_time(50 * MS);
-    driver.register(&chunk, 0, 1);
+    driver.register(&extent, 0, 1);
     let first = controller.requested().unwrap();
     assert!(first > 50 * MS && first % 1000 == 0, "{first}");
     assert_eq!(controller.get64(8), first, "free_until is lowered");
 
     // A later report: a later turn.
     controller.set_time(70 * MS);
-    driver.tell(&chunk, wire::OP_UPDATE, 0, &report(1));
+    driver.tell(&extent, wire::OP_UPDATE, 0, &report(1));
     assert_eq!(controller.requested(), Some(first + 20 * MS));
 
     // Its turn: the silent flow no longer counts, and nothing is left to do.
-    assert!(driver.coupled(&chunk));
-    let before = driver.line(&chunk, 0).seq.get();
+    assert!(driver.coupled(&extent));
+    let before = driver.line(&extent, 0).seq.get();
     controller.run(first + 20 * MS);
     assert_eq!(controller.requested(), None);
-    assert_ne!(driver.line(&chunk, 0).seq.get(), before, "line written in its own turn");
+    assert_ne!(driver.line(&extent, 0).seq.get(), before, "line written in its own turn");
 }
 
 #[test]
@@ -175,20 +175,20 @@ fn t4_a_kick_is_answered_when_all_it_asks_for_is_done() {
     let (daemon, _controller) = start();
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
     // Many times what is done in one turn of real time.
-    let chunk = driver.chunk(0, 4096, 1);
+    let extent = driver.extent(0, 4096, 1);
     for slot in 0..4096 {
-        driver.write_slot(&chunk, slot, &report(1));
+        driver.write_slot(&extent, slot, &report(1));
     }
-    driver.offer(wire::VQ_TABLE, &Driver::pieces(&chunk));
+    driver.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
     driver.front.kick(wire::VQ_TABLE);
-    assert_eq!(driver.status(&chunk).0, wire::EXTENT_ACCEPTED);
-    assert!((0..4096).all(|slot| driver.accepted(&chunk, slot, 1)));
+    assert_eq!(driver.status(&extent).0, wire::EXTENT_ACCEPTED);
+    assert!((0..4096).all(|slot| driver.accepted(&extent, slot, 1)));
     for slot in 0..4096 {
-        driver.write_slot(&chunk, slot, &report(2));
+        driver.write_slot(&extent, slot, &report(2));
     }
     driver.offer_bell(wire::OP_RESCAN, 0, 0);
     driver.front.kick(wire::VQ_DOORBELL);
-    assert!((0..4096).all(|slot| driver.accepted(&chunk, slot, 2)));
+    assert!((0..4096).all(|slot| driver.accepted(&extent, slot, 2)));
     driver.offer_bell(wire::OP_RELEASE, 0, 0);
     driver.front.kick(wire::VQ_DOORBELL);
     assert!(driver.used(wire::VQ_TABLE) == 1 && driver.used(wire::VQ_DOORBELL) == 2);
@@ -198,9 +198,9 @@ fn t4_a_kick_is_answered_when_all_it_asks_for_is_done() {
 fn a_client_that_shares_no_time_makes_requests_messages() {
     let (daemon, mut controller) = start();
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
-    let chunk = driver.lend(0, 4, 1);
+    let extent = driver.offer_extent(0, 4, 1);
     controller.let_run(OTHER_ID, false);
-    driver.write_slot(&chunk, 0, &report(1));
+    driver.write_slot(&extent, 0, &report(1));
     driver.offer_bell(wire::OP_REGISTER, 0, 1);
     let answering = thread::spawn(move || {
         let (op, seq, time) = controller.receive();

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::{
     support::{
         daemon::Daemon,
-        driver::{Chunk, Driver, report},
+        driver::{Driver, Extent, report},
         frontend::Mode,
     },
     waits::{PATIENCE, Waits},
@@ -20,24 +20,24 @@ use crate::{
 /// One flow in a group of two VMs.
 pub struct Victim {
     driver: Driver,
-    chunk: Chunk,
+    extent: Extent,
     acked: u64,
 }
 
 impl Victim {
     pub fn new(daemon: &Daemon) -> Victim {
         let mut driver = Driver::connect(&daemon.socket("victim"), Mode::Eventfd);
-        let chunk = driver.lend(0, 4, 1);
-        driver.register(&chunk, 0, 1);
+        let extent = driver.offer_extent(0, 4, 1);
+        driver.register(&extent, 0, 1);
         while driver.front.called(wire::VQ_DOORBELL) {}
-        Victim { driver, chunk, acked: 0 }
+        Victim { driver, extent, acked: 0 }
     }
 
     /// Time from an update to the call that says it was done.
     fn update(&mut self) -> Duration {
         self.acked += 1448;
         let grown = wire::Report { acked_limited_bytes: self.acked.into(), ..report(1) };
-        self.driver.write_slot(&self.chunk, 0, &grown);
+        self.driver.write_slot(&self.extent, 0, &grown);
         self.driver.want_call(wire::VQ_DOORBELL);
         self.driver.reuse_bell(wire::OP_UPDATE, 0, 1);
         let started = Instant::now();

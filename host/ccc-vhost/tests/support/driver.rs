@@ -2,7 +2,7 @@
 //! A driver of the device, as plain as can be.
 use std::path::Path;
 
-use ccc_proto::wire::{self, Extent, ExtentStatus, GrantLine, Report, SlotGrant};
+use ccc_proto::wire::{self, ExtentStatus, GrantLine, Report, SlotGrant};
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -19,9 +19,9 @@ const NEXT: u16 = 1;
 /// Free guest memory begins here.
 const HEAP: u64 = BASE + 0x2_0000;
 
-/// A lent chunk.
+/// An extent in guest memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Chunk {
+pub struct Extent {
     pub first: u32,
     pub slots: u32,
     pub head: u64,
@@ -161,55 +161,58 @@ impl Driver {
         self.avail[queue]
     }
 
-    /// Lays out a chunk in memory.
-    pub fn chunk(&mut self, first: u32, slots: u32, lines: u32) -> Chunk {
+    /// Lays out an extent in memory.
+    pub fn extent(&mut self, first: u32, slots: u32, lines: u32) -> Extent {
         let reports = self.alloc(16 + 128 * slots as usize + 64) + 48;
         let head = self.alloc(64 + 64 * lines as usize + 16 * slots as usize);
-        let lend = Extent {
+        let header = wire::Extent {
             first_slot: first.into(),
             slots: slots.into(),
             grant_lines: lines.into(),
             reserved: 0.into(),
         };
-        self.write(reports, &lend);
+        self.write(reports, &header);
         let lines_at = head + 64;
         let grants = lines_at + 64 * u64::from(lines);
-        Chunk { first, slots, head, reports: reports + 16, lines: lines_at, grants, chain: 0 }
+        Extent { first, slots, head, reports: reports + 16, lines: lines_at, grants, chain: 0 }
     }
 
-    /// The descriptors of a chunk.
-    pub fn pieces(chunk: &Chunk) -> Vec<Piece> {
-        let written = chunk.grants - chunk.head + 16 * u64::from(chunk.slots);
-        vec![(chunk.reports - 16, 16 + 128 * chunk.slots, 0), (chunk.head, written as u32, WRITE)]
+    /// The descriptors of an extent.
+    pub fn pieces(extent: &Extent) -> Vec<Piece> {
+        let written = extent.grants - extent.head + 16 * u64::from(extent.slots);
+        vec![
+            (extent.reports - 16, 16 + 128 * extent.slots, 0),
+            (extent.head, written as u32, WRITE),
+        ]
     }
 
-    /// Lends a chunk, and waits until it is adopted.
-    pub fn lend(&mut self, first: u32, slots: u32, lines: u32) -> Chunk {
-        let mut chunk = self.chunk(first, slots, lines);
-        chunk.chain = self.lend_chunk(&chunk);
-        chunk
+    /// Offers an extent, and waits until it is accepted.
+    pub fn offer_extent(&mut self, first: u32, slots: u32, lines: u32) -> Extent {
+        let mut extent = self.extent(first, slots, lines);
+        extent.chain = self.offer_and_wait(&extent);
+        extent
     }
 
     /// The same with one that is laid out; first descriptor of its chain.
-    pub fn lend_chunk(&mut self, chunk: &Chunk) -> u16 {
-        let head = self.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
+    pub fn offer_and_wait(&mut self, extent: &Extent) -> u16 {
+        let head = self.offer(wire::VQ_TABLE, &Driver::pieces(extent));
         self.front.kick(wire::VQ_TABLE);
-        self.await_status(chunk, wire::EXTENT_ACCEPTED);
+        self.await_status(extent, wire::EXTENT_ACCEPTED);
         head
     }
 
-    pub fn status(&self, chunk: &Chunk) -> (u32, u32) {
-        let head: ExtentStatus = self.read(chunk.head);
+    pub fn status(&self, extent: &Extent) -> (u32, u32) {
+        let head: ExtentStatus = self.read(extent.head);
         (head.status.get(), head.instance.get())
     }
 
-    pub fn await_status(&self, chunk: &Chunk, status: u32) {
-        until("status of the chunk", || self.status(chunk).0 == status);
+    pub fn await_status(&self, extent: &Extent, status: u32) {
+        until("status of the extent", || self.status(extent).0 == status);
     }
 
     /// Writes a slot as a driver does.
-    pub fn write_slot(&self, chunk: &Chunk, slot: u32, report: &Report) {
-        let at = chunk.reports + 128 * u64::from(slot - chunk.first);
+    pub fn write_slot(&self, extent: &Extent, slot: u32, report: &Report) {
+        let at = extent.reports + 128 * u64::from(slot - extent.first);
         let seq = self.read::<Report>(at).seq.get();
         self.write(at, &Report { seq: (seq.wrapping_add(2) & !1).into(), ..*report });
     }
@@ -242,38 +245,38 @@ impl Driver {
     }
 
     /// Writes a slot and tells the device.
-    pub fn tell(&mut self, chunk: &Chunk, op: u16, slot: u32, report: &Report) {
-        self.write_slot(chunk, slot, report);
+    pub fn tell(&mut self, extent: &Extent, op: u16, slot: u32, report: &Report) {
+        self.write_slot(extent, slot, report);
         self.ring_bell(op, slot, report.generation.get());
     }
 
-    pub fn register(&mut self, chunk: &Chunk, slot: u32, generation: u32) {
-        self.tell(chunk, wire::OP_REGISTER, slot, &report(generation));
+    pub fn register(&mut self, extent: &Extent, slot: u32, generation: u32) {
+        self.tell(extent, wire::OP_REGISTER, slot, &report(generation));
     }
 
-    pub fn grant(&self, chunk: &Chunk, slot: u32) -> SlotGrant {
-        self.read(chunk.grants + 16 * u64::from(slot - chunk.first))
+    pub fn grant(&self, extent: &Extent, slot: u32) -> SlotGrant {
+        self.read(extent.grants + 16 * u64::from(slot - extent.first))
     }
 
-    pub fn accepted(&self, chunk: &Chunk, slot: u32, generation: u32) -> bool {
-        let grant = self.grant(chunk, slot);
+    pub fn accepted(&self, extent: &Extent, slot: u32, generation: u32) -> bool {
+        let grant = self.grant(extent, slot);
         grant.generation.get() == generation && grant.flags.get() & wire::G_ACCEPTED != 0
     }
 
-    pub fn line(&self, chunk: &Chunk, index: u64) -> GrantLine {
-        self.read(chunk.lines + 64 * index)
+    pub fn line(&self, extent: &Extent, index: u64) -> GrantLine {
+        self.read(extent.lines + 64 * index)
     }
 
     /// Window of a flow of priority 1 and 100 ms through the first line.
-    pub fn window(&self, chunk: &Chunk) -> u64 {
-        let line = self.line(chunk, 0);
+    pub fn window(&self, extent: &Extent) -> u64 {
+        let line = self.line(extent, 0);
         let by_rate = line.flags.get() & wire::L_RATE != 0;
         let units = if by_rate { 256 * 100_000 } else { 256 };
         ((u128::from(line.level.get()) * units) >> wire::LEVEL_SHIFT) as u64
     }
 
-    pub fn coupled(&self, chunk: &Chunk) -> bool {
-        self.line(chunk, 0).flags.get() & wire::L_COUPLED != 0
+    pub fn coupled(&self, extent: &Extent) -> bool {
+        self.line(extent, 0).flags.get() & wire::L_COUPLED != 0
     }
 }
 

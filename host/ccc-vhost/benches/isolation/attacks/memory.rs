@@ -17,7 +17,7 @@ const GIB: usize = 1 << 30;
 pub fn truncated(target: &Target, attempt: &Attempt) {
     while attempt.goes_on() {
         let mut driver = target.driver(Mode::Eventfd);
-        driver.lend(0, 4, 1);
+        driver.offer_extent(0, 4, 1);
         driver.offer_bell(wire::OP_RESCAN, 0, 0);
         file_of(&driver.guest).set_len(0).unwrap();
         driver.front.kick(wire::VQ_DOORBELL);
@@ -39,7 +39,7 @@ pub fn ended(target: &Target, attempt: &Attempt) {
         let all = GIB as u64;
         rustix::fs::fallocate(file_of(&guest), FallocateFlags::empty(), 0, all).unwrap();
         let mut driver = Driver::connect_with(&target.attacker, Mode::Eventfd, guest);
-        driver.lend(0, 4, 1);
+        driver.offer_extent(0, 4, 1);
         let Driver { guest, front, .. } = driver;
         drop(guest);
         front.close();

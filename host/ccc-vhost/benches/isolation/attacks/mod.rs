@@ -12,7 +12,7 @@ use std::{
 
 use crate::support::{
     daemon::Daemon,
-    driver::{Chunk, Driver, report},
+    driver::{Driver, Extent, report},
     frontend::{Mode, guest_of},
 };
 
@@ -35,9 +35,9 @@ pub const ALL: [Attack; 20] = [
     Attack { row: "T2", name: "calls not acknowledged", run: queues::calls_not_acknowledged },
     Attack { row: "T3", name: "tables that loop", run: queues::tables_that_loop },
     Attack { row: "T4", name: "rescans", run: queues::rescans },
-    Attack { row: "T4", name: "released and lent", run: queues::released_and_lent },
+    Attack { row: "T4", name: "released and offered", run: queues::released_and_offered },
     Attack { row: "T5", name: "table queue refilled", run: queues::table_queue_refilled },
-    Attack { row: "T6", name: "chunks of one slot", run: queues::chunks_of_one_slot },
+    Attack { row: "T6", name: "extents of one slot", run: queues::extents_of_one_slot },
     Attack { row: "T7", name: "kicks without end", run: queues::kicks_without_end },
     Attack { row: "T7", name: "messages without end", run: queues::messages_without_end },
     Attack { row: "T8", name: "connections", run: connections::connections },
@@ -48,7 +48,7 @@ pub const ALL: [Attack; 20] = [
     Attack { row: "T10", name: "GETs with 16,384 flows", run: operator::gets },
 ];
 
-/// Memory of a guest that lends all slots there are.
+/// Memory of a guest that offers all slots there are.
 const LARGE: usize = 32 << 20;
 const SLOTS: u32 = 65_536;
 /// Flows that one VM may have.
@@ -81,20 +81,20 @@ impl Target {
         Driver::connect(&self.attacker, mode)
     }
 
-    /// One with much memory, but without a chunk.
+    /// One with much memory, but without an extent.
     fn large(&self) -> Driver {
         Driver::connect_with(&self.attacker, Mode::Eventfd, guest_of(LARGE))
     }
 
-    /// One that has lent so many slots, in all of which there are flows.
-    fn with_flows(&self, flows: u32) -> (Driver, Chunk) {
+    /// One that has offered so many slots, in all of which there are flows.
+    fn with_flows(&self, flows: u32) -> (Driver, Extent) {
         let mut driver = self.large();
-        let mut chunk = driver.chunk(0, flows, 1);
+        let mut extent = driver.extent(0, flows, 1);
         for slot in 0..flows {
-            driver.write_slot(&chunk, slot, &report(1));
+            driver.write_slot(&extent, slot, &report(1));
         }
-        chunk.chain = driver.lend_chunk(&chunk);
-        (driver, chunk)
+        extent.chain = driver.offer_and_wait(&extent);
+        (driver, extent)
     }
 }
 

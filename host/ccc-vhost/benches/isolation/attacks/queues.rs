@@ -9,14 +9,14 @@ use super::{Attempt, FLOWS, SLOTS, Target};
 use crate::{
     processors,
     support::{
-        driver::{Chunk, Driver, Piece},
+        driver::{Driver, Extent, Piece},
         frontend::{Mode, QUEUE},
     },
 };
 
 const INDIRECT: u16 = 4;
 /// Chunks of one slot, of which a device has to look up many.
-const CHUNKS: u32 = 20_000;
+const EXTENTS: u32 = 20_000;
 /// What the daemon is to do while it is attacked takes no longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -81,29 +81,29 @@ pub fn rescans(target: &Target, attempt: &Attempt) {
     }
 }
 
-/// Counts times that all slots there are were lent, with more flows than are taken.
-pub fn released_and_lent(target: &Target, attempt: &Attempt) {
-    let (mut driver, chunk) = target.with_flows(SLOTS);
-    release_and_lend(&mut driver, &chunk, attempt);
+/// Counts times that all slots there are were offered, with more flows than are taken.
+pub fn released_and_offered(target: &Target, attempt: &Attempt) {
+    let (mut driver, extent) = target.with_flows(SLOTS);
+    release_and_lend(&mut driver, &extent, attempt);
 }
 
 /// Counts times that as many flows came as a VM may have.
 pub fn flows_come_and_go(target: &Target, attempt: &Attempt) {
-    let (mut driver, chunk) = target.with_flows(FLOWS);
-    release_and_lend(&mut driver, &chunk, attempt);
-    assert!(driver.accepted(&chunk, FLOWS - 1, 1), "the VM has not all flows that it may have");
+    let (mut driver, extent) = target.with_flows(FLOWS);
+    release_and_lend(&mut driver, &extent, attempt);
+    assert!(driver.accepted(&extent, FLOWS - 1, 1), "the VM has not all flows that it may have");
 }
 
-fn release_and_lend(driver: &mut Driver, chunk: &Chunk, attempt: &Attempt) {
+fn release_and_lend(driver: &mut Driver, extent: &Extent, attempt: &Attempt) {
     while attempt.goes_on() {
         let used = driver.used(wire::VQ_TABLE);
         driver.reuse_bell(wire::OP_RELEASE, 0, 0);
         driver.front.kick(wire::VQ_DOORBELL);
-        until("chunk given back", || driver.used(wire::VQ_TABLE) != used);
-        driver.write(chunk.head, &[0u8; 64]);
-        driver.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
+        until("extent given back", || driver.used(wire::VQ_TABLE) != used);
+        driver.write(extent.head, &[0u8; 64]);
+        driver.offer(wire::VQ_TABLE, &Driver::pieces(extent));
         driver.front.kick(wire::VQ_TABLE);
-        until("chunk lent", || driver.status(chunk).0 == wire::EXTENT_ACCEPTED);
+        until("extent accepted", || driver.status(extent).0 == wire::EXTENT_ACCEPTED);
         attempt.did(1);
     }
 }
@@ -121,8 +121,8 @@ pub fn table_queue_refilled(target: &Target, attempt: &Attempt) {
 /// Counts messages.
 pub fn messages_without_end(target: &Target, attempt: &Attempt) {
     let mut driver = target.driver(Mode::Eventfd);
-    let chunk = driver.lend(0, 4, 1);
-    driver.register(&chunk, 0, 1);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
     // The ring goes on where it began.
     while driver.offered(wire::VQ_DOORBELL) % QUEUE != 0 {
         driver.reuse_bell(wire::OP_UPDATE, 0, 1);
@@ -149,15 +149,15 @@ fn keep_full(driver: &mut Driver, queue: usize, attempt: &Attempt) {
     }
 }
 
-/// Counts messages, and before them chunks.
-pub fn chunks_of_one_slot(target: &Target, attempt: &Attempt) {
+/// Counts messages, and before them extents.
+pub fn extents_of_one_slot(target: &Target, attempt: &Attempt) {
     let mut driver = target.large();
-    driver.lend(0, 1, 1);
-    // The same memory again and again: the device holds each chunk in it.
-    let some: Vec<Chunk> = (0..QUEUE / 4).map(|_| driver.chunk(0, 1, 0)).collect();
+    driver.offer_extent(0, 1, 1);
+    // The same memory again and again: the device holds each extent in it.
+    let some: Vec<Extent> = (0..QUEUE / 4).map(|_| driver.extent(0, 1, 0)).collect();
     let mut first = 1;
-    while attempt.goes_on() && first < CHUNKS && lend_some(&mut driver, &some, &mut first) {}
-    assert!(first > 1, "no chunk was taken");
+    while attempt.goes_on() && first < EXTENTS && offer_some(&mut driver, &some, &mut first) {}
+    assert!(first > 1, "no extent was taken");
     while attempt.goes_on() {
         driver.reuse_bell(wire::OP_UPDATE, first - 1, 1);
         driver.reuse_bell(wire::OP_RESCAN, 0, 0);
@@ -167,24 +167,24 @@ pub fn chunks_of_one_slot(target: &Target, attempt: &Attempt) {
     }
 }
 
-/// Lends these chunks as the slots from `first` on; whether all were taken.
-fn lend_some(driver: &mut Driver, chunks: &[Chunk], first: &mut u32) -> bool {
-    for (chunk, slot) in chunks.iter().zip(*first..) {
-        let lend = Extent {
+/// Lends these extents as the slots from `first` on; whether all were taken.
+fn offer_some(driver: &mut Driver, extents: &[Extent], first: &mut u32) -> bool {
+    for (extent, slot) in extents.iter().zip(*first..) {
+        let header = Extent {
             first_slot: slot.into(),
             slots: 1.into(),
             grant_lines: 0.into(),
             reserved: 0.into(),
         };
-        driver.write(chunk.reports - 16, &lend);
-        driver.write(chunk.head, &[0u8; 64]);
-        driver.offer(wire::VQ_TABLE, &Driver::pieces(chunk));
+        driver.write(extent.reports - 16, &header);
+        driver.write(extent.head, &[0u8; 64]);
+        driver.offer(wire::VQ_TABLE, &Driver::pieces(extent));
     }
     driver.front.kick(wire::VQ_TABLE);
-    let looked_at = |chunk| driver.status(chunk).0 != wire::EXTENT_PENDING;
-    until("chunks looked at", || chunks.iter().all(looked_at));
-    *first += chunks.len() as u32;
-    chunks.iter().all(|chunk| driver.status(chunk).0 == wire::EXTENT_ACCEPTED)
+    let looked_at = |extent| driver.status(extent).0 != wire::EXTENT_PENDING;
+    until("extents looked at", || extents.iter().all(looked_at));
+    *first += extents.len() as u32;
+    extents.iter().all(|extent| driver.status(extent).0 == wire::EXTENT_ACCEPTED)
 }
 
 /// Counts kicks taken of those that never run dry.
