@@ -124,6 +124,12 @@ impl Coupling {
         &self.settings
     }
 
+    /// Flows that are coupled.
+    #[cfg(feature = "fuzzing")]
+    pub fn flows(&self) -> usize {
+        self.engine.flows()
+    }
+
     /// Does what is due.
     pub fn tick(&mut self, now: Micros) {
         self.engine.tick(now);

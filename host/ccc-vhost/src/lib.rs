@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! vhost-user back end of the virtio congestion control coupling device.
 //!
-//! One daemon serves all VMs of a host, because coupling is about what they
-//! share.  The [`event_loop`] turns in one thread.  [`vhost_user`] speaks with
-//! the front ends, [`virtio`] is what any virtio device has, and [`device`] is
-//! the one behind a front end: extents of tables the driver offered, doorbell
-//! messages, flows in slots, grant lines.  [`coupling`] joins devices to the
-//! engine, which knows nothing of virtio, by the [`settings`] of the operator,
-//! who reads and changes them through [`admin`].  [`daemon`] starts it all.
+//! One daemon serves all VMs of a host, because coupling is about what they share.
+//! Its rooms, each of which knows those in front of it only:
+//! `event_loop` waits in one thread; `virtio` is what any virtio device has;
+//! `device` is this one: extents of tables the driver offered, doorbell messages,
+//! flows in slots, grant lines; `vhost_user` speaks with the front ends;
+//! `settings` are the operator's; `coupling` joins devices to the engine, which
+//! knows nothing of virtio, by the settings; `admin` reads and changes them; and
+//! [`daemon`] serves it all.
 //!
 //! # Threat model
 //! A guest controls its memory, its queues and all messages; a front end also
@@ -15,13 +16,36 @@
 //! outside the memory it was given, wait for one of them, spend more than a
 //! bounded time on one VM's turn, fill its log, or see another VM's memory.  A
 //! front end that shrinks the file behind its guest's memory is disconnected
-//! ([`virtio::fault`]).  In virtual time front ends are trusted to answer.
-pub mod admin;
+//! (`virtio::fault`).  In virtual time front ends are trusted to answer.
+mod admin;
 pub mod args;
-pub mod coupling;
+mod coupling;
 pub mod daemon;
-pub mod device;
-pub mod event_loop;
-pub mod settings;
-pub mod vhost_user;
-pub mod virtio;
+mod device;
+mod event_loop;
+mod settings;
+mod vhost_user;
+mod virtio;
+
+pub use admin::http::routes::ROUTES;
+
+/// What fuzz targets see beside the daemon.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::{
+        admin::authorization::Peer,
+        admin::executor::{Executor, Guest, Guests},
+        admin::http::routes::Request,
+        coupling::Coupling,
+        device::budget::Budget,
+        device::counters::Counters,
+        device::engine::{Context, FlowEngine},
+        device::extents::{Extent, Extents},
+        device::{Device, Identity},
+        event_loop::poll::Poller,
+        settings::config,
+        settings::state::State,
+        vhost_user::backend::{Backend, FEATURES},
+        virtio::memory::{Mapping, words},
+    };
+}

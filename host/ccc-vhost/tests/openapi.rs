@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use ccc_proto::wire;
 use ccc_settings::{GroupSettings, RuleSettings, Table, VmSettings, fields};
-use ccc_vhost::admin::http::routes::ROUTES;
+use ccc_vhost::ROUTES;
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, text},
@@ -123,8 +123,8 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
     let rules = "[[rule]]\nvm = \"a\"\ndestination = \"192.0.2.0/24\"\ngroup = \"none\"\n";
     let daemon = Daemon::start_in(dir, &[("a", 1.0, "default")], &format!("{own}{rules}"), &[]);
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
-    let chunk = driver.lend(0, 4, 1);
-    driver.tell(&chunk, wire::OP_REGISTER, 0, &report(1));
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.tell(&extent, wire::OP_REGISTER, 0, &report(1));
     let operator = Operator::at(&daemon.socket("control"));
     let socket = daemon.socket("b");
     operator.patch("/v1/vms/a", &json!({"weight": 2}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A configuration is read or its faults are told; what is read can be used.
 #![no_main]
-use ccc_vhost::{coupling::Coupling, settings::config};
+use ccc_vhost::fuzzing::{Coupling, config};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

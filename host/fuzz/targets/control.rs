@@ -3,15 +3,7 @@
 //! line with method and target, a line with the body.  What was changed is the
 //! same after it went through the state file.
 #![no_main]
-use ccc_vhost::{
-    admin::{
-        authorization::Peer,
-        executor::{Executor, Guest, Guests},
-        http::routes::Request,
-    },
-    coupling::{Coupling, Turn},
-    settings::{config, state::State},
-};
+use ccc_vhost::fuzzing::{Coupling, Executor, Guest, Guests, Peer, Request, State, config};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"/b\"\n";
@@ -36,8 +28,7 @@ fuzz_target!(|text: &str| {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
-        let turn = Turn { coupling: &mut coupling, now: 0 };
-        let mut executor = Executor { turn, guests: &Nobody, by: &by };
+        let mut executor = Executor { coupling: &mut coupling, now: 0, guests: &Nobody, by: &by };
         match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
             Ok((_, None)) => {}

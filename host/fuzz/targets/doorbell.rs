@@ -7,7 +7,9 @@ use std::{fs::File, os::fd::AsFd};
 
 use ccc_core::{GroupConfig, Report};
 use ccc_proto::wire;
-use ccc_vhost::{settings::config, device::counters::Counters, coupling::{Coupling, Turn}, device::{Device, Identity}, vhost_user::handler::FEATURES, event_loop::poll::Poller};
+use ccc_vhost::fuzzing::{
+    Backend, Budget, Context, Counters, Coupling, FEATURES, FlowEngine, Identity, Poller, config,
+};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -22,7 +24,7 @@ const MEMORY: usize = 0x2_0000;
 const QUEUE: u16 = 64;
 const SLOTS: u32 = 16;
 const LINES: u32 = 2;
-const LEND: u64 = 0x1_0000;
+const EXTENT: u64 = 0x1_0000;
 const GRANTS: u64 = 0x1_4000;
 const BELLS: u64 = 0x1_8000;
 const CONFIG: &str = "[group.g]\n[group.h]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n\
@@ -69,7 +71,7 @@ struct SoundReport {
 
 struct World {
     guest: GuestMemoryMmap<()>,
-    device: Device,
+    backend: Backend,
     coupling: Coupling,
     now: u64,
     offered: [u16; 3],
@@ -89,23 +91,24 @@ impl World {
         let region = (GuestAddress(0), MEMORY, Some(FileOffset::new(ours.into(), 0)));
         let guest = GuestMemoryMmap::from_ranges_with_files([region]).expect("memory");
         let settings = config::parse("fuzz.toml", CONFIG).expect("right");
-        let identity = Identity { name: "a".to_owned(), index: 0, instance: 1, max_memory: MEMORY as u64 };
-        let poller = Poller::new().expect("poller");
-        let mut device = Device::new(identity, poller, Counters::default()).expect("device");
+        let identity = Identity { vm: 0, instance: 1, budget: Budget::TURN };
+        let (counters, poller) = (Counters::new("a"), Poller::new().expect("poller"));
+        let mut backend =
+            Backend::new(identity, counters, poller, MEMORY as u64).expect("back end");
         let coupling = Coupling::new(settings);
-        device.set_features(FEATURES).expect("features");
+        backend.set_features(FEATURES).expect("features");
         let protocol = VhostUserProtocolFeatures::INBAND_NOTIFICATIONS.bits();
-        device.set_protocol_features(protocol).expect("features");
+        backend.set_protocol_features(protocol).expect("features");
         let memory = VhostUserMemoryRegion::new(0, MEMORY as u64, 0, 0);
-        device.set_mem_table(&[memory], vec![file], None).expect("memory");
+        backend.set_mem_table(&[memory], vec![file], None).expect("memory");
         for queue in 0..3u32 {
             let at = ring(queue as usize);
             let flags = VhostUserVringAddrFlags::empty();
-            device.set_vring_num(queue, QUEUE.into()).expect("size");
-            device.set_vring_addr(queue, flags, at, at + 0x2000, at + 0x1000, 0).expect("rings");
-            device.set_vring_enable(queue, true).expect("enabled");
+            backend.set_vring_num(queue, QUEUE.into()).expect("size");
+            backend.set_vring_addr(queue, flags, at, at + 0x2000, at + 0x1000, 0).expect("rings");
+            backend.set_vring_enable(queue, true).expect("enabled");
         }
-        World { guest, device, coupling, now: 1, offered: [0; 3], next: [0; 3] }
+        World { guest, backend, coupling, now: 1, offered: [0; 3], next: [0; 3] }
     }
 
     fn offer(&mut self, queue: usize, pieces: &[(u64, u32, u16)]) {
@@ -130,21 +133,28 @@ impl World {
         self.guest.write_obj(*value, GuestAddress(at)).expect("in memory");
     }
 
-    fn lend(&mut self) {
-        for (word, at) in [0, SLOTS, LINES, 0u32].iter().zip((LEND..).step_by(4)) {
+    fn offer_extent(&mut self) {
+        for (word, at) in [0, SLOTS, LINES, 0u32].iter().zip((EXTENT..).step_by(4)) {
             self.put(at, word);
         }
         let written = 64 + 64 * LINES + 16 * SLOTS;
-        let pieces = [(LEND, 16 + 128 * SLOTS, 0), (GRANTS, written, 2)];
+        let pieces = [(EXTENT, 16 + 128 * SLOTS, 0), (GRANTS, written, 2)];
         self.offer(wire::VQ_TABLE, &pieces);
         self.process(wire::VQ_TABLE);
     }
 
     fn process(&mut self, queue: usize) {
-        let mut turn = Turn { coupling: &mut self.coupling, now: self.now };
-        self.device.process(queue, &mut turn);
-        self.device.settle(&mut turn);
-        self.device.publish(&self.coupling);
+        self.turn(Some(queue));
+        self.publish();
+    }
+
+    fn turn(&mut self, queue: Option<usize>) {
+        let mut context = Context { engine: &mut self.coupling, now: self.now };
+        self.backend.device_mut().turn(queue, &mut context);
+    }
+
+    fn publish(&mut self) {
+        self.backend.device_mut().publish(&self.coupling);
     }
 
     fn step(&mut self, step: &Step) {
@@ -165,27 +175,27 @@ impl World {
             }
             Step::Wait { micros } => {
                 self.now += u64::from(*micros);
-                self.coupling.engine.tick(self.now);
-                self.device.publish(&self.coupling);
+                self.coupling.tick(self.now);
+                self.publish();
             }
             Step::Other { .. } => {}
             Step::Again => {
-                self.device.set_vring_enable(0, false).expect("queue");
-                self.device.set_vring_enable(0, true).expect("queue");
+                self.backend.set_vring_enable(0, false).expect("queue");
+                self.backend.set_vring_enable(0, true).expect("queue");
                 self.process(wire::VQ_TABLE);
             }
             Step::Couple { on } => {
                 let mut change = ccc_settings::Changes::default();
                 change.set("coupled", (*on).into()).expect("a switch");
                 self.coupling.change_vm("a", &change).expect("there");
-                let mut turn = Turn { coupling: &mut self.coupling, now: self.now };
-                self.device.remap(&mut turn);
+                let mut context = Context { engine: &mut self.coupling, now: self.now };
+                self.backend.device_mut().remap(&mut context);
             }
         }
     }
 
     fn write_slot(&self, slot: u8, r: &SoundReport, change: Option<(u8, u8)>) {
-        let at = LEND + 16 + 128 * u64::from(u32::from(slot) % SLOTS);
+        let at = EXTENT + 16 + 128 * u64::from(u32::from(slot) % SLOTS);
         self.put(at, &0u32);
         self.put(at + 4, &(r.state % 5));
         self.put(at + 5, &r.flags);
@@ -227,26 +237,25 @@ fuzz_target!(|steps: Vec<Step>| {
         ..Report::default()
     };
     assert_eq!(GroupConfig::default().policy, ccc_core::PolicyKind::default());
-    let flow = world.coupling.join(1, 1, 0, &other, false).expect("sound");
-    world.lend();
+    let flow = world.coupling.register(1, 1, 0, &other, false).expect("sound");
+    world.offer_extent();
     for step in steps.iter().take(200) {
         world.step(step);
         if let Step::Other { acked, event } = step {
             other.acked_limited_bytes += u64::from(*acked);
             other.delivered_bytes += u64::from(*acked);
             other.congestion_events = other.congestion_events.wrapping_add(u16::from(*event));
-            world.coupling.engine.update(world.now, flow, &other).expect("sound");
+            world.coupling.update(world.now, flow, &other).expect("sound");
         }
-        let count = world.device.count_flows();
+        let count = world.backend.device().count_flows();
         assert!(count.coupled <= count.all && count.all <= SLOTS as usize);
-        assert_eq!(world.coupling.engine.flows(), count.coupled + 1);
+        assert_eq!(world.coupling.flows(), count.coupled + 1);
     }
     // The other guest is heard, has a part, and it is not nothing.
-    world.coupling.engine.update(world.now, flow, &other).expect("sound");
+    world.coupling.update(world.now, flow, &other).expect("sound");
     let grant = world.coupling.grant(1, 0);
     assert!(grant.coupled && grant.level > 0);
-    world.device.reset_device().expect("reset");
-    let mut turn = Turn { coupling: &mut world.coupling, now: world.now };
-    world.device.settle(&mut turn);
-    assert_eq!((world.device.flows(), world.coupling.engine.flows()), (0, 1));
+    world.backend.reset_device().expect("reset");
+    world.turn(None);
+    assert_eq!((world.backend.device().flows(), world.coupling.flows()), (0, 1));
 });

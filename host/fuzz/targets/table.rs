@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Descriptor chains of a driver, as chunks of tables: whatever they hold, what
+//! Descriptor chains of a driver, as extents of tables: whatever they hold, what
 //! is taken for a table lies in guest memory.
 #![no_main]
-use ccc_vhost::{virtio::memory::{Mapping, words}, device::table::{Chunk, Tables}};
+use ccc_vhost::fuzzing::{Extent, Extents, Mapping, words};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -36,13 +36,13 @@ enum Address {
 struct Input {
     descriptors: Vec<Descriptor>,
     heads: Vec<u8>,
-    lends: Vec<(u16, [u32; 4])>,
+    headers: Vec<(u16, [u32; 4])>,
 }
 
 fuzz_target!(|input: Input| {
     let mapping = Mapping::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory");
-    for (at, lend) in input.lends.iter().take(16) {
-        for (word, at) in lend.iter().zip((DATA + u64::from(*at) / 8 * 8..).step_by(4)) {
+    for (at, header) in input.headers.iter().take(16) {
+        for (word, at) in header.iter().zip((DATA + u64::from(*at) / 8 * 8..).step_by(4)) {
             let _ = mapping.write_obj(*word, GuestAddress(at));
         }
     }
@@ -69,21 +69,21 @@ fuzz_target!(|input: Input| {
     queue.try_set_avail_ring_address(GuestAddress(AVAILABLE)).expect("aligned");
     queue.try_set_used_ring_address(GuestAddress(USED)).expect("aligned");
     queue.set_ready(true);
-    let mut tables = Tables::default();
+    let mut extents = Extents::default();
     while let Some(chain) = queue.pop_descriptor_chain(&mapping) {
-        if let Ok(chunk) = Chunk::parse(&mapping, chain) {
-            let _ = tables.adopt(chunk);
+        if let Ok(extent) = Extent::parse(&mapping, chain) {
+            let _ = extents.hold(extent);
         }
     }
     let mut end = 0;
-    for (first, next) in tables.ranges() {
-        assert!(first < next);
-        end = end.max(next);
-        for slot in [first, next - 1, (first + next) / 2] {
-            let places = tables.slot(slot).expect("lent");
-            words::<16>(&mapping, places.report).expect("in memory");
-            words::<2>(&mapping, places.grant).expect("in memory");
+    while let Some(slots) = extents.slots_from(end) {
+        assert!(end <= slots.start && slots.start < slots.end);
+        for slot in [slots.start, slots.end - 1, (slots.start + slots.end) / 2] {
+            let at = extents.slot(slot).expect("held");
+            words::<16>(&mapping, at.report).expect("in memory");
+            words::<2>(&mapping, at.grant).expect("in memory");
         }
+        end = slots.end;
     }
-    assert!(tables.slot(end).is_none());
+    assert!(extents.slot(end).is_none());
 });

@@ -48,13 +48,10 @@ const AWAY: Micros = 100_000;
 /// Why the daemon cannot go on.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// Waiting for events failed.
     #[error("event loop failed")]
     Poll(#[from] io::Error),
-    /// Time stands still.
     #[error(transparent)]
     Clock(#[from] ClockError),
-    /// A device could not be made.
     #[error("cannot make a device: {0}")]
     Device(#[from] virtio_queue::Error),
 }

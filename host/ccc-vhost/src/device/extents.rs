@@ -25,40 +25,22 @@ pub const MAX_GRANT_LINES: u32 = 16;
 /// Why an extent is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ExtentError {
-    /// The chain does not hold it.
     #[error("extent: {0}")]
     Chain(#[from] ChainError),
-    /// An extent without slots.
     #[error("extent of 0 slots; expected 1 to {MAX_SLOTS}")]
     Empty,
-    /// Slots beyond the last one there may be.
     #[error("extent of {slots} slots from slot {first} on; the last one may be {MAX_SLOTS} - 1")]
-    Slots {
-        /// First slot.
-        first: u32,
-        /// Slots.
-        slots: u32,
-    },
-    /// More grant lines than the device can use.
+    Slots { first: u32, slots: u32 },
     #[error("extent with {0} grant lines; there may be {MAX_GRANT_LINES}")]
     GrantLines(u32),
-    /// The first extent has to bring the grant lines.
     #[error("first extent with 0 grant lines; expected 1 to {MAX_GRANT_LINES}")]
     NoGrantLines,
-    /// Later extents may not bring any.
     #[error("extent with {0} grant lines; expected 0 in every extent but the first")]
     MoreGrantLines(u32),
-    /// As many extents are held as there may be.
     #[error("one extent more than the {EXTENTS_MAX} that may be held; release one before")]
     TooMany,
-    /// Two extents have a slot in common.
     #[error("extent of {slots} slots from slot {first} on overlaps another")]
-    Overlap {
-        /// First slot.
-        first: u32,
-        /// Slots.
-        slots: u32,
-    },
+    Overlap { first: u32, slots: u32 },
 }
 
 /// Why an extent is not released.
@@ -129,6 +111,13 @@ impl Extent {
             Ok(Extent { head, status, slots, order: 0, reports, slot_grants, grant_lines })
         };
         rest().map_err(|error| Refused { status: Some(status), error })
+    }
+
+    /// One with these parts.
+    #[cfg(test)]
+    pub fn of_test(slots: Range<u32>, reports: Array, slot_grants: Array, lines: Array) -> Extent {
+        let (head, status, order) = (0, GuestAddress(0), 0);
+        Extent { head, status, slots, order, reports, slot_grants, grant_lines: lines }
     }
 
     fn slot(&self, slot: u32) -> Option<SlotAddresses> {
@@ -296,10 +285,8 @@ mod tests {
     use super::*;
 
     fn extent(first: u32, slots: u32, lines: usize) -> Extent {
-        let none = Array::default;
-        let (head, status, order) = (0, GuestAddress(0), 0);
-        let (slots, grant_lines) = (first..first + slots, Array::of_test(lines));
-        Extent { head, status, slots, order, reports: none(), slot_grants: none(), grant_lines }
+        let lines = Array::of_test(64, lines, 0);
+        Extent::of_test(first..first + slots, Array::default(), Array::default(), lines)
     }
 
     fn hold(extents: &mut Extents, extent: Extent) -> Result<(), ExtentError> {

@@ -112,74 +112,29 @@ impl Units {
 /// Why a slot is not coupled.
 #[derive(Debug, Error)]
 pub enum SlotError {
-    /// No extent has it.
     #[error("slot {0} is in no extent; expected one of an extent that is held")]
     Unknown(u32),
-    /// The message is about another use of the slot.
     #[error("slot {slot}: message about generation {message}; the slot has {now}")]
-    Stale {
-        /// The slot.
-        slot: u32,
-        /// Generation in the message.
-        message: u32,
-        /// Generation in the slot.
-        now: u32,
-    },
-    /// The flow to leave is not there.
+    Stale { slot: u32, message: u32, now: u32 },
     #[error("slot {slot}: leave of generation {generation}, which is not registered")]
-    NotRegistered {
-        /// The slot.
-        slot: u32,
-        /// Generation in the message.
-        generation: u32,
-    },
-    /// The slot was being written all the time.
+    NotRegistered { slot: u32, generation: u32 },
     #[error("slot {0}: {1}")]
     Torn(u32, Torn),
-    /// The report is out of range.
     #[error("slot {0}: {1}")]
     Report(u32, ReportError),
-    /// There is no grant line left for its group.
     #[error("slot {slot}: no grant line is left for group {group}; the driver offered {lines}")]
-    NoLine {
-        /// The slot.
-        slot: u32,
-        /// Name of the group.
-        group: String,
-        /// Grant lines there are.
-        lines: usize,
-    },
-    /// The driver cannot share by rate.
+    NoLine { slot: u32, group: String, lines: usize },
     #[error(
         "slot {slot}: group {group} shares by rate, and the driver did not accept \
          VIRTIO_CCC_F_RATE_SHARE"
     )]
-    NoRate {
-        /// The slot.
-        slot: u32,
-        /// Name of the group.
-        group: String,
-    },
-    /// The VM has as many flows as it may have.
+    NoRate { slot: u32, group: String },
     #[error("slot {slot}: the VM has {most} flows, as many as it may have (max_flows_per_vm)")]
-    VmFull {
-        /// The slot.
-        slot: u32,
-        /// The operator's limit.
-        most: usize,
-    },
-    /// All VMs together have as many as they may have.
+    VmFull { slot: u32, most: usize },
     #[error("slot {slot}: all VMs have {most} flows, as many as they may have (max_flows)")]
-    HostFull {
-        /// The slot.
-        slot: u32,
-        /// The operator's limit.
-        most: usize,
-    },
-    /// The engine refuses it.
+    HostFull { slot: u32, most: usize },
     #[error("slot {0}: {1}")]
     Engine(u32, ccc_core::EngineError),
-    /// Its memory is gone.
     #[error("slot {0}: {1}")]
     Memory(u32, MemoryError),
 }

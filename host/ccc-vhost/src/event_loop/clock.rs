@@ -17,10 +17,8 @@ use crate::event_loop::timetravel::{Client, TimeTravelError};
 /// Why time stands still.
 #[derive(Debug, Error)]
 pub enum ClockError {
-    /// The kernel's timer failed.
     #[error("timer failed")]
     Timer(#[from] io::Error),
-    /// The controller of virtual time failed.
     #[error("virtual time failed")]
     TimeTravel(#[from] TimeTravelError),
 }

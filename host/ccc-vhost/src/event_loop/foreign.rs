@@ -132,13 +132,10 @@ pub type Stream = Foreign<UnixStream>;
 /// Why nothing was received from a socket.
 #[derive(Debug, Error)]
 pub enum ReceiveError {
-    /// The other end has closed the connection.
     #[error("connection closed by its other end")]
     Closed,
-    /// The socket failed.
     #[error("socket failed")]
     Socket(#[from] io::Error),
-    /// Descriptors got lost on the way.
     #[error(
         "descriptors of a message are missing: it has more than {MAX_FDS}, or the daemon has no \
          room for them"

@@ -2,7 +2,7 @@
 //! What the event loop waits for.
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -144,11 +144,6 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What is waited for.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
     /// Waits for it again.
     pub fn resume(&mut self) -> io::Result<()> {
         if !self.watching {

@@ -45,43 +45,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Why virtual time cannot be lived in.
 #[derive(Debug, Error)]
 pub enum TimeTravelError {
-    /// The controller cannot be reached.
     #[error("cannot connect to the time controller at {0}")]
     Connect(String, #[source] io::Error),
-    /// Its messages cannot be read.
     #[error("time controller")]
     Receive(#[from] ReceiveError),
-    /// The socket failed.
     #[error("time controller's socket failed")]
     Socket(#[from] io::Error),
-    /// It has no calendar to share.
     #[error(
         "the time controller sent {0} file descriptors with its first answer; it needs a calendar"
     )]
     NoCalendar(usize),
-    /// The calendar cannot be mapped.
     #[error("cannot map the calendar")]
     Map(#[from] vm_memory::mmap::MmapRegionError),
-    /// The calendar is of another version.
     #[error("calendar of version {0}; this is for {VERSION}")]
     Version(u32),
-    /// The calendar is too short.
     #[error("calendar of {length} bytes has nothing at {offset}")]
-    Length {
-        /// Bytes.
-        length: usize,
-        /// What was looked for.
-        offset: usize,
-    },
-    /// The controller acknowledges something else.
+    Length { length: usize, offset: usize },
     #[error("message {got} acknowledged, not {expected}")]
-    Sequence {
-        /// Sequence number in the answer.
-        got: u32,
-        /// Sequence number of the message.
-        expected: u32,
-    },
-    /// A message that has no meaning here.
+    Sequence { got: u32, expected: u32 },
     #[error("unexpected message {0} of the time controller")]
     Unexpected(u32),
 }

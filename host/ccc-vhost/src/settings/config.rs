@@ -53,6 +53,7 @@ pub struct Located {
     pub fault: Fault,
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
 impl ConfigError {
     /// The faults, in the order of their places.
     pub fn faults(&self) -> &[Located] {

@@ -45,16 +45,13 @@ const ANSWER: usize = 16_384;
 /// Why a connection ends.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    /// A message could not be read or sent.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// Memory was not there when it was accessed.
     #[error(
         "its memory cannot be used any more: a file behind it was truncated, has a hole on a full \
          tmpfs, or has no huge pages"
     )]
     Memory,
-    /// The protocol was broken.
     #[error("front end broke the protocol: {0}")]
     Protocol(vhost::vhost_user::Error),
 }

@@ -39,49 +39,26 @@ const VM: Manner = Manner { mode: Mode::from_raw_mode(0o660), group: None, backl
 /// Why a VM cannot be served.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Something else is where the socket should be.
     #[error("{0} exists and is no socket; remove it or choose another path")]
     NoSocket(PathBuf),
-    /// Another process listens there.
     #[error("{0} is in use by a running process; stop it or choose another path")]
     InUse(PathBuf),
-    /// Nobody can tell whether another process listens there.
     #[error(
         "{0} is a socket of another user's, left over perhaps by a daemon that ran as that user; \
          remove it if nobody listens there"
     )]
     OtherUser(PathBuf),
-    /// There is no place for the socket.
     #[error("cannot listen on {path}: there is no directory {dir}; create it")]
-    NoDirectory {
-        /// Where.
-        path: PathBuf,
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// The socket could not be made.
+    NoDirectory { path: PathBuf, dir: PathBuf },
     #[error("cannot listen on {path}")]
-    Bind {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// There are too many open files.
+    Bind { path: PathBuf, source: io::Error },
     #[error(
         "no file descriptor is left for {path}: the limit is {limit} open files; raise \
          LimitNOFILE= of the daemon's unit, or its hard limit (ulimit -Hn)"
     )]
-    Files {
-        /// Where.
-        path: PathBuf,
-        /// How many there may be.
-        limit: u64,
-    },
-    /// The file descriptor is no socket that can be used.
+    Files { path: PathBuf, limit: u64 },
     #[error("file descriptor {0} is no Unix socket; pass a listening or connected one")]
     Descriptor(RawFd, #[source] io::Error),
-    /// The socket has one other end already.
     #[error("file descriptor {0} is a connected socket; pass a listening one")]
     NotListening(RawFd),
 }
@@ -112,7 +89,7 @@ impl ListenError {
 #[derive(Debug)]
 pub enum Endpoint {
     /// Front ends connect, one at a time, again and again.
-    Listening(UnixListener, Option<Bound>),
+    Listening { listener: UnixListener, _bound: Option<Bound> },
     /// There is one front end, and no other after it.
     Connected(Option<UnixStream>),
 }
@@ -128,7 +105,7 @@ impl Endpoint {
     /// Listens on `path`, in place of a socket nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
         let (listener, bound) = bind(path, VM)?;
-        Ok(Endpoint::Listening(listener, Some(bound)))
+        Ok(Endpoint::Listening { listener, _bound: Some(bound) })
     }
 
     /// Takes over a socket the parent process opened.
@@ -149,13 +126,13 @@ impl Endpoint {
         }
         let listener = UnixListener::from(owned);
         listener.set_nonblocking(true).map_err(|error| ListenError::Descriptor(fd, error))?;
-        Ok(Endpoint::Listening(listener, None))
+        Ok(Endpoint::Listening { listener, _bound: None })
     }
 
     /// What to wait for, if front ends are still to come.
     pub fn listening(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Endpoint::Listening(listener, _) => Some(listener.as_fd()),
+            Endpoint::Listening { listener, .. } => Some(listener.as_fd()),
             Endpoint::Connected(_) => None,
         }
     }
@@ -163,7 +140,7 @@ impl Endpoint {
     /// The next front end, if there is one.
     pub fn accept(&mut self) -> io::Result<Option<Stream>> {
         match self {
-            Endpoint::Listening(listener, _) => match listener.accept() {
+            Endpoint::Listening { listener, .. } => match listener.accept() {
                 Ok((stream, _)) => Ok(Some(Stream::new(stream))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Err(error) => Err(error),
@@ -176,7 +153,7 @@ impl Endpoint {
 /// Takes over a listening socket the parent process opened.
 pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
     match Endpoint::inherited(fd)? {
-        Endpoint::Listening(listener, _) => Ok(listener),
+        Endpoint::Listening { listener, .. } => Ok(listener),
         Endpoint::Connected(_) => Err(ListenError::NotListening(fd)),
     }
 }

@@ -71,46 +71,24 @@ struct Reply {
 /// Why a front end is no longer listened to.
 #[derive(Debug, Error)]
 pub enum MessageError {
-    /// Nothing can be received from it.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// The socket failed.
     #[error("socket failed")]
     Socket(#[from] io::Error),
-    /// A message without an end.
     #[error("message of {expected} bytes stopped after {got}")]
-    Incomplete {
-        /// Bytes there are.
-        got: u64,
-        /// Bytes announced.
-        expected: u64,
-    },
-    /// A message longer than any.
+    Incomplete { got: u64, expected: u64 },
     #[error("message of {0} bytes; it may have {SIZE_MAX}")]
     Oversized(u32),
-    /// A version nobody speaks, or an answer to nothing.
     #[error("message with flags {0:#x}; expected version {VERSION}, and no reply")]
     Flags(u32),
-    /// A request with another size than it has.
     #[error("request {request} with {got} bytes; it has {expected}")]
-    Size {
-        /// The request.
-        request: u32,
-        /// Its bytes.
-        got: u32,
-        /// Bytes it has.
-        expected: u32,
-    },
-    /// Its socket is full of answers.
+    Size { request: u32, got: u32, expected: u32 },
     #[error("front end does not read its answers")]
     Unread,
-    /// The socket for calls is full.
     #[error("the channel for calls is full; it is given up")]
     ChannelFull,
-    /// A channel without its socket.
     #[error("request channel without a Unix socket; one is needed")]
     NoSocket,
-    /// The other side answers something else.
     #[error("call was not acknowledged")]
     NotAcknowledged,
 }

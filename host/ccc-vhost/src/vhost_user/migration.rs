@@ -26,25 +26,16 @@ const VERSION: u32 = 1;
 /// Why the state of a VM is not taken or given.
 #[derive(Debug, Error)]
 pub enum MigrationError {
-    /// The front end's pipe fails.
     #[error("state of a migrating VM: {0}")]
     Pipe(#[from] io::Error),
-    /// What came is none of ours.
     #[error("state of a migrating VM: {0} bytes that are none of this device")]
     Foreign(usize),
-    /// The other device is newer or older than can be understood.
     #[error(
         "state of a migrating VM: version {version}, tables of revision {revision}; this device \
          knows version {VERSION} and revision {}; run the same release on both hosts",
         wire::REVISION
     )]
-    Version {
-        /// Version of the state.
-        version: u32,
-        /// Revision of the tables in the VM's memory.
-        revision: u32,
-    },
-    /// Nothing was begun.
+    Version { version: u32, revision: u32 },
     #[error("state of a migrating VM: asked for the result of a transfer that was not begun")]
     NotBegun,
 }

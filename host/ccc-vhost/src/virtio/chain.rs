@@ -16,40 +16,18 @@ const MAX_DESCRIPTORS: usize = MAX_SIZE as usize;
 /// Why a chain does not hold what it should.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
-    /// More descriptors than any queue has.
     #[error("chain of more than {MAX_DESCRIPTORS} descriptors")]
     Long,
-    /// A readable descriptor follows a writable one.
     #[error("readable descriptor behind a writable one")]
     Order,
-    /// The chain ends too early.
     #[error("chain ends {missing} structures of {size} bytes too early")]
-    Short {
-        /// Structures not there.
-        missing: usize,
-        /// Bytes of each.
-        size: usize,
-    },
-    /// A structure would go over the end of a descriptor.
+    Short { missing: usize, size: usize },
     #[error("descriptor ends {left} bytes into a structure of {size}")]
-    Split {
-        /// Bytes of the structure that are there.
-        left: usize,
-        /// Bytes it has.
-        size: usize,
-    },
-    /// A descriptor points to where there is no memory.
+    Split { left: usize, size: usize },
     #[error("no memory for {length} bytes at guest address {address:#x}")]
-    Outside {
-        /// Guest address.
-        address: u64,
-        /// Bytes.
-        length: usize,
-    },
-    /// Structures start at multiples of 8.
+    Outside { address: u64, length: usize },
     #[error("structure at guest address {0:#x}, no multiple of 8")]
     Misaligned(u64),
-    /// The chain goes on behind its last structure.
     #[error("{0} bytes behind the last structure")]
     Trailing(usize),
 }
@@ -80,11 +58,11 @@ impl Array {
         self.runs.is_empty()
     }
 
-    /// One that is only counted.
+    /// Structures one behind the other.
     #[cfg(test)]
-    pub fn of_test(count: usize) -> Array {
-        let runs = if count == 0 { Vec::new() } else { vec![Run { first: 0, count, address: 0 }] };
-        Array { size: 8, runs }
+    pub fn of_test(size: usize, count: usize, address: u64) -> Array {
+        let runs = if count == 0 { Vec::new() } else { vec![Run { first: 0, count, address }] };
+        Array { size, runs }
     }
 
     /// Where the structure with this index is.

@@ -40,72 +40,28 @@ pub type Mapping = GuestMemoryMmap<Dirty>;
 /// Why guest memory cannot be used.
 #[derive(Debug, Error)]
 pub enum MemoryError {
-    /// The file could not be mapped.
     #[error("cannot map {size} bytes of guest memory at offset {offset} of its file")]
-    Map {
-        /// Bytes.
-        size: u64,
-        /// Offset in the file.
-        offset: u64,
-        /// Why.
-        source: vm_memory::mmap::MmapRegionError,
-    },
-    /// The file is one that cannot be relied upon.
+    Map { size: u64, offset: u64, source: vm_memory::mmap::MmapRegionError },
     #[error("memory in a file that is not in memory; use memfd, tmpfs or hugetlbfs")]
     NotMemory,
-    /// It is more than the operator lets a VM have.
     #[error("{size} bytes of memory; a VM may have {most} ([daemon] max_memory_gib_per_vm)")]
-    TooMuch {
-        /// Bytes.
-        size: u128,
-        /// Bytes a VM may have.
-        most: u64,
-    },
-    /// No guest has so much memory.
+    TooMuch { size: u128, most: u64 },
     #[error("log of {size} bytes; it may have {most}")]
-    LogTooLong {
-        /// Bytes.
-        size: usize,
-        /// Bytes it may have.
-        most: usize,
-    },
-    /// Others have it.
+    LogTooLong { size: usize, most: usize },
     #[error("{size} bytes of memory do not fit beside other VMs' into the daemon's {MOST}")]
-    NoRoom {
-        /// Bytes.
-        size: u64,
-    },
-    /// The file cannot be looked at, or guarded.
+    NoRoom { size: u64 },
     #[error("memory region cannot be used: {0}")]
     File(#[from] io::Error),
-    /// A part of a page cannot be mapped.
     #[error("{size} bytes at offset {offset} are no whole pages of {page} bytes")]
-    Pages {
-        /// Bytes.
-        size: u64,
-        /// Offset in the file.
-        offset: u64,
-        /// Bytes of a page.
-        page: u64,
-    },
-    /// The region lies outside of what addresses can say.
+    Pages { size: u64, offset: u64, page: u64 },
     #[error("memory region at {0:#x} overflows")]
     Overflow(u64),
-    /// The regions do not fit beside each other.
     #[error("memory regions overlap or are none")]
     Regions(#[from] vm_memory::GuestRegionCollectionError),
-    /// No region has the front end's address.
     #[error("address {0:#x} of the front end lies in no memory region")]
     Unmapped(u64),
-    /// The structure is not wholly in one region.
     #[error("{size} bytes at guest address {address:#x} are not in one memory region")]
-    Outside {
-        /// Guest physical address.
-        address: u64,
-        /// Bytes.
-        size: usize,
-    },
-    /// Structures start at multiples of 8.
+    Outside { address: u64, size: usize },
     #[error("guest address {0:#x} is no multiple of 8")]
     Misaligned(u64),
 }

@@ -19,20 +19,12 @@ const AVAIL_F_NO_INTERRUPT: u16 = 1;
 /// Why a queue cannot be used.
 #[derive(Debug, Error)]
 pub enum QueueError {
-    /// The rings are not in memory.
     #[error("rings of queue {0} are not in guest memory; they have to be, as a whole")]
     Rings(usize),
-    /// The rings contradict themselves.
     #[error("ring contradicts itself: {0}")]
     Ring(#[from] virtio_queue::Error),
-    /// The used entry would be for no descriptor.
     #[error("chain begins at descriptor {head}; expected one of 0 to {size} - 1")]
-    Head {
-        /// Descriptor.
-        head: u16,
-        /// Size of the queue.
-        size: u16,
-    },
+    Head { head: u16, size: u16 },
 }
 
 /// A split virtqueue (2.7).
