@@ -36,9 +36,9 @@ impl Command {
         match self {
             Command::Vm(_) => false,
             Command::Change(change) => match change {
-                Change::ChangeVm(..) | Change::PutVm(..) => false,
+                Change::UpdateVm(..) | Change::PutVm(..) => false,
                 Change::DeleteVm(_) | Change::ResetVm(_) => false,
-                Change::ChangeGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => true,
+                Change::UpdateGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => true,
             },
             Command::Status | Command::Vms | Command::Groups | Command::Group(_) => true,
             Command::Flows { .. } | Command::Rules => true,

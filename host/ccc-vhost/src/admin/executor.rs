@@ -77,13 +77,13 @@ impl Executor<'_> {
     fn change(&mut self, change: &Change) -> Result<Reply, ApiError> {
         Ok(match change {
             Change::PutVm(name, spec) => Reply::Vm(self.put_vm(name, spec)?),
-            Change::ChangeVm(name, changes) => Reply::Vm(self.change_vm(name, changes)?),
+            Change::UpdateVm(name, changes) => Reply::Vm(self.change_vm(name, changes)?),
             Change::ResetVm(name) => {
                 let changes = self.settings().configured_vm(name)?;
                 Reply::Vm(self.change_vm(name, &changes)?)
             }
             Change::DeleteVm(name) => Reply::Vm(self.delete(name)?),
-            Change::ChangeGroup(name, changes) => Reply::Group(self.change_group(name, changes)?),
+            Change::UpdateGroup(name, changes) => Reply::Group(self.change_group(name, changes)?),
             Change::ResetGroup(name) => {
                 let changes = self.settings().configured_group(name)?;
                 Reply::Group(self.change_group(name, &changes)?)
@@ -99,7 +99,7 @@ impl Executor<'_> {
     fn to_keep(&self, change: &Change) -> Change {
         match change {
             Change::PutVm(name, spec) if self.settings().removable(name).is_err() => {
-                Change::ChangeVm(name.clone(), Changes::all(&spec.settings))
+                Change::UpdateVm(name.clone(), Changes::all(&spec.settings))
             }
             other => other.clone(),
         }

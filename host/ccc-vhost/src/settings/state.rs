@@ -65,13 +65,13 @@ pub enum Change {
     /// Have a VM, as described.
     PutVm(String, VmSpec),
     /// Change a VM.
-    ChangeVm(String, Changes<VmSettings>),
+    UpdateVm(String, Changes<VmSettings>),
     /// Have a VM no longer.
     DeleteVm(String),
     /// Have a VM as the configuration says again.
     ResetVm(String),
     /// Change a group.
-    ChangeGroup(String, Changes<GroupSettings>),
+    UpdateGroup(String, Changes<GroupSettings>),
     /// Have a group as the configuration says again.
     ResetGroup(String),
     /// Put these rules in the place of all; `None` for those of the configuration.
@@ -150,10 +150,10 @@ impl State {
     pub fn note(&mut self, change: &Change) -> bool {
         match change {
             Change::PutVm(name, spec) => self.put_vm(name, spec),
-            Change::ChangeVm(name, changes) => add(&mut self.vms, name, changes),
+            Change::UpdateVm(name, changes) => add(&mut self.vms, name, changes),
             Change::DeleteVm(name) => self.delete_vm(name),
             Change::ResetVm(name) => self.vms.remove(name).is_some(),
-            Change::ChangeGroup(name, changes) => add(&mut self.groups, name, changes),
+            Change::UpdateGroup(name, changes) => add(&mut self.groups, name, changes),
             Change::ResetGroup(name) => self.groups.remove(name).is_some(),
             Change::SetRules(rules) => {
                 let new = self.rules != *rules;
@@ -301,15 +301,15 @@ mod tests {
         for change in [
             put(1.0),
             put(2.0),
-            Change::ChangeVm("c".to_owned(), changes(json!({"weight": 3}))),
-            Change::ChangeGroup("g".to_owned(), Changes::default()),
+            Change::UpdateVm("c".to_owned(), changes(json!({"weight": 3}))),
+            Change::UpdateGroup("g".to_owned(), Changes::default()),
             Change::ResetGroup("g".to_owned()),
             Change::DeleteVm("c".to_owned()),
             Change::ResetVm("a".to_owned()),
             Change::SetRules(Some(Vec::new())),
             Change::SetRules(None),
         ] {
-            let nothing = change == Change::ChangeGroup("g".to_owned(), Changes::default());
+            let nothing = change == Change::UpdateGroup("g".to_owned(), Changes::default());
             assert_eq!(state.note(&change), !nothing, "{change:?}");
             assert!(!state.note(&change), "again: {change:?}");
         }

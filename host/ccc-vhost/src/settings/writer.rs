@@ -184,7 +184,7 @@ mod tests {
 
     fn change() -> Change {
         let changes = ccc_settings::Changes::read(json!({"weight": 2.5})).expect("right");
-        Change::ChangeVm("a".to_owned(), changes)
+        Change::UpdateVm("a".to_owned(), changes)
     }
 
     #[test]

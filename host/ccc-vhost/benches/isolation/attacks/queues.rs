@@ -2,7 +2,7 @@
 //! What a guest puts into its queues.
 use std::time::{Duration, Instant};
 
-use ccc_proto::wire::{self, Extent};
+use ccc_proto::wire;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EFD_SEMAPHORE, EventFd};
 
 use super::{Attempt, FLOWS, SLOTS, Target};
@@ -84,17 +84,17 @@ pub fn rescans(target: &Target, attempt: &Attempt) {
 /// Counts times that all slots there are were offered, with more flows than are taken.
 pub fn released_and_offered(target: &Target, attempt: &Attempt) {
     let (mut driver, extent) = target.with_flows(SLOTS);
-    release_and_lend(&mut driver, &extent, attempt);
+    release_and_offer(&mut driver, &extent, attempt);
 }
 
 /// Counts times that as many flows came as a VM may have.
 pub fn flows_come_and_go(target: &Target, attempt: &Attempt) {
     let (mut driver, extent) = target.with_flows(FLOWS);
-    release_and_lend(&mut driver, &extent, attempt);
+    release_and_offer(&mut driver, &extent, attempt);
     assert!(driver.accepted(&extent, FLOWS - 1, 1), "the VM has not all flows that it may have");
 }
 
-fn release_and_lend(driver: &mut Driver, extent: &Extent, attempt: &Attempt) {
+fn release_and_offer(driver: &mut Driver, extent: &Extent, attempt: &Attempt) {
     while attempt.goes_on() {
         let used = driver.used(wire::VQ_TABLE);
         driver.reuse_bell(wire::OP_RELEASE, 0, 0);
@@ -170,7 +170,7 @@ pub fn extents_of_one_slot(target: &Target, attempt: &Attempt) {
 /// Lends these extents as the slots from `first` on; whether all were taken.
 fn offer_some(driver: &mut Driver, extents: &[Extent], first: &mut u32) -> bool {
     for (extent, slot) in extents.iter().zip(*first..) {
-        let header = Extent {
+        let header = wire::Extent {
             first_slot: slot.into(),
             slots: 1.into(),
             grant_lines: 0.into(),

@@ -76,10 +76,10 @@ impl Request<'_> {
                 Change::PutVm((*name).to_owned(), VmSpec::read(self.value()?)?)
             }
             ("PATCH", ["vms", name]) => {
-                Change::ChangeVm((*name).to_owned(), Changes::read(self.value()?)?)
+                Change::UpdateVm((*name).to_owned(), Changes::read(self.value()?)?)
             }
             ("PATCH", ["groups", name]) => {
-                Change::ChangeGroup((*name).to_owned(), Changes::read(self.value()?)?)
+                Change::UpdateGroup((*name).to_owned(), Changes::read(self.value()?)?)
             }
             ("PUT", ["rules"]) => Change::SetRules(Some(self.rules()?)),
             _ => return Err(ApiError::NoPath(self.path.to_owned())),
