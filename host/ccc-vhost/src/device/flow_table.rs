@@ -17,7 +17,8 @@ use crate::{
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
     device::slot::{Flow, Member, SlotError, SlotState, Units},
-    virtio::memory::{Mapping, MemoryError, change, words},
+    virtio::memory::{Mapping, change, words},
+    virtio::region::MemoryError,
 };
 
 /// What slots are read, answered and counted with while one event is served.

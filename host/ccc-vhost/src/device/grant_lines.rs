@@ -9,7 +9,8 @@ use ccc_proto::{
 use crate::{
     device::engine::FlowEngine,
     virtio::chain::Array,
-    virtio::memory::{Mapping, MemoryError, change},
+    virtio::memory::{Mapping, change},
+    virtio::region::MemoryError,
 };
 
 /// The grant lines of one VM: the first group it uses has line 0, and so on.  A line

@@ -9,7 +9,7 @@ use ccc_proto::{
 };
 use thiserror::Error;
 
-use crate::{device::counters::Kind, virtio::memory::MemoryError};
+use crate::{device::counters::Kind, virtio::region::MemoryError};
 
 /// A slot, from one use to the next.
 ///

@@ -22,8 +22,9 @@ use crate::{
     vhost_user::migration::{MigrationError, Transfer},
     vhost_user::vring::Vring,
     virtio::dirty::Log,
-    virtio::memory::{Memory, MemoryError},
+    virtio::memory::Memory,
     virtio::queue::Queue,
+    virtio::region::MemoryError,
 };
 
 /// Feature of a front end that wants to know what is written.

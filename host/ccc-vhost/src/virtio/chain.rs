@@ -4,11 +4,13 @@ use thiserror::Error;
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
-use crate::{virtio::memory::Mapping, virtio::queue::MAX_SIZE};
+use crate::virtio::memory::Mapping;
 
 /// A chain of this VM.
 pub type Chain<'m> = DescriptorChain<&'m Mapping>;
 
+/// Largest queue the device takes, descriptors.
+pub const MAX_SIZE: u16 = 1024;
 /// Descriptors a chain may have: no queue is longer, and no chain may be longer
 /// than its queue (VIRTIO 1.3, 2.7.5.3.1), even if its table is an indirect one.
 const MAX_DESCRIPTORS: usize = MAX_SIZE as usize;

@@ -19,7 +19,7 @@ use vm_memory::{
 use crate::{
     event_loop::foreign::{self, Foreign},
     virtio::fault::Guard,
-    virtio::memory::{self, MemoryError, PAGE},
+    virtio::region::{self, MemoryError, PAGE},
 };
 
 /// Bytes of a bitmap: enough for 32 TiB of guest addresses.
@@ -45,11 +45,11 @@ impl Log {
         if length > MOST {
             return Err(MemoryError::LogTooLong { size: length, most: MOST });
         }
-        let page = memory::page_size(&file)?;
+        let page = region::page_size(&file)?;
         let held = foreign::hold(&file)?;
         let mapped = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|source| MemoryError::Map { size: length as u64, offset, source })?;
-        let guard = memory::guard(&mapped, page)?;
+        let guard = region::guard(&mapped, page)?;
         *self.0.borrow_mut() = Some(Bits { guard, mapped, _file: held });
         Ok(())
     }

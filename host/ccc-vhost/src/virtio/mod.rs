@@ -7,3 +7,4 @@ pub mod dirty;
 pub mod fault;
 pub mod memory;
 pub mod queue;
+pub mod region;

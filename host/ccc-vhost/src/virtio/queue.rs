@@ -9,10 +9,11 @@ use thiserror::Error;
 use virtio_queue::{Queue as Rings, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::{virtio::chain::Chain, virtio::memory::Mapping};
+use crate::{
+    virtio::chain::{Chain, MAX_SIZE},
+    virtio::memory::Mapping,
+};
 
-/// Largest queue the device takes, descriptors.
-pub const MAX_SIZE: u16 = 1024;
 /// The driver wants no notification, without event index (2.7.7.1).
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
 
