@@ -66,3 +66,20 @@ fn demand_bytes(report: &Report, before: Option<u64>) -> u64 {
     let faded = before.map_or(0, |peak| peak - peak / DEMAND_FADES);
     wanted.max(faded)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demand_is_the_peak_in_use_and_fades() {
+        let report = Report { active: true, mss_bytes: 1000, ..Report::default() };
+        let peak = Report { inflight_bytes: 40_000, ..report };
+        let mut flow = Contribution::default();
+        let demands = [peak, report, report].map(|report| {
+            flow = Contribution::new(&report, ShareOf::Window, &flow);
+            flow.demand_bytes
+        });
+        assert_eq!(demands, [Some(52_000), Some(48_750), Some(45_704)]);
+    }
+}

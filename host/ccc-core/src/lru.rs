@@ -54,3 +54,25 @@ impl LruList {
         self.links[key].used.map(|used| (key, used))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_in_the_order_of_their_last_use() {
+        let mut list = LruList::default();
+        for (now, key) in [4, 1, 2, 0, 3, 1, 4].into_iter().enumerate() {
+            list.touch(key, now as Micros);
+        }
+        for gone in [0, 4, 9] {
+            list.remove(gone);
+        }
+        list.touch(5, 7);
+        for expected in [(2, 2), (3, 4), (1, 5), (5, 7)] {
+            assert_eq!(list.oldest(), Some(expected));
+            list.remove(expected.0);
+        }
+        assert_eq!((list.oldest(), list.newest), (None, None));
+    }
+}

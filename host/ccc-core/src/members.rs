@@ -371,8 +371,11 @@ mod tests {
         let members = members(&[3.0, 1.0], &flows);
         let sum: u128 = flows.iter().map(|(vm, flow)| members.weight(*vm, flow)).sum();
         for (vm, flow) in flows {
-            let share = Fraction::new(members.weight(vm, &flow), sum);
-            assert_eq!(members.growth_share(vm, &flow), share);
+            let own = members.weight(vm, &flow);
+            assert_eq!(members.growth_share(vm, &flow), Fraction::new(own, sum));
+            let recovering = Contribution { growing: false, ..flow };
+            let beside = Fraction::new(own, sum + own);
+            assert_eq!(members.growth_share(vm, &recovering), beside);
         }
     }
 }

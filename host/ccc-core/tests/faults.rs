@@ -3,7 +3,7 @@
 //! in docs/algorithm.md.  Each fails if its fault comes back.
 mod common;
 
-use ccc_core::{CongestionState, EngineError, GroupConfig, IDLE_AFTER_US, Report, ShareOf};
+use ccc_core::{CongestionState, EngineError, GroupConfig, Report, ShareOf};
 use common::{Flow, Host, MSS, steady};
 
 #[test]
@@ -136,7 +136,7 @@ fn b11_an_idle_limited_or_silent_flow_does_not_stop_the_others() {
         host.send(flow);
     });
     let silent = grown(|host, _| {
-        host.now += IDLE_AFTER_US;
+        host.now = host.engine.next_deadline().expect("active flows");
         host.engine.tick(host.now);
     });
     for (what, segments) in

@@ -63,6 +63,15 @@ fn adopted_flows_make_up_the_aggregate_they_had() {
 }
 
 #[test]
+fn adopted_flows_know_better_than_an_empty_group_remembers() {
+    let (mut host, vms) = steady(80, &[1]);
+    host.leave(vms[0][0]);
+    let found = running(30, Some(20));
+    host.engine.adopt(host.now, vms[0][0].vm, host.group, &found).expect("adopted");
+    assert_eq!(host.aggregate(), (30_000, Some(20_000)));
+}
+
+#[test]
 fn a_vm_that_comes_back_alone_is_a_joiner() {
     let (mut host, vms) = steady(80, &[1, 1]);
     host.leave(vms[1][0]);
@@ -89,9 +98,11 @@ fn flows_that_start_together_have_their_initial_windows_up_to_48_segments() {
 fn flows_that_go_on_alone_take_their_parts_along() {
     let (mut host, vms) = steady(80, &[1, 4]);
     let gone: Vec<_> = vms[1].iter().map(|flow| flow.id).collect();
-    host.engine.detach(host.now, &gone);
-    assert_eq!(host.aggregate(), (40_000, Some(40_000)));
-    assert_eq!((host.segments_of(&vms[0][0]), host.status().active_flows), (40, 1));
+    host.engine.detach(host.now, &gone[..1]);
+    assert_eq!(host.aggregate(), (70_000, Some(70_000)), "an eighth is gone");
+    host.engine.detach(host.now, &gone[1..]);
+    assert_eq!(host.aggregate(), (35_000, Some(35_000)));
+    assert_eq!((host.segments_of(&vms[0][0]), host.status().active_flows), (35, 1));
 }
 
 #[test]
@@ -117,10 +128,12 @@ fn e3_an_event_found_spurious_late_stays() {
 
 #[test]
 fn a_flow_that_ran_alone_brings_what_it_has_on_the_path() {
-    let (mut host, vms) = steady(80, &[1]);
-    let report = Report { inflight_bytes: 20 * MSS, ..running(30, Some(30)) };
-    host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
-    assert_eq!(host.aggregate(), (100_000, Some(100_000)));
+    for (inflight, cwnd) in [(20, 30), (30, 20)] {
+        let (mut host, vms) = steady(80, &[1]);
+        let report = Report { inflight_bytes: inflight * MSS, ..running(cwnd, Some(cwnd)) };
+        host.engine.register(host.now, vms[0][0].vm, host.group, &report).expect("registered");
+        assert_eq!(host.aggregate(), (100_000, Some(100_000)));
+    }
 }
 
 #[test]

@@ -42,6 +42,8 @@ fn a_policy_goes_on_from_what_uncoupled_flows_have() {
         assert_eq!((host.segments(), host.segments_of(&flows[1])), (80, 40), "{policy:?}");
         assert_eq!(host.aggregate().1, Some(80_000), "{policy:?}");
     }
+    let (host, flows) = two_flows(PolicyKind::Lisa, 40);
+    assert!(!host.grant(flows[0].vm).coupled, "they have left slow start");
 }
 
 /// Aggregate after one of two flows met `event` in 80 segments.

@@ -130,8 +130,7 @@ impl Delivery {
         let length_us = (min_rtt_us / INTERVALS).max(1);
         // Flows that are about as far all the same measure on.
         if length_us >= 2 * self.length_us {
-            let interval = sample.now / length_us;
-            *self = Delivery { interval, length_us, ..Delivery::default() };
+            *self = Delivery { length_us, ..Delivery::default() };
         }
         let interval = sample.now / self.length_us;
         if interval != self.interval {
