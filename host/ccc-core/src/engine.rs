@@ -20,6 +20,8 @@ use crate::{
 /// hangs or dies takes no share with it (B11).
 pub const IDLE_AFTER_US: Micros = 1_000_000;
 
+type Result<T> = std::result::Result<T, EngineError>;
+
 /// A bottleneck group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(u32);
@@ -87,24 +89,14 @@ impl Engine {
     }
 
     /// Sets a VM's weight in a group, in force at once.
-    pub fn set_weight(
-        &mut self,
-        vm: VmId,
-        group: GroupId,
-        weight: Weight,
-    ) -> Result<(), EngineError> {
+    pub fn set_weight(&mut self, vm: VmId, group: GroupId, weight: Weight) -> Result<()> {
         let Membership { group, member } = self.membership(vm, group)?;
         self.groups[group].set_weight(member, weight);
         Ok(())
     }
 
     /// Changes how a group is coupled, in force at once for live flows.
-    pub fn set_group(
-        &mut self,
-        now: Micros,
-        group: GroupId,
-        config: GroupConfig,
-    ) -> Result<(), EngineError> {
+    pub fn set_group(&mut self, now: Micros, group: GroupId, config: GroupConfig) -> Result<()> {
         let key = group.0 as usize;
         let reported = self.reported(key);
         let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
@@ -125,7 +117,7 @@ impl Engine {
         vm: VmId,
         group: GroupId,
         report: &Report,
-    ) -> Result<FlowId, EngineError> {
+    ) -> Result<FlowId> {
         let key = self.insert(vm, group, report)?;
         let flow = &mut self.flows[key];
         flow.contribution = self.groups[flow.group].adopt(now, flow);
@@ -140,13 +132,13 @@ impl Engine {
         vm: VmId,
         group: GroupId,
         report: &Report,
-    ) -> Result<FlowId, EngineError> {
+    ) -> Result<FlowId> {
         let key = self.insert(vm, group, report)?;
         self.apply(now, key, report);
         Ok(FlowId(key as u32))
     }
 
-    fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize, EngineError> {
+    fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize> {
         check(report)?;
         let Membership { group, member } = self.membership(vm, group)?;
         Ok(self.flows.insert(Flow {
@@ -159,12 +151,7 @@ impl Engine {
     }
 
     /// Takes a flow's report.
-    pub fn update(
-        &mut self,
-        now: Micros,
-        flow: FlowId,
-        report: &Report,
-    ) -> Result<(), EngineError> {
+    pub fn update(&mut self, now: Micros, flow: FlowId, report: &Report) -> Result<()> {
         check(report)?;
         let key = flow.0 as usize;
         if !self.flows.contains(key) {
@@ -254,7 +241,7 @@ impl Engine {
     }
 
     /// The VM's membership in the group, which begins at its first use.
-    fn membership(&mut self, vm: VmId, group: GroupId) -> Result<Membership, EngineError> {
+    fn membership(&mut self, vm: VmId, group: GroupId) -> Result<Membership> {
         let key = group.0 as usize;
         let theirs = self.vms.get_mut(vm.0 as usize).ok_or(EngineError::UnknownVm(vm.0))?;
         let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
@@ -304,12 +291,10 @@ impl Engine {
 }
 
 /// Refuses what the engine would divide by.
-fn check(report: &Report) -> Result<(), EngineError> {
-    if report.priority == 0 {
-        return Err(EngineError::ZeroPriority);
+fn check(report: &Report) -> Result<()> {
+    match report {
+        Report { priority: 0, .. } => Err(EngineError::ZeroPriority),
+        Report { mss_bytes: 0, .. } => Err(EngineError::ZeroMss),
+        _ => Ok(()),
     }
-    if report.mss_bytes == 0 {
-        return Err(EngineError::ZeroMss);
-    }
-    Ok(())
 }

@@ -118,30 +118,29 @@ fn b10_congestion_counts_while_another_flow_is_in_slow_start_or_recovery() {
 #[test]
 fn b11_an_idle_limited_or_silent_flow_does_not_stop_the_others() {
     let rounds = 40;
-    let grown = |quieten: fn(&mut Host, &mut Flow)| {
+    type Quieten = fn(&mut Host, &mut Flow);
+    let cases: [(&str, Quieten); 3] = [
+        ("idle", |host, flow| {
+            flow.report.active = false;
+            host.send(flow);
+        }),
+        ("application-limited", |host, flow| {
+            flow.report.cwnd_limited = false;
+            host.send(flow);
+        }),
+        ("silent", |host, _| {
+            host.now = host.engine.next_deadline().expect("active flows");
+            host.engine.tick(host.now);
+        }),
+    ];
+    for (what, quieten) in cases {
         let (mut host, vms) = steady(40, &[2]);
         let mut flows = vms[0].clone();
         quieten(&mut host, &mut flows[0]);
         for _ in 0..rounds {
             host.round(&mut flows[1..]);
         }
-        host.segments()
-    };
-    let idle = grown(|host, flow| {
-        flow.report.active = false;
-        host.send(flow);
-    });
-    let application_limited = grown(|host, flow| {
-        flow.report.cwnd_limited = false;
-        host.send(flow);
-    });
-    let silent = grown(|host, _| {
-        host.now = host.engine.next_deadline().expect("active flows");
-        host.engine.tick(host.now);
-    });
-    for (what, segments) in
-        [("idle", idle), ("application-limited", application_limited), ("silent", silent)]
-    {
+        let segments = host.segments();
         assert!((70..=82).contains(&segments), "{what}: 40 grew to {segments} in {rounds} rounds");
     }
 }

@@ -6,6 +6,10 @@ mod common;
 use ccc_core::{CongestionState, GroupConfig, GrowthSource, PolicyKind, ShareOf};
 use common::{Flow, Host, MSS};
 
+/// Those that couple in congestion avoidance.
+const COUPLING: [PolicyKind; 4] =
+    [PolicyKind::CtrlTcp, PolicyKind::ETcp, PolicyKind::Cm, PolicyKind::Efcm];
+
 fn config(policy: PolicyKind) -> GroupConfig {
     GroupConfig { policy, share: ShareOf::Window, ..GroupConfig::default() }
 }
@@ -37,7 +41,7 @@ fn uncoupled_flows_are_granted_nothing_and_counted() {
 
 #[test]
 fn a_policy_goes_on_from_what_uncoupled_flows_have() {
-    for policy in [PolicyKind::CtrlTcp, PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm] {
+    for policy in COUPLING {
         let (host, flows) = two_flows(policy, 40);
         assert_eq!((host.segments(), host.segments_of(&flows[1])), (80, 40), "{policy:?}");
         assert_eq!(host.aggregate().1, Some(80_000), "{policy:?}");
@@ -46,38 +50,24 @@ fn a_policy_goes_on_from_what_uncoupled_flows_have() {
     assert!(!host.grant(flows[0].vm).coupled, "they have left slow start");
 }
 
-/// Aggregate after one of two flows met `event` in 80 segments.
-fn after(policy: PolicyKind, event: fn(&mut Host, &mut Flow, u32)) -> u64 {
-    let (mut host, mut flows) = two_flows(policy, 40);
-    let epoch = host.epoch();
-    event(&mut host, &mut flows[0], epoch);
-    host.segments()
+/// Segments that each policy leaves after one of two flows met `event` in 80.
+fn left_after(event: fn(&mut Host, &mut Flow, u32)) -> [u64; 4] {
+    COUPLING.map(|policy| {
+        let (mut host, mut flows) = two_flows(policy, 40);
+        let epoch = host.epoch();
+        event(&mut host, &mut flows[0], epoch);
+        host.segments()
+    })
 }
 
 #[test]
 fn one_drop_reduces_as_each_policy_says() {
-    let drops = [
-        (PolicyKind::CtrlTcp, 40),
-        (PolicyKind::ETcp, 40),
-        (PolicyKind::Cm, 40),
-        (PolicyKind::Efcm, 60),
-    ];
-    for (policy, left) in drops {
-        assert_eq!(after(policy, Host::lose), left, "{policy:?}");
-    }
+    assert_eq!(left_after(Host::lose), [40, 40, 40, 60], "{COUPLING:?}");
 }
 
 #[test]
 fn one_timeout_restarts_all_only_where_published_so() {
-    let timeouts = [
-        (PolicyKind::CtrlTcp, 40),
-        (PolicyKind::ETcp, 2),
-        (PolicyKind::Cm, 2),
-        (PolicyKind::Efcm, 41),
-    ];
-    for (policy, left) in timeouts {
-        assert_eq!(after(policy, Host::time_out), left, "{policy:?}");
-    }
+    assert_eq!(left_after(Host::time_out), [40, 2, 2, 41], "{COUPLING:?}");
 }
 
 #[test]
@@ -138,16 +128,11 @@ fn a_change_of_policy_keeps_the_window() {
 /// Segments the aggregate of a near and a far flow grows in a round trip of
 /// the far one, in which the near one has ten.
 fn growth(growth_source: GrowthSource) -> u64 {
-    let mut host = Host::with(config(PolicyKind::Uncoupled));
-    let vm = host.vm(1.0);
-    let mut flows = [200_000, 20_000].map(|srtt_us| {
-        let mut flow = host.flow(vm, 40);
+    let (mut host, mut flows) = two_flows(PolicyKind::Uncoupled, 40);
+    for (flow, srtt_us) in flows.iter_mut().zip([200_000, 20_000]) {
         flow.report.srtt_us = srtt_us;
-        flow.report.state = CongestionState::Avoidance;
-        flow.report.ssthresh_bytes = Some(40 * MSS);
-        host.send(&flow);
-        flow
-    });
+        host.send(flow);
+    }
     let config = GroupConfig { growth_source, ..config(PolicyKind::CtrlTcp) };
     host.configure(config);
     let [far, near] = &mut flows;

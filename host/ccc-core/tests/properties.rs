@@ -89,21 +89,15 @@ prop_compose! {
     }
 }
 
-/// A VM as its operator and its guest may have it, at the ends of what both may say.
-#[derive(Clone, Debug)]
-struct Extreme {
-    weight: f64,
-    report: Report,
-}
-
 prop_compose! {
+    /// A VM's weight and its flows' report, at the ends of what operator and guest
+    /// may say.
     fn extreme()(
         weight in select(vec![Weight::MIN, 1.0, Weight::MAX]),
         priority in select(vec![1, 256, u16::MAX]),
         srtt_us in select(vec![0, 1, 1 << 20, u32::MAX]),
-    ) -> Extreme {
-        let report = Report { priority, srtt_us, min_rtt_us: srtt_us, ..common::report(10) };
-        Extreme { weight, report }
+    ) -> (f64, Report) {
+        (weight, Report { priority, srtt_us, min_rtt_us: srtt_us, ..common::report(10) })
     }
 }
 
@@ -289,24 +283,15 @@ proptest! {
         share in select(&SHARES[..]),
     ) {
         let mut host = Host::with(GroupConfig { share, ..GroupConfig::default() });
-        let extremes = extremes.iter().cycle();
         let mut all: Vec<Flow> = Vec::new();
-        for (_, extreme) in (0..count).zip(extremes) {
-            let vm = host.vm(extreme.weight);
-            for _ in 0..flows {
-                all.push(host.flow_of(vm, &extreme.report));
-            }
+        for (weight, report) in extremes.iter().cycle().take(count) {
+            let vm = host.vm(*weight);
+            all.extend((0..flows).map(|_| host.flow_of(vm, report)));
         }
         let grown = growth_of_a_round(&mut host, &mut all);
         prop_assert!(grown <= u64::from(MSS) + 1, "{grown} bytes in one round");
         let whole = host.status().cwnd_bytes;
-        let granted: u64 = all
-            .iter()
-            .map(|flow| {
-                let grant = host.grant(flow.vm);
-                grant.cwnd_bytes(common::units(&flow.report, grant.rate_shares))
-            })
-            .sum();
+        let granted: u64 = all.iter().map(|flow| host.window_of(flow)).sum();
         prop_assert!(granted <= whole, "{granted} of {whole} granted");
     }
 }
@@ -315,11 +300,10 @@ proptest! {
 fn e7_a_thousand_vms_of_the_largest_weight_grow_as_one() {
     let mut host = Host::with(GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() });
     let far = Report { srtt_us: 1_050_000, ..common::report(10) };
-    let mut all: Vec<Flow> = Vec::new();
-    for _ in 0..1_060 {
+    let mut all = [(); 1_060].map(|()| {
         let vm = host.vm(Weight::MAX);
-        all.push(host.flow_of(vm, &far));
-    }
+        host.flow_of(vm, &far)
+    });
     let grown = growth_of_a_round(&mut host, &mut all);
     assert!(grown.abs_diff(MSS.into()) <= 1, "{grown} bytes in one round of all, not {MSS}");
 }

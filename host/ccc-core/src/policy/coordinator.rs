@@ -19,7 +19,7 @@ const SILENCE_MIN_US: Micros = 200_000;
 const SHORTER: Micros = 16;
 
 /// Elects the coordinating connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Coordinator {
     rule: GrowthSource,
     elected: Option<Elected>,

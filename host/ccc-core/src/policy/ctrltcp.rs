@@ -44,7 +44,7 @@ struct Undo {
     ssthresh: Option<Window>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CtrlTcp {
     tcps: EquivalentTcps,
     coordinator: Coordinator,
@@ -69,13 +69,7 @@ impl CtrlTcp {
         CtrlTcp {
             tcps: config.equivalent_tcps,
             coordinator: Coordinator::new(config.growth_source),
-            undo: None,
-            before_timeouts: None,
-            empty_since: None,
-            exit: Exit::default(),
-            grows_from: 0,
-            reduced_from: Window::default(),
-            more: 0,
+            ..CtrlTcp::default()
         }
     }
 
