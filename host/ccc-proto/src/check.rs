@@ -26,7 +26,7 @@ pub enum ReportError {
     /// Outside 1 to [`wire::PRIORITY_MAX`].
     #[error("invalid priority: expected 1 to {max} (256 is priority 1), got {0}", max = wire::PRIORITY_MAX)]
     Priority(u16),
-    /// Below [`MSS_MIN_BYTES`].
+    /// Smaller than any TCP segment.
     #[error("invalid mss_bytes: expected at least {MSS_MIN_BYTES}, got {0}")]
     Mss(u16),
     /// Generation 0.
