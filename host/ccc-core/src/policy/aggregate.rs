@@ -57,7 +57,7 @@ impl Aggregate {
         self.begin_epoch();
     }
 
-    /// Of losses of what was sent until now, none is of this window.
+    /// From here on, losses of segments that were sent before charge nothing.
     pub(crate) fn begin_epoch(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }
