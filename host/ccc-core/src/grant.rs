@@ -28,15 +28,15 @@ impl Grant {
     }
 }
 
-/// Where VM number `tenant` begins to round under `epoch`.  Flows add the
+/// Where member number `member` begins to round under `epoch`.  Flows add the
 /// bit-reversed number of their slot (van der Corput's sequence) before they
 /// round down, so that the windows of any VM sum to its part within about one
 /// segment, each flow in O(1).  VMs begin at places spread the same way, and
 /// the golden ratio moves all of them with each epoch so that no flow keeps
 /// the larger part for ever (B13).
-pub(crate) fn rounding_offset(tenant: usize, epoch: u32) -> u32 {
+pub(crate) fn rounding_offset(member: usize, epoch: u32) -> u32 {
     const GOLDEN: u32 = 0x9e37_79b9;
-    (tenant as u32).reverse_bits().wrapping_add(epoch.wrapping_mul(GOLDEN))
+    (member as u32).reverse_bits().wrapping_add(epoch.wrapping_mul(GOLDEN))
 }
 
 #[cfg(test)]

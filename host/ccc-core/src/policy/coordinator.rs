@@ -29,7 +29,7 @@ pub(super) struct Coordinator {
 struct Elected {
     flow: usize,
     srtt_us: Micros,
-    heard: Micros,
+    acked_at: Micros,
 }
 
 impl Coordinator {
@@ -61,7 +61,7 @@ impl Coordinator {
                 || by_rtt && elected.is_farther_than(ack.srtt_us)
         });
         if takes {
-            self.elected = Some(Elected { flow: ack.flow, srtt_us: ack.srtt_us, heard: now });
+            self.elected = Some(Elected { flow: ack.flow, srtt_us: ack.srtt_us, acked_at: now });
         }
         takes
     }
@@ -69,7 +69,7 @@ impl Coordinator {
 
 impl Elected {
     fn is_silent(&self, now: Micros) -> bool {
-        now.saturating_sub(self.heard) > (2 * self.srtt_us).max(SILENCE_MIN_US)
+        now.saturating_sub(self.acked_at) > (2 * self.srtt_us).max(SILENCE_MIN_US)
     }
 
     fn is_farther_than(&self, srtt_us: Micros) -> bool {
