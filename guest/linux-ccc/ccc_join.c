@@ -13,7 +13,7 @@
 #include <linux/sysfs.h>
 #include <net/sock.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 enum ccc_join_way { CCC_BY_CLOCK, CCC_PACED, CCC_UNCLOCKED };
 

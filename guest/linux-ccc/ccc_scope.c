@@ -11,7 +11,7 @@
 #include <net/dst.h>
 #include <net/net_namespace.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 static char *devices = "";
 module_param(devices, charp, 0444);

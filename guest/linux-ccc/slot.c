@@ -4,7 +4,7 @@
  */
 #include <linux/bitmap.h>
 
-#include "ccc.h"
+#include "device.h"
 
 atomic_t ccc_room = ATOMIC_INIT(0);
 

@@ -11,7 +11,7 @@
 #include <linux/net.h>
 #include <linux/sockptr.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 const struct tcp_congestion_ops *ccc_inner;
 static struct socket *ccc_inner_socket;

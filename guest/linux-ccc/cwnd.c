@@ -2,7 +2,7 @@
 /*
  * What the host grants, done: the window of a flow is its part of the aggregate's.
  */
-#include "ccc_flow.h"
+#include "flow.h"
 
 static u64 ccc_slot_units(const struct ccc_slot *slot)
 {

@@ -52,7 +52,7 @@ struct ccc_rung {
 	u8 active;
 };
 
-/* The inner algorithm's own window, in packets; see ccc_twin.c. */
+/* The inner algorithm's own window, in packets; see shadow.c. */
 struct ccc_twin {
 	u32 cwnd;		/* 0: there is no twin */
 	u32 cwnd_cnt;
@@ -94,7 +94,7 @@ struct ccc_slot {
 	struct ccc_twin twin;
 
 	/*
-	 * The flow's part in the ACK clock, see ccc_clock.c.  Others' ACKs
+	 * The flow's part in the ACK clock, see ack_clock.c.  Others' ACKs
 	 * take it from @waiting and put it on @released, under the clock's lock.
 	 */
 	struct ccc_clock *clock;	/* NULL: none */
@@ -158,7 +158,7 @@ struct ccc_watch {
 	u64 since_us;
 };
 
-/* Of the flows behind one line; see ccc_clock.c. */
+/* Of the flows behind one line; see ack_clock.c. */
 struct ccc_clock {
 	u64 now;		/* bytes acknowledged for a unit, of 2^-32; wraps */
 	u64 units;		/* of all active flows */

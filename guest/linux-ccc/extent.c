@@ -7,7 +7,7 @@
 #include <linux/bitmap.h>
 #include <linux/slab.h>
 
-#include "ccc.h"
+#include "device.h"
 
 #define CCC_GFP_TABLE	(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN)
 

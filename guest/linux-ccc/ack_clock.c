@@ -25,7 +25,7 @@
  */
 #include <linux/interrupt.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 /* Protects every clock, and the list of the released. */
 static DEFINE_SPINLOCK(ccc_clock_lock);

@@ -25,7 +25,7 @@
  * In slow start, and after a timeout, there is no twin: the host decides on
  * acknowledged data alone, or the flow works its way up by itself.
  */
-#include "ccc_flow.h"
+#include "flow.h"
 
 /*
  * Put the twin's window into the socket, or take it out again.  Between the two

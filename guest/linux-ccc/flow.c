@@ -2,7 +2,7 @@
 /*
  * How a flow takes a slot and gives it back.
  */
-#include "ccc_flow.h"
+#include "flow.h"
 
 static void ccc_slot_reset(const struct sock *sk, struct ccc_slot *slot)
 {

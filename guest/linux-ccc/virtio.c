@@ -7,7 +7,7 @@
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
 
-#include "ccc.h"
+#include "device.h"
 
 static unsigned int slots = 256;
 module_param(slots, uint, 0444);

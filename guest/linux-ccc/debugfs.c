@@ -5,7 +5,7 @@
  */
 #include <linux/debugfs.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 static struct dentry *ccc_dir;
 
@@ -49,7 +49,7 @@ static void ccc_show_flow(struct seq_file *m, const struct ccc_slot *slot)
 static const struct ccc_slot *ccc_slot_from(const struct ccc_dev *dev,
 					    loff_t *pos)
 {
-	u32 i, chunks = smp_load_acquire(&dev->chunks);	/* see ccc_lend.c */
+	u32 i, chunks = smp_load_acquire(&dev->chunks);	/* see control.c */
 	loff_t first = 0;
 
 	for (i = 0; i < chunks; i++) {
@@ -136,7 +136,7 @@ static int device_show(struct seq_file *m, void *unused)
 	seq_printf(m, "max_slots %u lines %u stale_us %u rate_share %d slot_cap %d\n",
 		   dev->max_slots, dev->lines, dev->stale_us, dev->rate_share,
 		   dev->slot_cap);
-	chunks = smp_load_acquire(&dev->chunks);	/* see ccc_lend.c */
+	chunks = smp_load_acquire(&dev->chunks);	/* see control.c */
 	for (i = 0; i < chunks; i++)
 		seq_printf(m, "chunk %u: slots %u used %u %s\n", i,
 			   dev->chunk[i]->slots,

@@ -12,7 +12,7 @@
 #include <net/ipv6.h>
 #include <net/route.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 static unsigned int report_shift = 3;
 module_param(report_shift, uint, 0644);

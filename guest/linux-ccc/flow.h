@@ -6,7 +6,7 @@
 #ifndef CCC_FLOW_H
 #define CCC_FLOW_H
 
-#include "ccc.h"
+#include "device.h"
 
 /*
  * What is known of a flow without a slot; behind the inner algorithm's part.

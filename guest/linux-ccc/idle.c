@@ -8,7 +8,7 @@
  */
 #include <linux/sched.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 #define CCC_IDLE_MS	1000
 

@@ -5,7 +5,7 @@
  */
 #include <linux/scatterlist.h>
 
-#include "ccc.h"
+#include "device.h"
 
 /* Messages taken back at one time: more than are added, but no long work. */
 #define CCC_RECLAIM_BUDGET	64

@@ -3,7 +3,7 @@
  * Congestion events: what is one, in which epoch its segment was sent, and what
  * the flow's own window does until the device has answered.
  */
-#include "ccc_flow.h"
+#include "flow.h"
 
 /*
  * A tail loss probe (RFC 8985, section 7) that is a retransmission hides the

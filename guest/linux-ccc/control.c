@@ -10,7 +10,7 @@
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
 
-#include "ccc.h"
+#include "device.h"
 
 #define CCC_POLL_MIN_MS		10
 #define CCC_POLL_MAX_MS		1000
@@ -32,7 +32,7 @@ static int ccc_chunk_lend(struct ccc_dev *dev, struct ccc_chunk *chunk)
 
 	/*
 	 * A flow of an earlier turn may be writing its last report.  It looks
-	 * at the turn and writes in one section; see ccc_report.c.
+	 * at the turn and writes in one section; see report.c.
 	 */
 	ccc_chunk_begin_turn(dev, chunk);
 	synchronize_rcu();

@@ -3,7 +3,7 @@
  * Grants are read in place, without waiting for anything.  Nothing the device
  * writes is trusted beyond its range.
  */
-#include "ccc.h"
+#include "device.h"
 
 /* Attempts to read a line that the device is writing. */
 #define CCC_READ_TRIES		4

@@ -10,7 +10,7 @@
  *   have opened the window for the data acknowledged, that it entered loss
  *   recovery or was told of congestion by ECN, that it had a timeout, that it
  *   found one of these spurious.  In congestion avoidance it works on a window
- *   of its own, see ccc_twin.c.
+ *   of its own, see shadow.c.
  * - What the host grants is done: the flow's window is its part of the
  *   aggregate's, read at every ACK.  A smaller window is in force at once, a
  *   larger one is approached at the pace of slow start.  In recovery and
@@ -36,7 +36,7 @@
 #include <linux/inet_diag.h>
 #include <linux/module.h>
 
-#include "ccc_flow.h"
+#include "flow.h"
 
 static char *inner = "reno";
 module_param(inner, charp, 0444);
