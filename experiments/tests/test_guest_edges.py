@@ -405,7 +405,7 @@ def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
         assert factor > 0.65 or inner in ("reno", "vegas")
 
 
-ACK_PATH = r"ccc_(cong_avoid|pkts_acked|in_ack_event|cwnd_event\w*|set_state|ssthresh|undo_cwnd|min_tso_segs)$"
+ACK_PATH = r"ccc_(tcp_(cong_avoid|pkts_acked|in_ack_event|cwnd_event\w*|min_tso_segs)|recovery_(set_state|ssthresh|undo_cwnd))$"
 SLEEPS = r"alloc|printk|^_dev_|mutex|(?<!tasklet_)schedule|sleep|wait_for|synchronize|^down"
 
 
@@ -436,8 +436,8 @@ def test_nothing_sleeps_allocates_or_logs_on_the_ack_path(parts):
         name = todo.pop()
         name = starts.get(name, name) if isinstance(name, int) else name
         # Freed after a grace period, by somebody else.
-        if isinstance(name, str) and name not in reached | {"ccc_dev_free_rcu"}:
+        if isinstance(name, str) and name not in reached | {"ccc_device_free_rcu"}:
             reached.add(name)
             todo += refers.get(name, ())
-    assert "ccc_ring" in reached and "virtqueue_add_outbuf" in reached, reached
+    assert "ccc_doorbell_send" in reached and "virtqueue_add_outbuf" in reached, reached
     assert not [name for name in reached if re.search(SLEEPS, name)]

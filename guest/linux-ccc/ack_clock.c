@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The ACK clock: whoever may open his window is released by the others' ACKs.
+ * The ACK clock: a flow that may open its window is released by the others'
+ * ACKs.
  *
- * A flow that joins is granted its share at once, and the others have that much
- * less.  But it has no ACKs of its own yet, and its share sent in one burst
- * would meet the others' packets, which are still in the queue.  So, for every
- * byte acknowledged to any flow of this guest behind the same bottleneck, each
- * waiting flow may open its window by its part of a byte: in a round trip, in
- * which the guest's whole window is acknowledged, by its whole share.  In slow
- * start, where any flow's ACK opens the window of all, the same lets each take
- * part without waiting for ACKs of its own.
+ * A flow that joins is granted its part of the window at once, and the others
+ * have that much less.  But it has no ACKs of its own yet, and its part sent in
+ * one burst would meet the others' packets, which are still in the queue.  So,
+ * for every byte acknowledged to any flow of this guest behind the same
+ * bottleneck, each waiting flow may open its window by its part of a byte: in a
+ * round trip, in which the guest's whole window is acknowledged, by all that it
+ * is granted.  In slow start, where any flow's ACK opens the window of all, the
+ * same lets each take part without waiting for ACKs of its own.
  *
  * The time of this clock is bytes acknowledged for each unit of priority, so
  * one step of it serves any number of waiting flows, each with its own weight;
@@ -28,234 +29,238 @@
 #include "flow.h"
 
 /* Protects every clock, and the list of the released. */
-static DEFINE_SPINLOCK(ccc_clock_lock);
-static LIST_HEAD(ccc_clock_released);
+static DEFINE_SPINLOCK(clock_lock);
+static LIST_HEAD(released_flows);
 
 /* Flows that are released, and sockets that are sent from, at one time. */
-#define CCC_CLOCK_BUDGET	64
+#define RELEASE_BUDGET	64
 
 /* Where a clock begins: soon before it wraps, so that every run sees it wrap. */
-#define CCC_CLOCK_START		(-(1ull << 34))
+#define CLOCK_START	(-(1ull << 34))
 
-static bool ccc_clock_earlier(struct rb_node *a, const struct rb_node *b)
+static bool is_earlier(struct rb_node *a, const struct rb_node *b)
 {
-	return ccc_clock_after(rb_entry(b, struct ccc_slot, waiting)->release_at,
-			       rb_entry(a, struct ccc_slot, waiting)->release_at);
+	return ccc_ack_clock_after(rb_entry(b, struct ccc_release, waiting)->release_at,
+				   rb_entry(a, struct ccc_release, waiting)->release_at);
 }
 
-static void ccc_clock_arm(struct ccc_slot *slot, u32 mss)
+static void arm(struct ccc_release *release, u32 mss)
 {
-	slot->release_at = slot->released_at +
-			   ccc_clock_time(mss, slot->units);
-	rb_add_cached(&slot->waiting, &slot->clock->waiting, ccc_clock_earlier);
+	release->release_at = release->released_at +
+			      ccc_ack_clock_time(mss, release->units);
+	rb_add_cached(&release->waiting, &release->clock->waiting, is_earlier);
 }
 
-static void ccc_clock_unlink(struct ccc_slot *slot)
+static void unlink_waiting(struct ccc_release *release)
 {
-	rb_erase_cached(&slot->waiting, &slot->clock->waiting);
-	RB_CLEAR_NODE(&slot->waiting);
+	rb_erase_cached(&release->waiting, &release->clock->waiting);
+	RB_CLEAR_NODE(&release->waiting);
 }
 
-static void ccc_clock_disarm(struct ccc_slot *slot)
+static void disarm(struct ccc_release *release)
 {
-	if (!RB_EMPTY_NODE(&slot->waiting))
-		ccc_clock_unlink(slot);
-	list_del_init(&slot->released);
+	if (!RB_EMPTY_NODE(&release->waiting))
+		unlink_waiting(release);
+	list_del_init(&release->released);
 }
 
-static void ccc_clock_quit(struct ccc_slot *slot)
+static void quit(struct ccc_release *release)
 {
-	if (!slot->waits)
+	if (!release->waits)
 		return;
-	ccc_clock_disarm(slot);
-	slot->waits = false;
-	WRITE_ONCE(slot->clock->waiters, slot->clock->waiters - 1);
+	disarm(release);
+	release->waits = false;
+	WRITE_ONCE(release->clock->waiters, release->clock->waiters - 1);
 }
 
 /*
- * Of the guest's window behind this line, the flow has @units.  With none, it
+ * Of the guest's window behind its line, the flow has @units.  With none, it
  * takes no part.  A flow that uses its window drives the clock: in a round trip
  * its part of the guest's window will have been acknowledged.
  */
-void ccc_clock_count(struct ccc_slot *slot, u64 units, bool drives)
+void ccc_ack_clock_count(struct ccc_flow *flow, u64 units, bool drives)
 {
-	struct ccc_clock *clock = NULL;
+	struct ccc_release *release = &flow->release;
+	struct ccc_ack_clock *clock = NULL;
 
 	if (units)
-		clock = &slot->dev->clock[slot->view.line];
-	if (clock == slot->clock && units == slot->units &&
-	    drives == slot->drives)
+		clock = &flow->slot->dev->ack_clock[flow->grant.line];
+	if (clock == release->clock && units == release->units &&
+	    drives == release->drives)
 		return;
-	spin_lock_bh(&ccc_clock_lock);
-	if (clock != slot->clock || units != slot->units)
-		ccc_clock_quit(slot);
-	if (slot->clock) {
-		slot->clock->units -= slot->units;
-		slot->clock->driving -= slot->drives ? slot->units : 0;
+	spin_lock_bh(&clock_lock);
+	if (clock != release->clock || units != release->units)
+		quit(release);
+	if (release->clock) {
+		release->clock->units -= release->units;
+		release->clock->driving -= release->drives ? release->units : 0;
 	}
 	if (clock) {
 		clock->units += units;
 		clock->driving += drives ? units : 0;
 	}
-	slot->clock = clock;
-	slot->units = units;
-	slot->drives = drives;
-	spin_unlock_bh(&ccc_clock_lock);
+	release->clock = clock;
+	release->units = units;
+	release->drives = drives;
+	spin_unlock_bh(&clock_lock);
 }
 
-/* Whether the ACKs of others will release this flow's share within an RTT. */
-bool ccc_clock_runs(const struct ccc_slot *slot)
+/* Whether others' ACKs will release what is granted to the flow within an RTT. */
+bool ccc_ack_clock_runs(const struct ccc_flow *flow)
 {
-	const struct ccc_clock *clock = slot->clock;
+	const struct ccc_ack_clock *clock = flow->release.clock;
 
 	return clock && READ_ONCE(clock->driving) >=
-			READ_ONCE(clock->units) / CCC_CLOCK_DRIVERS;
+			READ_ONCE(clock->units) / CCC_ACK_CLOCK_DRIVERS;
 }
 
 /*
  * The flow has more to send than its window allows.  Of what it is released,
  * @debt packets have been sent already.
  */
-void ccc_clock_wait(const struct sock *sk, struct ccc_slot *slot, u32 debt)
+void ccc_ack_clock_wait(const struct sock *sk, struct ccc_flow *flow, u32 debt)
 {
-	struct ccc_clock *clock = slot->clock;
+	struct ccc_release *release = &flow->release;
+	struct ccc_ack_clock *clock = release->clock;
 	u32 mss = tcp_sk(sk)->mss_cache;
 
-	if (!clock || slot->waits)
+	if (!clock || release->waits)
 		return;
-	spin_lock_bh(&ccc_clock_lock);
+	spin_lock_bh(&clock_lock);
 	/* Its own ACKs are its own affair. */
-	if (clock->units > slot->units) {
+	if (clock->units > release->units) {
 		if (!clock->waiters)
-			clock->now = CCC_CLOCK_START;
+			clock->now = CLOCK_START;
 		WRITE_ONCE(clock->waiters, clock->waiters + 1);
-		slot->waits = true;
-		slot->released_at = clock->now +
-				    ccc_clock_time((u64)debt * mss,
-						   slot->units);
-		ccc_clock_arm(slot, mss);
+		release->waits = true;
+		release->released_at =
+			clock->now + ccc_ack_clock_time((u64)debt * mss,
+							release->units);
+		arm(release, mss);
 	}
-	spin_unlock_bh(&ccc_clock_lock);
+	spin_unlock_bh(&clock_lock);
 }
 
-void ccc_clock_stop(struct ccc_slot *slot)
+void ccc_ack_clock_stop(struct ccc_flow *flow)
 {
-	if (!slot->waits)
+	if (!flow->release.waits)
 		return;
-	spin_lock_bh(&ccc_clock_lock);
-	ccc_clock_quit(slot);
-	spin_unlock_bh(&ccc_clock_lock);
+	spin_lock_bh(&clock_lock);
+	quit(&flow->release);
+	spin_unlock_bh(&clock_lock);
 }
 
 /*
  * The packets that have been released since it was asked last.  What is above
- * CCC_CLIMB_MAX is forfeited: the flow could not have used it in time.
+ * CCC_RAMP_MAX is forfeited: the flow could not have used it in time.
  */
-u32 ccc_clock_take(struct ccc_slot *slot, u32 mss)
+u32 ccc_ack_clock_take(struct ccc_flow *flow, u32 mss)
 {
+	struct ccc_release *release = &flow->release;
 	u32 packets = 0;
+	u64 now;
 
-	spin_lock_bh(&ccc_clock_lock);
-	if (slot->waits &&
-	    ccc_clock_after(slot->clock->now, slot->released_at))
-		packets = ccc_clock_packets(slot->clock->now - slot->released_at,
-					    slot->units, mss);
+	spin_lock_bh(&clock_lock);
+	now = release->waits ? release->clock->now : release->released_at;
+	if (ccc_ack_clock_after(now, release->released_at))
+		packets = ccc_ack_clock_packets(now - release->released_at,
+						release->units, mss);
 	if (packets) {
-		ccc_clock_disarm(slot);
-		slot->released_at += ccc_clock_time((u64)packets * mss,
-						    slot->units);
-		ccc_clock_arm(slot, mss);
+		disarm(release);
+		release->released_at += ccc_ack_clock_time((u64)packets * mss,
+							   release->units);
+		arm(release, mss);
 	}
-	spin_unlock_bh(&ccc_clock_lock);
-	return min(packets, CCC_CLIMB_MAX);
+	spin_unlock_bh(&clock_lock);
+	return min(packets, CCC_RAMP_MAX);
 }
 
-static struct sock *ccc_clock_next_released(void)
+static struct sock *next_released(void)
 {
-	struct ccc_slot *slot;
+	struct ccc_release *release;
 	struct sock *sk = NULL;
 
-	spin_lock_bh(&ccc_clock_lock);
-	slot = list_first_entry_or_null(&ccc_clock_released, struct ccc_slot,
-					released);
-	if (slot) {
-		list_del_init(&slot->released);
+	spin_lock_bh(&clock_lock);
+	release = list_first_entry_or_null(&released_flows, struct ccc_release,
+					   released);
+	if (release) {
+		list_del_init(&release->released);
 		/* Its flow has not left, so the socket is still there. */
-		sk = slot->sk;
+		sk = container_of(release, struct ccc_flow, release)->slot->sk;
 		sock_hold(sk);
 	}
-	spin_unlock_bh(&ccc_clock_lock);
+	spin_unlock_bh(&clock_lock);
 	return sk;
 }
 
-/* TCP asks ccc_min_tso_segs() before it sends, which takes the packets. */
-static void ccc_clock_send(struct sock *sk)
+/* TCP asks ccc_tcp_min_tso_segs() before it sends, which takes the packets. */
+static void send_released(struct sock *sk)
 {
 	bh_lock_sock(sk);
 	if (!test_and_set_bit(TCP_TSQ_DEFERRED, &sk->sk_tsq_flags))
 		sock_hold(sk);
-	/* Else whoever owns the socket will, when he releases it. */
+	/* Else the owner of the socket will, on releasing it. */
 	if (!sock_owned_by_user(sk))
 		sk->sk_prot->release_cb(sk);
 	bh_unlock_sock(sk);
 }
 
-static void ccc_clock_run(struct tasklet_struct *tasklet)
+static void release_run(struct tasklet_struct *tasklet)
 {
-	unsigned int budget = CCC_CLOCK_BUDGET;
+	unsigned int budget = RELEASE_BUDGET;
 	struct sock *sk;
 
-	while (budget-- && (sk = ccc_clock_next_released())) {
-		ccc_clock_send(sk);
+	while (budget-- && (sk = next_released())) {
+		send_released(sk);
 		sock_put(sk);
 	}
-	if (!list_empty_careful(&ccc_clock_released))
+	if (!list_empty_careful(&released_flows))
 		tasklet_schedule(tasklet);
 }
 
-static DECLARE_TASKLET(ccc_clock_tasklet, ccc_clock_run);
+static DECLARE_TASKLET(release_tasklet, release_run);
 
-static struct ccc_slot *ccc_clock_first(const struct ccc_clock *clock)
+static struct ccc_release *first_waiting(const struct ccc_ack_clock *clock)
 {
 	struct rb_node *node = rb_first_cached(&clock->waiting);
 
-	return node ? rb_entry(node, struct ccc_slot, waiting) : NULL;
+	return node ? rb_entry(node, struct ccc_release, waiting) : NULL;
 }
 
 /*
  * So many bytes of the flow have been acknowledged.  Whoever is not released
  * for want of budget is by the next ACK.
  */
-void ccc_clock_tick(struct ccc_slot *slot, u64 bytes)
+void ccc_ack_clock_tick(struct ccc_flow *flow, u64 bytes)
 {
-	struct ccc_clock *clock = slot->clock;
-	unsigned int budget = CCC_CLOCK_BUDGET;
-	struct ccc_slot *next;
+	struct ccc_ack_clock *clock = flow->release.clock;
+	unsigned int budget = RELEASE_BUDGET;
+	struct ccc_release *next;
 	bool any = false;
 
 	if (!clock || !READ_ONCE(clock->waiters))
 		return;
-	spin_lock_bh(&ccc_clock_lock);
-	clock->now += ccc_clock_time(bytes, clock->units);
-	while (budget-- && (next = ccc_clock_first(clock)) &&
-	       !ccc_clock_after(next->release_at, clock->now)) {
-		ccc_clock_unlink(next);
-		list_add_tail(&next->released, &ccc_clock_released);
+	spin_lock_bh(&clock_lock);
+	clock->now += ccc_ack_clock_time(bytes, clock->units);
+	while (budget-- && (next = first_waiting(clock)) &&
+	       !ccc_ack_clock_after(next->release_at, clock->now)) {
+		unlink_waiting(next);
+		list_add_tail(&next->released, &released_flows);
 		any = true;
 	}
-	spin_unlock_bh(&ccc_clock_lock);
+	spin_unlock_bh(&clock_lock);
 	if (any)
-		tasklet_schedule(&ccc_clock_tasklet);
+		tasklet_schedule(&release_tasklet);
 }
 
-void ccc_clock_slot_init(struct ccc_slot *slot)
+void ccc_ack_clock_init(struct ccc_flow *flow)
 {
-	RB_CLEAR_NODE(&slot->waiting);
-	INIT_LIST_HEAD(&slot->released);
+	RB_CLEAR_NODE(&flow->release.waiting);
+	INIT_LIST_HEAD(&flow->release.released);
 }
 
 /* No flow is left when the module goes. */
-void ccc_clock_exit(void)
+void ccc_ack_clock_exit(void)
 {
-	tasklet_kill(&ccc_clock_tasklet);
+	tasklet_kill(&release_tasklet);
 }

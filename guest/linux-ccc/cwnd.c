@@ -1,70 +1,101 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the host grants, done: the window of a flow is its part of the aggregate's.
+ * What the host grants, done: the window of a flow is its part of the
+ * aggregate's.
+ *
+ * A flow joins by the ACK clock, unless the parameter `join` says otherwise.
+ * The two other modes are there for comparison: its whole part at once, in one
+ * burst, which meets what the others still have in the queue; and the same,
+ * spread over a round trip by TCP's own pacing, which does not know when the
+ * others' packets leave the queue, and lets a socket's first ten segments pass.
  */
+#include <linux/moduleparam.h>
+#include <linux/string.h>
+#include <linux/sysfs.h>
+#include <net/sock.h>
+
 #include "flow.h"
 
-static u64 ccc_slot_units(const struct ccc_slot *slot)
+enum join_mode { JOIN_CLOCK, JOIN_PACED, JOIN_UNCLOCKED };
+
+static const char * const join_modes[] = {
+	[JOIN_CLOCK] = "clock",
+	[JOIN_PACED] = "paced",
+	[JOIN_UNCLOCKED] = "unclocked",
+};
+
+static int join_mode;
+
+static int join_mode_set(const char *value, const struct kernel_param *kp)
 {
-	return ccc_units(slot->priority, slot->srtt_us,
-			 slot->view.flags & VIRTIO_CCC_L_RATE);
-}
+	int mode = sysfs_match_string(join_modes, value);
 
-static u32 ccc_packets(const struct tcp_sock *tp, const struct ccc_slot *slot,
-		       u64 level)
-{
-	u32 share = ccc_share_packets(level, ccc_slot_units(slot),
-				      tp->mss_cache,
-				      slot->offset + slot->view.phase);
-
-	return ccc_cap_packets(share, slot->view.cap, tp->mss_cache);
-}
-
-/* A reduction that another flow has caused is one of this flow's twin too. */
-static void ccc_follow(struct sock *sk, struct ccc_slot *slot)
-{
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-
-	slot->followed = slot->view.epoch;
-	if (slot->charged) {
-		slot->charged = false;
-	} else if (slot->twin.cwnd) {
-		ccc_twin_ssthresh(sk, &slot->twin, inner);
-		ccc_twin_reduce(&slot->twin);
-	} else {
-		/* For what the algorithm remembers of it. */
-		inner->ssthresh(sk);
+	if (mode < 0) {
+		pr_err("ccc: unknown mode of joining: expected join=clock, paced or unclocked, got %s\n",
+		       value);
+		return mode;
 	}
+	WRITE_ONCE(join_mode, mode);
+	return 0;
 }
 
-/* Read the grant; true if the flow is coupled, with its share up to date. */
-bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
+static int join_mode_get(char *buffer, const struct kernel_param *kp)
 {
-	u64 level = slot->view.level;
-	u32 epoch = slot->view.epoch;
-	bool coupled = slot->coupled;
+	return sysfs_emit(buffer, "%s\n", join_modes[READ_ONCE(join_mode)]);
+}
 
-	ccc_grant_refresh(slot);
-	if (!slot->coupled) {
-		ccc_show(sk, 0);
-		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
-		ccc_clock_count(slot, 0, false);
+static const struct kernel_param_ops join_mode_ops = {
+	.set = join_mode_set,
+	.get = join_mode_get,
+};
+
+module_param_cb(join, &join_mode_ops, NULL, 0644);
+MODULE_PARM_DESC(join, "how flows join others: clock (default), paced, unclocked");
+
+static bool in_slow_start(const struct ccc_flow *flow)
+{
+	return flow->grant.flags & VIRTIO_CCC_L_SLOW_START;
+}
+
+static u64 units_of(const struct ccc_flow *flow)
+{
+	return ccc_grant_units(flow->report.priority, flow->report.srtt_us,
+			       flow->grant.flags & VIRTIO_CCC_L_RATE);
+}
+
+/* The flow's part of @level, in packets. */
+static u32 packets_of(const struct tcp_sock *tp, const struct ccc_flow *flow,
+		      u64 level)
+{
+	u32 offset = flow->cwnd.rounding_offset + flow->grant.rounding_offset;
+	u32 packets = ccc_grant_packets(level, units_of(flow), tp->mss_cache,
+					offset);
+
+	return ccc_grant_capped(packets, flow->grant.cap_bytes, tp->mss_cache);
+}
+
+/* True if the flow is coupled, with its granted window up to date. */
+bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
+{
+	const struct ccc_grant before = flow->grant;
+	const struct ccc_grant *grant = &flow->grant;
+	struct ccc_cwnd *cwnd = &flow->cwnd;
+
+	ccc_grant_refresh(flow->slot, &flow->grant);
+	if (!grant->coupled) {
+		ccc_flow_show(sk, 0);
+		ccc_shadow_stop(sk, flow);
+		ccc_ack_clock_count(flow, 0, false);
 		return false;
 	}
-	ccc_clock_count(slot, slot->active ? ccc_slot_units(slot) : 0,
-			slot->limited && !slot->joining);
-	if (!coupled) {
-		slot->followed = slot->view.epoch;
-		slot->charged = false;
-	}
-	if (slot->view.epoch == epoch &&
-	    !(slot->view.flags & VIRTIO_CCC_L_SLOW_START) &&
-	    ccc_level_jumps(level, slot->view.level))
-		slot->slow_rounds = 0;
-	WRITE_ONCE(slot->share, ccc_packets(tcp_sk(sk), slot, slot->view.level));
-	ccc_show(sk, max(slot->share, 1u));
-	if (slot->followed != slot->view.epoch)
-		ccc_follow(sk, slot);
+	ccc_ack_clock_count(flow, flow->report.active ? units_of(flow) : 0,
+			    flow->report.cwnd_limited && !cwnd->joining);
+	if (grant->epoch == before.epoch && !in_slow_start(flow) &&
+	    ccc_level_jumps(before.level, grant->level))
+		ccc_report_restart_rtt(flow);
+	WRITE_ONCE(cwnd->granted, packets_of(tcp_sk(sk), flow, grant->level));
+	ccc_flow_show(sk, max(cwnd->granted, 1u));
+	ccc_shadow_follow_epoch(sk, flow, before.coupled);
 	return true;
 }
 
@@ -72,116 +103,149 @@ bool ccc_read_share(struct sock *sk, struct ccc_slot *slot)
  * Keep the inner algorithm in the aggregate's phase: in congestion avoidance
  * it must not take its own part below the threshold for slow start.
  */
-static u32 ccc_phase_ssthresh(const struct tcp_sock *tp,
-			      const struct ccc_slot *slot)
+static u32 phase_ssthresh(const struct tcp_sock *tp,
+			  const struct ccc_flow *flow)
 {
-	u64 level = slot->view.ssthresh_level;
+	u64 level = flow->grant.ssthresh_level;
 	u32 ssthresh = TCP_INFINITE_SSTHRESH;
 
 	if (level != VIRTIO_CCC_LEVEL_UNSET)
-		ssthresh = clamp_t(u32, ccc_packets(tp, slot, level), 2,
+		ssthresh = clamp_t(u32, packets_of(tp, flow, level), 2,
 				   TCP_INFINITE_SSTHRESH);
-	if (slot->view.flags & VIRTIO_CCC_L_SLOW_START)
+	if (in_slow_start(flow))
 		return ssthresh;
 	return min(ssthresh, tcp_snd_cwnd(tp));
 }
 
 /*
- * Where TCP's own machinery is to take the window after an event: to the share;
- * after a timeout, where the aggregate begins again in slow start, to its part
- * of the threshold, or the flow would creep up from two segments.
+ * Where TCP's own machinery is to take the window after an event: to what is
+ * granted; after a timeout, where the aggregate begins again in slow start, to
+ * its part of the threshold, or the flow would creep up from two segments.
  */
-u32 ccc_target(const struct tcp_sock *tp, const struct ccc_slot *slot,
-	       u8 ca_state)
+u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
+			 const struct ccc_flow *flow, u8 ca_state)
 {
-	u64 level = slot->view.ssthresh_level;
-	u32 target = slot->share;
+	u64 level = flow->grant.ssthresh_level;
+	u32 target = flow->cwnd.granted;
 
 	if (ca_state == TCP_CA_Loss && level != VIRTIO_CCC_LEVEL_UNSET &&
-	    (slot->view.flags & VIRTIO_CCC_L_SLOW_START))
-		target = max(target, ccc_packets(tp, slot, level));
+	    in_slow_start(flow))
+		target = max(target, packets_of(tp, flow, level));
 	return clamp(target, 2u, max(tp->prior_cwnd, 2u));
 }
 
-static void ccc_set_window(struct tcp_sock *tp, const struct ccc_slot *slot,
-			   u32 cwnd)
+static void set_cwnd(struct tcp_sock *tp, const struct ccc_flow *flow, u32 cwnd)
 {
-	cwnd = ccc_window(cwnd, tp->snd_cwnd_clamp);
+	cwnd = ccc_cwnd_clamp(cwnd, tp->snd_cwnd_clamp);
 	tcp_snd_cwnd_set(tp, cwnd);
 	/* Credit of a larger window would open the smaller one at once. */
 	tp->snd_cwnd_cnt = min(tp->snd_cwnd_cnt, cwnd - 1);
-	WRITE_ONCE(tp->snd_ssthresh, ccc_phase_ssthresh(tp, slot));
+	WRITE_ONCE(tp->snd_ssthresh, phase_ssthresh(tp, flow));
 }
 
 /*
  * A flow that joins, and all flows in slow start, are released by the ACKs of
- * others too.  A share that has grown because others left is approached by
+ * others too.  A window that has grown because others left is approached by
  * the flow's own.
  */
-static void ccc_follow_clock(struct sock *sk, struct ccc_slot *slot)
+static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 {
-	if (slot->share <= tcp_snd_cwnd(tcp_sk(sk)))
-		slot->joining = false;
-	if (slot->limited &&
-	    (slot->joining || (slot->view.flags & VIRTIO_CCC_L_SLOW_START)))
-		ccc_clock_wait(sk, slot, 0);
+	struct ccc_cwnd *cwnd = &flow->cwnd;
+
+	if (cwnd->granted <= tcp_snd_cwnd(tcp_sk(sk)))
+		cwnd->joining = false;
+	if (flow->report.cwnd_limited &&
+	    (cwnd->joining || in_slow_start(flow)))
+		ccc_ack_clock_wait(sk, flow, 0);
 	else
-		ccc_clock_stop(slot);
+		ccc_ack_clock_stop(flow);
 }
 
-void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked)
+/* So many packets of the flow have been acknowledged. */
+void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
+{
+	struct ccc_cwnd *cwnd = &flow->cwnd;
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 before = tcp_snd_cwnd(tp);
+
+	if (!ccc_cwnd_read_grant(sk, flow))
+		return;
+	if (cwnd->granted <= before)
+		cwnd->ramp = 0;
+	else if (!cwnd->ramp)
+		cwnd->ramp = ccc_ramp(before, cwnd->granted);
+	set_cwnd(tp, flow, ccc_ramp_cwnd(before, cwnd->granted,
+					 tcp_packets_in_flight(tp), acked,
+					 cwnd->ramp));
+	ccc_shadow_follow_phase(flow);
+	follow_ack_clock(sk, flow);
+}
+
+/* From now on; a rate that the socket's owner or its queue has set stays. */
+static void pace(struct sock *sk, u32 granted)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 cwnd = tcp_snd_cwnd(tp);
 
-	if (!ccc_read_share(sk, slot))
+	if (cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
+		    SK_PACING_NEEDED) != SK_PACING_NONE)
 		return;
-	if (slot->share <= cwnd)
-		slot->climb = 0;
-	else if (!slot->climb)
-		slot->climb = ccc_climb(cwnd, slot->share);
-	ccc_set_window(tp, slot,
-		       ccc_apply_share(cwnd, slot->share,
-				       tcp_packets_in_flight(tp), acked,
-				       slot->climb));
-	if (slot->view.flags & VIRTIO_CCC_L_SLOW_START)
-		slot->twin.cwnd = 0;
-	else if (!slot->twin.cwnd)
-		ccc_twin_start(&slot->twin, slot->share);
-	ccc_follow_clock(sk, slot);
+	WRITE_ONCE(sk->sk_pacing_rate,
+		   ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3));
+}
+
+/* The window with which the flow begins; others' ACKs release the rest. */
+static u32 first_cwnd(struct sock *sk, const struct ccc_flow *flow)
+{
+	u32 granted = flow->cwnd.granted;
+
+	switch (READ_ONCE(join_mode)) {
+	case JOIN_PACED:
+		pace(sk, granted);
+		fallthrough;
+	case JOIN_UNCLOCKED:
+		return max(granted, CCC_JOIN_PACKETS);
+	default:
+		return ccc_join_cwnd(tcp_snd_cwnd(tcp_sk(sk)), granted,
+				     ccc_ack_clock_runs(flow));
+	}
 }
 
 /*
  * The flow begins, or comes back.  In slow start there is no room to wait for:
  * nobody has filled the path.
  */
-void ccc_join(struct sock *sk, struct ccc_slot *slot)
+void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd;
 
-	if (!slot->coupled || (slot->view.flags & VIRTIO_CCC_L_SLOW_START))
+	if (!flow->grant.coupled || in_slow_start(flow))
 		return;
-	cwnd = ccc_join_begin(sk, slot);
-	ccc_set_window(tp, slot, cwnd);
-	slot->joining = cwnd < slot->share;
-	if (slot->joining)
-		ccc_clock_wait(sk, slot, cwnd);
+	cwnd = first_cwnd(sk, flow);
+	set_cwnd(tcp_sk(sk), flow, cwnd);
+	flow->cwnd.joining = cwnd < flow->cwnd.granted;
+	if (flow->cwnd.joining)
+		ccc_ack_clock_wait(sk, flow, cwnd);
 }
 
 /* Data is about to be sent: as much more as others' ACKs have released. */
-void ccc_release_more(struct sock *sk, struct ccc_slot *slot)
+void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd = tcp_snd_cwnd(tp);
 	u32 packets;
 
 	/* What is released to a flow that has room is not used. */
-	packets = ccc_clock_take(slot, tp->mss_cache);
+	packets = ccc_ack_clock_take(flow, tp->mss_cache);
 	if (!packets || tcp_packets_in_flight(tp) < cwnd ||
 	    inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder ||
-	    !ccc_read_share(sk, slot))
+	    !ccc_cwnd_read_grant(sk, flow))
 		return;
-	ccc_set_window(tp, slot, max(cwnd, min(slot->share, cwnd + packets)));
-	ccc_follow_clock(sk, slot);
+	set_cwnd(tp, flow,
+		 max(cwnd, min(flow->cwnd.granted, cwnd + packets)));
+	follow_ack_clock(sk, flow);
+}
+
+void ccc_cwnd_init(struct ccc_flow *flow)
+{
+	flow->cwnd.rounding_offset = ccc_rounding_offset(flow->slot->index);
 }

@@ -9,7 +9,7 @@
 
 static struct dentry *ccc_dir;
 
-static const char *ccc_state_name(u8 state)
+static const char *state_name(u8 state)
 {
 	static const char * const name[] = {
 		[VIRTIO_CCC_STATE_FREE] = "free",
@@ -22,59 +22,47 @@ static const char *ccc_state_name(u8 state)
 	return state < ARRAY_SIZE(name) ? name[state] : "?";
 }
 
-static void ccc_show_flow(struct seq_file *m, const struct ccc_slot *slot)
+static void show_addresses(struct seq_file *m,
+			   const struct virtio_ccc_report *wire)
 {
-	const struct virtio_ccc_report *r = slot->report;
-	const char *format = r->family == 6 ? "%pI6c" : "%pI4";
+	const char *format = wire->family == 6 ? "%pI6c" : "%pI4";
 
-	seq_printf(m, "%u ", slot->index);
-	seq_printf(m, format, r->saddr);
-	seq_printf(m, ":%u ", le16_to_cpu(r->sport));
-	seq_printf(m, format, r->daddr);
-	seq_printf(m, ":%u %s", le16_to_cpu(r->dport),
-		   ccc_state_name(READ_ONCE(slot->state)));
-	seq_printf(m, " cwnd %u share %u line %u epoch %u generation %u",
-		   le32_to_cpu(r->cwnd_bytes) /
-			max_t(u32, le16_to_cpu(r->mss_bytes), 1),
-		   READ_ONCE(slot->share), READ_ONCE(slot->view.line),
-		   READ_ONCE(slot->view.epoch), READ_ONCE(slot->generation));
-	seq_printf(m, " events %u timeouts %u undos %u%s%s\n",
-		   READ_ONCE(slot->events), READ_ONCE(slot->timeouts),
-		   READ_ONCE(slot->undos),
-		   READ_ONCE(slot->active) ? " active" : " idle",
-		   READ_ONCE(slot->coupled) ? " coupled" : " alone");
+	seq_printf(m, format, wire->saddr);
+	seq_printf(m, ":%u ", le16_to_cpu(wire->sport));
+	seq_printf(m, format, wire->daddr);
+	seq_printf(m, ":%u ", le16_to_cpu(wire->dport));
 }
 
-/* The slot in use at @pos or after it, which @pos is then of. */
-static const struct ccc_slot *ccc_slot_from(const struct ccc_dev *dev,
-					    loff_t *pos)
+static void show_flow(struct seq_file *m, const struct ccc_slot *slot)
 {
-	u32 i, chunks = smp_load_acquire(&dev->chunks);	/* see control.c */
-	loff_t first = 0;
+	const struct virtio_ccc_report *wire = slot->report;
+	const struct ccc_flow *flow = ccc_flow_of(slot);
 
-	for (i = 0; i < chunks; i++) {
-		const struct ccc_chunk *chunk = dev->chunk[i];
-		unsigned long n = *pos > first ? *pos - first : 0;
-
-		n = find_next_bit(chunk->map, chunk->slots, n);
-		if (n < chunk->slots) {
-			*pos = first + n;
-			return &chunk->slot[n];
-		}
-		first += chunk->slots;
-	}
-	return NULL;
+	seq_printf(m, "%u ", slot->index);
+	show_addresses(m, wire);
+	seq_printf(m, "%s cwnd %u granted_cwnd %u line %u epoch %u generation %u",
+		   state_name(READ_ONCE(flow->report.state)),
+		   le32_to_cpu(wire->cwnd_bytes) /
+			max_t(u32, le16_to_cpu(wire->mss_bytes), 1),
+		   READ_ONCE(flow->cwnd.granted), READ_ONCE(flow->grant.line),
+		   READ_ONCE(flow->grant.epoch), READ_ONCE(slot->generation));
+	seq_printf(m, " congestion_events %u timeouts %u spurious_events %u%s%s\n",
+		   READ_ONCE(flow->recovery.congestion_events),
+		   READ_ONCE(flow->recovery.timeouts),
+		   READ_ONCE(flow->recovery.spurious_events),
+		   READ_ONCE(flow->report.active) ? " active" : " idle",
+		   READ_ONCE(flow->grant.coupled) ? " coupled" : " alone");
 }
 
 /* seq_file begins anew for each buffer it has filled, so no section is long. */
 static void *flows_start(struct seq_file *m, loff_t *pos)
 	__acquires(RCU)
 {
-	const struct ccc_dev *dev;
+	const struct ccc_device *dev;
 
 	rcu_read_lock();
-	dev = ccc_dev_rcu();
-	return dev ? (void *)ccc_slot_from(dev, pos) : NULL;
+	dev = ccc_device_rcu();
+	return dev ? ccc_slot_in_use(dev, pos) : NULL;
 }
 
 static void *flows_next(struct seq_file *m, void *v, loff_t *pos)
@@ -82,7 +70,7 @@ static void *flows_next(struct seq_file *m, void *v, loff_t *pos)
 	const struct ccc_slot *slot = v;
 
 	++*pos;
-	return (void *)ccc_slot_from(slot->dev, pos);
+	return ccc_slot_in_use(slot->dev, pos);
 }
 
 static void flows_stop(struct seq_file *m, void *v)
@@ -95,9 +83,9 @@ static int flows_show(struct seq_file *m, void *v)
 {
 	const struct ccc_slot *slot = v;
 
-	/* The flow has to leave it; the report may be another turn's. */
-	if (ccc_slot_live(slot))
-		ccc_show_flow(m, slot);
+	/* The flow has to leave it; the report may be of another offer. */
+	if (ccc_slot_is_live(slot))
+		show_flow(m, slot);
 	return 0;
 }
 
@@ -109,41 +97,53 @@ static const struct seq_operations flows_sops = {
 };
 DEFINE_SEQ_ATTRIBUTE(flows);
 
-static void ccc_show_stats(struct seq_file *m, const struct ccc_stats *stats)
+static void show_stats(struct seq_file *m, const struct ccc_device *dev)
 {
-	seq_printf(m, "doorbells %llu kicks %llu full %llu rescans %llu\n",
-		   READ_ONCE(stats->doorbells), READ_ONCE(stats->kicks), READ_ONCE(stats->full),
-		   READ_ONCE(stats->rescans));
-	seq_printf(m, "stale %llu resyncs %llu policies %llu releases %llu bad_events %llu\n",
-		   READ_ONCE(stats->stale), READ_ONCE(stats->resyncs), READ_ONCE(stats->policies),
-		   READ_ONCE(stats->releases), READ_ONCE(stats->bad_events));
+	const typeof(dev->doorbell.stats) *bell = &dev->doorbell.stats;
+	const typeof(dev->control.stats) *control = &dev->control.stats;
+
+	seq_printf(m, "doorbells %llu kicks %llu full %llu rescans %llu stale %llu\n",
+		   READ_ONCE(bell->sent), READ_ONCE(bell->kicks),
+		   READ_ONCE(bell->full), READ_ONCE(bell->rescans),
+		   READ_ONCE(bell->stale));
+	seq_printf(m, "resyncs %llu policies %llu releases %llu bad_events %llu\n",
+		   READ_ONCE(control->resyncs), READ_ONCE(control->policies),
+		   READ_ONCE(control->releases), READ_ONCE(control->bad_events));
+}
+
+static void show_device(struct seq_file *m, const struct ccc_device *dev)
+{
+	/* Pairs with ccc_slot_add_extent(). */
+	u32 i, extents = smp_load_acquire(&dev->slots.extents);
+
+	seq_printf(m, "inner %s instance %u %s\n", ccc_inner->name,
+		   ccc_device_instance(dev),
+		   READ_ONCE(dev->doorbell.stale) ? "stale" : "answers");
+	seq_printf(m, "max_slots %u grant_lines %u stale_us %u rate_share %d slot_cap %d\n",
+		   dev->config.max_slots, dev->config.grant_lines,
+		   dev->config.stale_us, dev->config.rate_share,
+		   dev->config.slot_cap);
+	for (i = 0; i < extents; i++) {
+		const struct ccc_extent *extent = dev->slots.extent[i];
+
+		seq_printf(m, "extent %u: slots %u used %u %s\n", i,
+			   extent->slots, READ_ONCE(extent->use.count),
+			   READ_ONCE(extent->use.accepted) ? "accepted" :
+							     "not accepted");
+	}
+	show_stats(m, dev);
 }
 
 static int device_show(struct seq_file *m, void *unused)
 {
-	const struct ccc_dev *dev;
-	u32 i, chunks;
+	const struct ccc_device *dev;
 
 	rcu_read_lock();
-	dev = ccc_dev_rcu();
-	if (!dev) {
+	dev = ccc_device_rcu();
+	if (dev)
+		show_device(m, dev);
+	else
 		seq_puts(m, "no device\n");
-		goto unlock;
-	}
-	seq_printf(m, "inner %s instance %u %s\n", ccc_inner->name,
-		   le32_to_cpu(READ_ONCE(dev->chunk[0]->head->instance)),
-		   READ_ONCE(dev->stale) ? "stale" : "answers");
-	seq_printf(m, "max_slots %u lines %u stale_us %u rate_share %d slot_cap %d\n",
-		   dev->max_slots, dev->lines, dev->stale_us, dev->rate_share,
-		   dev->slot_cap);
-	chunks = smp_load_acquire(&dev->chunks);	/* see control.c */
-	for (i = 0; i < chunks; i++)
-		seq_printf(m, "chunk %u: slots %u used %u %s\n", i,
-			   dev->chunk[i]->slots,
-			   READ_ONCE(dev->chunk[i]->used),
-			   READ_ONCE(dev->chunk[i]->live) ? "live" : "not live");
-	ccc_show_stats(m, &dev->stats);
-unlock:
 	rcu_read_unlock();
 	return 0;
 }

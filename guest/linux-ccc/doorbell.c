@@ -4,95 +4,125 @@
  * the device then looks at all of them.
  */
 #include <linux/scatterlist.h>
+#include <linux/slab.h>
 
 #include "device.h"
 
 /* Messages taken back at one time: more than are added, but no long work. */
-#define CCC_RECLAIM_BUDGET	64
+#define RECLAIM_BUDGET	64
 
-static void ccc_bell_reclaim(struct ccc_dev *dev)
+int ccc_doorbell_init(struct ccc_device *dev)
 {
-	struct virtio_ccc_doorbell *bell;
-	bool progress = dev->bell_nfree == dev->bells;
-	unsigned int len, budget = CCC_RECLAIM_BUDGET;
-	u64 now = ccc_now_us();
+	struct ccc_doorbell *bell = &dev->doorbell;
+	u32 i;
+
+	bell->messages = min_t(u32, virtqueue_get_vring_size(dev->vq.doorbell),
+			       U16_MAX);
+	bell->message = kcalloc(bell->messages, sizeof(*bell->message),
+				GFP_KERNEL);
+	bell->free = kcalloc(bell->messages, sizeof(*bell->free), GFP_KERNEL);
+	if (!bell->message || !bell->free)
+		return -ENOMEM;
+	for (i = 0; i < bell->messages; i++)
+		bell->free[bell->free_count++] = i;
+	return 0;
+}
+
+void ccc_doorbell_start(struct ccc_device *dev)
+{
+	WRITE_ONCE(dev->doorbell.up, true);
+}
+
+/* After a grace period nobody uses the queue any more. */
+void ccc_doorbell_stop(struct ccc_device *dev)
+{
+	spin_lock_bh(&dev->doorbell.lock);
+	WRITE_ONCE(dev->doorbell.up, false);
+	spin_unlock_bh(&dev->doorbell.lock);
+	synchronize_rcu();
+}
+
+static void reclaim(struct ccc_device *dev)
+{
+	struct ccc_doorbell *bell = &dev->doorbell;
+	bool progress = bell->free_count == bell->messages;
+	unsigned int len, budget = RECLAIM_BUDGET;
+	struct virtio_ccc_doorbell *message;
+	u64 now = tcp_clock_us();
 	bool stale;
 
 	while (budget-- &&
-	       (bell = virtqueue_get_buf(dev->doorbellq, &len))) {
-		dev->bell_free[dev->bell_nfree++] = bell - dev->bell;
+	       (message = virtqueue_get_buf(dev->vq.doorbell, &len))) {
+		bell->free[bell->free_count++] = message - bell->message;
 		progress = true;
 	}
 	if (progress)
-		dev->progress_us = now;
-	stale = now - dev->progress_us > dev->stale_us;
-	if (stale == dev->stale)
+		bell->progress_us = now;
+	stale = now - bell->progress_us > dev->config.stale_us;
+	if (stale == bell->stale)
 		return;
-	WRITE_ONCE(dev->stale, stale);
+	WRITE_ONCE(bell->stale, stale);
 	if (stale)
-		ccc_count(&dev->stats.stale);
+		ccc_count(&bell->stats.stale);
 }
 
-static bool ccc_bell_add(struct ccc_dev *dev, u16 op, u32 slot, u32 generation)
+static bool add(struct ccc_device *dev, u16 op, u32 slot, u32 generation)
 {
-	struct virtio_ccc_doorbell *bell;
+	struct ccc_doorbell *bell = &dev->doorbell;
+	struct virtio_ccc_doorbell *message;
 	struct scatterlist sg;
 
-	if (!dev->bell_nfree)
+	if (!bell->free_count)
 		return false;
-	bell = &dev->bell[dev->bell_free[dev->bell_nfree - 1]];
-	bell->op = cpu_to_le16(op);
-	bell->slot = cpu_to_le32(slot);
-	bell->generation = cpu_to_le32(generation);
-	sg_init_one(&sg, bell, sizeof(*bell));
-	if (virtqueue_add_outbuf(dev->doorbellq, &sg, 1, bell, GFP_ATOMIC))
+	message = &bell->message[bell->free[bell->free_count - 1]];
+	message->op = cpu_to_le16(op);
+	message->slot = cpu_to_le32(slot);
+	message->generation = cpu_to_le32(generation);
+	sg_init_one(&sg, message, sizeof(*message));
+	if (virtqueue_add_outbuf(dev->vq.doorbell, &sg, 1, message, GFP_ATOMIC))
 		return false;
-	dev->bell_nfree--;
-	ccc_count(&dev->stats.doorbells);
+	bell->free_count--;
+	ccc_count(&bell->stats.sent);
 	return true;
 }
 
 /* Whether the message found room; whether the device is to be told, in @kick. */
-static bool ccc_bell_push(struct ccc_dev *dev, u16 op, u32 slot, u32 generation,
-			  bool *kick)
+static bool push(struct ccc_device *dev, u16 op, u32 slot, u32 generation,
+		 bool *kick)
 {
+	struct ccc_doorbell *bell = &dev->doorbell;
 	bool sent;
 
-	ccc_bell_reclaim(dev);
-	if (dev->lost && ccc_bell_add(dev, VIRTIO_CCC_OP_RESCAN, 0, 0)) {
-		dev->lost = false;
-		ccc_count(&dev->stats.rescans);
+	reclaim(dev);
+	if (bell->lost && add(dev, VIRTIO_CCC_OP_RESCAN, 0, 0)) {
+		bell->lost = false;
+		ccc_count(&bell->stats.rescans);
 	}
-	sent = !dev->lost && ccc_bell_add(dev, op, slot, generation);
+	sent = !bell->lost && add(dev, op, slot, generation);
 	if (!sent) {
-		dev->lost = true;
-		ccc_count(&dev->stats.full);
+		bell->lost = true;
+		ccc_count(&bell->stats.full);
 	}
-	*kick = virtqueue_kick_prepare(dev->doorbellq);
+	*kick = virtqueue_kick_prepare(dev->vq.doorbell);
 	if (*kick)
-		ccc_count(&dev->stats.kicks);
+		ccc_count(&bell->stats.kicks);
 	return sent;
 }
 
 /* False if the message is lost, with the queue full or the device gone. */
-bool ccc_bell_send(struct ccc_dev *dev, u16 op, u32 slot, u32 generation)
+bool ccc_doorbell_send(struct ccc_device *dev, u16 op, u32 slot, u32 generation)
 {
 	bool kick = false;
 	bool sent = false;
 
-	/* The queue stays until ccc_dev_stop() has waited for us. */
+	/* The queue stays until ccc_doorbell_stop() has waited for us. */
 	rcu_read_lock();
-	spin_lock_bh(&dev->bell_lock);
-	if (dev->up)
-		sent = ccc_bell_push(dev, op, slot, generation, &kick);
-	spin_unlock_bh(&dev->bell_lock);
+	spin_lock_bh(&dev->doorbell.lock);
+	if (dev->doorbell.up)
+		sent = push(dev, op, slot, generation, &kick);
+	spin_unlock_bh(&dev->doorbell.lock);
 	if (kick)
-		virtqueue_notify(dev->doorbellq);
+		virtqueue_notify(dev->vq.doorbell);
 	rcu_read_unlock();
 	return sent;
-}
-
-void ccc_ring(struct ccc_slot *slot, u16 op)
-{
-	ccc_bell_send(slot->dev, op, slot->index, slot->generation);
 }

@@ -1,36 +1,143 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A flow: its socket, its inner algorithm and, if it has one, its slot.  All
- * of this runs under the socket's lock.
+ * The congestion control half of the module: a flow, which is a socket with a
+ * slot.  All of this runs under the socket's lock.  Each structure is written
+ * by the file that is named above it, and all are reset when the flow begins.
  */
 #ifndef CCC_FLOW_H
 #define CCC_FLOW_H
 
+#include <linux/list.h>
+
+#include "common/ack_clock.h"
+#include "common/report.h"
 #include "device.h"
 
+/* report.c: of which the device is told at every change; without holes. */
+struct ccc_signals {
+	u16 congestion_events;
+	u16 timeouts;
+	u16 spurious_events;
+	u16 priority;
+	u8 state;
+	bool active;
+};
+
+/* report.c: what the device is told, beside what TCP has itself. */
+struct ccc_report {
+	u64 acked_limited_bytes;
+	u64 delivered_bytes;
+	u32 cwnd_growth_bytes;
+	u32 tcp_delivered;	/* tp->delivered that delivered_bytes includes */
+	u32 updated;		/* tcp_jiffies32 of the latest report */
+	u32 rtt_average_us;	/* srtt, averaged over many round trips */
+	u32 rtt_rounds;		/* that many, in 256ths */
+	u32 srtt_us;		/* as reported: shares by rate count it */
+	u16 rtt_sample;		/* least since the last message, on the wire */
+	u16 priority;
+	u8 state;
+	bool active;
+	bool cwnd_limited;	/* the window was the limit at the last ACK */
+	struct {
+		u64 delivered_bytes;
+		u32 cwnd_growth_bytes;
+		struct ccc_signals signals;
+	} last_notified;
+};
+
+/* cwnd.c: the granted window. */
+struct ccc_cwnd {
+	u32 granted;		/* packets, as last read */
+	u32 rounding_offset;
+	u8 ramp;		/* packets an ACK releases towards it */
+	bool joining;		/* has not had it yet */
+};
+
+/* recovery.c: congestion events. */
+struct ccc_recovery {
+	u64 tail_sent_us;	/* of a segment that was sent again as a probe */
+	u32 reduced_epoch;	/* the event's, if it is one */
+	u32 congestion_epoch;	/* the latest event's */
+	u16 congestion_events;
+	u16 timeouts;
+	u16 spurious_events;
+	bool ece;		/* the ACK being processed carries ECE */
+	bool reduced;		/* by ssthresh(), for set_state() to report */
+	bool local;		/* and not for the network, so far */
+	bool undoable;		/* the latest event has not been undone */
+};
+
+/* shadow.c: the inner algorithm's own window, in packets. */
+struct ccc_shadow {
+	u32 cwnd;		/* 0: there is none */
+	u32 cwnd_cnt;
+	u32 ssthresh;
+	u32 prior_cwnd;
+	u32 rest;		/* of the acknowledged packets, when scaled */
+	u32 epoch;		/* to which it has been brought */
+	u16 beta;		/* the algorithm's latest reduction, of 65536 */
+	bool reducing;		/* between ssthresh() and set_state() */
+	bool charged;		/* it is reduced for the flow's own event */
+};
+
 /*
- * What is known of a flow without a slot; behind the inner algorithm's part.
- *
- * Only whoever has locked the socket may follow its pointers.  Others (ss(8),
- * getsockopt()) read @shown and nothing else: they may come while the socket
- * changes its algorithm, and find here what another one has left.
+ * ack_clock.c: the flow's part in the ACK clock.  Others' ACKs take it from
+ * @waiting and put it on @released, under the clock's lock.
+ */
+struct ccc_release {
+	struct ccc_ack_clock *clock;	/* NULL: none */
+	u64 units;
+	bool drives;
+	bool waits;
+	u64 released_at;	/* the clock's time, up to which it was released */
+	struct rb_node waiting;
+	u64 release_at;		/* of its next packet */
+	struct list_head released;
+};
+
+/*
+ * debugfs and inet_diag look at it without the lock, and may see numbers of two
+ * moments.
  */
 struct ccc_flow {
 	struct ccc_slot *slot;
+	struct ccc_grant grant;
+	struct ccc_report report;
+	struct ccc_cwnd cwnd;
+	struct ccc_recovery recovery;
+	struct ccc_shadow shadow;
+	struct ccc_release release;
+};
+
+static inline struct ccc_flow *ccc_flow_of(const struct ccc_slot *slot)
+{
+	BUILD_BUG_ON(sizeof(struct ccc_flow) > CCC_SLOT_PRIV_SIZE);
+	return (struct ccc_flow *)slot->priv;
+}
+
+/*
+ * flow.c: what is known of a socket, with a slot or without, behind the inner
+ * algorithm's part of its private area.
+ *
+ * Only whoever has locked the socket may follow its pointers.  Others (ss(8),
+ * getsockopt()) read @shown_cwnd and nothing else: they may come while the
+ * socket changes its algorithm, and find here what another one has left.
+ */
+struct ccc_sock {
+	struct ccc_flow *flow;
 	const struct tcp_congestion_ops *inner;	/* unless it is ccc_inner */
-	u32 shown;		/* the share in packets; 0: not coupled */
-	u16 tried;		/* ccc_room at the last attempt to take a slot */
+	u32 shown_cwnd;		/* what is granted, in packets; 0: not coupled */
+	u16 slot_seq;		/* at the last attempt to take a slot */
 	bool sender;		/* has sent data */
 };
 
-#define CCC_INNER_PRIV_SIZE	(ICSK_CA_PRIV_SIZE - sizeof(struct ccc_flow))
+#define CCC_INNER_PRIV_SIZE	(ICSK_CA_PRIV_SIZE - sizeof(struct ccc_sock))
 
-static inline struct ccc_flow *ccc_flow(const struct sock *sk)
+static inline struct ccc_sock *ccc_sk(const struct sock *sk)
 {
 	return inet_csk_ca(sk) + CCC_INNER_PRIV_SIZE;
 }
 
-/* ccc_inner.c: the inner algorithm, and what it says about itself */
 extern const struct tcp_congestion_ops *ccc_inner;
 
 int ccc_inner_load(const char *name);
@@ -39,63 +146,88 @@ void ccc_inner_unload(void);
 static inline const struct tcp_congestion_ops *
 ccc_inner_of(const struct sock *sk)
 {
-	return ccc_flow(sk)->inner ?: ccc_inner;
+	return ccc_sk(sk)->inner ?: ccc_inner;
+}
+
+bool ccc_flow_init(struct sock *sk);
+struct ccc_flow *ccc_flow_attach(struct sock *sk);
+void ccc_flow_detach(struct sock *sk);
+
+/* The socket's flow, unless the device has gone or wants the slot back. */
+static inline struct ccc_flow *ccc_flow_get(struct sock *sk)
+{
+	struct ccc_flow *flow = ccc_sk(sk)->flow;
+
+	if (!flow || likely(ccc_slot_is_live(flow->slot)))
+		return flow;
+	ccc_flow_detach(sk);
+	return NULL;
+}
+
+/* The same for a sender, who takes another slot as soon as there may be one. */
+static inline struct ccc_flow *ccc_flow_get_sender(struct sock *sk)
+{
+	struct ccc_flow *flow = ccc_flow_get(sk);
+
+	if (flow || !ccc_sk(sk)->sender ||
+	    ccc_sk(sk)->slot_seq == ccc_slot_seq_read())
+		return flow;
+	return ccc_flow_attach(sk);
 }
 
 /* For those who look without the socket's lock. */
-static inline void ccc_show(struct sock *sk, u32 share)
+static inline void ccc_flow_show(struct sock *sk, u32 granted)
 {
-	WRITE_ONCE(ccc_flow(sk)->shown, share);
+	WRITE_ONCE(ccc_sk(sk)->shown_cwnd, granted);
 }
 
-/* ccc_flow.c: taking a slot and giving it back */
-struct ccc_slot *ccc_enter(struct sock *sk);
-void ccc_leave(struct sock *sk, struct ccc_slot *slot);
-struct ccc_slot *ccc_slot(struct sock *sk);
-struct ccc_slot *ccc_slot_or_enter(struct sock *sk);
+u16 ccc_report_priority(const struct sock *sk);
+void ccc_report_first(const struct sock *sk, struct ccc_flow *flow);
+void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
+		      u32 growth, bool cwnd_limited);
+void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us);
+void ccc_report_restart_rtt(struct ccc_flow *flow);
+void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
+		       u8 ca_state);
+void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow);
+void ccc_report_last(const struct sock *sk, struct ccc_flow *flow);
 
-/* ccc_scope.c: which flows are coupled */
-bool ccc_in_scope(struct sock *sk);
+void ccc_cwnd_init(struct ccc_flow *flow);
+bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow);
+u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
+			 const struct ccc_flow *flow, u8 ca_state);
+void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked);
+void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
+void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);
 
-/* ccc_report.c: what the device is told */
-u8 ccc_wire_state(const struct sock *sk, u8 ca_state);
-u16 ccc_priority_of(const struct sock *sk);
-bool ccc_has_data(const struct sock *sk);
-void ccc_report_first(const struct sock *sk, struct ccc_slot *slot);
-void ccc_report_as(const struct sock *sk, struct ccc_slot *slot, u8 state,
-		   bool active);
-void ccc_report(const struct sock *sk, struct ccc_slot *slot);
-void ccc_report_last(const struct sock *sk, struct ccc_slot *slot);
+void ccc_recovery_ack(const struct sock *sk, struct ccc_flow *flow, u32 flags);
+u32 ccc_recovery_ssthresh(struct sock *sk);
+void ccc_recovery_set_state(struct sock *sk, u8 state);
+u32 ccc_recovery_undo_cwnd(struct sock *sk);
 
-/* ccc_join.c: how a flow joins others */
-u32 ccc_join_begin(struct sock *sk, const struct ccc_slot *slot);
+void ccc_shadow_init(struct ccc_flow *flow);
+void ccc_shadow_stop(struct sock *sk, struct ccc_flow *flow);
+void ccc_shadow_follow_phase(struct ccc_flow *flow);
+void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
+			     bool was_coupled);
+u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked);
+u32 ccc_shadow_ssthresh(struct sock *sk, struct ccc_flow *flow);
+void ccc_shadow_charge(struct sock *sk, struct ccc_flow *flow);
+void ccc_shadow_set_state(struct sock *sk, struct ccc_flow *flow, u8 state);
+u32 ccc_shadow_undo_cwnd(struct sock *sk, struct ccc_flow *flow);
 
-/* ccc_window.c: what is granted, done */
-bool ccc_read_share(struct sock *sk, struct ccc_slot *slot);
-u32 ccc_target(const struct tcp_sock *tp, const struct ccc_slot *slot,
-	       u8 ca_state);
-void ccc_apply(struct sock *sk, struct ccc_slot *slot, u32 acked);
-void ccc_join(struct sock *sk, struct ccc_slot *slot);
-void ccc_release_more(struct sock *sk, struct ccc_slot *slot);
+void ccc_ack_clock_init(struct ccc_flow *flow);
+void ccc_ack_clock_count(struct ccc_flow *flow, u64 units, bool drives);
+bool ccc_ack_clock_runs(const struct ccc_flow *flow);
+void ccc_ack_clock_wait(const struct sock *sk, struct ccc_flow *flow, u32 debt);
+void ccc_ack_clock_stop(struct ccc_flow *flow);
+u32 ccc_ack_clock_take(struct ccc_flow *flow, u32 mss);
+void ccc_ack_clock_tick(struct ccc_flow *flow, u64 bytes);
+void ccc_ack_clock_exit(void);
 
-/* ccc_event.c: congestion events */
-void ccc_watch_probe(const struct tcp_sock *tp, struct ccc_slot *slot);
-u32 ccc_ssthresh(struct sock *sk);
-void ccc_set_state(struct sock *sk, u8 new);
-u32 ccc_undo_cwnd(struct sock *sk);
+u32 ccc_idle_reclaim(struct ccc_device *dev, u32 most);
 
-/* ccc_twin.c: the inner algorithm's own window */
-void ccc_twin_start(struct ccc_twin *twin, u32 cwnd);
-void ccc_twin_stop(struct sock *sk, struct ccc_twin *twin,
-		   const struct tcp_congestion_ops *inner);
-u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
-		  const struct tcp_congestion_ops *inner, u32 ack, u32 acked);
-u32 ccc_twin_ssthresh(struct sock *sk, struct ccc_twin *twin,
-		      const struct tcp_congestion_ops *inner);
-void ccc_twin_set_state(struct sock *sk, struct ccc_twin *twin,
-			const struct tcp_congestion_ops *inner, u8 state);
-void ccc_twin_reduce(struct ccc_twin *twin);
-void ccc_twin_undo(struct sock *sk, struct ccc_twin *twin,
-		   const struct tcp_congestion_ops *inner);
+int ccc_tcp_register(void);
+void ccc_tcp_unregister(void);
 
 #endif /* CCC_FLOW_H */

@@ -6,26 +6,32 @@
 #include "device.h"
 
 /* Attempts to read a line that the device is writing. */
-#define CCC_READ_TRIES		4
+#define READ_TRIES	4
 
-static bool ccc_line_read(const struct virtio_ccc_grant_line *line,
-			  struct ccc_grant_view *view)
+static struct virtio_ccc_grant_line *line_of(const struct ccc_device *dev, u16 n)
+{
+	return &dev->slots.extent[0]->line[n];
+}
+
+static bool read_line(const struct virtio_ccc_grant_line *line,
+		      struct ccc_grant *grant)
 {
 	int try;
 	u32 seq;
 
-	for (try = 0; try < CCC_READ_TRIES; try++) {
+	for (try = 0; try < READ_TRIES; try++) {
 		seq = le32_to_cpu(READ_ONCE(line->seq));
 		if (seq & 1) {
 			cpu_relax();
 			continue;
 		}
 		virt_rmb();	/* seq before what it guards */
-		view->epoch = le32_to_cpu(READ_ONCE(line->epoch));
-		view->flags = le32_to_cpu(READ_ONCE(line->flags));
-		view->phase = le32_to_cpu(READ_ONCE(line->rounding_offset));
-		view->level = le64_to_cpu(READ_ONCE(line->level));
-		view->ssthresh_level =
+		grant->epoch = le32_to_cpu(READ_ONCE(line->epoch));
+		grant->flags = le32_to_cpu(READ_ONCE(line->flags));
+		grant->rounding_offset =
+			le32_to_cpu(READ_ONCE(line->rounding_offset));
+		grant->level = le64_to_cpu(READ_ONCE(line->level));
+		grant->ssthresh_level =
 			le64_to_cpu(READ_ONCE(line->ssthresh_level));
 		virt_rmb();	/* what it guards before seq again */
 		if (seq == le32_to_cpu(READ_ONCE(line->seq)))
@@ -39,90 +45,94 @@ static bool ccc_line_read(const struct virtio_ccc_grant_line *line,
  * The line is read again under the lock: a flow that comes late with an older
  * copy must not turn the epoch back.
  */
-static void ccc_watch_update(struct ccc_dev *dev, u16 n)
+static void update_epoch(struct ccc_device *dev, u16 line)
 {
-	struct ccc_watch *watch = &dev->watch[n];
-	u32 instance, epoch;
+	struct ccc_epoch *epoch = &dev->epochs.line[line];
+	u32 instance, number;
 
-	spin_lock_bh(&dev->watch_lock);
-	instance = le32_to_cpu(READ_ONCE(dev->chunk[0]->head->instance));
-	epoch = le32_to_cpu(READ_ONCE(ccc_lines(dev)[n].epoch));
-	if (!watch->seen || watch->instance != instance) {
+	spin_lock_bh(&dev->epochs.lock);
+	instance = ccc_device_instance(dev);
+	number = le32_to_cpu(READ_ONCE(line_of(dev, line)->epoch));
+	if (!epoch->seen || epoch->instance != instance) {
 		/* Nothing is known of a reduction by this device yet. */
-		watch->seen = true;
-		watch->since_us = 0;
-		WRITE_ONCE(watch->instance, instance);
-		WRITE_ONCE(watch->epoch, epoch);
-	} else if (watch->epoch != epoch) {
-		watch->since_us = ccc_now_us();
-		WRITE_ONCE(watch->epoch, epoch);
+		epoch->seen = true;
+		epoch->since_us = 0;
+		WRITE_ONCE(epoch->instance, instance);
+		WRITE_ONCE(epoch->number, number);
+	} else if (epoch->number != number) {
+		epoch->since_us = tcp_clock_us();
+		WRITE_ONCE(epoch->number, number);
 	}
-	spin_unlock_bh(&dev->watch_lock);
+	spin_unlock_bh(&dev->epochs.lock);
 }
 
-static void ccc_watch_look(struct ccc_dev *dev, u16 n, u32 epoch)
+static void watch_epoch(struct ccc_device *dev, u16 line, u32 number)
 {
-	const struct ccc_watch *watch = &dev->watch[n];
-	u32 instance = le32_to_cpu(READ_ONCE(dev->chunk[0]->head->instance));
+	const struct ccc_epoch *epoch = &dev->epochs.line[line];
 
-	if (!READ_ONCE(watch->seen) || READ_ONCE(watch->epoch) != epoch ||
-	    READ_ONCE(watch->instance) != instance)
-		ccc_watch_update(dev, n);
+	if (!READ_ONCE(epoch->seen) || READ_ONCE(epoch->number) != number ||
+	    READ_ONCE(epoch->instance) != ccc_device_instance(dev))
+		update_epoch(dev, line);
 }
 
-static bool ccc_view_in_force(const struct ccc_dev *dev,
-			      const struct ccc_grant_view *view)
+static bool is_in_force(const struct ccc_device *dev,
+			const struct ccc_grant *grant)
 {
-	if (!(view->flags & VIRTIO_CCC_L_COUPLED))
+	if (!(grant->flags & VIRTIO_CCC_L_COUPLED))
 		return false;
-	if ((view->flags & VIRTIO_CCC_L_RATE) && !dev->rate_share)
+	if ((grant->flags & VIRTIO_CCC_L_RATE) && !dev->config.rate_share)
 		return false;
-	return view->level != VIRTIO_CCC_LEVEL_UNSET;
+	return grant->level != VIRTIO_CCC_LEVEL_UNSET;
 }
 
-static bool ccc_slot_accepted(const struct ccc_slot *slot, u16 *line)
+/* Whether the device has accepted the slot's flow; behind which line. */
+static bool is_accepted(const struct ccc_slot *slot, u16 *line)
 {
 	const struct virtio_ccc_slot_grant *grant = slot->grant;
+	const struct ccc_device *dev = slot->dev;
 
 	if (le32_to_cpu(READ_ONCE(grant->generation)) != slot->generation)
 		return false;
 	virt_rmb();	/* the device writes the generation last */
 	*line = le16_to_cpu(READ_ONCE(grant->line));
 	return (le16_to_cpu(READ_ONCE(grant->flags)) & VIRTIO_CCC_G_ACCEPTED) &&
-	       *line < slot->dev->lines && READ_ONCE(slot->dev->chunk[0]->live);
+	       *line < dev->config.grant_lines &&
+	       READ_ONCE(dev->slots.extent[0]->use.accepted);
 }
 
 /*
  * Look at what is granted to a slot.  While the device is writing, what was
  * read before stays in force.
  */
-void ccc_grant_refresh(struct ccc_slot *slot)
+void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant)
 {
-	struct ccc_dev *dev = slot->dev;
-	struct ccc_grant_view view = {};
+	struct ccc_device *dev = slot->dev;
+	struct ccc_grant now = {};
 
-	if (READ_ONCE(dev->stale) || !ccc_slot_live(slot) ||
-	    !ccc_slot_accepted(slot, &view.line)) {
-		WRITE_ONCE(slot->coupled, false);
+	if (READ_ONCE(dev->doorbell.stale) || !ccc_slot_is_live(slot) ||
+	    !is_accepted(slot, &now.line)) {
+		WRITE_ONCE(grant->coupled, false);
 		return;
 	}
-	if (!ccc_line_read(&ccc_lines(dev)[view.line], &view))
+	if (!read_line(line_of(dev, now.line), &now))
 		return;
-	view.cap = dev->slot_cap ? le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
-				   VIRTIO_CCC_CAP_NONE;
-	slot->view = view;
-	ccc_watch_look(dev, view.line, view.epoch);
-	WRITE_ONCE(slot->coupled, ccc_view_in_force(dev, &view));
+	now.cap_bytes = dev->config.slot_cap ?
+			le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
+			VIRTIO_CCC_CAP_NONE;
+	now.coupled = is_in_force(dev, &now);
+	watch_epoch(dev, now.line, now.epoch);
+	*grant = now;
 }
 
 /* The epoch, for the event of a segment sent at that time. */
-u32 ccc_epoch_at(struct ccc_slot *slot, u64 sent_us)
+u32 ccc_grant_epoch_at(struct ccc_device *dev, const struct ccc_grant *grant,
+		       u64 sent_us)
 {
-	struct ccc_watch *watch = &slot->dev->watch[slot->view.line];
-	u32 epoch;
+	const struct ccc_epoch *epoch = &dev->epochs.line[grant->line];
+	u32 number;
 
-	spin_lock_bh(&slot->dev->watch_lock);
-	epoch = ccc_event_epoch(watch->epoch, watch->since_us, sent_us);
-	spin_unlock_bh(&slot->dev->watch_lock);
-	return epoch;
+	spin_lock_bh(&dev->epochs.lock);
+	number = ccc_epoch_of_segment(epoch->number, epoch->since_us, sent_us);
+	spin_unlock_bh(&dev->epochs.lock);
+	return number;
 }

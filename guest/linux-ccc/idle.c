@@ -4,38 +4,27 @@
  *
  * A slot is the flow's until it closes or has an ACK; a server with many idle
  * connections would otherwise hold all of them, and all who send would be
- * alone.  Whoever had to give his slot back takes another with his next data.
+ * alone.  A flow that had to give its slot back takes another with its next
+ * data.
  */
 #include <linux/sched.h>
 
 #include "flow.h"
 
-#define CCC_IDLE_MS	1000
+#define IDLE_MS	1000
 
-static bool ccc_slot_is_idle(const struct ccc_slot *slot)
+static bool is_idle(const struct ccc_slot *slot)
 {
-	u32 since = tcp_jiffies32 - READ_ONCE(slot->updated);
+	const struct ccc_report *report = &ccc_flow_of(slot)->report;
+	u32 since = tcp_jiffies32 - READ_ONCE(report->updated);
 
-	return !READ_ONCE(slot->active) && since > msecs_to_jiffies(CCC_IDLE_MS);
+	return !READ_ONCE(report->active) && since > msecs_to_jiffies(IDLE_MS);
 }
 
-/* The slot's socket with a reference, if it has one. */
-static struct sock *ccc_slot_socket(struct ccc_slot *slot)
+/* Whether the slot's flow was idle, and has given it back. */
+static bool give_back(struct ccc_slot *slot)
 {
-	struct sock *sk;
-
-	spin_lock_bh(&slot->dev->slot_lock);
-	/* It is there as long as it holds the slot, which ends under this lock. */
-	sk = READ_ONCE(slot->sk);
-	if (sk)
-		sock_hold(sk);
-	spin_unlock_bh(&slot->dev->slot_lock);
-	return sk;
-}
-
-static bool ccc_give_back(struct ccc_slot *slot)
-{
-	struct sock *sk = ccc_slot_socket(slot);
+	struct sock *sk = ccc_slot_hold_socket(slot);
 	bool idle = false;
 
 	if (!sk)
@@ -43,9 +32,9 @@ static bool ccc_give_back(struct ccc_slot *slot)
 	local_bh_disable();
 	bh_lock_sock(sk);
 	if (!sock_owned_by_user(sk) && READ_ONCE(slot->sk) == sk)
-		idle = ccc_slot_is_idle(slot);
+		idle = is_idle(slot);
 	if (idle)
-		ccc_leave(sk, slot);
+		ccc_flow_detach(sk);
 	bh_unlock_sock(sk);
 	local_bh_enable();
 	sock_put(sk);
@@ -53,19 +42,16 @@ static bool ccc_give_back(struct ccc_slot *slot)
 }
 
 /* Have up to @most slots given back; the number of those that were. */
-u32 ccc_idle_give_back(struct ccc_dev *dev, u32 most)
+u32 ccc_idle_reclaim(struct ccc_device *dev, u32 most)
 {
-	u32 i, n, given = 0;
+	struct ccc_slot *slot;
+	u32 given = 0;
+	loff_t pos;
 
-	for (i = 0; i < dev->chunks; i++) {
-		struct ccc_chunk *chunk = dev->chunk[i];
-
-		for (n = 0; n < chunk->slots && given < most; n++) {
-			if (test_bit(n, chunk->map) &&
-			    ccc_slot_is_idle(&chunk->slot[n]))
-				given += ccc_give_back(&chunk->slot[n]);
-			cond_resched();
-		}
+	for (pos = 0; given < most && (slot = ccc_slot_in_use(dev, &pos)); pos++) {
+		if (is_idle(slot))
+			given += give_back(slot);
+		cond_resched();
 	}
 	return given;
 }

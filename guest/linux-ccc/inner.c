@@ -14,20 +14,20 @@
 #include "flow.h"
 
 const struct tcp_congestion_ops *ccc_inner;
-static struct socket *ccc_inner_socket;
+static struct socket *inner_socket;
 
 /*
  * An algorithm does not say how much of a socket's private area it uses, and
  * the end of it is ours.  These are known to leave it alone.
  */
-static const char * const ccc_inner_known[] = {
+static const char * const known[] = {
 	"bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla",
 	"illinois", "lp", "nv", "reno", "scalable", "vegas", "veno",
 	"westwood", "yeah",
 };
 
 /* As the kernel has it, and not another one under its name. */
-static bool ccc_inner_in_tree(const struct tcp_congestion_ops *ops)
+static bool is_in_tree(const struct tcp_congestion_ops *ops)
 {
 #ifdef BPF_MODULE_OWNER
 	if (ops->owner == BPF_MODULE_OWNER)
@@ -36,20 +36,16 @@ static bool ccc_inner_in_tree(const struct tcp_congestion_ops *ops)
 	return !ops->owner || !test_bit(TAINT_OOT_MODULE, &ops->owner->taints);
 }
 
-static int ccc_inner_check(const struct tcp_congestion_ops *ops,
-			   const char *name)
+static int check(const struct tcp_congestion_ops *ops, const char *name)
 {
-	if (strcmp(ops->name, name)) {
-		pr_err("ccc: inner algorithm %s is not available\n", name);
-		return -EINVAL;
-	}
 	if (!ops->cong_avoid || ops->cong_control) {
-		pr_err("ccc: inner algorithm %s is not window-based\n", name);
+		pr_err("ccc: inner=%s cannot be coupled: expected a window-based algorithm, got one with a control of its own; try reno or cubic\n",
+		       name);
 		return -EINVAL;
 	}
-	if (match_string(ccc_inner_known, ARRAY_SIZE(ccc_inner_known),
-			 name) < 0 || !ccc_inner_in_tree(ops)) {
-		pr_err("ccc: inner algorithm %s is not one of the kernel's own: it may need more than the %zu bytes of a socket that are left for it\n",
+	if (match_string(known, ARRAY_SIZE(known), name) < 0 ||
+	    !is_in_tree(ops)) {
+		pr_err("ccc: inner=%s cannot be coupled: expected one of the kernel's own, since at most %zu bytes of a socket are left for it; try reno or cubic\n",
 		       name, CCC_INNER_PRIV_SIZE);
 		return -EINVAL;
 	}
@@ -61,30 +57,27 @@ int ccc_inner_load(const char *name)
 	int err;
 
 	err = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP,
-			       &ccc_inner_socket);
+			       &inner_socket);
 	if (err)
 		return err;
-	err = ccc_inner_socket->ops->setsockopt(ccc_inner_socket, SOL_TCP,
-						TCP_CONGESTION,
-						KERNEL_SOCKPTR((void *)name),
-						strlen(name));
-	if (err) {
-		pr_err("ccc: inner algorithm %s is not available\n", name);
+	err = inner_socket->ops->setsockopt(inner_socket, SOL_TCP,
+					    TCP_CONGESTION,
+					    KERNEL_SOCKPTR((void *)name),
+					    strlen(name));
+	ccc_inner = inet_csk(inner_socket->sk)->icsk_ca_ops;
+	if (err || strcmp(ccc_inner->name, name)) {
+		pr_err("ccc: inner=%s is not available: expected an algorithm of this kernel; load its module first\n",
+		       name);
 		err = -EINVAL;
-		goto release;
+	} else {
+		err = check(ccc_inner, name);
 	}
-	ccc_inner = inet_csk(ccc_inner_socket->sk)->icsk_ca_ops;
-	err = ccc_inner_check(ccc_inner, name);
 	if (err)
-		goto release;
-	return 0;
-
-release:
-	sock_release(ccc_inner_socket);
+		sock_release(inner_socket);
 	return err;
 }
 
 void ccc_inner_unload(void)
 {
-	sock_release(ccc_inner_socket);
+	sock_release(inner_socket);
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests of the loaded module through a socket that uses it.
+ * KUnit: tests of the arithmetic, and of the loaded module through a socket
+ * that uses it.
  */
 #include <kunit/test.h>
 #include <linux/inet_diag.h>
+#include <linux/module.h>
 #include <linux/net.h>
 #include <linux/prandom.h>
 #include <linux/sockptr.h>
 #include <net/tcp.h>
+
+#include "common/tests/arithmetic.c"
 
 static struct socket *coupled_socket(struct kunit *test)
 {
@@ -69,3 +73,6 @@ static struct kunit_suite ccc_socket_suite = {
 	.test_cases = ccc_socket_cases,
 };
 kunit_test_suite(ccc_socket_suite);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("KUnit tests of congestion control coupling");

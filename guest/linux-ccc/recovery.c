@@ -12,34 +12,49 @@
  * sent first.  That was two round-trip times before the probe, and the probe
  * one before the first ACK that comes while it is out.
  */
-void ccc_watch_probe(const struct tcp_sock *tp, struct ccc_slot *slot)
+static void watch_probe(const struct tcp_sock *tp,
+			struct ccc_recovery *recovery)
 {
 	if (!tp->tlp_high_seq || !tp->tlp_retrans)
-		slot->tail_sent_us = 0;
-	else if (!slot->tail_sent_us)
-		slot->tail_sent_us = tcp_clock_us() - 3 * (tp->srtt_us >> 3);
+		recovery->tail_sent_us = 0;
+	else if (!recovery->tail_sent_us)
+		recovery->tail_sent_us = tcp_clock_us() - 3 * (tp->srtt_us >> 3);
 }
 
 /* Whether TCP reduces, or has just reduced, for what a probe has repaired. */
-static bool ccc_lost_tail(const struct tcp_sock *tp,
-			  const struct ccc_slot *slot)
+static bool lost_tail(const struct tcp_sock *tp,
+		      const struct ccc_recovery *recovery)
 {
-	return slot->tail_sent_us && !tp->tlp_high_seq && !tp->lost_out;
+	return recovery->tail_sent_us && !tp->tlp_high_seq && !tp->lost_out;
+}
+
+/* An ACK has come; TCP has not looked at it yet. */
+void ccc_recovery_ack(const struct sock *sk, struct ccc_flow *flow, u32 flags)
+{
+	flow->recovery.ece = flags & CA_ACK_ECE;
+	watch_probe(tcp_sk(sk), &flow->recovery);
 }
 
 /*
  * When the segment was sent whose loss or mark is the event.  A mark comes
  * back with the ACK, an RTT after the segment left.
  */
-static u64 ccc_event_sent_us(const struct sock *sk, const struct ccc_slot *slot)
+static u64 event_sent_us(const struct sock *sk,
+			 const struct ccc_recovery *recovery)
 {
-	struct sk_buff *skb = slot->ece ? NULL : tcp_rtx_queue_head(sk);
+	struct sk_buff *skb = recovery->ece ? NULL : tcp_rtx_queue_head(sk);
 
-	if (ccc_lost_tail(tcp_sk(sk), slot))
-		return slot->tail_sent_us;
+	if (lost_tail(tcp_sk(sk), recovery))
+		return recovery->tail_sent_us;
 	if (skb)
 		return tcp_skb_timestamp_us(skb);
 	return tcp_clock_us() - (tcp_sk(sk)->srtt_us >> 3);
+}
+
+static u32 event_epoch(const struct sock *sk, const struct ccc_flow *flow)
+{
+	return ccc_grant_epoch_at(flow->slot->dev, &flow->grant,
+				  event_sent_us(sk, &flow->recovery));
 }
 
 /*
@@ -47,57 +62,36 @@ static u64 ccc_event_sent_us(const struct sock *sk, const struct ccc_slot *slot)
  * the other flows.  It does so from the transmit path and in state CWR; only
  * set_state() can tell for certain, here the signs must do.
  */
-static bool ccc_looks_congested(const struct sock *sk,
-				const struct ccc_slot *slot)
+static bool looks_congested(const struct tcp_sock *tp,
+			    const struct ccc_recovery *recovery)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	return slot->ece || tp->lost_out || tp->sacked_out ||
-	       ccc_lost_tail(tp, slot);
+	return recovery->ece || tp->lost_out || tp->sacked_out ||
+	       lost_tail(tp, recovery);
 }
 
-/* What the inner algorithm reduces to, and by which factor. */
-static u32 ccc_inner_ssthresh(struct sock *sk, struct ccc_slot *slot)
+u32 ccc_recovery_ssthresh(struct sock *sk)
 {
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	u32 cwnd = tcp_snd_cwnd(tcp_sk(sk));
-	u32 ssthresh;
-
-	if (!slot->twin.cwnd) {
-		ssthresh = inner->ssthresh(sk);
-		slot->beta = ccc_beta(ssthresh, cwnd, slot->beta);
-		return ssthresh;
-	}
-	ssthresh = ccc_twin_ssthresh(sk, &slot->twin, inner);
-	slot->beta = ccc_beta(ssthresh, slot->twin.cwnd, slot->beta);
-	return max(ccc_apply_beta(cwnd, slot->beta), 2u);
-}
-
-u32 ccc_ssthresh(struct sock *sk)
-{
+	struct ccc_flow *flow = ccc_flow_get(sk);
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct ccc_slot *slot = ccc_slot(sk);
 	u32 cwnd = tcp_snd_cwnd(tp);
-	u32 share;
+	u32 granted;
 
-	if (!slot)
+	if (!flow)
 		return ccc_inner_of(sk)->ssthresh(sk);
-	slot->reduced = true;
-	ccc_read_share(sk, slot);
-	slot->reduced_epoch = ccc_epoch_at(slot, ccc_event_sent_us(sk, slot));
-	if (!slot->coupled)
-		return ccc_inner_ssthresh(sk, slot);
-	if (!ccc_looks_congested(sk, slot))
-		return max(ccc_apply_beta(cwnd, slot->beta), 2u);
+	flow->recovery.reduced = true;
+	ccc_cwnd_read_grant(sk, flow);
+	flow->recovery.reduced_epoch = event_epoch(sk, flow);
+	if (!flow->grant.coupled)
+		return ccc_shadow_ssthresh(sk, flow);
+	if (!looks_congested(tp, &flow->recovery))
+		return max(ccc_apply_beta(cwnd, flow->shadow.beta), 2u);
 	/* Only a segment of the present epoch will be charged, and only once. */
-	share = slot->share;
-	if (slot->reduced_epoch == slot->view.epoch) {
-		if (!slot->charged)
-			ccc_inner_ssthresh(sk, slot);
-		slot->charged = true;
-		share = ccc_apply_beta(share, slot->beta);
+	granted = flow->cwnd.granted;
+	if (flow->recovery.reduced_epoch == flow->grant.epoch) {
+		ccc_shadow_charge(sk, flow);
+		granted = ccc_apply_beta(granted, flow->shadow.beta);
 	}
-	return clamp(share, 2u, max(cwnd, 2u));
+	return clamp(granted, 2u, max(cwnd, 2u));
 }
 
 /*
@@ -107,94 +101,74 @@ u32 ccc_ssthresh(struct sock *sk)
  * timeout is reported already, and only counts as a timeout; one that repeats
  * before anything was acknowledged does not count at all.
  */
-static bool ccc_count_event(const struct tcp_sock *tp, struct ccc_slot *slot,
-			    u8 old, u8 new)
+static bool count_event(const struct tcp_sock *tp,
+			struct ccc_recovery *recovery, u8 old, u8 new)
 {
-	bool network = new != TCP_CA_CWR || slot->ece ||
-		       ccc_lost_tail(tp, slot);
-	bool event = (slot->reduced && network) ||
-		     (slot->local && new == TCP_CA_Recovery);
+	bool network = new != TCP_CA_CWR || recovery->ece ||
+		       lost_tail(tp, recovery);
+	bool event = (recovery->reduced && network) ||
+		     (recovery->local && new == TCP_CA_Recovery);
 
-	slot->local = slot->reduced && !network;
-	slot->reduced = false;
+	recovery->local = recovery->reduced && !network;
+	recovery->reduced = false;
 	if (event) {
-		slot->events++;
-		slot->event_epoch = slot->reduced_epoch;
-		slot->undoable = true;
+		recovery->congestion_events++;
+		recovery->congestion_epoch = recovery->reduced_epoch;
+		recovery->undoable = true;
+		recovery->tail_sent_us = 0;
 	}
 	if (new == TCP_CA_Loss &&
 	    (event || old == TCP_CA_CWR || old == TCP_CA_Recovery))
-		slot->timeouts++;
+		recovery->timeouts++;
 	return event;
 }
 
-static void ccc_inner_set_state(struct sock *sk, struct ccc_slot *slot, u8 new)
+static void set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
 {
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-
-	if (!slot || !slot->twin.cwnd) {
-		if (inner->set_state)
-			inner->set_state(sk, new);
-		return;
-	}
-	if (inner->set_state)
-		ccc_twin_set_state(sk, &slot->twin, inner, new);
-	if (slot->twin.reducing) {
-		slot->beta = ccc_beta(slot->twin.ssthresh, slot->twin.cwnd,
-				      slot->beta);
-		ccc_twin_reduce(&slot->twin);
-	}
-	/* After a timeout the flow works its way up alone. */
-	if (new == TCP_CA_Loss)
-		slot->twin.cwnd = 0;
-}
-
-void ccc_set_state(struct sock *sk, u8 new)
-{
+	struct ccc_recovery *recovery = &flow->recovery;
 	u8 old = inet_csk(sk)->icsk_ca_state;
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct ccc_slot *slot;
 	bool event;
 
-	slot = ccc_slot(sk);
-	ccc_inner_set_state(sk, slot, new);
-	if (!slot)
-		return;
-	if (slot->local && new == TCP_CA_Recovery)
-		slot->reduced_epoch =
-			ccc_epoch_at(slot, ccc_event_sent_us(sk, slot));
-	if (new > TCP_CA_Disorder)
-		ccc_clock_stop(slot);
-	event = ccc_count_event(tp, slot, old, new);
-	if (event)
-		slot->tail_sent_us = 0;
-	ccc_report_as(sk, slot, ccc_wire_state(sk, new), ccc_has_data(sk));
-	/* The share after the reduction, if the device has answered by now. */
-	if (event && ccc_read_share(sk, slot))
-		WRITE_ONCE(tp->snd_ssthresh, ccc_target(tp, slot, new));
+	ccc_shadow_set_state(sk, flow, state);
+	if (recovery->local && state == TCP_CA_Recovery)
+		recovery->reduced_epoch = event_epoch(sk, flow);
+	if (state > TCP_CA_Disorder)
+		ccc_ack_clock_stop(flow);
+	event = count_event(tp, recovery, old, state);
+	ccc_report_update(sk, flow, state);
+	/* The window after the reduction, if the device has answered by now. */
+	if (event && ccc_cwnd_read_grant(sk, flow))
+		WRITE_ONCE(tp->snd_ssthresh,
+			   ccc_cwnd_after_event(tp, flow, state));
 }
 
-u32 ccc_undo_cwnd(struct sock *sk)
+void ccc_recovery_set_state(struct sock *sk, u8 state)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	const struct tcp_sock *tp = tcp_sk(sk);
-	struct ccc_slot *slot = ccc_slot(sk);
-	u32 cwnd = tcp_snd_cwnd(tp);
+	struct ccc_flow *flow = ccc_flow_get(sk);
 
-	if (!slot)
-		return inner->undo_cwnd(sk);
-	if (slot->twin.cwnd) {
-		ccc_twin_undo(sk, &slot->twin, inner);
-		cwnd = max(cwnd, tp->prior_cwnd);
-	} else {
-		cwnd = max(cwnd, inner->undo_cwnd(sk));
+	if (flow)
+		set_state(sk, flow, state);
+	else if (inner->set_state)
+		inner->set_state(sk, state);
+}
+
+u32 ccc_recovery_undo_cwnd(struct sock *sk)
+{
+	struct ccc_flow *flow = ccc_flow_get(sk);
+	u32 before = tcp_snd_cwnd(tcp_sk(sk));
+	u32 cwnd;
+
+	if (!flow)
+		return ccc_inner_of(sk)->undo_cwnd(sk);
+	cwnd = max(before, ccc_shadow_undo_cwnd(sk, flow));
+	if (flow->recovery.undoable) {
+		flow->recovery.undoable = false;
+		flow->recovery.spurious_events++;
+		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
 	}
-	if (slot->undoable) {
-		slot->undoable = false;
-		slot->undos++;
-		ccc_report(sk, slot);
-	}
-	if (!ccc_read_share(sk, slot))
+	if (!ccc_cwnd_read_grant(sk, flow))
 		return cwnd;
-	return clamp(slot->share, tcp_snd_cwnd(tp), cwnd);
+	return clamp(flow->cwnd.granted, before, cwnd);
 }

@@ -4,8 +4,8 @@
  * sequence count, and when the doorbell is due.
  *
  * A slot is written only while it is the flow's and the device's, both in one
- * RCU section: after a grace period nobody writes to a chunk that was taken
- * back, and it can be cleared and lent again.
+ * RCU section: after a grace period nobody writes to an extent that was taken
+ * back, and it can be cleared and offered again.
  */
 #include <linux/moduleparam.h>
 #include <net/inet_sock.h>
@@ -17,9 +17,9 @@
 static unsigned int report_shift = 3;
 module_param(report_shift, uint, 0644);
 MODULE_PARM_DESC(report_shift,
-		 "ring the doorbell per window >> this (default 3: 8 in an RTT)");
+		 "send a message per window >> this, 0 to 31 (default 3: 8 in an RTT)");
 
-u8 ccc_wire_state(const struct sock *sk, u8 ca_state)
+static u8 wire_state(const struct sock *sk, u8 ca_state)
 {
 	switch (ca_state) {
 	case TCP_CA_CWR:
@@ -33,13 +33,8 @@ u8 ccc_wire_state(const struct sock *sk, u8 ca_state)
 	}
 }
 
-bool ccc_has_data(const struct sock *sk)
-{
-	return tcp_sk(sk)->packets_out || !tcp_write_queue_empty(sk);
-}
-
 /* With or without the socket's lock. */
-u16 ccc_priority_of(const struct sock *sk)
+u16 ccc_report_priority(const struct sock *sk)
 {
 	u8 tos = READ_ONCE(inet_sk(sk)->tos);
 
@@ -47,201 +42,251 @@ u16 ccc_priority_of(const struct sock *sk)
 			    rt_tos2priority(tos));
 }
 
-static u32 ccc_wire_ssthresh(const struct tcp_sock *tp)
+static u32 wire_ssthresh(const struct tcp_sock *tp)
 {
 	if (tp->snd_ssthresh >= TCP_INFINITE_SSTHRESH)
 		return VIRTIO_CCC_SSTHRESH_UNSET;
 	return ccc_bytes(tp->snd_ssthresh, tp->mss_cache);
 }
 
-static void ccc_report_begin(struct ccc_slot *slot)
+/* Odd while it is written; nobody else writes it, so it need not be kept. */
+static void step_seq(struct virtio_ccc_report *wire)
 {
-	WRITE_ONCE(slot->report->seq, cpu_to_le32(++slot->seq));
-	virt_wmb();	/* odd before the first change */
+	WRITE_ONCE(wire->seq, cpu_to_le32(le32_to_cpu(wire->seq) + 1));
 }
 
-static void ccc_report_end(struct ccc_slot *slot)
+static void write_hot(const struct sock *sk, struct ccc_flow *flow)
 {
-	virt_wmb();	/* the last change before even */
-	WRITE_ONCE(slot->report->seq, cpu_to_le32(++slot->seq));
-}
-
-static void ccc_write_hot(const struct sock *sk, struct ccc_slot *slot)
-{
+	const struct ccc_recovery *recovery = &flow->recovery;
+	struct virtio_ccc_report *wire = flow->slot->report;
+	const struct ccc_report *report = &flow->report;
 	const struct tcp_sock *tp = tcp_sk(sk);
-	struct virtio_ccc_report *report = slot->report;
 	u32 min_rtt = tcp_min_rtt(tp);
 	u32 mss = tp->mss_cache;
 
-	report->state = slot->state;
-	report->flags = (slot->active ? VIRTIO_CCC_R_ACTIVE : 0) |
-			(slot->limited ? VIRTIO_CCC_R_CWND_LIMITED : 0);
-	report->priority = cpu_to_le16(slot->priority);
-	report->acked_limited_bytes = cpu_to_le64(slot->acked);
-	report->delivered_bytes = cpu_to_le64(slot->delivered);
-	report->cwnd_growth_bytes = cpu_to_le32(slot->grown);
-	report->congestion_events = cpu_to_le16(slot->events);
-	report->timeouts = cpu_to_le16(slot->timeouts);
-	report->spurious_events = cpu_to_le16(slot->undos);
-	report->beta = cpu_to_le16(slot->beta);
-	report->congestion_epoch = cpu_to_le32(slot->event_epoch);
-	report->cwnd_bytes = cpu_to_le32(ccc_bytes(tcp_snd_cwnd(tp), mss));
-	report->ssthresh_bytes = cpu_to_le32(ccc_wire_ssthresh(tp));
-	report->srtt_us = cpu_to_le32(slot->srtt_us);
-	report->min_rtt_us = cpu_to_le32(min_rtt == ~0U ? 0 : min_rtt);
-	report->inflight_bytes =
+	wire->state = report->state;
+	wire->flags = (report->active ? VIRTIO_CCC_R_ACTIVE : 0) |
+		      (report->cwnd_limited ? VIRTIO_CCC_R_CWND_LIMITED : 0);
+	wire->priority = cpu_to_le16(report->priority);
+	wire->acked_limited_bytes = cpu_to_le64(report->acked_limited_bytes);
+	wire->delivered_bytes = cpu_to_le64(report->delivered_bytes);
+	wire->cwnd_growth_bytes = cpu_to_le32(report->cwnd_growth_bytes);
+	wire->congestion_events = cpu_to_le16(recovery->congestion_events);
+	wire->timeouts = cpu_to_le16(recovery->timeouts);
+	wire->spurious_events = cpu_to_le16(recovery->spurious_events);
+	wire->beta = cpu_to_le16(flow->shadow.beta);
+	wire->congestion_epoch = cpu_to_le32(recovery->congestion_epoch);
+	wire->cwnd_bytes = cpu_to_le32(ccc_bytes(tcp_snd_cwnd(tp), mss));
+	wire->ssthresh_bytes = cpu_to_le32(wire_ssthresh(tp));
+	wire->srtt_us = cpu_to_le32(report->srtt_us);
+	wire->min_rtt_us = cpu_to_le32(min_rtt == ~0U ? 0 : min_rtt);
+	wire->inflight_bytes =
 		cpu_to_le32(ccc_bytes(tcp_packets_in_flight(tp), mss));
-	report->mss_bytes = cpu_to_le16(min_t(u32, mss, U16_MAX));
-	report->rtt_sample = cpu_to_le16(slot->rtt);
+	wire->mss_bytes = cpu_to_le16(min_t(u32, mss, U16_MAX));
+	wire->rtt_sample = cpu_to_le16(report->rtt_sample);
 }
 
-/* Bring the slot's own numbers up to date. */
-static void ccc_update(const struct sock *sk, struct ccc_slot *slot, u8 state,
-		       bool active)
+static void write_addresses(const struct sock *sk,
+			    struct virtio_ccc_report *wire)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+
+	wire->sport = cpu_to_le16(ntohs(inet->inet_sport));
+	wire->dport = cpu_to_le16(ntohs(inet->inet_dport));
+	memset(wire->saddr, 0, sizeof(wire->saddr));
+	memset(wire->daddr, 0, sizeof(wire->daddr));
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr)) {
+		wire->family = 6;
+		memcpy(wire->saddr, &inet6_sk(sk)->saddr, 16);
+		memcpy(wire->daddr, &sk->sk_v6_daddr, 16);
+		return;
+	}
+#endif
+	wire->family = 4;
+	memcpy(wire->saddr, &inet->inet_saddr, 4);
+	memcpy(wire->daddr, &inet->inet_daddr, 4);
+}
+
+static void write_cold(const struct sock *sk, const struct ccc_slot *slot)
+{
+	struct virtio_ccc_report *wire = slot->report;
+
+	wire->generation = cpu_to_le32(slot->generation);
+	write_addresses(sk, wire);
+	memcpy(wire->algorithm, ccc_inner_of(sk)->name,
+	       min(sizeof(wire->algorithm), sizeof(ccc_inner->name)));
+}
+
+/* Bring the flow's own numbers up to date. */
+static void update(const struct sock *sk, struct ccc_report *report, u8 state,
+		   bool active)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	slot->delivered += (u64)ccc_delivered(tp->delivered,
-					      slot->tcp_delivered) *
-			   tp->mss_cache;
-	slot->tcp_delivered = tp->delivered;
-	slot->priority = ccc_priority_of(sk);
-	WRITE_ONCE(slot->updated, tcp_jiffies32);
-	WRITE_ONCE(slot->active, active);
-	slot->state = state;
+	report->delivered_bytes +=
+		(u64)ccc_delivered_packets(tp->delivered,
+					   report->tcp_delivered) *
+		tp->mss_cache;
+	report->tcp_delivered = tp->delivered;
+	report->priority = ccc_report_priority(sk);
+	WRITE_ONCE(report->updated, tcp_jiffies32);
+	WRITE_ONCE(report->active, active);
+	WRITE_ONCE(report->state, state);
 }
 
-static bool ccc_is_due(const struct tcp_sock *tp, const struct ccc_slot *slot)
+static struct ccc_signals signals_of(const struct ccc_flow *flow)
 {
-	const struct ccc_rung *rung = &slot->rung;
+	return (struct ccc_signals) {
+		.congestion_events = flow->recovery.congestion_events,
+		.timeouts = flow->recovery.timeouts,
+		.spurious_events = flow->recovery.spurious_events,
+		.priority = flow->report.priority,
+		.state = flow->report.state,
+		.active = flow->report.active,
+	};
+}
 
-	if (slot->state != rung->state || slot->active != rung->active ||
-	    slot->priority != rung->priority ||
-	    slot->events != rung->events ||
-	    slot->timeouts != rung->timeouts || slot->undos != rung->undos)
+static bool is_due(const struct tcp_sock *tp, const struct ccc_flow *flow)
+{
+	const struct ccc_signals signals = signals_of(flow);
+	const struct ccc_report *report = &flow->report;
+
+	if (memcmp(&signals, &report->last_notified.signals, sizeof(signals)))
 		return true;
-	return ccc_report_due(slot->delivered - rung->delivered,
-			      slot->grown - rung->grown, tcp_snd_cwnd(tp),
-			      tp->mss_cache, READ_ONCE(report_shift));
+	return ccc_report_due(report->delivered_bytes -
+				      report->last_notified.delivered_bytes,
+			      report->cwnd_growth_bytes -
+				      report->last_notified.cwnd_growth_bytes,
+			      tcp_snd_cwnd(tp), tp->mss_cache,
+			      READ_ONCE(report_shift));
 }
 
-static void ccc_announce(struct ccc_slot *slot, u16 op)
+/* The device is told of all that is in the report. */
+static void note_notified(struct ccc_flow *flow)
 {
-	struct ccc_rung *rung = &slot->rung;
+	struct ccc_report *report = &flow->report;
 
-	rung->delivered = slot->delivered;
-	rung->grown = slot->grown;
-	rung->events = slot->events;
-	rung->timeouts = slot->timeouts;
-	rung->undos = slot->undos;
-	rung->priority = slot->priority;
-	rung->state = slot->state;
-	rung->active = slot->active;
-	slot->rtt = 0;
-	ccc_ring(slot, op);
+	report->last_notified.delivered_bytes = report->delivered_bytes;
+	report->last_notified.cwnd_growth_bytes = report->cwnd_growth_bytes;
+	report->last_notified.signals = signals_of(flow);
+	report->rtt_sample = 0;
 }
 
 /* Shares by rate count it: device and driver must use the same. */
-static void ccc_average_rtt(const struct tcp_sock *tp, struct ccc_slot *slot)
+static void average_rtt(const struct tcp_sock *tp, struct ccc_report *report)
 {
 	u32 cwnd = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache);
-	u64 delivered = slot->delivered - slot->rung.delivered;
+	u64 delivered = report->delivered_bytes -
+			report->last_notified.delivered_bytes;
 
-	slot->slow_rounds = ccc_slow_rounds(slot->slow_rounds, delivered, cwnd);
-	slot->slow_us = ccc_slow_rtt(slot->slow_us, tp->srtt_us >> 3, delivered,
-				     cwnd, slot->slow_rounds);
-	slot->srtt_us = ccc_steady_rtt(slot->srtt_us, slot->slow_us);
+	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
+					    cwnd);
+	report->rtt_average_us = ccc_rtt_average(report->rtt_average_us,
+						 tp->srtt_us >> 3, delivered,
+						 cwnd, report->rtt_rounds);
+	report->srtt_us = ccc_rtt_steady(report->srtt_us,
+					 report->rtt_average_us);
 }
 
-void ccc_report_as(const struct sock *sk, struct ccc_slot *slot, u8 state,
-		   bool active)
+/* Write the slot and, unless @op is 0, have the device look at it. */
+static void publish(const struct sock *sk, struct ccc_flow *flow, u16 op)
+{
+	const struct ccc_slot *slot = flow->slot;
+
+	rcu_read_lock();
+	if (ccc_slot_is_live(slot)) {
+		step_seq(slot->report);
+		virt_wmb();	/* odd before the first change */
+		if (op == VIRTIO_CCC_OP_REGISTER)
+			write_cold(sk, slot);
+		write_hot(sk, flow);
+		virt_wmb();	/* the last change before even */
+		step_seq(slot->report);
+		if (op)
+			ccc_doorbell_send(slot->dev, op, slot->index,
+					  slot->generation);
+	}
+	rcu_read_unlock();
+	if (op)
+		note_notified(flow);
+}
+
+static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,
+		      bool active)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	bool due;
 
-	ccc_update(sk, slot, state, active);
-	due = ccc_is_due(tp, slot);
+	update(sk, &flow->report, wire_state(sk, ca_state), active);
+	due = is_due(tp, flow);
 	if (due)
-		ccc_average_rtt(tp, slot);
-	rcu_read_lock();
-	if (ccc_slot_live(slot)) {
-		ccc_report_begin(slot);
-		ccc_write_hot(sk, slot);
-		ccc_report_end(slot);
-		if (due)
-			ccc_announce(slot, VIRTIO_CCC_OP_UPDATE);
-	}
-	rcu_read_unlock();
+		average_rtt(tp, &flow->report);
+	publish(sk, flow, due ? VIRTIO_CCC_OP_UPDATE : 0);
 }
 
-void ccc_report(const struct sock *sk, struct ccc_slot *slot)
+/* The flow is, or will be, in @ca_state. */
+void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
+		       u8 ca_state)
 {
-	u8 state = ccc_wire_state(sk, inet_csk(sk)->icsk_ca_state);
-
-	ccc_report_as(sk, slot, state, ccc_has_data(sk));
+	report_as(sk, flow, ca_state, tcp_sk(sk)->packets_out ||
+				      !tcp_write_queue_empty(sk));
 }
 
-static void ccc_write_addresses(const struct sock *sk,
-				struct virtio_ccc_report *report)
+/*
+ * It sends again.  If it was idle it wants all it can have, until its ACKs tell
+ * otherwise.
+ */
+void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow)
 {
-	const struct inet_sock *inet = inet_sk(sk);
-
-	report->sport = cpu_to_le16(ntohs(inet->inet_sport));
-	report->dport = cpu_to_le16(ntohs(inet->inet_dport));
-	memset(report->saddr, 0, sizeof(report->saddr));
-	memset(report->daddr, 0, sizeof(report->daddr));
-#if IS_ENABLED(CONFIG_IPV6)
-	if (sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr)) {
-		report->family = 6;
-		memcpy(report->saddr, &inet6_sk(sk)->saddr, 16);
-		memcpy(report->daddr, &sk->sk_v6_daddr, 16);
-		return;
-	}
-#endif
-	report->family = 4;
-	memcpy(report->saddr, &inet->inet_saddr, 4);
-	memcpy(report->daddr, &inet->inet_daddr, 4);
+	if (!flow->report.active)
+		flow->report.cwnd_limited = true;
+	report_as(sk, flow, inet_csk(sk)->icsk_ca_state, true);
 }
 
-static void ccc_write_cold(const struct sock *sk, struct ccc_slot *slot)
+/* An ACK, and the packets by which the inner algorithm grew; see shadow.c. */
+void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
+		      u32 growth, bool cwnd_limited)
 {
-	struct virtio_ccc_report *report = slot->report;
+	struct ccc_report *report = &flow->report;
+	u32 mss = tcp_sk(sk)->mss_cache;
 
-	report->generation = cpu_to_le32(slot->generation);
-	ccc_write_addresses(sk, report);
-	memcpy(report->algorithm, ccc_inner_of(sk)->name,
-	       min(sizeof(report->algorithm), sizeof(ccc_inner->name)));
+	report->cwnd_limited = cwnd_limited;
+	report->cwnd_growth_bytes += growth * mss;
+	/* Counted after a timeout too, in case all flows have timed out. */
+	if (cwnd_limited)
+		report->acked_limited_bytes += (u64)acked * mss;
 }
 
-/* A new flow's: it has data to send. */
-void ccc_report_first(const struct sock *sk, struct ccc_slot *slot)
+void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us)
 {
-	u8 state = ccc_wire_state(sk, inet_csk(sk)->icsk_ca_state);
-
-	slot->slow_us = tcp_sk(sk)->srtt_us >> 3;
-	slot->slow_rounds = 0;
-	slot->srtt_us = slot->slow_us;
-	ccc_update(sk, slot, state, true);
-	rcu_read_lock();
-	if (ccc_slot_live(slot)) {
-		ccc_report_begin(slot);
-		ccc_write_cold(sk, slot);
-		ccc_write_hot(sk, slot);
-		ccc_report_end(slot);
-		ccc_announce(slot, VIRTIO_CCC_OP_REGISTER);
-	}
-	rcu_read_unlock();
+	if (rtt_us > 0)
+		flow->report.rtt_sample =
+			min_not_zero(flow->report.rtt_sample,
+				     ccc_rtt_sample(rtt_us));
 }
 
-void ccc_report_last(const struct sock *sk, struct ccc_slot *slot)
+/* With another window the flow has another RTT. */
+void ccc_report_restart_rtt(struct ccc_flow *flow)
 {
-	ccc_update(sk, slot, VIRTIO_CCC_STATE_FREE, false);
-	rcu_read_lock();
-	if (ccc_slot_live(slot)) {
-		ccc_report_begin(slot);
-		ccc_write_hot(sk, slot);
-		ccc_report_end(slot);
-		ccc_ring(slot, VIRTIO_CCC_OP_LEAVE);
-	}
-	rcu_read_unlock();
+	flow->report.rtt_rounds = 0;
+}
+
+/* A new flow's: it has data to send, and wants all it can have. */
+void ccc_report_first(const struct sock *sk, struct ccc_flow *flow)
+{
+	struct ccc_report *report = &flow->report;
+
+	report->cwnd_limited = true;
+	report->tcp_delivered = tcp_sk(sk)->delivered;
+	report->rtt_average_us = tcp_sk(sk)->srtt_us >> 3;
+	report->srtt_us = report->rtt_average_us;
+	update(sk, report, wire_state(sk, inet_csk(sk)->icsk_ca_state), true);
+	publish(sk, flow, VIRTIO_CCC_OP_REGISTER);
+}
+
+void ccc_report_last(const struct sock *sk, struct ccc_flow *flow)
+{
+	update(sk, &flow->report, VIRTIO_CCC_STATE_FREE, false);
+	publish(sk, flow, VIRTIO_CCC_OP_LEAVE);
 }

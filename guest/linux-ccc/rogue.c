@@ -11,24 +11,16 @@ static void rogue_init(struct sock *sk)
 	memset(inet_csk_ca(sk), 0x5a, ICSK_CA_PRIV_SIZE);
 }
 
-static struct tcp_congestion_ops rogue[] = {
-	{
-		.name		= "rogue",
-		.owner		= THIS_MODULE,
-		.init		= rogue_init,
-		.ssthresh	= tcp_reno_ssthresh,
-		.cong_avoid	= tcp_reno_cong_avoid,
-		.undo_cwnd	= tcp_reno_undo_cwnd,
-	},
-	{
-		.name		= "westwood",
-		.owner		= THIS_MODULE,
-		.init		= rogue_init,
-		.ssthresh	= tcp_reno_ssthresh,
-		.cong_avoid	= tcp_reno_cong_avoid,
-		.undo_cwnd	= tcp_reno_undo_cwnd,
-	},
-};
+#define ROGUE(algorithm) {				\
+	.name		= algorithm,			\
+	.owner		= THIS_MODULE,			\
+	.init		= rogue_init,			\
+	.ssthresh	= tcp_reno_ssthresh,		\
+	.cong_avoid	= tcp_reno_cong_avoid,		\
+	.undo_cwnd	= tcp_reno_undo_cwnd,		\
+}
+
+static struct tcp_congestion_ops rogue[] = { ROGUE("rogue"), ROGUE("westwood") };
 
 static int __init rogue_module_init(void)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The inner algorithm's own window.
+ * The inner algorithm, on a window of its own: the shadow window.
  *
  * A coupled flow's window is its part of the aggregate.  An algorithm that
  * only adds a segment in a round-trip time does not mind whose window that
@@ -8,125 +8,215 @@
  * congestion and grows towards it: if others change the window under its
  * hands, without its knowing why, it grows as fast as it may.
  *
- * So in congestion avoidance the inner algorithm is given a window of its
- * own, the twin's.  It is moved by nothing but the algorithm: opened by
- * cong_avoid(), for as many acknowledged segments as the twin's window would
- * have had in the same time, and reduced by ssthresh() whenever the aggregate
- * is, whichever flow was the cause.  What the twin grows is what is reported.
+ * So in congestion avoidance the inner algorithm works on a shadow of the
+ * window.  It is moved by nothing but the algorithm: opened by cong_avoid(),
+ * for as many acknowledged segments as a window of that size would have had in
+ * the same time, and reduced by ssthresh() whenever the aggregate is, whichever
+ * flow was the cause.  By what it grows is reported.
  *
- * The aggregate grows by the mean of its twins' growth and is reduced together
- * with them; thus their difference shrinks with each reduction, and the twin
- * of each flow becomes what the flows are together: one connection with that
- * algorithm.  Until then it is the smaller of the two, which is the safe side.
+ * The aggregate grows by the mean of its shadow windows' growth and is reduced
+ * together with them; thus their difference shrinks with each reduction, and
+ * the shadow window of each flow becomes what the flows are together: one
+ * connection with that algorithm.  Until then it is the smaller of the two,
+ * which is the safe side.
  *
  * An algorithm like Vegas also closes its window a little, without an event.
  * That is reported as growth below 0.
  *
- * In slow start, and after a timeout, there is no twin: the host decides on
- * acknowledged data alone, or the flow works its way up by itself.
+ * In slow start, and after a timeout, there is no shadow window: the host
+ * decides on acknowledged data alone, or the flow works its way up by itself.
  */
 #include "flow.h"
 
 /*
- * Put the twin's window into the socket, or take it out again.  Between the two
- * who reads the window without the socket's lock may find the twin's.
+ * Put the shadow window into the socket, or take it out again.  Between the two
+ * who reads the window without the socket's lock may find the shadow.
  */
-static void ccc_twin_swap(struct tcp_sock *tp, struct ccc_twin *twin)
+static void swap_windows(struct tcp_sock *tp, struct ccc_shadow *shadow)
 {
 	u32 cwnd = tcp_snd_cwnd(tp);
 	u32 ssthresh = tp->snd_ssthresh;
 
-	tcp_snd_cwnd_set(tp, twin->cwnd);
-	twin->cwnd = cwnd;
-	WRITE_ONCE(tp->snd_ssthresh, twin->ssthresh);
-	twin->ssthresh = ssthresh;
-	swap(tp->snd_cwnd_cnt, twin->cwnd_cnt);
-	swap(tp->prior_cwnd, twin->prior_cwnd);
+	tcp_snd_cwnd_set(tp, shadow->cwnd);
+	shadow->cwnd = cwnd;
+	WRITE_ONCE(tp->snd_ssthresh, shadow->ssthresh);
+	shadow->ssthresh = ssthresh;
+	swap(tp->snd_cwnd_cnt, shadow->cwnd_cnt);
+	swap(tp->prior_cwnd, shadow->prior_cwnd);
 }
 
-void ccc_twin_start(struct ccc_twin *twin, u32 cwnd)
+static void start(struct ccc_shadow *shadow, u32 cwnd)
 {
-	twin->cwnd = ccc_window(cwnd, CCC_WINDOW_MAX);
-	twin->cwnd_cnt = 0;
-	twin->ssthresh = twin->cwnd;
-	twin->prior_cwnd = twin->cwnd;
-	twin->rest = 0;
-	twin->reducing = false;
+	shadow->cwnd = ccc_cwnd_clamp(cwnd, CCC_CWND_MAX);
+	shadow->cwnd_cnt = 0;
+	shadow->ssthresh = shadow->cwnd;
+	shadow->prior_cwnd = shadow->cwnd;
+	shadow->rest = 0;
+	shadow->reducing = false;
 }
 
-/* The flow goes on alone: what the algorithm remembers is another window. */
-void ccc_twin_stop(struct sock *sk, struct ccc_twin *twin,
-		   const struct tcp_congestion_ops *inner)
+static void reduce(struct ccc_shadow *shadow)
 {
-	if (!twin->cwnd)
-		return;
-	twin->cwnd = 0;
-	inner->ssthresh(sk);
-}
+	u32 prior_cwnd = shadow->prior_cwnd;
 
-/* The packets by which the algorithm has opened the twin's window; modulo 2^32,
- * as it may close it.
- */
-u32 ccc_twin_grow(struct sock *sk, struct ccc_twin *twin,
-		  const struct tcp_congestion_ops *inner, u32 ack, u32 acked)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	u32 before = twin->cwnd;
-
-	acked = ccc_scale_acked(acked, twin->cwnd, tcp_snd_cwnd(tp),
-				&twin->rest);
-	ccc_twin_swap(tp, twin);
-	inner->cong_avoid(sk, ack, acked);
-	ccc_twin_swap(tp, twin);
-	twin->cwnd = ccc_window(twin->cwnd, CCC_WINDOW_MAX);
-	/* It has left slow start for good. */
-	twin->ssthresh = min(twin->ssthresh, twin->cwnd);
-	return twin->cwnd - before;
+	start(shadow, min(shadow->ssthresh, shadow->cwnd));
+	shadow->prior_cwnd = prior_cwnd;
 }
 
 /*
- * What the algorithm would reduce the twin's window to.  It is not reduced yet:
+ * What the algorithm would reduce the shadow window to.  It is not reduced yet:
  * set_state() comes next and may have more to say.
  */
-u32 ccc_twin_ssthresh(struct sock *sk, struct ccc_twin *twin,
-		      const struct tcp_congestion_ops *inner)
+static void find_ssthresh(struct sock *sk, struct ccc_shadow *shadow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	twin->prior_cwnd = twin->cwnd;
-	ccc_twin_swap(tp, twin);
-	WRITE_ONCE(tp->snd_ssthresh, inner->ssthresh(sk));
-	ccc_twin_swap(tp, twin);
-	twin->reducing = true;
-	return twin->ssthresh;
+	shadow->prior_cwnd = shadow->cwnd;
+	swap_windows(tp, shadow);
+	WRITE_ONCE(tp->snd_ssthresh, ccc_inner_of(sk)->ssthresh(sk));
+	swap_windows(tp, shadow);
+	shadow->reducing = true;
 }
 
-void ccc_twin_set_state(struct sock *sk, struct ccc_twin *twin,
-			const struct tcp_congestion_ops *inner, u8 state)
+/* The flow goes on alone: what the algorithm remembers is another window. */
+void ccc_shadow_stop(struct sock *sk, struct ccc_flow *flow)
 {
+	if (!flow->shadow.cwnd)
+		return;
+	flow->shadow.cwnd = 0;
+	ccc_inner_of(sk)->ssthresh(sk);
+}
+
+/* There is one while the aggregate is in congestion avoidance. */
+void ccc_shadow_follow_phase(struct ccc_flow *flow)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
+
+	if (flow->grant.flags & VIRTIO_CCC_L_SLOW_START)
+		shadow->cwnd = 0;
+	else if (!shadow->cwnd)
+		start(shadow, flow->cwnd.granted);
+}
+
+/* A reduction that another flow has caused is one of the shadow window too. */
+void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
+			     bool was_coupled)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
+	bool follow = was_coupled && !shadow->charged &&
+		      shadow->epoch != flow->grant.epoch;
+
+	if (!was_coupled || shadow->epoch != flow->grant.epoch)
+		shadow->charged = false;
+	shadow->epoch = flow->grant.epoch;
+	if (!follow)
+		return;
+	if (shadow->cwnd) {
+		find_ssthresh(sk, shadow);
+		reduce(shadow);
+	} else {
+		/* For what the algorithm remembers of it. */
+		ccc_inner_of(sk)->ssthresh(sk);
+	}
+}
+
+/*
+ * Let the inner algorithm have the ACK.  The packets by which it grew; modulo
+ * 2^32, as it may close its window.  Its slow start is no growth of the
+ * aggregate: that has its own, and after a timeout the flow only works its way
+ * back.
+ */
+u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked)
+{
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcp_sock *tp = tcp_sk(sk);
+	bool slow_start = tcp_in_slow_start(tp);
+	u32 before = tcp_snd_cwnd(tp);
+	u32 after;
 
-	ccc_twin_swap(tp, twin);
-	inner->set_state(sk, state);
-	ccc_twin_swap(tp, twin);
+	if (!shadow->cwnd) {
+		inner->cong_avoid(sk, ack, acked);
+		after = tcp_snd_cwnd(tp);
+		return after > before && !slow_start ? after - before : 0;
+	}
+	acked = ccc_scale_acked(acked, shadow->cwnd, before, &shadow->rest);
+	before = shadow->cwnd;
+	swap_windows(tp, shadow);
+	inner->cong_avoid(sk, ack, acked);
+	swap_windows(tp, shadow);
+	shadow->cwnd = ccc_cwnd_clamp(shadow->cwnd, CCC_CWND_MAX);
+	/* It has left slow start for good. */
+	shadow->ssthresh = min(shadow->ssthresh, shadow->cwnd);
+	return shadow->cwnd - before;
 }
 
-void ccc_twin_reduce(struct ccc_twin *twin)
+/* What the inner algorithm reduces the flow's window to. */
+u32 ccc_shadow_ssthresh(struct sock *sk, struct ccc_flow *flow)
 {
-	u32 prior_cwnd = twin->prior_cwnd;
+	struct ccc_shadow *shadow = &flow->shadow;
+	u32 cwnd = tcp_snd_cwnd(tcp_sk(sk));
+	u32 ssthresh;
 
-	ccc_twin_start(twin, min(twin->ssthresh, twin->cwnd));
-	twin->prior_cwnd = prior_cwnd;
+	if (!shadow->cwnd) {
+		ssthresh = ccc_inner_of(sk)->ssthresh(sk);
+		shadow->beta = ccc_beta(ssthresh, cwnd, shadow->beta);
+		return ssthresh;
+	}
+	find_ssthresh(sk, shadow);
+	shadow->beta = ccc_beta(shadow->ssthresh, shadow->cwnd, shadow->beta);
+	return max(ccc_apply_beta(cwnd, shadow->beta), 2u);
 }
 
-void ccc_twin_undo(struct sock *sk, struct ccc_twin *twin,
-		   const struct tcp_congestion_ops *inner)
+/* The flow has an event of its own, for which the epoch will change. */
+void ccc_shadow_charge(struct sock *sk, struct ccc_flow *flow)
 {
+	if (!flow->shadow.charged)
+		ccc_shadow_ssthresh(sk, flow);
+	flow->shadow.charged = true;
+}
+
+void ccc_shadow_set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
+{
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	struct ccc_shadow *shadow = &flow->shadow;
+
+	if (inner->set_state && shadow->cwnd) {
+		swap_windows(tcp_sk(sk), shadow);
+		inner->set_state(sk, state);
+		swap_windows(tcp_sk(sk), shadow);
+	} else if (inner->set_state) {
+		inner->set_state(sk, state);
+	}
+	if (!shadow->cwnd)
+		return;
+	if (shadow->reducing) {
+		shadow->beta = ccc_beta(shadow->ssthresh, shadow->cwnd,
+					shadow->beta);
+		reduce(shadow);
+	}
+	/* After a timeout the flow works its way up alone. */
+	if (state == TCP_CA_Loss)
+		shadow->cwnd = 0;
+}
+
+/* The window that the flow had before the reduction. */
+u32 ccc_shadow_undo_cwnd(struct sock *sk, struct ccc_flow *flow)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd;
 
-	ccc_twin_swap(tp, twin);
-	cwnd = inner->undo_cwnd(sk);
-	ccc_twin_swap(tp, twin);
-	ccc_twin_start(twin, cwnd);
+	if (!shadow->cwnd)
+		return ccc_inner_of(sk)->undo_cwnd(sk);
+	swap_windows(tp, shadow);
+	cwnd = ccc_inner_of(sk)->undo_cwnd(sk);
+	swap_windows(tp, shadow);
+	start(shadow, cwnd);
+	return tp->prior_cwnd;
+}
+
+void ccc_shadow_init(struct ccc_flow *flow)
+{
+	flow->shadow.beta = CCC_BETA_HALF;
 }

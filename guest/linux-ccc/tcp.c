@@ -1,233 +1,156 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Congestion control coupling for TCP.
- *
- * The flows of all virtual machines that send through one bottleneck share
- * one congestion window, which the host keeps.  This algorithm wraps another,
- * the inner one, and stands between it and the host:
- *
- * - What the inner algorithm would do is reported, not done: how far it would
- *   have opened the window for the data acknowledged, that it entered loss
- *   recovery or was told of congestion by ECN, that it had a timeout, that it
- *   found one of these spurious.  In congestion avoidance it works on a window
- *   of its own, see shadow.c.
- * - What the host grants is done: the flow's window is its part of the
- *   aggregate's, read at every ACK.  A smaller window is in force at once, a
- *   larger one is approached at the pace of slow start.  In recovery and
- *   after a timeout TCP's own machinery is left alone, and its target,
- *   snd_ssthresh, is the flow's new share.
- * - One loss event is one reduction, for all flows together.  A segment that
- *   was sent before the latest reduction says nothing about the present
- *   window, so every event carries the epoch in which its segment was sent.
- *
- * Messages to the host are asynchronous.  Nothing here waits for an answer:
- * where the new share is needed before it can have arrived, it is predicted,
- * and corrected at the next ACK.
- *
- * A flow takes a slot in the host's tables with its first data, not before:
- * pure receivers do not count.  Without a slot, without a device, or when the
- * device does not answer, a flow is exactly its inner algorithm.
- *
- * S. Islam, M. Welzl, K. Hiorth, D. Hayes, G. Armitage, S. Gjessing:
- * "ctrlTCP: Reducing Latency through Coupled, Heterogeneous Multi-Flow TCP
- * Congestion Control", IEEE INFOCOM Workshops, 2018.
- * M. Allman, V. Paxson, E. Blanton: "TCP Congestion Control", RFC 5681, 2009.
+ * What TCP calls.
  */
 #include <linux/inet_diag.h>
 #include <linux/module.h>
 
 #include "flow.h"
 
-static char *inner = "reno";
-module_param(inner, charp, 0444);
-MODULE_PARM_DESC(inner, "window-based algorithm to couple (default reno)");
-
-/*
- * Let the inner algorithm have the ACK; the packets by which it grew.  Its slow
- * start is no growth of the aggregate: that has its own, and after a timeout
- * the flow only works its way back.
- */
-static u32 ccc_inner_grow(struct sock *sk, struct ccc_slot *slot, u32 ack,
-			  u32 acked)
+static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct tcp_sock *tp = tcp_sk(sk);
-	bool slow_start = tcp_in_slow_start(tp);
-	u32 before = tcp_snd_cwnd(tp);
-	u32 after;
+	struct ccc_flow *flow = ccc_flow_get_sender(sk);
+	u8 ca_state = inet_csk(sk)->icsk_ca_state;
+	bool cwnd_limited = tcp_is_cwnd_limited(sk);
+	u32 before = tcp_snd_cwnd(tcp_sk(sk));
+	u32 growth;
 
-	if (slot->twin.cwnd)
-		return ccc_twin_grow(sk, &slot->twin, inner, ack, acked);
-	inner->cong_avoid(sk, ack, acked);
-	after = tcp_snd_cwnd(tp);
-	return after > before && !slow_start ? after - before : 0;
-}
-
-static void ccc_cong_avoid(struct sock *sk, u32 ack, u32 acked)
-{
-	struct ccc_slot *slot = ccc_slot_or_enter(sk);
-	struct tcp_sock *tp = tcp_sk(sk);
-	u32 before = tcp_snd_cwnd(tp);
-
-	if (!slot) {
+	if (!flow) {
 		ccc_inner_of(sk)->cong_avoid(sk, ack, acked);
 		return;
 	}
-	slot->limited = tcp_is_cwnd_limited(sk);
-	slot->grown += ccc_inner_grow(sk, slot, ack, acked) * tp->mss_cache;
-	/* Counted after a timeout too, in case all flows have timed out. */
-	if (slot->limited)
-		slot->acked += (u64)acked * tp->mss_cache;
-	if (inet_csk(sk)->icsk_ca_state == TCP_CA_Loss) {
-		ccc_report(sk, slot);
-		return;
-	}
-	if (slot->coupled)
-		tcp_snd_cwnd_set(tp, before);
-	ccc_report(sk, slot);
-	ccc_apply(sk, slot, acked);
+	growth = ccc_shadow_grow(sk, flow, ack, acked);
+	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
+	if (flow->grant.coupled && ca_state != TCP_CA_Loss)
+		tcp_snd_cwnd_set(tcp_sk(sk), before);
+	ccc_report_update(sk, flow, ca_state);
+	if (ca_state != TCP_CA_Loss)
+		ccc_cwnd_update(sk, flow, acked);
 }
 
-static void ccc_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+static void ccc_tcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_slot *slot = ccc_slot(sk);
+	struct ccc_flow *flow = ccc_flow_get(sk);
 
 	if (inner->pkts_acked)
 		inner->pkts_acked(sk, sample);
-	if (slot)
-		ccc_clock_tick(slot, (u64)sample->pkts_acked *
-				     tcp_sk(sk)->mss_cache);
-	if (slot && sample->rtt_us > 0)
-		slot->rtt = min_not_zero(slot->rtt,
-					 ccc_wire_rtt(sample->rtt_us));
+	if (!flow)
+		return;
+	ccc_ack_clock_tick(flow, (u64)sample->pkts_acked *
+				 tcp_sk(sk)->mss_cache);
+	ccc_report_rtt(flow, sample->rtt_us);
 }
 
-static void ccc_in_ack_event(struct sock *sk, u32 flags)
+static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_slot *slot = ccc_slot(sk);
+	struct ccc_flow *flow = ccc_flow_get(sk);
 
 	if (inner->in_ack_event)
 		inner->in_ack_event(sk, flags);
-	if (!slot)
+	if (!flow)
 		return;
-	slot->ece = flags & CA_ACK_ECE;
-	ccc_watch_probe(tcp_sk(sk), slot);
+	ccc_recovery_ack(sk, flow, flags);
 	/* cong_avoid() does not run while TCP reduces the window. */
-	if (slot->state == VIRTIO_CCC_STATE_FR)
-		ccc_report(sk, slot);
+	if (flow->report.state == VIRTIO_CCC_STATE_FR)
+		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
 }
 
 /*
- * Data leaves, and nothing was in flight.  Whoever begins or comes back takes
- * at most his share; more is released by ACKs.
+ * Data leaves, and nothing was in flight.  A flow that begins or comes back
+ * takes at most what it is granted; more is released by ACKs.
  */
-static void ccc_tx_start(struct sock *sk)
+static void tx_start(struct sock *sk)
 {
-	u8 ca_state = inet_csk(sk)->icsk_ca_state;
-	struct ccc_slot *slot = ccc_slot(sk);
-	bool joins = !slot || !slot->active;
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct ccc_flow *flow = ccc_flow_get(sk);
+	bool joins = !flow || !flow->report.active;
 
-	if (!inet_csk(sk)->icsk_ca_initialized)
+	if (!icsk->icsk_ca_initialized)
 		return;
-	ccc_flow(sk)->sender = true;
-	/* The aggregate has gone on without this flow, and its twin with it. */
-	if (slot && tcp_jiffies32 - tcp_sk(sk)->lsndtime > inet_csk(sk)->icsk_rto)
-		ccc_twin_stop(sk, &slot->twin, ccc_inner_of(sk));
-	if (slot && joins)
-		slot->limited = true;
-	if (slot)
-		ccc_report_as(sk, slot, ccc_wire_state(sk, ca_state), true);
-	else
-		slot = ccc_enter(sk);
-	if (!slot || ca_state > TCP_CA_Disorder)
+	if (flow) {
+		/* The aggregate has gone on without it and its shadow window. */
+		if (tcp_jiffies32 - tcp_sk(sk)->lsndtime > icsk->icsk_rto)
+			ccc_shadow_stop(sk, flow);
+		ccc_report_resume(sk, flow);
+	} else {
+		flow = ccc_flow_attach(sk);
+	}
+	if (!flow || icsk->icsk_ca_state > TCP_CA_Disorder)
 		return;
-	ccc_apply(sk, slot, 0);
+	ccc_cwnd_update(sk, flow, 0);
 	if (joins)
-		ccc_join(sk, slot);
+		ccc_cwnd_join(sk, flow);
 }
 
 /* TCP asks before it sends, with the socket locked. */
-static u32 ccc_min_tso_segs(struct sock *sk)
+static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_slot *slot = ccc_flow(sk)->slot;
+	struct ccc_flow *flow = ccc_sk(sk)->flow;
 
-	if (slot && slot->waits)
-		ccc_release_more(sk, slot);
+	if (flow && flow->release.waits)
+		ccc_cwnd_release(sk, flow);
 	if (inner->min_tso_segs)
 		return inner->min_tso_segs(sk);
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_min_tso_segs);
 }
 
 #ifdef CCC_HAVE_TX_START_OP
-static void ccc_cwnd_event_tx_start(struct sock *sk)
+static void ccc_tcp_cwnd_event_tx_start(struct sock *sk)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 
 	if (inner->cwnd_event_tx_start)
 		inner->cwnd_event_tx_start(sk);
-	ccc_tx_start(sk);
+	tx_start(sk);
 }
 #else
-static void ccc_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+static void ccc_tcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 
 	if (inner->cwnd_event)
 		inner->cwnd_event(sk, event);
 	if (event == CA_EVENT_TX_START)
-		ccc_tx_start(sk);
+		tx_start(sk);
 }
 #endif
 
-static struct tcp_congestion_ops ccc_ops;
 static struct tcp_congestion_ops ccc_fallback_ops;
 
-static void ccc_init(struct sock *sk)
+static void ccc_tcp_init(struct sock *sk)
 {
-	struct inet_connection_sock *icsk = inet_csk(sk);
-	struct ccc_flow *flow = ccc_flow(sk);
-
-	flow->slot = NULL;
-	ccc_show(sk, 0);
-	flow->tried = ccc_room_now() - 1;
-	/* A flow that changes to this algorithm may be sending already. */
-	flow->sender = tcp_sk(sk)->packets_out;
-	flow->inner = NULL;
-	if (ccc_inner->init)
-		ccc_inner->init(sk);
-	if (icsk->icsk_ca_ops == &ccc_ops)
-		return;
-	/* DCTCP has put Reno in its place, as there is no ECN on this path. */
-	flow->inner = icsk->icsk_ca_ops;
-	icsk->icsk_ca_ops = &ccc_fallback_ops;
+	/* DCTCP puts Reno in its place if there is no ECN on this path. */
+	if (ccc_flow_init(sk))
+		inet_csk(sk)->icsk_ca_ops = &ccc_fallback_ops;
 }
 
-static void ccc_release(struct sock *sk)
+static void ccc_tcp_release(struct sock *sk)
 {
-	struct ccc_slot *slot = ccc_slot(sk);
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 
-	if (slot)
-		ccc_leave(sk, slot);
-	if (ccc_inner_of(sk)->release)
-		ccc_inner_of(sk)->release(sk);
+	if (ccc_flow_get(sk))
+		ccc_flow_detach(sk);
+	if (inner->release)
+		inner->release(sk);
 }
 
 /*
  * ss(8) prints only what it knows.  Of that, the fields of BBR's record have
  * the same meaning here: a rate that may be sent, the smallest RTT, and two
  * factors of 256, for which the priority and whether the flow is coupled are
- * given.
+ * given.  An attribute of our own would have a number that the kernel may give
+ * to somebody else, and be printed by nobody.
  *
  * Called without the socket's lock, and perhaps while it changes to or from
  * another algorithm: everything here is a number, and any number will do.
  */
-static size_t ccc_get_info(struct sock *sk, u32 ext, int *attr,
+static size_t ccc_tcp_get_info(struct sock *sk, u32 ext, int *attr,
 			   union tcp_cc_info *info)
 {
-	u32 share = READ_ONCE(ccc_flow(sk)->shown);
+	u32 granted = READ_ONCE(ccc_sk(sk)->shown_cwnd);
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 srtt_us = READ_ONCE(tp->srtt_us) >> 3;
 	u64 rate = 0;
@@ -237,9 +160,9 @@ static size_t ccc_get_info(struct sock *sk, u32 ext, int *attr,
 		return 0;
 	memset(&info->bbr, 0, sizeof(info->bbr));
 	info->bbr.bbr_min_rtt = tcp_min_rtt(tp);
-	info->bbr.bbr_pacing_gain = ccc_priority_of(sk);
-	if (share && srtt_us) {
-		rate = ccc_pacing_rate(share, READ_ONCE(tp->mss_cache),
+	info->bbr.bbr_pacing_gain = ccc_report_priority(sk);
+	if (granted && srtt_us) {
+		rate = ccc_pacing_rate(granted, READ_ONCE(tp->mss_cache),
 				       srtt_us);
 		info->bbr.bbr_cwnd_gain = 256;
 	}
@@ -258,25 +181,25 @@ static struct tcp_congestion_ops ccc_fallback_ops __read_mostly;
 static struct tcp_congestion_ops ccc_ops __read_mostly = {
 	.name		= "ccc",
 	.owner		= THIS_MODULE,
-	.init		= ccc_init,
-	.release	= ccc_release,
-	.ssthresh	= ccc_ssthresh,
-	.set_state	= ccc_set_state,
-	.undo_cwnd	= ccc_undo_cwnd,
-	.cong_avoid	= ccc_cong_avoid,
-	.pkts_acked	= ccc_pkts_acked,
-	.in_ack_event	= ccc_in_ack_event,
-	.min_tso_segs	= ccc_min_tso_segs,
+	.init		= ccc_tcp_init,
+	.release	= ccc_tcp_release,
+	.ssthresh	= ccc_recovery_ssthresh,
+	.set_state	= ccc_recovery_set_state,
+	.undo_cwnd	= ccc_recovery_undo_cwnd,
+	.cong_avoid	= ccc_tcp_cong_avoid,
+	.pkts_acked	= ccc_tcp_pkts_acked,
+	.in_ack_event	= ccc_tcp_in_ack_event,
+	.min_tso_segs	= ccc_tcp_min_tso_segs,
 #ifdef CCC_HAVE_TX_START_OP
-	.cwnd_event_tx_start = ccc_cwnd_event_tx_start,
+	.cwnd_event_tx_start = ccc_tcp_cwnd_event_tx_start,
 #else
-	.cwnd_event	= ccc_cwnd_event,
+	.cwnd_event	= ccc_tcp_cwnd_event,
 #endif
-	.get_info	= ccc_get_info,
+	.get_info	= ccc_tcp_get_info,
 };
 
 /* What coupling has no part in goes to the inner algorithm directly. */
-static void ccc_take_over_inner(void)
+static void take_over_inner(void)
 {
 	ccc_ops.flags = ccc_inner->flags;
 	/*
@@ -296,47 +219,13 @@ static void ccc_take_over_inner(void)
 #endif
 }
 
-static int __init ccc_module_init(void)
+int ccc_tcp_register(void)
 {
-	int err;
-
-	BUILD_BUG_ON(sizeof(struct ccc_flow) > ICSK_CA_PRIV_SIZE);
-	BUILD_BUG_ON(CCC_INNER_PRIV_SIZE % __alignof__(struct ccc_flow));
-
-	err = ccc_inner_load(inner);
-	if (err)
-		return err;
-	ccc_take_over_inner();
-	err = ccc_virtio_register();
-	if (err)
-		goto unload_inner;
-	err = tcp_register_congestion_control(&ccc_ops);
-	if (err)
-		goto unregister_virtio;
-	ccc_debugfs_create();
-	return 0;
-
-unregister_virtio:
-	ccc_virtio_unregister();
-unload_inner:
-	ccc_inner_unload();
-	return err;
+	take_over_inner();
+	return tcp_register_congestion_control(&ccc_ops);
 }
 
-static void __exit ccc_module_exit(void)
+void ccc_tcp_unregister(void)
 {
-	ccc_debugfs_remove();
 	tcp_unregister_congestion_control(&ccc_ops);
-	ccc_clock_exit();
-	ccc_virtio_unregister();
-	ccc_inner_unload();
 }
-
-module_init(ccc_module_init);
-module_exit(ccc_module_exit);
-
-MODULE_AUTHOR("The CCC project");
-MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Congestion control coupling: virtio driver and TCP");
-MODULE_VERSION("0.1");
-MODULE_ALIAS("tcp_ccc");

@@ -107,9 +107,6 @@ image_61() {
 build_module() {
 	local tree=$1 dir=$2
 	rm -rf "$dir"
-	mkdir -p "$dir/include"
-	(cd "$module_source" && cp Kbuild Makefile configure.sh dkms.conf ./*.[ch] "$dir")
-	rm -f "$dir"/*.mod.c "$dir/ccc_compat.h"
-	cp "$module_source"/../include/virtio_ccc.h "$dir/include"
+	make -s -C "$module_source" dkms-tree DKMS="$dir"
 	make -s -C "$dir" KDIR="$tree" KCFLAGS=-Werror modules >"$dir/log" 2>&1
 }

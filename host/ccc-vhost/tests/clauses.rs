@@ -37,7 +37,7 @@ fn rows(text: &str) -> Vec<(String, String)> {
 /// A Rust or Python test, or a KUnit case.
 fn exists(test: &str) -> bool {
     if let Some(case) = test.strip_prefix("KUnit ") {
-        let file = project().join("guest/linux-ccc/ccc_test.c");
+        let file = project().join("guest/common/tests/arithmetic.c");
         return fs::read_to_string(file).unwrap().contains(&format!("KUNIT_CASE({case})"));
     }
     let Some((file, name)) = test.split_once("::") else { return false };

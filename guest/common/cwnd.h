@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How a congestion window goes to what is granted, and what the inner
+ * algorithm makes of a window of its own.
+ */
+#ifndef CCC_COMMON_CWND_H
+#define CCC_COMMON_CWND_H
+
+#include "common/grant.h"
+
+/* A flow is not to send more than this many packets for one ACK. */
+#define CCC_RAMP_MAX	8u
+/* What a flow that joins begins with if the ACK clock runs. */
+#define CCC_JOIN_PACKETS	2u
+
+/* A window that TCP will take, whatever was asked for and up to its limit. */
+static inline u32 ccc_cwnd_clamp(u32 cwnd, u32 limit)
+{
+	return clamp_t(u32, cwnd, 1, clamp_t(u32, limit, 1, CCC_CWND_MAX));
+}
+
+/*
+ * Packets that an acknowledged one may release on the way from @cwnd to
+ * @granted, so that one window of ACKs covers it: two, as in slow start, where
+ * that is no more than twice the window.
+ */
+static inline u8 ccc_ramp(u32 cwnd, u32 granted)
+{
+	return clamp_t(u32, granted / max_t(u32, cwnd, 1), 1,
+		       CCC_RAMP_MAX - 1) + 1;
+}
+
+/*
+ * A smaller window is in force at once.  A larger one is approached by what
+ * the flow's own ACKs release, @ramp for one: a window opened in one step
+ * would leave as one burst.
+ */
+static inline u32 ccc_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight,
+				u32 acked, u8 ramp)
+{
+	u64 limit = (u64)in_flight + (u64)acked * ramp;
+
+	granted = clamp_t(u32, granted, 1, CCC_CWND_MAX);
+	if (granted <= cwnd)
+		return granted;
+	return max_t(u64, cwnd, min_t(u64, granted, limit));
+}
+
+/*
+ * The window with which a flow joins others, who need a round trip to make room
+ * for it.  If their ACKs release what is granted, no more than it takes to
+ * begin; if not, half of it, which will find the room that they have made by
+ * then.
+ */
+static inline u32 ccc_join_cwnd(u32 cwnd, u32 granted, bool clocked)
+{
+	return min_t(u32, cwnd,
+		     clocked ? CCC_JOIN_PACKETS :
+			       max_t(u32, granted / 2, CCC_JOIN_PACKETS));
+}
+
+/* Packets in the bytes of the wire, which saturate below "unset". */
+static inline u32 ccc_bytes(u32 packets, u32 mss)
+{
+	return min_t(u64, (u64)packets * mss, VIRTIO_CCC_SSTHRESH_UNSET - 1);
+}
+
+/* The rate, in bytes a second, that spreads a window over a round trip. */
+static inline u64 ccc_pacing_rate(u32 packets, u32 mss, u32 rtt_us)
+{
+	return div_u64((u64)ccc_bytes(packets, mss) * USEC_PER_SEC,
+		       max_t(u32, rtt_us, 1));
+}
+
+/* Of the inner algorithm, which reduces its own window; see shadow.c. */
+#define CCC_BETA_ONE	65536u
+#define CCC_BETA_HALF	32768u
+
+/*
+ * Packets that would have been acknowledged had the window been @shadow and
+ * not @cwnd; what is lost in the division counts next time.
+ */
+static inline u32 ccc_scale_acked(u32 acked, u32 shadow, u32 cwnd, u32 *rest)
+{
+	u64 scaled = (u64)acked * shadow + *rest;
+	u64 packets;
+
+	cwnd = max_t(u32, cwnd, 1);
+	packets = div_u64(scaled, cwnd);
+	*rest = scaled - packets * cwnd;
+	return min_t(u64, packets, CCC_CWND_MAX);
+}
+
+/* A window after a reduction by @beta, of 65536. */
+static inline u32 ccc_apply_beta(u32 cwnd, u16 beta)
+{
+	return ((u64)cwnd * beta) >> 16;
+}
+
+/*
+ * The factor of a reduction to @ssthresh.  Small windows say more about
+ * rounding than about the algorithm: there the last known factor stays.
+ */
+static inline u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last)
+{
+	if (cwnd < 8)
+		return last;
+	return min_t(u64, div_u64((u64)ssthresh * CCC_BETA_ONE, cwnd), U16_MAX);
+}
+
+#endif /* CCC_COMMON_CWND_H */

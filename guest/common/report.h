@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a flow reports, and when.
+ */
+#ifndef CCC_COMMON_REPORT_H
+#define CCC_COMMON_REPORT_H
+
+#include "common/cwnd.h"
+
+/* No ACK acknowledges more packets than fit into TCP's largest window, 2^30. */
+#define CCC_DELIVERED_MAX	(1u << 25)
+/* Round trips in the average that shares by rate count, and how far it may
+ * go from what is reported, as a part of it.
+ */
+#define CCC_RTT_ROUNDS	32u
+#define CCC_RTT_SLACK	32u
+
+/*
+ * SO_PRIORITY to the priority of a report: 0 is the default, as 1.  IP_TOS sets
+ * it too, to @of_tos: that says how a packet is to be queued and nothing of a
+ * flow's share, so such a priority is the default.
+ */
+static inline u16 ccc_priority(u32 sk_priority, u32 of_tos)
+{
+	if (sk_priority == of_tos)
+		sk_priority = 0;
+	sk_priority = clamp_t(u32, sk_priority, 1, VIRTIO_CCC_PRIORITY_MAX /
+						   VIRTIO_CCC_PRIORITY_ONE);
+	return sk_priority * VIRTIO_CCC_PRIORITY_ONE;
+}
+
+/*
+ * The packets delivered since TCP's counter was @before.  It counts one way,
+ * modulo 2^32, but tcp_disconnect() clears it before the algorithm is told
+ * that the connection is over.  More than a window at once is such a step.
+ */
+static inline u32 ccc_delivered_packets(u32 now, u32 before)
+{
+	u32 packets = now - before;
+
+	return now && packets <= CCC_DELIVERED_MAX ? packets : 0;
+}
+
+/* A round-trip sample in the wire's units, saturating. */
+static inline u16 ccc_rtt_sample(u32 rtt_us)
+{
+	return min_t(u32, (rtt_us - 1) / VIRTIO_CCC_RTT_UNIT_US + 1, U16_MAX);
+}
+
+/*
+ * TCP's own average follows the queue within a round trip.  Shares by rate
+ * that did so too would chase each other, so they count an average over
+ * CCC_RTT_ROUNDS round trips, in which @delivered bytes of a window of @cwnd
+ * are a part of one; over fewer, if @rounds, in 256ths, is less.
+ */
+static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u64 delivered,
+				  u32 cwnd, u32 rounds)
+{
+	s64 difference = (s64)rtt_us - average_us;
+	u32 part = min_t(u64, delivered, cwnd);
+	u32 over = clamp_t(u32, rounds >> 8, 1, CCC_RTT_ROUNDS);
+
+	if (!average_us || !cwnd)
+		return rtt_us;
+	return average_us +
+	       (s32)div_s64(div_s64(difference * part, cwnd), over);
+}
+
+/* Round trips that an average has seen, in 256ths, with these bytes too. */
+static inline u32 ccc_rtt_rounds(u32 rounds, u64 delivered, u32 cwnd)
+{
+	u32 part = div_u64(min_t(u64, delivered, cwnd) << 8,
+			   max_t(u32, cwnd, 1));
+
+	return min_t(u32, rounds + part, CCC_RTT_ROUNDS << 8);
+}
+
+/* The average that is reported: steady while the flow's own moves little. */
+static inline u32 ccc_rtt_steady(u32 reported_us, u32 average_us)
+{
+	u32 slack = reported_us / CCC_RTT_SLACK;
+
+	if (average_us > reported_us + slack ||
+	    average_us + slack < reported_us)
+		return average_us;
+	return reported_us;
+}
+
+/*
+ * A doorbell is due when a certain part of a window is unreported, so that
+ * the number of messages in an RTT does not depend on the window.
+ */
+static inline bool ccc_report_due(u64 delivered, u32 growth, u32 cwnd, u32 mss,
+				  u32 shift)
+{
+	u32 threshold = max_t(u32, ccc_bytes(cwnd, mss) >>
+				   min_t(u32, shift, 31), 1);
+
+	return delivered >= threshold || growth >= threshold;
+}
+
+#endif /* CCC_COMMON_REPORT_H */

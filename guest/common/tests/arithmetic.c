@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * Tests of the arithmetic: in the kernel under KUnit (linux-ccc/kunit.c), and in
+ * user space, where kunit/test.h beside this file takes KUnit's place.
+ */
+#include <kunit/test.h>
+
+#include "common/ack_clock.h"
+#include "common/report.h"
+
+#define EXPECT(condition)	KUNIT_EXPECT_TRUE(test, condition)
+#define EXPECT_EQ(a, b)		KUNIT_EXPECT_EQ(test, a, b)
+#define EXPECT_GE(a, b)		KUNIT_EXPECT_GE(test, a, b)
+#define EXPECT_GT(a, b)		KUNIT_EXPECT_GT(test, a, b)
+#define ASSERT_GE(a, b)		KUNIT_ASSERT_GE(test, a, b)
+#define ASSERT_LE(a, b)		KUNIT_ASSERT_LE(test, a, b)
+#define ASSERT_LT(a, b)		KUNIT_ASSERT_LT(test, a, b)
+
+#define MSS	1448u
+#define ONE	VIRTIO_CCC_PRIORITY_ONE
+#define MANY	(CCC_RTT_ROUNDS << 8)
+
+/* The level at which a flow of priority 1 has @bytes. */
+static u64 level_of(u64 bytes)
+{
+	return (bytes << VIRTIO_CCC_LEVEL_SHIFT) / ONE;
+}
+
+static void offset_is_van_der_corput(struct kunit *test)
+{
+	EXPECT_EQ(ccc_rounding_offset(0), 0u);
+	EXPECT_EQ(ccc_rounding_offset(1), 0x80000000u);
+	EXPECT_EQ(ccc_rounding_offset(2), 0x40000000u);
+	EXPECT_EQ(ccc_rounding_offset(3), 0xc0000000u);
+	EXPECT_EQ(ccc_rounding_offset(0x80000000u), 1u);
+}
+
+static void grant_of_one_flow(struct kunit *test)
+{
+	u64 level = level_of(40 * MSS) + 1;
+
+	EXPECT_EQ(ccc_grant_packets(level, ONE, MSS, 0), 40u);
+	EXPECT_EQ(ccc_grant_packets(level, 2 * ONE, MSS, 0), 80u);
+	EXPECT_EQ(ccc_grant_packets(level, ONE / 2, MSS, 0), 20u);
+	EXPECT_EQ(ccc_grant_packets(0, ONE, MSS, 0), 0u);
+}
+
+static void grant_by_rate(struct kunit *test)
+{
+	u64 level = (((u64)40 * MSS) << VIRTIO_CCC_LEVEL_SHIFT) /
+		    ((u64)ONE * 100000) + 1;
+
+	EXPECT_EQ(ccc_grant_units(ONE, 100000, false), (u64)ONE);
+	EXPECT_EQ(ccc_grant_packets(level, ccc_grant_units(ONE, 100000, true), MSS, 0),
+		  40u);
+	EXPECT_EQ(ccc_grant_packets(level, ccc_grant_units(ONE, 200000, true), MSS, 0),
+		  80u);
+}
+
+static void any_level_is_harmless(struct kunit *test)
+{
+	static const u64 level[] = { 0, 1, U32_MAX, 1ull << 62, U64_MAX };
+	static const u64 units[] = { 0, 1, ONE, 2560ull * U32_MAX };
+	u32 last, packets, i, j;
+
+	for (i = 0; i < ARRAY_SIZE(level); i++) {
+		last = ccc_grant_packets(level[i], units[0], MSS, U32_MAX);
+		for (j = 1; j < ARRAY_SIZE(units); j++, last = packets) {
+			packets = ccc_grant_packets(level[i], units[j], MSS,
+						    U32_MAX);
+			EXPECT_GE(packets, last);
+		}
+	}
+	EXPECT_EQ(ccc_grant_packets(U64_MAX, U64_MAX, 0, U32_MAX),
+		  CCC_CWND_MAX);
+	EXPECT_EQ(ccc_grant_packets(U64_MAX, ONE, 0, U32_MAX), CCC_CWND_MAX);
+}
+
+/* A pseudo-random number, the same in each run, often at one of the ends. */
+static u64 odd_number(u64 *state)
+{
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	switch (*state >> 60) {
+	case 0:
+		return 0;
+	case 1:
+		return U64_MAX;
+	case 2:
+		return U64_MAX - 1;
+	case 3:
+		return 1ull << (*state >> 33 & 63);
+	default:
+		return (*state >> 8) >> (*state >> 33 & 63);
+	}
+}
+
+/*
+ * tcp_snd_cwnd_set() warns of a window that is not above 0 as a signed number,
+ * which ends a kernel that panics on warnings.
+ */
+static void f6_no_grant_makes_a_window_that_tcp_refuses(struct kunit *test)
+{
+	u32 granted, window, rest = 0, cwnd, shadow, scaled;
+	u64 units, n = 1;
+	int i;
+
+	for (i = 0; i < 200000; i++) {
+		cwnd = clamp_t(u64, odd_number(&n), 1, S32_MAX);
+		units = ccc_grant_units(odd_number(&n), odd_number(&n), i & 1);
+		granted = ccc_grant_packets(odd_number(&n), units,
+					    odd_number(&n), odd_number(&n));
+		granted = ccc_grant_capped(granted, odd_number(&n), odd_number(&n));
+		window = ccc_ramp_cwnd(cwnd, granted, odd_number(&n),
+				       odd_number(&n), odd_number(&n));
+		ASSERT_LE(window, max_t(u32, cwnd, CCC_CWND_MAX));
+		window = ccc_cwnd_clamp(window, odd_number(&n));
+		ASSERT_GE(window, 1u);
+		ASSERT_LE(window, CCC_CWND_MAX);
+		/* The inner algorithm may add all that it is told was acknowledged. */
+		shadow = ccc_cwnd_clamp(granted, CCC_CWND_MAX);
+		scaled = ccc_scale_acked(odd_number(&n), shadow, cwnd, &rest);
+		ASSERT_LE((u64)shadow + scaled, (u64)S32_MAX);
+		ASSERT_LT(rest, cwnd);
+	}
+}
+
+/* A connection that is reset has its counter cleared before it leaves. */
+static void f8_a_cleared_counter_is_no_delivery(struct kunit *test)
+{
+	EXPECT_EQ(ccc_delivered_packets(17, 10), 7u);
+	EXPECT_EQ(ccc_delivered_packets(10, 10), 0u);
+	EXPECT_EQ(ccc_delivered_packets(0, 4000), 0u);
+	EXPECT_EQ(ccc_delivered_packets(0, U32_MAX), 0u);
+	EXPECT_EQ(ccc_delivered_packets(10, 4000), 0u);
+	EXPECT_EQ(ccc_delivered_packets(5, U32_MAX), 6u);
+}
+
+/* The sum over n equal flows stays within one packet of the VM's window. */
+static void rounding_keeps_the_sum(struct kunit *test)
+{
+	u32 n, window, i, sum, offset, error;
+
+	for (n = 1; n <= 64; n++) {
+		for (window = n; window < n + 150; window += 7) {
+			offset = window * 0x9e3779b9u;
+			for (i = 0, sum = 0; i < n; i++)
+				sum += ccc_grant_packets(level_of(window * MSS) / n,
+							 ONE, MSS,
+							 ccc_rounding_offset(i) +
+							 offset);
+			error = sum > window ? sum - window : window - sum;
+			KUNIT_EXPECT_LE_MSG(test, error, 2 + n / 32,
+					    "n %u window %u sum %u", n, window,
+					    sum);
+		}
+	}
+}
+
+static void cap_limits_a_grant(struct kunit *test)
+{
+	EXPECT_EQ(ccc_grant_capped(9, VIRTIO_CCC_CAP_NONE, MSS), 9u);
+	EXPECT_EQ(ccc_grant_capped(9, 4 * MSS, MSS), 4u);
+	EXPECT_EQ(ccc_grant_capped(9, 400 * MSS, MSS), 9u);
+	EXPECT_EQ(ccc_grant_capped(9, 0, 0), 0u);
+}
+
+static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
+{
+	EXPECT_EQ(ccc_ramp_cwnd(40, 20, 39, 1, 2), 20u);
+	EXPECT_EQ(ccc_ramp_cwnd(40, 0, 39, 1, 2), 1u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 2), 11u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 11, 9, 2, 2), 11u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 2, 1, 2), 10u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
+		  CCC_CWND_MAX);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 8), 17u);
+	EXPECT_EQ(ccc_join_cwnd(10, 8, false), 4u);
+	EXPECT_EQ(ccc_join_cwnd(10, 80, false), 10u);
+	EXPECT_EQ(ccc_join_cwnd(10, 1, false), 2u);
+	EXPECT_EQ(ccc_join_cwnd(10, 80, true), 2u);
+	EXPECT_EQ(ccc_ramp(10, 11), 2);
+	EXPECT_EQ(ccc_ramp(10, 41), 5);
+	EXPECT_EQ(ccc_ramp(0, U32_MAX), CCC_RAMP_MAX);
+}
+
+static void pacing_spreads_a_window_over_a_round_trip(struct kunit *test)
+{
+	EXPECT_EQ(ccc_pacing_rate(40, MSS, 100000), 400ull * MSS);
+	EXPECT_EQ(ccc_pacing_rate(0, MSS, 100000), 0ull);
+	EXPECT_EQ(ccc_pacing_rate(1, MSS, 0), 1000000ull * MSS);
+	EXPECT_GT(ccc_pacing_rate(U32_MAX, U32_MAX, 1),
+		  ccc_pacing_rate(U32_MAX, 1, 2));
+}
+
+static void shadows_have_as_many_acks_as_their_window(struct kunit *test)
+{
+	u32 i, sum = 0, rest = 0;
+
+	/* 10 ACKs of a window of 10 are worth a window of 83. */
+	for (i = 0; i < 10; i++)
+		sum += ccc_scale_acked(1, 83, 10, &rest);
+	EXPECT_EQ(sum, 83u);
+	EXPECT_EQ(rest, 0u);
+	EXPECT_EQ(ccc_scale_acked(3, 1, 2, &rest), 1u);
+	EXPECT_EQ(rest, 1u);
+	EXPECT_EQ(ccc_scale_acked(1, 1, 2, &rest), 1u);
+	EXPECT_EQ(ccc_scale_acked(U32_MAX, U32_MAX, 0, &rest), CCC_CWND_MAX);
+}
+
+static void reductions(struct kunit *test)
+{
+	EXPECT_EQ(ccc_apply_beta(40, CCC_BETA_HALF), 20u);
+	EXPECT_EQ(ccc_apply_beta(U32_MAX, U16_MAX), 0xfffeffffu);
+	EXPECT_EQ(ccc_beta(20, 40, 7), (u16)CCC_BETA_HALF);
+	EXPECT_EQ(ccc_beta(3, 7, 45875), (u16)45875);
+	EXPECT_EQ(ccc_beta(40, 40, 7), (u16)U16_MAX);
+}
+
+static void priorities(struct kunit *test)
+{
+	EXPECT_EQ(ccc_priority(0, 0), (u16)ONE);
+	EXPECT_EQ(ccc_priority(1, 0), (u16)ONE);
+	EXPECT_EQ(ccc_priority(4, 0), (u16)(4 * ONE));
+	EXPECT_EQ(ccc_priority(10, 0), (u16)VIRTIO_CCC_PRIORITY_MAX);
+	EXPECT_EQ(ccc_priority(U32_MAX, 0), (u16)VIRTIO_CCC_PRIORITY_MAX);
+}
+
+/* An unprivileged IP_TOS of 0x10 had given six times the share. */
+static void g1_a_priority_that_ip_tos_has_set_is_none(struct kunit *test)
+{
+	EXPECT_EQ(ccc_priority(6, 6), (u16)ONE);
+	EXPECT_EQ(ccc_priority(2, 2), (u16)ONE);
+	EXPECT_EQ(ccc_priority(3, 6), (u16)(3 * ONE));
+	EXPECT_EQ(ccc_priority(6, 0), (u16)(6 * ONE));
+}
+
+static void g3_waiting_for_a_device_has_an_end(struct kunit *test)
+{
+	EXPECT_EQ(ccc_stale_us(0), CCC_STALE_MAX_US);
+	EXPECT_EQ(ccc_stale_us(1), CCC_STALE_MIN_US);
+	EXPECT_EQ(ccc_stale_us(200000), 200000u);
+	EXPECT_EQ(ccc_stale_us(U32_MAX), CCC_STALE_MAX_US);
+}
+
+static void epochs(struct kunit *test)
+{
+	EXPECT_EQ(ccc_epoch_of_segment(7, 1000, 1000), 7u);
+	EXPECT_EQ(ccc_epoch_of_segment(7, 1000, 999), 6u);
+	EXPECT_EQ(ccc_epoch_of_segment(0, 1000, 999), U32_MAX);
+	EXPECT_EQ(ccc_epoch_of_segment(7, 0, 0), 7u);
+}
+
+static void generations_wrap_past_zero(struct kunit *test)
+{
+	EXPECT_EQ(ccc_next_generation(0), 1u);
+	EXPECT_EQ(ccc_next_generation(7), 8u);
+	EXPECT_EQ(ccc_next_generation(U32_MAX), 1u);
+}
+
+static void rtt_is_averaged(struct kunit *test)
+{
+	EXPECT_EQ(ccc_rtt_sample(100000), 3125);
+	EXPECT_EQ(ccc_rtt_sample(1), 1);
+	EXPECT_EQ(ccc_rtt_average(0, 100000, 1, 1, MANY), 100000);
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, MANY), 101000);
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, MANY), 100500);
+	EXPECT_EQ(ccc_rtt_average(100000, 68000, 900, 500, MANY), 99000);
+	/* The first round trips count as much as they are. */
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 128), 116000);
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, 2 << 8), 116000);
+	EXPECT_EQ(ccc_rtt_rounds(128, 250, 500), 256u);
+	EXPECT_EQ(ccc_rtt_rounds(MANY, 900, 0), MANY);
+	EXPECT(!ccc_level_jumps(1000, 1125));
+	EXPECT(ccc_level_jumps(1000, 1126));
+	EXPECT(ccc_level_jumps(1000, 874));
+	EXPECT_EQ(ccc_rtt_steady(160000, 164000), 160000);
+	EXPECT_EQ(ccc_rtt_steady(160000, 171000), 171000);
+	EXPECT_EQ(ccc_rtt_steady(160000, 149000), 149000);
+	EXPECT_EQ(ccc_rtt_sample(U32_MAX), U16_MAX);
+	EXPECT_EQ(ccc_bytes(10, MSS), 10 * MSS);
+	EXPECT_EQ(ccc_bytes(U32_MAX, 9000), VIRTIO_CCC_SSTHRESH_UNSET - 1);
+}
+
+static void doorbells_per_window(struct kunit *test)
+{
+	EXPECT(!ccc_report_due(0, 0, 40, MSS, 3));
+	EXPECT(!ccc_report_due(4 * MSS, 0, 40, MSS, 3));
+	EXPECT(ccc_report_due(5 * MSS, 0, 40, MSS, 3));
+	EXPECT(ccc_report_due(0, 5 * MSS, 40, MSS, 3));
+	EXPECT(ccc_report_due(MSS, 0, 4, MSS, 3));
+	EXPECT(ccc_report_due(1, 0, 40, MSS, 64));
+}
+
+/* In the time of one window of the guest, a flow is released its part of it. */
+static void clock_releases_grants(struct kunit *test)
+{
+	u64 units = 12 * ONE;
+	u64 round_trip = ccc_ack_clock_time(120 * MSS, units);
+
+	EXPECT_EQ(ccc_ack_clock_packets(round_trip + 1, ONE, MSS), 10u);
+	EXPECT_EQ(ccc_ack_clock_packets(round_trip + 1, 2 * ONE, MSS), 20u);
+	EXPECT_EQ(ccc_ack_clock_packets(round_trip / 20, ONE, MSS), 0u);
+}
+
+/* Or a flow that is released would find nothing, and not wait again. */
+static void clock_releases_on_time(struct kunit *test)
+{
+	u32 priority;
+	u64 time;
+
+	for (priority = 1; priority <= VIRTIO_CCC_PRIORITY_MAX; priority++) {
+		time = ccc_ack_clock_time(MSS, priority);
+		EXPECT_EQ(ccc_ack_clock_packets(time, priority, MSS), 1u);
+	}
+}
+
+static void clock_bears_any_units(struct kunit *test)
+{
+	EXPECT_EQ(ccc_ack_clock_packets(ccc_ack_clock_time(MSS, 0), 0, 0), 0u);
+	EXPECT_EQ(ccc_ack_clock_packets(U64_MAX, U64_MAX, 0), U32_MAX);
+	EXPECT_GT(ccc_ack_clock_time(U64_MAX, 1), 0ull);
+}
+
+static void g6_clock_wraps(struct kunit *test)
+{
+	EXPECT(ccc_ack_clock_after(1, 0));
+	EXPECT(!ccc_ack_clock_after(0, 0));
+	EXPECT(!ccc_ack_clock_after(0, 1));
+	EXPECT(ccc_ack_clock_after(5, U64_MAX - 5));
+	EXPECT(!ccc_ack_clock_after(U64_MAX - 5, 5));
+	/* Where a signed number would turn. */
+	EXPECT(ccc_ack_clock_after((1ull << 63) + 1, S64_MAX));
+}
+
+static struct kunit_case ccc_cases[] = {
+	KUNIT_CASE(offset_is_van_der_corput),
+	KUNIT_CASE(grant_of_one_flow),
+	KUNIT_CASE(grant_by_rate),
+	KUNIT_CASE(any_level_is_harmless),
+	KUNIT_CASE(f6_no_grant_makes_a_window_that_tcp_refuses),
+	KUNIT_CASE(f8_a_cleared_counter_is_no_delivery),
+	KUNIT_CASE(rounding_keeps_the_sum),
+	KUNIT_CASE(cap_limits_a_grant),
+	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),
+	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
+	KUNIT_CASE(shadows_have_as_many_acks_as_their_window),
+	KUNIT_CASE(reductions),
+	KUNIT_CASE(priorities),
+	KUNIT_CASE(g1_a_priority_that_ip_tos_has_set_is_none),
+	KUNIT_CASE(g3_waiting_for_a_device_has_an_end),
+	KUNIT_CASE(epochs),
+	KUNIT_CASE(generations_wrap_past_zero),
+	KUNIT_CASE(rtt_is_averaged),
+	KUNIT_CASE(doorbells_per_window),
+	KUNIT_CASE(clock_releases_grants),
+	KUNIT_CASE(clock_releases_on_time),
+	KUNIT_CASE(clock_bears_any_units),
+	KUNIT_CASE(g6_clock_wraps),
+	{}
+};
+
+static struct kunit_suite ccc_suite = {
+	.name = "ccc",
+	.test_cases = ccc_cases,
+};
+kunit_test_suite(ccc_suite);
