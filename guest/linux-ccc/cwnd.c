@@ -67,7 +67,7 @@ static u64 units_of(const struct ccc_flow *flow)
 static u32 packets_of(const struct tcp_sock *tp, const struct ccc_flow *flow,
 		      u64 level)
 {
-	u32 offset = flow->cwnd.rounding_offset + flow->grant.rounding_offset;
+	u32 offset = flow->slot->rounding_offset + flow->grant.rounding_offset;
 	u32 packets = ccc_grant_packets(level, units_of(flow), tp->mss_cache,
 					offset);
 
@@ -154,8 +154,7 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 
 	if (cwnd->granted <= tcp_snd_cwnd(tcp_sk(sk)))
 		cwnd->joining = false;
-	if (flow->report.cwnd_limited &&
-	    (cwnd->joining || in_slow_start(flow)))
+	if (flow->report.cwnd_limited && (cwnd->joining || in_slow_start(flow)))
 		ccc_ack_clock_wait(sk, flow, 0);
 	else
 		ccc_ack_clock_stop(flow);
@@ -240,12 +239,6 @@ void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow)
 	    inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder ||
 	    !ccc_cwnd_read_grant(sk, flow))
 		return;
-	set_cwnd(tp, flow,
-		 max(cwnd, min(flow->cwnd.granted, cwnd + packets)));
+	set_cwnd(tp, flow, max(cwnd, min(flow->cwnd.granted, cwnd + packets)));
 	follow_ack_clock(sk, flow);
-}
-
-void ccc_cwnd_init(struct ccc_flow *flow)
-{
-	flow->cwnd.rounding_offset = ccc_rounding_offset(flow->slot->index);
 }

@@ -37,6 +37,7 @@ struct ccc_slot {
 	struct virtio_ccc_report *report;
 	const struct virtio_ccc_slot_grant *grant;
 	u32 index;
+	u32 rounding_offset;
 	u32 generation;
 	u32 offer;		/* of the extent, when the flow took the slot */
 	struct sock *sk;	/* who holds it; NULL under the slots' lock */

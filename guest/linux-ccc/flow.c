@@ -85,7 +85,6 @@ static void init_flow(struct ccc_flow *flow, struct ccc_slot *slot)
 {
 	memset(flow, 0, sizeof(*flow));
 	flow->slot = slot;
-	ccc_cwnd_init(flow);
 	ccc_shadow_init(flow);
 	ccc_ack_clock_init(flow);
 }

@@ -48,7 +48,6 @@ struct ccc_report {
 /* cwnd.c: the granted window. */
 struct ccc_cwnd {
 	u32 granted;		/* packets, as last read */
-	u32 rounding_offset;
 	u8 ramp;		/* packets an ACK releases towards it */
 	bool joining;		/* has not had it yet */
 };
@@ -109,9 +108,10 @@ struct ccc_flow {
 	struct ccc_release release;
 };
 
+static_assert(sizeof(struct ccc_flow) <= CCC_SLOT_PRIV_SIZE);
+
 static inline struct ccc_flow *ccc_flow_of(const struct ccc_slot *slot)
 {
-	BUILD_BUG_ON(sizeof(struct ccc_flow) > CCC_SLOT_PRIV_SIZE);
 	return (struct ccc_flow *)slot->priv;
 }
 
@@ -132,6 +132,8 @@ struct ccc_sock {
 };
 
 #define CCC_INNER_PRIV_SIZE	(ICSK_CA_PRIV_SIZE - sizeof(struct ccc_sock))
+static_assert(sizeof(struct ccc_sock) < ICSK_CA_PRIV_SIZE);
+static_assert(CCC_INNER_PRIV_SIZE % __alignof__(struct ccc_sock) == 0);
 
 static inline struct ccc_sock *ccc_sk(const struct sock *sk)
 {
@@ -192,7 +194,6 @@ void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
 void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_last(const struct sock *sk, struct ccc_flow *flow);
 
-void ccc_cwnd_init(struct ccc_flow *flow);
 bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow);
 u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
 			 const struct ccc_flow *flow, u8 ca_state);

@@ -38,8 +38,7 @@ u16 ccc_report_priority(const struct sock *sk)
 {
 	u8 tos = READ_ONCE(inet_sk(sk)->tos);
 
-	return ccc_priority(READ_ONCE(sk->sk_priority),
-			    rt_tos2priority(tos));
+	return ccc_priority(READ_ONCE(sk->sk_priority), rt_tos2priority(tos));
 }
 
 static u32 wire_ssthresh(const struct tcp_sock *tp)

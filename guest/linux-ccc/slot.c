@@ -133,6 +133,7 @@ void ccc_slot_add_extent(struct ccc_device *dev, struct ccc_extent *extent)
 		slot->report = &extent->report[i];
 		slot->grant = &extent->grant[i];
 		slot->index = extent->first + i;
+		slot->rounding_offset = ccc_rounding_offset(slot->index);
 	}
 	spin_lock_bh(&slots->lock);
 	slots->extent[slots->extents] = extent;
