@@ -202,13 +202,13 @@ static void publish(const struct sock *sk, struct ccc_flow *flow, u16 op)
 		write_hot(sk, flow);
 		virt_wmb();	/* the last change before even */
 		step_seq(slot->report);
-		if (op)
+		if (op) {
+			note_notified(flow);
 			ccc_doorbell_send(slot->dev, op, slot->index,
 					  slot->generation);
+		}
 	}
 	rcu_read_unlock();
-	if (op)
-		note_notified(flow);
 }
 
 static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,

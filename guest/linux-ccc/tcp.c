@@ -64,11 +64,13 @@ static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
 static void tx_start(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
-	struct ccc_flow *flow = ccc_flow_get(sk);
-	bool joins = !flow || !flow->report.active;
+	struct ccc_flow *flow;
+	bool joins;
 
 	if (!icsk->icsk_ca_initialized)
 		return;
+	flow = ccc_flow_get(sk);
+	joins = !flow || !flow->report.active;
 	if (flow) {
 		/* The aggregate has gone on without it and its shadow window. */
 		if (tcp_jiffies32 - tcp_sk(sk)->lsndtime > icsk->icsk_rto)
