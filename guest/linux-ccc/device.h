@@ -21,7 +21,7 @@
 
 /* Grant lines offered to the device: groups that one guest's flows can be in. */
 #define CCC_GRANT_LINES		16
-#define CCC_MAX_EXTENT_SLOTS	4096
+/* For struct ccc_flow, of which the driver knows no more than this. */
 #define CCC_SLOT_PRIV_SIZE	384
 
 struct ccc_device;
@@ -39,7 +39,7 @@ struct ccc_slot {
 	u32 index;
 	u32 rounding_offset;
 	u32 generation;
-	u32 offer;		/* of the extent, when the flow took the slot */
+	u32 offer_seq;		/* of the extent, when the flow took the slot */
 	struct sock *sk;	/* who holds it; NULL under the slots' lock */
 	u64 priv[CCC_SLOT_PRIV_SIZE / sizeof(u64)];
 };
@@ -65,7 +65,7 @@ struct ccc_extent {
 		 * How often it was offered: flows of an earlier offer have to
 		 * leave its slots too.
 		 */
-		u32 offer;
+		u32 offer_seq;
 	} use;
 
 	/* control.c */
@@ -253,11 +253,11 @@ static inline bool ccc_slot_is_scarce(const struct ccc_device *dev)
 	return READ_ONCE(dev->slots.free) < max(dev->config.extent_slots / 4, 1u);
 }
 
-/* Whether the slot's extent is still the device's, since the flow took it. */
+/* Whether the extent has been the device's since the flow took the slot. */
 static inline bool ccc_slot_is_live(const struct ccc_slot *slot)
 {
 	return READ_ONCE(slot->extent->use.accepted) &&
-	       READ_ONCE(slot->extent->use.offer) == slot->offer;
+	       READ_ONCE(slot->extent->use.offer_seq) == slot->offer_seq;
 }
 
 int ccc_doorbell_init(struct ccc_device *dev);

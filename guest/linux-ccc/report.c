@@ -228,8 +228,9 @@ static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,
 void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
 		       u8 ca_state)
 {
-	report_as(sk, flow, ca_state, tcp_sk(sk)->packets_out ||
-				      !tcp_write_queue_empty(sk));
+	bool has_data = tcp_sk(sk)->packets_out || !tcp_write_queue_empty(sk);
+
+	report_as(sk, flow, ca_state, has_data);
 }
 
 /*

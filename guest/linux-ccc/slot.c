@@ -19,7 +19,7 @@ static struct ccc_slot *take_from(struct ccc_extent *extent, struct sock *sk)
 	__set_bit(n, extent->in_use);
 	extent->use.count++;
 	slot = &extent->slot[n];
-	slot->offer = extent->use.offer;
+	slot->offer_seq = extent->use.offer_seq;
 	WRITE_ONCE(slot->generation, ccc_next_generation(slot->generation));
 	WRITE_ONCE(slot->sk, sk);
 	return slot;
@@ -146,7 +146,7 @@ void ccc_slot_add_extent(struct ccc_device *dev, struct ccc_extent *extent)
 void ccc_slot_begin_offer(struct ccc_device *dev, struct ccc_extent *extent)
 {
 	spin_lock_bh(&dev->slots.lock);
-	WRITE_ONCE(extent->use.offer, extent->use.offer + 1);
+	WRITE_ONCE(extent->use.offer_seq, extent->use.offer_seq + 1);
 	spin_unlock_bh(&dev->slots.lock);
 }
 

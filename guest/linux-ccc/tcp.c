@@ -150,7 +150,7 @@ static void ccc_tcp_release(struct sock *sk)
  * another algorithm: everything here is a number, and any number will do.
  */
 static size_t ccc_tcp_get_info(struct sock *sk, u32 ext, int *attr,
-			   union tcp_cc_info *info)
+			       union tcp_cc_info *info)
 {
 	u32 granted = READ_ONCE(ccc_sk(sk)->shown_cwnd);
 	const struct tcp_sock *tp = tcp_sk(sk);

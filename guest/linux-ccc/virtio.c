@@ -8,6 +8,8 @@
 
 #include "device.h"
 
+#define MAX_EXTENT_SLOTS	4096
+
 static unsigned int slots = 256;
 module_param(slots, uint, 0444);
 MODULE_PARM_DESC(slots, "slots of one extent of the tables, 1 to 4096 (default 256)");
@@ -72,8 +74,8 @@ static int read_config(struct ccc_device *dev)
 	}
 	config->grant_lines = min_t(u32, config->grant_lines, CCC_GRANT_LINES);
 	config->max_slots = min_t(u32, config->max_slots,
-				  VIRTIO_CCC_EXTENTS_MAX * CCC_MAX_EXTENT_SLOTS);
-	config->extent_slots = min(clamp_t(u32, slots, 1, CCC_MAX_EXTENT_SLOTS),
+				  VIRTIO_CCC_EXTENTS_MAX * MAX_EXTENT_SLOTS);
+	config->extent_slots = min(clamp_t(u32, slots, 1, MAX_EXTENT_SLOTS),
 				   config->max_slots);
 	config->rate_share = virtio_has_feature(vdev, VIRTIO_CCC_F_RATE_SHARE);
 	config->slot_cap = virtio_has_feature(vdev, VIRTIO_CCC_F_SLOT_CAP);
