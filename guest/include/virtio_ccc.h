@@ -2,9 +2,10 @@
 /*
  * Wire layout of the virtio congestion control coupling device (virtio-ccc).
  *
- * One header for every guest; host/ccc-proto mirrors it for the host.  docs/virtio-ccc.md is the device's description; the names here are
- * the names there.  All fields are little endian; windows and counters are in
- * bytes; times are in microseconds.
+ * One header for every guest; host/ccc-proto mirrors it for the host.  The
+ * device is described in docs/virtio-ccc.md, with the same names.  All fields
+ * are little endian; windows and counters are in bytes; times are in
+ * microseconds.
  *
  * The includer supplies the fixed-width types: in the Linux kernel __le16 and
  * friends from <linux/types.h>, elsewhere VIRTIO_CCC_NO_TYPES asks for plain
@@ -77,7 +78,7 @@ struct virtio_ccc_extent {
 
 /* virtio_ccc_report.flags */
 #define VIRTIO_CCC_R_ACTIVE		(1 << 0) /* has data outstanding or to send */
-#define VIRTIO_CCC_R_CWND_LIMITED		(1 << 1) /* limited by cwnd, else by the application */
+#define VIRTIO_CCC_R_CWND_LIMITED	(1 << 1) /* limited by cwnd, else by the application */
 
 #define VIRTIO_CCC_SSTHRESH_UNSET	0xffffffffu
 #define VIRTIO_CCC_RTT_UNIT_US		32
