@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Guests of the tests in QEMU: a kernel, and an initrd with the module built for it."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from ccc_build import kernels, module
+from ccc_build.artefact import PROJECT, Artefact, digest
+from ccc_build.initrd import BEGIN, Root, pack
+from ccc_build.process import output, run
+
+TESTS = PROJECT / "guest" / "tests"
+SANITIZED = TESTS / "sanitized"
+WARNINGS_ARE_ERRORS = "KCFLAGS=-Werror"
+
+
+def _cloud_guest(name: str, init: Path, programs: tuple[str, ...], modules: tuple[str, ...]) -> Artefact:
+    """Debian 12's cloud kernel with these programs and modules: `vmlinuz` and `initrd`."""
+    kernel, headers, release = kernels.cloud(), kernels.headers("cloud-amd64"), kernels.cloud_release()
+
+    def build(directory: Path) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            work = Path(name)
+            ours = module.compile_module(headers.get(), work / "ccc", WARNINGS_ARE_ERRORS) / "ccc.ko"
+            root = Root(work / "root", init, programs)
+            root.add_modules(kernel.get(), release, ours, *modules)
+            shutil.copy(kernel.get() / "boot" / f"vmlinuz-{release}", directory / "vmlinuz")
+            pack(root.path, directory / "initrd")
+
+    key = digest(str(kernel.path), init, BEGIN, repr((programs, modules)), module.key(), Path(__file__))
+    return Artefact(kernels.packages() / f"{name}-{key}", build)
+
+
+def device_guest() -> Artefact:
+    """The guest of the tests of QEMU's device: `vmlinuz` and `initrd`."""
+    modules = ("virtio_pci", "virtio_mmio", "virtio_net", "vmxnet3", "sch_netem", "tcp_diag", "button")
+    init = PROJECT / "qemu-patches" / "tests" / "guest-init.sh"
+    return _cloud_guest("device-guest", init, ("ip", "tc", "ss"), modules)
+
+
+def module_guest() -> Artefact:
+    """The guest of guest/tests/run-on-6.1: `vmlinuz` and `initrd`."""
+    modules = ("veth", "sch_netem", "tcp_dctcp", "tcp_vegas", "tcp_bbr", "ipv6", "tcp_diag", "virtio_pci")
+    return _cloud_guest("module-guest", TESTS / "guest-6.1.sh", ("ip", "tc", "ss"), modules)
+
+
+def sanitized_guest() -> Artefact:
+    """The guest of `make test-sanitized`: `bzImage` and `initrd`."""
+    kernel = kernels.sanitized()
+    ours = [SANITIZED / "guest-init.sh", SANITIZED / "stress.c", *sorted((SANITIZED / "slow_info").glob("*"))]
+
+    def build(directory: Path) -> None:
+        tree = kernel.get() / "build"
+        with tempfile.TemporaryDirectory() as name:
+            work = Path(name)
+            slow_info = shutil.copytree(SANITIZED / "slow_info", work / "slow_info")
+            built = module.compile_module(tree, work / "ccc", WARNINGS_ARE_ERRORS)
+            run("make", "-s", "-C", tree, f"M={slow_info}", "modules", log=work / "log")
+            root = Root(work / "root", SANITIZED / "guest-init.sh", ("ip", "tc"))
+            warnings = ("-Wall", "-Wextra", "-Werror", "-O2")
+            output("gcc", *warnings, "-static", "-pthread", "-o", root.path / "stress", SANITIZED / "stress.c")
+            for added in (built / "ccc.ko", slow_info / "slow_info.ko"):
+                root.add(added, added.name)
+            pack(root.path, directory / "initrd")
+        (directory / "bzImage").symlink_to(kernel.path / "bzImage")
+
+    key = digest(str(kernel.path), *ours, BEGIN, module.key(), Path(__file__))
+    return Artefact(kernels.packages() / f"sanitized-guest-{key}", build)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The Linux guest module, built outside the tree."""
+
+import shutil
+from pathlib import Path
+
+from ccc_build import kernels
+from ccc_build.artefact import PROJECT, Artefact, cache, digest
+from ccc_build.process import Word, run, say
+
+GUEST = PROJECT / "guest"
+PARTS = ("include", "common", "linux-ccc")
+NAMES = ("Kbuild", "Makefile", "dkms.conf")
+# Left in the tree by a build there.
+GENERATED = ("ccc_compat.h", "*.mod.c")
+
+
+def sources() -> list[Path]:
+    """What the module is made from."""
+    return sorted(
+        path
+        for part in PARTS
+        for path in (GUEST / part).rglob("*")
+        if path.name in NAMES or path.suffix in (".c", ".h", ".sh")
+        if not any(path.match(pattern) for pattern in GENERATED)
+    )
+
+
+def key() -> str:
+    """The key of the module's sources, names included."""
+    return digest(*(given for path in sources() for given in (f"{path.relative_to(GUEST)}\n", path)))
+
+
+def compile_module(kernel: Path, directory: Path, *settings: Word) -> Path:
+    """Builds the module in `directory` for the kernel whose tree is `kernel`; where it is then."""
+    for source in sources():
+        copy = directory / source.relative_to(GUEST)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
+    # The makefile takes settings apart, and the kernel's where it is called.
+    module = directory / "linux-ccc"
+    run("make", "-s", "-C", module, f"KDIR={kernel}", *settings, "modules", log=directory / "log")
+    return module
+
+
+def laboratory() -> Artefact:
+    """The module for the laboratory's kernel: the directory of ccc.ko."""
+    kernel = kernels.laboratory()
+
+    def build(directory: Path) -> None:
+        source = kernel.get() / "source"
+        say("module: building for the laboratory's kernel")
+        compile_module(source, directory, "ARCH=um")
+
+    return Artefact(cache() / f"module-{digest(str(kernel.path), key())}", build, product="linux-ccc")
