@@ -28,7 +28,7 @@ def _cloud_guest(name: str, init: Path, programs: tuple[str, ...], modules: tupl
             shutil.copy(kernel.get() / "boot" / f"vmlinuz-{release}", directory / "vmlinuz")
             pack(root.path, directory / "initrd")
 
-    key = digest(str(kernel.path), init, BEGIN, repr((programs, modules)), module.key(), Path(__file__))
+    key = digest(kernel.path.name, init, BEGIN, repr((programs, modules)), module.key(), Path(__file__))
     return Artefact(kernels.packages() / f"{name}-{key}", build)
 
 
@@ -65,5 +65,5 @@ def sanitized_guest() -> Artefact:
             pack(root.path, directory / "initrd")
         (directory / "bzImage").symlink_to(kernel.path / "bzImage")
 
-    key = digest(str(kernel.path), *ours, BEGIN, module.key(), Path(__file__))
+    key = digest(kernel.path.name, *ours, BEGIN, module.key(), Path(__file__))
     return Artefact(kernels.packages() / f"sanitized-guest-{key}", build)

@@ -153,5 +153,5 @@ def image() -> Artefact:
         (directory / "packages").write_text(f"Linux {release}\n{_versions(PACKAGES)}")
 
     sources = [*sorted(GUEST.iterdir()), Path(__file__)]
-    key = digest(_versions(PACKAGES + tools), str(kernel.path), *sources, module.key())
+    key = digest(_versions(PACKAGES + tools), kernel.path.name, *sources, module.key())
     return Artefact(kernels.packages() / f"image-{key}", build)

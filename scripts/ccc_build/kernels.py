@@ -14,6 +14,10 @@ from ccc_build.process import Failed, compiler, output, run, say
 COMPILING = ("gcc", "make", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "kmod", "xz-utils")
 # Two builds of the same are the same to the byte.
 REPRODUCIBLE = ("KBUILD_BUILD_TIMESTAMP=@0", "KBUILD_BUILD_USER=ccc", "KBUILD_BUILD_HOST=lab")
+EXPORTED_BY_MACROS = (
+    "__x86_return_thunk", "param_ops_uint", "_dev_err", "_dev_info", "_dev_warn", "__SCT__cond_resched",
+    "__SCT__might_resched", "__SCT__preempt_schedule", "__SCT__preempt_schedule_notrace",
+)  # fmt: skip
 BACKPORTS = Suite("trixie-backports")
 BOOKWORM = Suite("bookworm")
 
@@ -103,9 +107,7 @@ def sanitized() -> Artefact:
         run(*make, "-s", f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig", log=log)
         require_options((line for line in wanted if line.endswith("=y")), built / ".config")
         say(f"sanitized kernel: compiling {package} {version} (5 to 15 minutes on 2 cores, 1,900 steps)")
-        run(
-            *make, f"-j{os.cpu_count()}", *REPRODUCIBLE, "bzImage", "modules", log=log, progress="sanitized kernel"
-        )
+        run(*make, f"-j{os.cpu_count()}", *REPRODUCIBLE, "bzImage", "modules", log=log, progress="sanitized kernel")
         shutil.copy(built / "arch/x86/boot/bzImage", directory)
         (directory / "release").write_text(output(*make, "-s", "kernelrelease"))
 
@@ -123,16 +125,16 @@ def source_tree(package: str, version: str, suffix: str, exclude: Iterable[str])
 
 
 def prepared(suite: Suite, package: str) -> Artefact:
-    """A kernel's source, configured for x86 and prepared for modules: `tree`, and the file `release`."""
+    """A kernel's source, configured for x86 and prepared for modules: its tree."""
     require(*COMPILING)
     package = suite.real_package(package, "linux-source-")
     version = suite.newest(package)
     if not version:
         raise Failed(f"{package} is not in {suite.name}")
-    options = (
-        "-e VIRTIO_MENU -e VIRTIO_PCI -e DEBUG_FS -e KUNIT -d UNWINDER_ORC -e UNWINDER_FRAME_POINTER "
-        "-d DEBUG_INFO_BTF -e MODULES -d MITIGATION_RETPOLINE -d RETPOLINE -d OBJTOOL"
-    )
+    options = {
+        "-e": ("VIRTIO_MENU", "VIRTIO_PCI", "DEBUG_FS", "KUNIT", "UNWINDER_FRAME_POINTER", "MODULES"),
+        "-d": ("UNWINDER_ORC", "DEBUG_INFO_BTF", "MITIGATION_RETPOLINE", "RETPOLINE", "OBJTOOL"),
+    }
     # Of drivers, only what the configuration needs.
     exclude = ("*/drivers/gpu/*.[ch]", "*/drivers/net/*.[ch]", "*/sound/*.[ch]", "*/tools/testing/*")
 
@@ -142,12 +144,28 @@ def prepared(suite: Suite, package: str) -> Artefact:
         say(f"kernel: preparing {package} {version}")
         make = ("make", "-s", "-C", tree, "ARCH=x86")
         run(*make, "x86_64_defconfig", log=log)
-        run("scripts/config", *options.split(), cwd=tree, log=log)
+        words = [word for flag, names in options.items() for name in names for word in (flag, name)]
+        run("scripts/config", *words, cwd=tree, log=log)
         run(*make, "olddefconfig", log=log)
         run(*make, f"-j{os.cpu_count()}", "modules_prepare", log=log)
-        (directory / "release").write_text(output(*make, "kernelrelease"))
+        (tree / "Module.symvers").write_text(exported_symbols(tree))
 
-    return Artefact(packages() / f"{package}-{version}", build)
+    return Artefact(packages() / f"{package}-{version}-prepared", build, product="tree")
+
+
+def exported_symbols(tree: Path) -> str:
+    """What a build of the kernel would have written to Module.symvers, from its
+    source: modpost then finds what is not exported."""
+    exported = r"EXPORT_(PER_CPU_)?SYMBOL(_GPL)?\([a-zA-Z0-9_]+\)"
+    places = ("arch/x86", "drivers/base", "drivers/virtio", "fs", "kernel", "lib", "mm", "net", "security")
+    found = output("grep", "-rhoE", "--include=*.[chS]", exported, *places, cwd=tree)
+    names = {line.rstrip(")").rsplit("(", 1)[1] for line in found.split()} | set(EXPORTED_BY_MACROS)
+    return "".join(f"0x00000000\t{name}\tvmlinux\tEXPORT_SYMBOL\t\n" for name in sorted(names))
+
+
+def release(tree: Path) -> str:
+    """The release of a kernel whose tree this is."""
+    return (tree / "include/config/kernel.release").read_text().strip()
 
 
 def headers(flavour: str) -> Artefact:

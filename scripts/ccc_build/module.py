@@ -52,4 +52,4 @@ def laboratory() -> Artefact:
         say("module: building for the laboratory's kernel")
         compile_module(source, directory, "ARCH=um")
 
-    return Artefact(cache() / f"module-{digest(str(kernel.path), key())}", build, product="linux-ccc")
+    return Artefact(cache() / f"module-{digest(kernel.path.name, key())}", build, product="linux-ccc")
