@@ -42,8 +42,8 @@ class Parts:
         """The parts as `make build` left them."""
         target = Path(os.environ.get("CARGO_TARGET_DIR") or _printed("scripts/cache") / "target")
         parts = cls(
-            kernel=_printed("experiments/kernel/build") / "linux",
-            module=_printed("scripts/module") / "ccc.ko",
+            kernel=_printed("scripts/build", "kernel") / "linux",
+            module=_printed("scripts/build", "module") / "ccc.ko",
             daemon=target / "release" / "ccc-vhost",
             lab=target / "release" / "ccc-lab",
         )

@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     parser.add_argument("--emulator", type=Path, required=True, help="qemu-system-x86_64 with the device")
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), required=True)
-    parser.add_argument("--image", type=Path, required=True, help="what experiments/qemu/image prints")
+    parser.add_argument("--image", type=Path, required=True, help="what `scripts/build image` prints")
     parser.add_argument("--programs", type=Path, required=True, help="directory of ccc-vhost and cccctl")
     parser.add_argument("--quick", action="store_true", help="demo-qemu: only what has a bound, and half as long")
     args = parser.parse_args()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# What the init of every guest made by initrd.sh begins with.
+# What the init of every guest made by ccc_build.initrd begins with.
 export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys

@@ -79,7 +79,7 @@ fn check_flows(out: &Path) {
 #[test]
 fn a_run_measures_and_the_same_seed_gives_the_same_bytes() {
     let Some(kernel) = kernel() else {
-        eprintln!("skipped: the laboratory's kernel is not built (experiments/kernel/build)");
+        eprintln!("skipped: the laboratory's kernel is not built (scripts/build kernel)");
         return;
     };
     let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("single");
@@ -99,7 +99,7 @@ fn a_run_measures_and_the_same_seed_gives_the_same_bytes() {
 #[test]
 fn applications_keep_their_pace_and_a_churn_comes_and_goes() {
     let Some(kernel) = kernel() else {
-        eprintln!("skipped: the laboratory's kernel is not built (experiments/kernel/build)");
+        eprintln!("skipped: the laboratory's kernel is not built (scripts/build kernel)");
         return;
     };
     let mut scenario = scenario(&kernel, 7);
@@ -153,7 +153,7 @@ impl Drop for Beside {
 #[test]
 fn v1_a_busy_machine_makes_a_run_slow_and_does_not_end_it() {
     let Some(kernel) = kernel() else {
-        eprintln!("skipped: the laboratory's kernel is not built (experiments/kernel/build)");
+        eprintln!("skipped: the laboratory's kernel is not built (scripts/build kernel)");
         return;
     };
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("busy");
