@@ -2,6 +2,8 @@
 """QEMU with the device of qemu-patches/, from Debian's source packages."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,8 @@ PACKAGES = (
     "libglib2.0-dev", "libpixman-1-dev", "libseccomp-dev", "libslirp-dev", "libfdt-dev", "zlib1g-dev",
     "qemu-system-data", "seabios", "ipxe-qemu",
 )  # fmt: skip
-# Where each version is to be had; CCC_QEMU names one, the first is built else.
+# Where each version that the series was tried on is to be had; CCC_QEMU names
+# one, the first is built else: Debian's stable release keeps its source.
 SUITES = {"10.0": "trixie", "10.2": "sid"}
 PATCHES = PROJECT / "qemu-patches"
 CONFIGURATION = (
@@ -48,6 +51,9 @@ class Tree:
             raise Failed(f"no source package of QEMU {series} is in {self.suite.name}")
         self.version = versions[-1]
         self.patches = sorted(PATCHES.glob("*.patch"))
+        # What differs in an older version is a change of the patches themselves.
+        self.deltas = [path for path in (PATCHES / f"{series}.delta",) if path.exists()]
+        self.series_key = digest(*self.patches, *self.deltas)
         lines = "".join(f"{option}\n" for option in CONFIGURATION)
         self.key = digest(f"{self.version} {MESON}\n{lines}", compiler())
         self.path = cache() / "qemu" / f"tree-{self.key}"
@@ -58,7 +64,7 @@ class Tree:
         """Unpacks, patches and configures as far as that is not done, and compiles."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._step("unpacked", "", self._unpack)
-        self._step("patched", digest(*self.patches), self._patch)
+        self._step("patched", self.series_key, self._patch)
         self._step("configured", "", self._configure)
         say(f"qemu: compiling {self.version} (4 minutes on 2 free cores, if nothing is built yet)")
         run("ninja", "-C", self.build, *targets, log=self.path / "build.log", progress="qemu")
@@ -84,10 +90,17 @@ class Tree:
         self._git("tag", "pristine")
 
     def _patch(self) -> None:
-        if (self.source / ".git" / "rebase-apply").exists():
-            self._git("am", "--abort")
-        self._git("reset", "-q", "--hard", "pristine")
-        self._git("am", "-q", *map(str, self.patches))
+        """Applies the series to the index first: only files in which it differs from
+        the series before are compiled again."""
+        with tempfile.TemporaryDirectory() as work:
+            patches = [shutil.copy(patch, work) for patch in self.patches]
+            for delta in self.deltas:
+                output("git", "apply", delta, cwd=Path(work))
+            index = f"{work}/index"
+            self._git("read-tree", "pristine", index=index)
+            self._git("apply", "--cached", *patches, index=index)
+            tree = self._git("write-tree", index=index)
+        self._git("reset", "-q", "--hard", self._git("commit-tree", "-p", "pristine", "-m", "ccc", tree))
 
     def _configure(self) -> None:
         log, python = self.path / "configure.log", self.path / "venv" / "bin" / "python3"
@@ -96,8 +109,10 @@ class Tree:
         self.build.mkdir(exist_ok=True)
         run("../configure", f"--python={python}", *CONFIGURATION, cwd=self.build, log=log)
 
-    def _git(self, *words: str) -> None:
-        output("git", "-C", self.source, "-c", "user.name=ccc", "-c", "user.email=ccc@localhost", *words)
+    def _git(self, *words: str, index: str = "") -> str:
+        environment = ("env", f"GIT_INDEX_FILE={index}") if index else ()
+        ours = ("-c", "user.name=ccc", "-c", "user.email=ccc@localhost")
+        return output(*environment, "git", "-C", self.source, *ours, *words).strip()
 
 
 def _tree() -> Tree:
@@ -113,7 +128,7 @@ def qemu() -> Artefact:
             tree.compile(PROGRAM)
             output("strip", "-o", directory / PROGRAM, tree.build / PROGRAM)
 
-    return Artefact(cache() / "qemu" / f"{tree.key}-{digest(*tree.patches)}", build, product=PROGRAM)
+    return Artefact(cache() / "qemu" / f"{tree.key}-{tree.series_key}", build, product=PROGRAM)
 
 
 def tests() -> Path:
