@@ -23,17 +23,11 @@ def cache() -> Path:
     return directory
 
 
-def digest(*inputs: str | bytes | Path, digits: int = 12) -> str:
+def digest(*inputs: str | Path, digits: int = 12) -> str:
     """The key of an artefact with these inputs: texts, and files by their content."""
     key = hashlib.sha256()
     for given in inputs:
-        match given:
-            case Path():
-                key.update(given.read_bytes())
-            case str():
-                key.update(given.encode())
-            case bytes():
-                key.update(given)
+        key.update(given.encode() if isinstance(given, str) else given.read_bytes())
     return key.hexdigest()[:digits]
 
 

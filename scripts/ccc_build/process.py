@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 ERROR = re.compile(r"\berror\b|undefined|FAILED|\*\*\*", re.IGNORECASE)
@@ -63,10 +62,6 @@ def run(*words: Word, log: Path, cwd: Path | None = None, progress: str = "", ev
         shown = [line for line in lines if ERROR.search(line)][:SHOWN_LINES] or lines[-SHOWN_LINES:]
         command = " ".join(map(str, words[:4]))
         raise Failed("\n".join([f"{command} ... failed with status {process.returncode}:", *shown, f"(log: {log})"]))
-
-
-def first_line(lines: Iterable[str]) -> str:
-    return next(iter(lines), "")
 
 
 def compiler() -> str:
