@@ -2,6 +2,7 @@
 """QEMU with the device of qemu-patches/, from Debian's source packages."""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -37,6 +38,17 @@ PYCOTAP = "1.3.1"
 PROGRAM = "qemu-system-x86_64"
 
 
+def copy_series(series: str, directory: Path) -> list[Path]:
+    """The patches for a version of QEMU, as files in `directory`.
+
+    What differs in an older version is a change of the patches themselves.
+    """
+    patches = [Path(shutil.copy(patch, directory)) for patch in sorted(PATCHES.glob("*.patch"))]
+    for delta in PATCHES.glob(f"{series}.delta"):
+        output("git", "apply", delta, cwd=directory)
+    return patches
+
+
 class Tree:
     """Where one version of QEMU is built. It is kept: other patches, or an
     interrupted build, go on from there."""
@@ -49,11 +61,9 @@ class Tree:
         versions = [v for v in self.suite.source_versions("qemu") if f":{series}." in v]
         if not versions:
             raise Failed(f"no source package of QEMU {series} is in {self.suite.name}")
-        self.version = versions[-1]
-        self.patches = sorted(PATCHES.glob("*.patch"))
-        # What differs in an older version is a change of the patches themselves.
-        self.deltas = [path for path in (PATCHES / f"{series}.delta",) if path.exists()]
-        self.series_key = digest(*self.patches, *self.deltas)
+        self.version = max(versions, key=lambda version: [int(n) for n in re.findall(r"\d+", version)])
+        self.series = series
+        self.series_key = digest(*sorted(PATCHES.glob("*.patch")), *sorted(PATCHES.glob(f"{series}.delta")))
         lines = "".join(f"{option}\n" for option in CONFIGURATION)
         self.key = digest(f"{self.version} {MESON}\n{lines}", compiler())
         self.path = cache() / "qemu" / f"tree-{self.key}"
@@ -93,12 +103,10 @@ class Tree:
         """Applies the series to the index first: only files in which it differs from
         the series before are compiled again."""
         with tempfile.TemporaryDirectory() as work:
-            patches = [shutil.copy(patch, work) for patch in self.patches]
-            for delta in self.deltas:
-                output("git", "apply", delta, cwd=Path(work))
+            patches = copy_series(self.series, Path(work))
             index = f"{work}/index"
             self._git("read-tree", "pristine", index=index)
-            self._git("apply", "--cached", *patches, index=index)
+            self._git("apply", "--cached", *map(str, patches), index=index)
             tree = self._git("write-tree", index=index)
         self._git("reset", "-q", "--hard", self._git("commit-tree", "-p", "pristine", "-m", "ccc", tree))
 

@@ -195,3 +195,13 @@ def test_an_unknown_artefact_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         command.main()
     assert "no artefact is called kernle" in capsys.readouterr().err
+
+
+def test_the_series_has_a_form_for_each_version_of_qemu(tmp_path):
+    """A delta that no longer applies would be seen only when somebody builds that version."""
+    for series in qemu.SUITES:
+        (tmp_path / series).mkdir()
+        patches = qemu.copy_series(series, tmp_path / series)
+        old = any("CharBackend" in patch.read_text() for patch in patches)
+        assert len(patches) == 11
+        assert old == (series == "10.0")
