@@ -73,22 +73,27 @@ demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is on
 variants-qemu: ## the same with TSO in the guests, and with two processors
 demo-qemu variants-qemu: build
 	@scripts/build packages $(LIBVIRT)
-	@experiments/qemu/run $@ out/$@ $(if $(QUICK),--quick)
+	@scripts/build qemu image >/dev/null
+	@mkdir -p out/$@
+	@CCC_LIBVIRT_LOG=$(CURDIR)/out/$@/libvirtd.log experiments/testbed/private-libvirt \
+		env $(PYTHON) -m realtime $@ --out out/$@ $(if $(QUICK),--quick)
 bench-isolation: packages ## what one VM waits while another attacks; ATTACK=T1 for some
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
-##@ Tests; QUICK=1 is a short form, TESTS='boots migrations' some of them
+##@ Tests; QUICK=1 is a short form, TESTS='boots or migrations' some of them
 .PHONY: test test-qemu test-libvirt test-sanitized kernels coverage fuzz
+SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 test: build ## every test that needs no QEMU, one line of counts at the end
 	@scripts/test
 test-qemu: host ## QEMU's device with real guests
 	@scripts/build packages
-	@qemu-patches/tests/run $(or $(TESTS),$(if $(QUICK),boots restarts))
+	@$(PYTHON) $(SUITE) qemu-patches/tests
 test-libvirt: host ## cccctl and the hook against a real libvirtd
-	@scripts/build packages iperf3 $(LIBVIRT)
-	@libvirt/test $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
+	@scripts/build packages $(LIBVIRT)
+	@scripts/build qemu image >/dev/null
+	@experiments/testbed/private-libvirt env $(PYTHON) $(SUITE) libvirt/tests
 test-sanitized: host ## the guest module on a kernel with KASAN, lockdep and the like
-	@guest/tests/sanitized/run $(if $(QUICK),--quick --seconds 10) $(TESTS)
+	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized
 kernels: packages ## the guest module against Debian's kernels, and run on 6.1
 	@guest/tests/compile-kernels
 	@guest/tests/run-on-6.1

@@ -4,7 +4,7 @@
 import pytest
 from ccc_experiments import fairness, outside
 from ccc_experiments.lab import Flows, Scenario, Vm
-from qemu import demo
+from realtime import demo
 
 
 @pytest.mark.parametrize("count", [1, 4, 16])

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
 """The Linux driver and a device that misbehaves, in virtual time.
 
-Each test gives the guest steps and the device phases (guest/tests/hostile.py),
+Each test gives the guest steps and the device behaviours (testbed/scripted_device.py),
 and looks at what the guest saw.
 """
 
 import ipaddress
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ccc_experiments.lab import PROJECT
+from testbed import uml
+from testbed import virtio_ccc as wire
+from testbed.artefacts import PROJECT
+from testbed.scripted_device import ScriptedDevice
 
-GUEST = PROJECT / "guest" / "tests"
-sys.path.insert(0, str(GUEST))
-import hostile  # noqa: E402
+INIT = PROJECT / "guest" / "tests" / "edges_guest.py"
 
 
 @dataclass
@@ -46,45 +46,33 @@ class Seen:
 def guest(parts, cpu):
     """Runs steps in a guest with a device; returns the device and the snapshots."""
 
-    def run(steps, netem="", parameters="", refuse_after=None, **device):
+    def run(steps, netem="", parameters="", refuse_after=None, **options):
         # A socket's path is short: not in pytest's own directory.
-        with tempfile.TemporaryDirectory(prefix="ccc-edges-") as work:
-            return boot(Path(work), steps, netem, parameters, refuse_after, device)
+        with tempfile.TemporaryDirectory(prefix="ccc-edges-") as name:
+            work = Path(name)
+            document = {"steps": steps, "netem": netem, "parameters": parameters}
+            (work / "steps").write_text(json.dumps(document))
+            with closing(ScriptedDevice(work, **options)) as device:
+                device.refuse_after = refuse_after
+                return device, boot(work, device)
 
-    def boot(work, steps, netem, parameters, refuse_after, device):
-        other = hostile.Device(work, **device)
-        other.refuse_after = refuse_after
-        document = {"steps": steps, "netem": netem, "parameters": parameters}
-        (work / "steps").write_text(json.dumps(document))
-        command = [
-            *("taskset", "-c", str(cpu), str(parts.kernel)),
-            *("mem=128M", "seccomp=auto", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"),
-            *("con=null", "con0=null,fd:1", f"uml_dir={work}", "norandmaps", "time-travel=inf-cpu"),
-            *("time-travel-start=1767225600000000000", f"virtio_uml.device={other.path}:63"),
-            *(f"init={GUEST}/edges_guest.py", f"work={work}", f"module={parts.module}"),
-        ]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            timeout=600, env=os.environ | {"TMPDIR": "/dev/shm"}, cwd=work,
-        )  # fmt: skip
-        console = done.stdout.decode(errors="replace")
-        assert other.error is None, other.error
+    def boot(work, device):
+        variables = {"work": str(work), "module": str(parts.module)}
+        console = uml.boot(parts.kernel, INIT, work, device.path, cpu, variables)
+        assert device.error is None, device.error
         assert not (work / "failure").exists(), (work / "failure").read_text()
         assert (work / "dmesg").exists(), console[-3000:]
         log = (work / "dmesg").read_text()
         assert not re.search(r"BUG|WARNING|Oops|Call Trace", log), log[-3000:]
-        seen = {}
-        for line in (work / "snapshots").read_text().splitlines():
-            one = json.loads(line)
-            seen[one["name"]] = Seen(one["tcp"])
-        return other, seen
+        snapshots = map(json.loads, (work / "snapshots").read_text().splitlines())
+        return {one["name"]: Seen(one["tcp"]) for one in snapshots}
 
     return run
 
 
-def at(phase: str, seconds: float = 1.0) -> list:
-    """Steps that bring a phase about and look at the end of it."""
-    return [["phase", phase], ["sleep", seconds], ["snapshot", phase]]
+def at(behaviour: str, seconds: float = 1.0) -> list:
+    """Steps that bring a behaviour about and look at the end of it."""
+    return [["device", behaviour], ["sleep", seconds], ["snapshot", behaviour]]
 
 
 def test_a_flow_takes_the_window_it_is_granted(guest):
@@ -105,11 +93,11 @@ def test_without_answer_flows_go_on_alone_and_come_back(guest):
 
 def test_a_full_queue_ends_in_a_rescan(guest):
     device, seen = guest([["start", 4], *at("window=14480"), *at("stall", 5), *at("serve", 2)])
-    assert device.ops[hostile.OP_RESCAN] >= 1
+    assert device.doorbells[wire.OP_RESCAN] >= 1
     assert seen["serve"].coupled == 4
 
 
-def test_a_refused_chunk_leaves_its_flows_alone(guest):
+def test_a_refused_extent_leaves_its_flows_alone(guest):
     steps = [["start", 12], *at("window=7240", 3)]
     _, seen = guest(steps, parameters="slots=8", refuse_after=8)
     assert seen["window=7240"].coupled == 8
@@ -117,10 +105,10 @@ def test_a_refused_chunk_leaves_its_flows_alone(guest):
     assert all(flow["acked"] > 10_000 for flow in seen["window=7240"].tcp)
 
 
-def test_chunks_are_lent_as_flows_come(guest):
+def test_extents_are_offered_as_flows_come(guest):
     device, seen = guest([["start", 40], *at("window=2896", 4)], parameters="slots=8")
     assert seen["window=2896"].coupled == 40
-    assert len(device.chunks) >= 5
+    assert len(device.extents) >= 5
 
 
 def test_flows_over_max_slots_wait_for_room(guest):
@@ -131,36 +119,36 @@ def test_flows_over_max_slots_wait_for_room(guest):
     assert seen["window=7241"].coupled == 8
 
 
-def test_a_released_chunk_is_given_back_and_lent_again(guest):
+def test_a_released_extent_is_offered_again(guest):
     steps = [["start", 12], *at("window=7240", 3), *at("release=8", 3)]
     device, seen = guest(steps, parameters="slots=8")
-    assert device.ops[hostile.OP_RELEASE] == 1
-    assert seen["release=8"].coupled == 12, device.chunks
+    assert device.doorbells[wire.OP_RELEASE] == 1
+    assert seen["release=8"].coupled == 12, device.extents
     assert seen["release=8"].coupled == 12
 
 
-def test_f7_a_chunk_that_was_refused_is_lent_again(guest):
+def test_f7_an_extent_that_was_refused_is_offered_again(guest):
     steps = [["start", 12], *at("window=7240", 3), *at("accept", 20)]
     device, seen = guest(steps, parameters="slots=8", refuse_after=8)
     assert seen["window=7240"].coupled == 8
-    assert seen["accept"].coupled == 12, device.chunks
+    assert seen["accept"].coupled == 12, device.extents
 
 
 @pytest.mark.parametrize("max_slots", [8, 32])
-def test_f7_the_first_chunk_taken_back_at_full_slots_is_lent_again(max_slots, guest):
+def test_f7_the_first_extent_taken_back_at_full_slots_is_offered_again(max_slots, guest):
     """Without it there are no lines, and no flow is coupled."""
     steps = [["start", 9], *at("window=7240", 3), *at("release=0", 3)]
     device, seen = guest(steps, parameters="slots=8", max_slots=max_slots)
-    assert device.ops[hostile.OP_RELEASE] == 1
-    assert seen["release=0"].coupled == min(max_slots, 9), device.chunks
+    assert device.doorbells[wire.OP_RELEASE] == 1
+    assert seen["release=0"].coupled == min(max_slots, 9), device.extents
 
 
-def test_f7_a_chunk_with_slots_of_idle_flows_is_lent_again(guest):
+def test_f7_an_extent_with_slots_of_idle_flows_is_offered_again(guest):
     """Whoever has no ACKs does not see that his slot was taken back."""
     steps = [["start", 4, "4", 0, 10_000], *at("window=7240", 2), *at("release=0", 2)]
     steps += [["start", 4], *at("window=7241", 2)]
     device, seen = guest(steps, parameters="slots=8", max_slots=8)
-    assert [flow["cwnd"] for flow in seen["window=7241"].tcp[4:]] == [5] * 4, device.chunks
+    assert [flow["cwnd"] for flow in seen["window=7241"].tcp[4:]] == [5] * 4, device.extents
 
 
 def test_f7_a_device_that_refuses_for_ever_is_not_asked_all_the_time(guest):
@@ -172,21 +160,21 @@ def test_f7_a_device_that_refuses_for_ever_is_not_asked_all_the_time(guest):
 def test_f8_a_reset_connection_has_delivered_what_it_has(guest):
     device, _ = guest([["start", 2], *at("window=14480", 2), ["stop", 2], ["sleep", 1]])
     sent = 10_000_000 / 8 * 3
-    assert max(report.delivered for report in device.reports) < sent
+    assert max(report.delivered_bytes for report in device.reports) < sent
     last: dict[int, int] = {}
     for report in device.reports:
-        assert report.delivered >= last.get(report.generation, 0)
+        assert report.delivered_bytes >= last.get(report.generation, 0)
 
 
-@pytest.mark.parametrize("kind", [hostile.EV_RESYNC, hostile.EV_POLICY, 77])
+@pytest.mark.parametrize("kind", [wire.EV_RESYNC, wire.EV_POLICY, 77])
 def test_events(kind, guest):
     device, seen = guest([["start", 1], *at("window=14480"), *at(f"event={kind}")])
     assert seen[f"event={kind}"].coupled == 1
-    assert device.ops[hostile.OP_RESCAN] == (kind == hostile.EV_RESYNC)
+    assert device.doorbells[wire.OP_RESCAN] == (kind == wire.EV_RESYNC)
 
 
 def test_a_line_that_stays_torn_keeps_the_earlier_grant(guest):
-    _, seen = guest([["start", 1], *at("window=14480"), ["phase", "window=28960"], *at("torn")])
+    _, seen = guest([["start", 1], *at("window=14480"), ["device", "window=28960"], *at("torn")])
     assert seen["torn"].windows == [10]
     assert seen["torn"].acked > seen["window=14480"].acked
 
@@ -211,7 +199,7 @@ def test_any_level_is_survived(level, guest):
 @pytest.mark.parametrize("level", [2**62, 2**64 - 2])
 def test_f6_a_new_flow_survives_any_level_and_priority(level, guest):
     """The first share is what the inner algorithm's own window begins with."""
-    steps = [["phase", f"level={level}"], ["start", 2, "4", 6], *at(f"level={level}", 2)]
+    steps = [["device", f"level={level}"], ["start", 2, "4", 6], *at(f"level={level}", 2)]
     _, seen = guest([*steps, *at("window=14481", 3)])
     assert seen[f"level={level}"].coupled == 2
     assert seen["window=14481"].windows == [60, 60]
@@ -258,7 +246,7 @@ def test_g2_flows_that_do_not_leave_are_not_coupled(way, guest):
     device, seen = guest(steps)
     assert [flow["coupled"] for flow in seen["window=14480"].tcp] == [False, False, True]
     # Nor does the host learn of them.
-    assert {report.daddr[:4] for report in device.reports} == {bytes([10, 9, 0, 2])}
+    assert {bytes(report.daddr[:4]) for report in device.reports} == {bytes([10, 9, 0, 2])}
     assert all(flow["acked"] > 100_000 for flow in seen["window=14480"].tcp)
 
 
@@ -319,10 +307,10 @@ def test_g7_idle_connections_give_their_slots_back(guest):
     steps = [["start", 8, "4", 0, 10_000], *at("window=7240", 3)]
     steps += [["start", 4], *at("window=7241", 5)]
     device, seen = guest(steps, parameters="slots=8", max_slots=8)
-    assert [flow["cwnd"] for flow in seen["window=7241"].tcp[8:]] == [5] * 4, device.ops
+    assert [flow["cwnd"] for flow in seen["window=7241"].tcp[8:]] == [5] * 4, device.doorbells
 
 
-def test_g8_the_largest_chunks_are_lent_and_the_device_goes_under_load(guest):
+def test_g8_the_largest_extents_are_offered_and_the_device_goes_under_load(guest):
     steps = [["start", 60], *at("window=1448", 3)]
     for _ in range(3):
         steps += [["bind", False], ["sleep", 0.1], ["bind", True], ["sleep", 1]]
@@ -332,7 +320,7 @@ def test_g8_the_largest_chunks_are_lent_and_the_device_goes_under_load(guest):
 
 def test_a_mark_is_an_event(guest):
     device, seen = guest([["start", 1], *at("window=14480", 3)], netem="loss 2% ecn")
-    assert max(report.events for report in device.reports) > 0
+    assert max(report.congestion_events for report in device.reports) > 0
     assert max(report.timeouts for report in device.reports) == 0
     assert seen["window=14480"].tcp[0]["retrans"] == 0
 
@@ -340,14 +328,14 @@ def test_a_mark_is_an_event(guest):
 def test_reordering_is_undone(guest):
     steps = [["sysctl", "tcp_reordering", "3"], ["start", 1], *at("window=57920", 5)]
     device, _ = guest(steps, netem="reorder 90% gap 20")
-    assert max(report.undos for report in device.reports) > 0
-    assert all(report.undos <= report.events for report in device.reports)
+    assert max(report.spurious_events for report in device.reports) > 0
+    assert all(report.spurious_events <= report.congestion_events for report in device.reports)
 
 
 def test_addresses_of_an_ipv6_flow(guest):
     device, seen = guest([["start", 1, "6"], *at("window=14480")])
     report = device.reports[-1]
-    assert (report.family, report.daddr) == (6, ipaddress.ip_address("fd09::2").packed)
+    assert (report.family, bytes(report.daddr)) == (6, ipaddress.ip_address("fd09::2").packed)
     assert seen["window=14480"].windows == [10]
 
 
@@ -366,7 +354,7 @@ def test_a_device_that_goes_and_comes_back(guest):
 @pytest.mark.parametrize("revision", [0, 2, 2**32 - 1])
 def test_a_device_of_another_revision_is_given_up(revision, guest):
     device, seen = guest([["start", 2], *at("window=14480", 2)], revision=revision)
-    assert (device.chunks, device.ops) == ({}, {})
+    assert (device.extents, device.doorbells) == ({}, {})
     flows = seen["window=14480"]
     assert flows.coupled == 0
     assert all(flow["acked"] > 10_000 for flow in flows.tcp)
@@ -396,9 +384,8 @@ def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
     assert seen["window=28961"].coupled == 2
     # The flow's own growth, never its slow start.
     # Modulo 2^32: an algorithm may close its window.
-    assert all(
-        report.grown <= report.delivered or report.grown >= 1 << 31 for report in device.reports
-    )
+    growth = [(report.cwnd_growth_bytes, report.delivered_bytes) for report in device.reports]
+    assert all(grown <= delivered or grown >= 1 << 31 for grown, delivered in growth)
     if ecn:
         factor = max(report.beta for report in device.reports) / 65536
         assert factor == {"reno": 0.5, "vegas": 0.5}.get(inner, pytest.approx(factor))

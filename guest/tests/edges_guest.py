@@ -171,8 +171,8 @@ def bind(on: bool) -> None:
 
 def step(verb: str, *values) -> None:
     match verb:
-        case "phase":
-            (WORK / "phase").write_text(values[0])
+        case "device":
+            (WORK / "behaviour").write_text(values[0])
         case "sleep":
             time.sleep(values[0])
         case "start":

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """The guest of the tests and experiments."""
 
-from flows import until
-from qemu.errors import HostError
-from qemu.shell import host
+from testbed.errors import CommandError
+from testbed.host import HERE
+from testbed.wait import until
 
 BOOT_S = 20.0
 
 
 def test_a_guest_boots_and_is_logged_in_to(daemon, domain, bridge, key, measured):
-    daemon.control("attach", "web")
-    boot_s = domain.start()
-    host("ip", "address", "add", "10.7.0.1/24", "dev", bridge)
+    daemon.cccctl("attach", "web")
+    boot_s = domain.boot()
+    HERE.run("ip", "address", "add", "10.7.0.1/24", "dev", bridge)
     domain.run("ip address add 10.7.0.2/24 dev eth0; ip link set eth0 up")
     try:
         listens = until("sshd listens", lambda: "up" in logged_in(key, "echo up"))
@@ -19,7 +19,7 @@ def test_a_guest_boots_and_is_logged_in_to(daemon, domain, bridge, key, measured
         # DKMS's own place for it.
         assert "updates/dkms/ccc.ko" in logged_in(key, "modinfo --field filename ccc")
     finally:
-        host("ip", "address", "del", "10.7.0.1/24", "dev", bridge)
+        HERE.run("ip", "address", "del", "10.7.0.1/24", "dev", bridge)
     measured(boot_s=boot_s, sshd_listens_after_s=listens)
     assert boot_s <= BOOT_S
 
@@ -27,6 +27,6 @@ def test_a_guest_boots_and_is_logged_in_to(daemon, domain, bridge, key, measured
 def logged_in(key, command: str) -> str:
     """What a command prints in the guest; nothing while there is no sshd."""
     try:
-        return host(*key.command("10.7.0.2"), "-o", "ConnectTimeout=5", command)
-    except HostError:
+        return HERE.run(*key.command("10.7.0.2"), "-o", "ConnectTimeout=5", command)
+    except CommandError:
         return ""

@@ -2,19 +2,17 @@
 """Live migration through libvirt, between two hosts with a daemon each."""
 
 import re
-import subprocess
 import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from flows import Flows, all_coupled, devices, taken, until
-from hosts import OtherHost
-from qemu.domains import Domain
-from qemu.errors import HostError
-from qemu.host import Daemon
-from qemu.shell import host
+from coupled_flows import COUNT, all_coupled, daemon_has_all, send
+from testbed.errors import CommandError
+from testbed.host import stop
+from testbed.libvirt import Guest, HostDaemon, set_metadata
+from testbed.wait import until
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +23,8 @@ COUPLED_WITHIN_S = 1.0
 class Side:
     """A host, and the domain as it is when it is there."""
 
-    domain: Domain
-    daemon: Daemon
+    domain: Guest
+    daemon: HostDaemon
     address: str
 
     @property
@@ -35,20 +33,20 @@ class Side:
         return f"qemu+tcp://{self.address}/system", f"tcp://{self.address}"
 
     def has_vm(self) -> bool:
-        return '"web"' in self.daemon.control("--json", "list")
+        return self.daemon.vm("web") is not None
 
     def has_all(self) -> bool:
         """All connections are coupled here, to where the domain may be on its way."""
-        self.domain.favour()
-        return self.has_vm() and taken(self.daemon, "web")
+        self.domain.prioritise()
+        return self.has_vm() and daemon_has_all(self.daemon, "web")
 
 
 @pytest.fixture
-def sides(domain, daemon, other, programs, tmp_path):
+def sides(domain, daemon, other, tmp_path):
     directory = tmp_path / "there"
     directory.mkdir()
-    with Daemon(programs, directory, other.inside) as far:
-        yield Side(domain, daemon, other.here), Side(Domain("web", other.inside), far, other.there)
+    with HostDaemon(directory, host=other.host) as far:
+        yield Side(domain, daemon, other.here), Side(Guest("web", other.host), far, other.there)
 
 
 class Resumed:
@@ -58,12 +56,12 @@ class Resumed:
         command = ["virsh", "event", "--event", "lifecycle", "--loop", "--timestamp"]
         self._log = log
         with log.open("w") as file:
-            self._process = subprocess.Popen([*side.domain.inside, *command], stdout=file)
+            self._process = side.domain.host.start(*command, stdout=file)
 
     def at(self) -> float:
         event = r"^(\S+ \S+): event 'lifecycle' for domain 'web': Resumed Migrated"
         until("resumed", lambda: re.search(event, self._log.read_text(), re.M))
-        self._process.terminate()
+        stop(self._process)
         when = re.search(event, self._log.read_text(), re.M)[1]
         return datetime.strptime(when, "%Y-%m-%d %H:%M:%S.%f%z").timestamp()
 
@@ -72,7 +70,7 @@ def migrate(source: Side, target: Side, log: Path, *how: str) -> float:
     """Seconds from when the guest went on until all was coupled again."""
     resumed = Resumed(target, log)
     command = ["virsh", "-q", "migrate", "--live", "--persistent", "--undefinesource", *how, "web", *target.uri]
-    with subprocess.Popen([*source.domain.inside, *command]) as virsh:
+    with source.domain.host.start(*command) as virsh:
         until("arrived", lambda: virsh.poll() or target.has_all())
         arrived = time.time()
     assert virsh.returncode == 0
@@ -80,12 +78,13 @@ def migrate(source: Side, target: Side, log: Path, *how: str) -> float:
     return arrived - resumed.at()
 
 
-def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
+def test_a_domain_migrates_there_and_back(sides, receiver, tmp_path, measured):
     here, there = sides
-    here.daemon.control("attach", "web", "--group", "uplink", "--weight", "3")
-    here.domain.start()
-    flows = Flows(here.domain, uplink, tmp_path)
+    here.daemon.cccctl("attach", "web", "--group", "uplink", "--weight", "3")
+    here.domain.boot()
+    send(here.domain)
     until("coupled", lambda: all_coupled(here.domain, here.daemon))
+    began = time.time()
     # By the source's libvirtd, and by virsh; a weight that was set goes along.
     for source, target, how, weight in ((here, there, ("--p2p",), 3), (there, here, (), 5)):
         took = migrate(source, target, tmp_path / "events", *how)
@@ -95,17 +94,17 @@ def test_a_domain_migrates_there_and_back(sides, uplink, tmp_path, measured):
         vm = target.daemon.vm("web")
         assert (vm["group"], vm["weight"], vm["connected"]) == ("uplink", weight, True)
         until("the source has forgotten it", lambda: not source.has_vm())
-        target.daemon.control("attach", "web", "--weight", "5")
-    received = flows.end(here.domain)
-    measured(migrations=2, resets=0, longest_standstill_s=received.standstill_s())
-    assert received.no_flow_was_reset()
+        target.daemon.cccctl("attach", "web", "--weight", "5")
+    standstill_s = receiver.standstill_s(began)
+    receiver.check(COUNT, "after the migrations")
+    measured(migrations=2, resets=0, longest_standstill_s=standstill_s)
 
 
-def test_what_was_plugged_or_unplugged_migrates_as_it_is(sides, sharing, uplink, tmp_path):
+def test_what_was_plugged_or_unplugged_migrates_as_it_is(sides, sharing, receiver, tmp_path):
     here, there = sides
-    sharing.start()
-    flows = Flows(sharing, uplink, tmp_path)
-    here.daemon.control("attach", "web", "--group", "uplink", "--weight", "3", "--live")
+    sharing.boot()
+    send(sharing)
+    here.daemon.cccctl("attach", "web", "--group", "uplink", "--weight", "3", "--live")
     until("coupled", lambda: all_coupled(here.domain, here.daemon))
     migrate(here, there, tmp_path / "events")
     assert all_coupled(there.domain, there.daemon)
@@ -113,34 +112,33 @@ def test_what_was_plugged_or_unplugged_migrates_as_it_is(sides, sharing, uplink,
     there.domain.virsh("save", "web", saved)
     until("forgotten", lambda: not there.has_vm())
     there.domain.virsh("restore", saved)
-    there.domain.favour()
+    there.domain.prioritise()
     until("its agent is there", there.domain.answers)
     until("coupled", lambda: all_coupled(there.domain, there.daemon))
-    there.daemon.control("detach", "web", "--live")
+    there.daemon.cccctl("detach", "web", "--live")
     there.domain.virsh("migrate", "--live", "web", *here.uri)
     until("its agent is there", here.domain.answers)
-    assert "ccc" not in devices(here.domain)
+    assert "ccc" not in here.domain.devices()
     assert not here.has_vm()
     assert "no device" in here.domain.run("cat /sys/kernel/debug/ccc/device")
-    assert flows.end(here.domain).no_flow_was_reset()
+    receiver.check(COUNT, "after the migrations")
 
 
 @pytest.fixture
 def nowhere(sides):
     """A domain that runs, with a group that the destination does not have."""
     here, _ = sides
-    here.daemon.control("attach", "web", "--group", "uplink")
-    here.domain.start()
-    unknown = ("--uri", "urn:ccc:vm:1", "--key", "ccc", "--set", '<vm group="nowhere"/>')
-    here.domain.virsh("metadata", "web", *unknown, "--live")
+    here.daemon.cccctl("attach", "web", "--group", "uplink")
+    here.domain.boot()
+    set_metadata("web", '<vm group="nowhere"/>', "--live")
     return sides
 
 
 def test_a_destination_that_requires_coupling_refuses_and_the_source_runs_on(nowhere):
     here, there = nowhere
     choice = "mkdir -p /etc/ccc; echo 'require = true' >/etc/ccc/cccctl.toml"
-    host(*there.domain.inside, "sh", "-c", choice)
-    with pytest.raises(HostError, match="invalid group: expected the name of a group"):
+    there.domain.host.run("sh", "-c", choice)
+    with pytest.raises(CommandError, match="invalid group: expected the name of a group"):
         here.domain.virsh("migrate", "--live", "web", *there.uri)
     assert here.domain.virsh("domstate", "web").strip() == "running"
     assert here.daemon.vm("web")["group"] == "uplink"
@@ -152,6 +150,6 @@ def test_f1_a_destination_without_the_group_takes_it_uncoupled(nowhere):
     here.domain.virsh("migrate", "--live", "web", *there.uri)
     until("its agent is there", there.domain.answers)
     assert there.daemon.vm("web")["group"] is None
-    there.daemon.control("set", "web", "--group", "uplink")
+    there.daemon.cccctl("set", "web", "--group", "uplink")
     until("coupled when all is well", lambda: there.daemon.vm("web")["group"] == "uplink")
     there.domain.virsh("destroy", "web")

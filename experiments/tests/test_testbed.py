@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The test bed itself, as far as it needs neither root nor a guest."""
+
+import os
+import socket
+import struct
+
+import pytest
+from testbed import layout, vhost_user, virtio_ccc
+from testbed.errors import CommandError, TimedOut
+from testbed.host import HERE
+from testbed.vhost_user import GuestMemory, Virtqueue
+from testbed.wait import until
+
+
+def test_the_layout_is_the_headers():
+    assert layout.module() == layout.MODULE.read_text(), "run PYTHONPATH=experiments python3 -m testbed.layout"
+
+
+@pytest.mark.parametrize("struct", layout.structs())
+def test_places_in_the_layout_are_the_compilers(struct):
+    wanted, had = layout.places(struct, getattr(virtio_ccc, layout.class_name(struct)))
+    assert layout.compiled(wanted) == had
+
+
+def test_waiting_ends_when_it_is_so_and_names_what_never_was():
+    answers = iter((False, 0, "yes"))
+    assert until("the third time", lambda: next(answers)) < 1
+    with pytest.raises(TimedOut, match="a miracle: not within 0.1 s"):
+        until("a miracle", lambda: False, 0.1)
+
+
+def test_a_command_that_fails_or_hangs_is_named_with_its_words():
+    with pytest.raises(CommandError, match="sh -c echo why >&2; false: why"):
+        HERE.run("sh", "-c", "echo why >&2; false")
+    with pytest.raises(TimedOut, match="sleep 9: hangs"):
+        HERE.attempt("sleep", "9", timeout_s=0.1)
+
+
+def test_a_message_in_pieces_is_received_whole_with_its_descriptors():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        message = vhost_user.HEADER.pack(5, 1, 4) + b"abcd"
+        socket.send_fds(theirs, [message[:3]], [theirs.fileno()])
+        theirs.sendall(message[3:])
+        request, flags, payload, (fd,) = vhost_user.receive_message(ours)
+        assert (request, flags, payload) == (5, 1, b"abcd")
+        os.close(fd)
+        theirs.shutdown(socket.SHUT_WR)
+        assert vhost_user.receive_message(ours) is None
+
+
+GUEST, USER, SIZE = 0x1000, 0x7000, 4096
+DESCRIPTORS, AVAILABLE, USED = GUEST, GUEST + 0x100, GUEST + 0x200
+
+
+def test_a_chain_is_taken_and_returned():
+    fd = os.memfd_create("guest")
+    os.truncate(fd, SIZE)
+    memory = GuestMemory(bytes(8) + struct.pack("<QQQQ", GUEST, SIZE, USER, 0), [fd])
+    assert memory.guest_address(USER + 5) == GUEST + 5
+    queue = Virtqueue(memory, 4)
+    queue.descriptors, queue.available, queue.used = DESCRIPTORS, AVAILABLE, USED
+    assert queue.pop() is None
+    memory.write(DESCRIPTORS + 2 * 16, struct.pack("<QIHHQIHH", GUEST + 0x800, 7, 1, 3, GUEST + 0x900, 9, 0, 0))
+    memory.write(AVAILABLE, struct.pack("<HHH", 0, 1, 2))
+    chain = queue.pop()
+    assert (chain.head, chain.buffers) == (2, [(GUEST + 0x800, 7), (GUEST + 0x900, 9)])
+    assert queue.pop() is None
+    queue.add_used(chain.head, 9)
+    assert memory.read(USED, 12) == struct.pack("<HHII", 0, 1, 2, 9)
+    with pytest.raises(ValueError, match="0x3000 is in no memory region"):
+        memory.read(0x3000, 1)
