@@ -76,6 +76,19 @@ class Daemon:
     executable: Path | None = None
     _process: "Popen[str] | None" = field(default=None, repr=False)
 
+    @classmethod
+    def of_vm(cls, directory: Path, name: str = "vhost") -> "Daemon":
+        """One with the VM `guest`, all of whose files are in the directory."""
+        # Its configuration has absolute paths only.
+        directory = directory.resolve()
+        sections = f'[group.uplink]\n[vm.guest]\nsocket = "{directory}/{name}.sock"\ngroup = "uplink"'
+        return cls(directory, sections, directory / f"{name}.control", name=name, log_level="debug")
+
+    @property
+    def backend(self) -> Path:
+        """The socket for the device of the VM `guest`."""
+        return self.directory / f"{self.name}.sock"
+
     def __enter__(self) -> "Daemon":
         self.start()
         return self
@@ -93,11 +106,9 @@ class Daemon:
 
     def start(self, sections: str | None = None) -> None:
         """Starts it, with other sections if they are given, and waits until it answers."""
-        # Its configuration has absolute paths only.
-        directory = self.directory.resolve()
         lines = ["[daemon]", f'control = "{self.control}"']
         lines += [f'state = "{self.state}"'] if self.state else []
-        config = directory / f"{self.name}.toml"
+        config = self.directory / f"{self.name}.toml"
         config.write_text("\n".join([*lines, sections or self.sections, ""]))
         with self._log.open("a") as log:
             command = (self.executable or program("ccc-vhost"), "--config", config)

@@ -28,10 +28,12 @@ def logs(request: pytest.FixtureRequest) -> Path:
     """The directory of a test's logs, out/SUITE/TEST, emptied of an earlier run's.
     A conftest.py has SUITE as the fixture `suite`."""
     name = request.node.name.removeprefix("test_")
-    directory = Path("out", request.getfixturevalue("suite"), name)
+    directory = Path("out", request.getfixturevalue("suite"), name).resolve()
     directory.mkdir(parents=True, exist_ok=True)
     for file in directory.iterdir():
         file.unlink()
+    # Shown when the test fails.
+    print(f"logs: {directory}")
     return directory
 
 

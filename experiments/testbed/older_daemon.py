@@ -9,7 +9,6 @@ import selectors
 import socket
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 from .daemon import Daemon
@@ -22,20 +21,19 @@ _HIDDEN: dict[int, int] = {Request.GET_FEATURES: 1 << 26, Request.GET_PROTOCOL_F
 
 
 class OlderDaemon:
-    """The relay before a running daemon, until it is closed; front ends connect to `socket`."""
+    """The relay before a running daemon, until it is closed; front ends connect to `backend`."""
 
-    def __init__(self, daemon: Daemon, backend: Path) -> None:
+    def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
-        self.socket = backend.with_name(f"{daemon.name}-older.sock")
-        self._backend = backend
-        self._server = Server(self.socket, self._relay)
+        self.backend = daemon.directory / f"{daemon.name}-older.sock"
+        self._server = Server(self.backend, self._relay)
 
     def close(self) -> None:
         self._server.close()
 
     def _relay(self, front_end: socket.socket) -> None:
         with socket.socket(socket.AF_UNIX) as daemon, contextlib.suppress(OSError):
-            daemon.connect(str(self._backend))
+            daemon.connect(str(self.daemon.backend))
             selector = selectors.DefaultSelector()
             selector.register(front_end, selectors.EVENT_READ, lambda: _pass(front_end, daemon))
             selector.register(daemon, selectors.EVENT_READ, lambda: _pass(daemon, front_end, _HIDDEN))

@@ -22,6 +22,9 @@ os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
 flows: list[socket.socket] = []
 CONGESTION, CC_INFO = 13, 26
 CLONE_NEWNET = 0x40000000
+# Places in struct tcp_info (linux/tcp.h), and of the gain in BBR's record of union tcp_cc_info.
+TCPI_SND_CWND, TCPI_TOTAL_RETRANS, TCPI_BYTES_ACKED = 80, 100, 120
+BBR_CWND_GAIN = 16
 NEAR = {"own": "10.9.0.1", "peer": "10.9.0.2", "own6": "fd09::1", "peer6": "fd09::2"}
 DEVICE = "/sys/bus/virtio/drivers/ccc"
 
@@ -150,11 +153,11 @@ def stop(count: int) -> None:
 
 def info(flow: socket.socket) -> dict:
     raw = flow.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    cwnd = struct.unpack_from("<I", raw, 80)[0]
-    acked = struct.unpack_from("<Q", raw, 120)[0]
-    retransmitted = struct.unpack_from("<I", raw, 100)[0]
+    cwnd = struct.unpack_from("<I", raw, TCPI_SND_CWND)[0]
+    acked = struct.unpack_from("<Q", raw, TCPI_BYTES_ACKED)[0]
+    retransmitted = struct.unpack_from("<I", raw, TCPI_TOTAL_RETRANS)[0]
     # What the module says in the place of BBR's record.
-    gain = struct.unpack_from("<I", flow.getsockopt(socket.IPPROTO_TCP, CC_INFO, 20), 16)[0]
+    gain = struct.unpack_from("<I", flow.getsockopt(socket.IPPROTO_TCP, CC_INFO, 20), BBR_CWND_GAIN)[0]
     return {"cwnd": cwnd, "acked": acked, "retrans": retransmitted, "coupled": gain == 256}
 
 

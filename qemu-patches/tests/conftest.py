@@ -36,22 +36,16 @@ class Bed:
         stack.callback(self.receiver.close)
 
     def daemon(self, name: str = "vhost", started: bool = True) -> Daemon:
-        """A daemon with the VM `guest`, whose socket is `backend(daemon)`."""
-        backend = self._directory / f"{name}.sock"
-        sections = f'[group.uplink]\n[vm.guest]\nsocket = "{backend}"\ngroup = "uplink"'
-        daemon = Daemon(self._directory, sections, backend.with_suffix(".control"), name=name, log_level="debug")
+        """A daemon with the VM `guest`."""
+        daemon = Daemon.of_vm(self._directory, name)
         self._stack.callback(daemon.stop)
         if started:
             daemon.start()
         return daemon
 
-    def backend(self, daemon: Daemon) -> Path:
-        return self._directory / f"{daemon.name}.sock"
-
     def older_daemon(self, name: str) -> OlderDaemon:
         """A daemon from before migration."""
-        daemon = self.daemon(name)
-        older = OlderDaemon(daemon, self.backend(daemon))
+        older = OlderDaemon(self.daemon(name))
         self._stack.callback(older.close)
         return older
 
@@ -80,4 +74,4 @@ class Bed:
 @pytest.fixture
 def bed(emulator, logs):
     with ExitStack() as stack:
-        yield Bed(emulator, logs.resolve(), stack)
+        yield Bed(emulator, logs, stack)

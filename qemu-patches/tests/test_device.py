@@ -22,7 +22,7 @@ AFTER_THE_CONTROLS_S = 20
 def test_boots(bed, measured):
     """A guest boots and its flows are coupled."""
     daemon = bed.daemon()
-    guest = bed.guest("boots", backend=bed.backend(daemon))
+    guest = bed.guest("boots", backend=daemon.backend)
     took_s = bed.await_coupled(guest, daemon)
     bed.receiver.check(FLOWS, "coupled")
     assert not guest.complaints()
@@ -33,15 +33,14 @@ def test_boots(bed, measured):
 def test_o5_starts_alone(bed, measured):
     """A guest boots, and a device is plugged in, while there is no daemon; it comes later."""
     daemon = bed.daemon(started=False)
-    backend = bed.backend(daemon)
-    guest = bed.guest("alone", backend=backend)
+    guest = bed.guest("alone", backend=daemon.backend)
     bed.await_alone(guest, "booted without a daemon")
     daemon.start()
     first_s = bed.await_coupled(guest, daemon)
     daemon.kill()
-    backend.unlink()
+    daemon.backend.unlink()
     guest.unplug()
-    guest.plug(backend, BUS)
+    guest.plug(daemon.backend, BUS)
     bed.await_alone(guest, "plugged in without a daemon")
     daemon.start()
     second_s = bed.await_coupled(guest, daemon)
@@ -55,7 +54,7 @@ def test_o11_daemon_hangs(bed, measured):
     """A daemon that hangs costs the guest its coupling, and no command hangs with it."""
     daemon = bed.daemon()
     daemon.hang()
-    guest = bed.guest("hung", backend=bed.backend(daemon))
+    guest = bed.guest("hung", backend=daemon.backend)
     bed.await_alone(guest, "booted beside a hung daemon")
     daemon.resume()
     bed.await_coupled(guest, daemon)
@@ -66,7 +65,7 @@ def test_o11_daemon_hangs(bed, measured):
     guest.ask("cont")
     bed.receiver.check(FLOWS, "stopped and continued beside a hung daemon")
     guest.unplug()
-    guest.plug(bed.backend(daemon), BUS)
+    guest.plug(daemon.backend, BUS)
     bed.await_alone(guest, "plugged in beside a hung daemon")
     daemon.resume()
     took_s = bed.await_coupled(guest, daemon)
@@ -77,7 +76,7 @@ def test_o11_daemon_hangs(bed, measured):
 def test_restarts(bed, measured):
     """The daemon is killed under load again and again."""
     daemon = bed.daemon()
-    guest = bed.guest("restarts", backend=bed.backend(daemon))
+    guest = bed.guest("restarts", backend=daemon.backend)
     bed.await_coupled(guest, daemon)
     took_s, began = [], time.time()
     for number in range(RESTARTS):
@@ -107,7 +106,7 @@ def test_plugs(bed, measured):
     until("flows without a device", lambda: guest.sees() == (FLOWS, 0, 0), 180)
     began, plugged_s, unplugged_s = time.time(), [], []
     for number in range(PLUGS):
-        guest.plug(bed.backend(daemon), BUS)
+        guest.plug(daemon.backend, BUS)
         plugged_s.append(bed.await_coupled(guest, daemon))
         guest.unplug()
         unplugged_s.append(until(f"unplugged {number}", lambda: guest.sees() == (FLOWS, 0, 0), 20))
@@ -129,7 +128,7 @@ def test_plugs(bed, measured):
 def test_processors(bed, measured):
     """Flows of one guest on several processors, for half a minute."""
     daemon = bed.daemon()
-    guest = bed.guest("processors", backend=bed.backend(daemon), processors=PROCESSORS)
+    guest = bed.guest("processors", backend=daemon.backend, processors=PROCESSORS)
     took_s = bed.await_coupled(guest, daemon)
     began = time.time()
     time.sleep(30)
@@ -149,8 +148,8 @@ def test_f10_sleeps(bed, measured):
     Linux 6.1's driver of that detaches the device before it stops its polling, which may
     wake the queue again, and breaks the ring so."""
     daemon = bed.daemon()
-    backend = bed.backend(daemon)
-    guest = bed.guest("sleeps", backend=backend, sleep_at=SLEEP_AT, plain=CONTROLS, network_card="vmxnet3")
+    device = {"backend": daemon.backend, "network_card": "vmxnet3"}
+    guest = bed.guest("sleeps", sleep_at=SLEEP_AT, plain=CONTROLS, **device)
     bed.await_coupled(guest, daemon)
     # The guest's driver resets the device.
     until("asleep: the daemon has no flows", lambda: not daemon.coupled_flows("guest"), 120)

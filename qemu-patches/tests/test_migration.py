@@ -26,10 +26,10 @@ def migrate(source: SendingGuest, target: SendingGuest) -> tuple[float, int]:
 def test_migrations(bed, measured):
     """There and back again."""
     here, there = bed.daemon("here"), bed.daemon("there")
-    guest = bed.guest("first", backend=bed.backend(here))
+    guest = bed.guest("first", backend=here.backend)
     bed.await_coupled(guest, here)
     for name, daemon in (("second", there), ("third", here)):
-        target = bed.guest(name, backend=bed.backend(daemon), incoming=True)
+        target = bed.guest(name, backend=daemon.backend, incoming=True)
         began = time.time()
         resumed, downtime_ms = migrate(guest, target)
         until(f"{name}: all flows coupled", lambda: daemon.coupled_flows("guest") == FLOWS, 20)
@@ -71,19 +71,19 @@ def refusal(guest: SendingGuest, target: SendingGuest, why: str) -> str:
 def test_refusals(bed, measured):
     """Destinations that cannot take the guest, and a source that cannot give it."""
     daemon, older = bed.daemon(), bed.older_daemon("old")
-    guest = bed.guest("source", backend=bed.backend(daemon))
+    guest = bed.guest("source", backend=daemon.backend)
     bed.await_coupled(guest, daemon)
     said = {}
     without = bed.guest("without", incoming=True)
     said["no device"] = refusal(guest, without, "vhost-user-ccc-promise")
-    behind = bed.guest("behind", backend=older.socket, incoming=True)
+    behind = bed.guest("behind", backend=older.backend, incoming=True)
     said["older daemon"] = refusal(guest, behind, "too old")
     bed.await_coupled(guest, daemon)
     bed.receiver.check(FLOWS, "after the refusals")
     guest.close()
 
-    stuck = bed.guest("stuck", backend=older.socket)
+    stuck = bed.guest("stuck", backend=older.backend)
     until("the guest has the older daemon", lambda: stuck.sees()[2] and older.daemon.vm("guest")["connected"], 180)
-    target = bed.guest("target", backend=bed.backend(daemon), incoming=True)
+    target = bed.guest("target", backend=daemon.backend, incoming=True)
     said["older daemon at the source"] = refusal(stuck, target, "backend lacks")
     measured(flows=FLOWS, resets=0, source_paused=False, **said)

@@ -18,7 +18,7 @@ from ccc_build.debian import require
 from ccc_build.initrd import needed_modules, pack
 from ccc_build.process import Failed, output, run, say
 
-GUEST = PROJECT / "experiments" / "qemu" / "guest"
+GUEST = PROJECT / "experiments" / "testbed" / "guest"
 MODULE = PROJECT / "guest" / "linux-ccc"
 PACKAGES = (
     "busybox-static", "ethtool", "iperf3", "iproute2", "kmod", "mount", "openssh-server", "procps", "qemu-guest-agent",

@@ -94,15 +94,8 @@ def private_files() -> Iterator[None]:
 
 
 @pytest.fixture
-def backend(logs: Path) -> Path:
-    """The socket of the guest's device."""
-    return logs.resolve() / "ccc.sock"
-
-
-@pytest.fixture
-def daemon(backend: Path) -> Iterator[Daemon]:
-    sections = f'[group.uplink]\n[vm.guest]\nsocket = "{backend}"\ngroup = "uplink"'
-    with Daemon(backend.parent, sections, backend.with_suffix(".control"), log_level="debug") as daemon:
+def daemon(logs: Path) -> Iterator[Daemon]:
+    with Daemon.of_vm(logs) as daemon:
         yield daemon
 
 
@@ -112,7 +105,7 @@ def start(pytestconfig: pytest.Config, logs: Path) -> Iterator[Callable[..., San
 
     def start(steps: str, device: list[str] | None = None, seconds: int = 0) -> SanitizedGuest:
         seconds = seconds or pytestconfig.getoption("--seconds")
-        guests.append(SanitizedGuest(pytestconfig, logs.resolve(), steps, seconds, device or []))
+        guests.append(SanitizedGuest(pytestconfig, logs, steps, seconds, device or []))
         return guests[-1]
 
     yield start
@@ -128,8 +121,8 @@ def test_f5_switches_while_read(start, measured):
     measured(did=start("switches_while_read").finish())
 
 
-def test_f6_hostile_grants(start, backend, pytestconfig, measured):
-    seed = pytestconfig.getoption("--seed")
+def test_f6_hostile_grants(start, logs, pytestconfig, measured):
+    seed, backend = pytestconfig.getoption("--seed"), logs / "ccc.sock"
     with closing(RandomDevice(backend, seed)) as device:
         # It reads rings in their simplest form.
         plain = on_bus(backend, ",indirect_desc=off,event_idx=off")
@@ -140,8 +133,8 @@ def test_f6_hostile_grants(start, backend, pytestconfig, measured):
 
 
 @pytest.mark.slow
-def test_g9_daemon_killed_and_back(start, backend, daemon, measured):
-    guest = start("watched_flows", on_bus(backend))
+def test_g9_daemon_killed_and_back(start, daemon, measured):
+    guest = start("watched_flows", on_bus(daemon.backend))
     kills = 0
 
     def kill_and_start() -> None:
@@ -163,10 +156,10 @@ def slow(steps: str):
 
 
 @pytest.mark.parametrize("steps", ["coupled_flows", slow("reloads")])
-def test_g9_beside_the_daemon(steps, start, backend, daemon, measured):
-    measured(did=start(steps, on_bus(backend)).finish())
+def test_g9_beside_the_daemon(steps, start, daemon, measured):
+    measured(did=start(steps, on_bus(daemon.backend)).finish())
 
 
 @pytest.mark.parametrize("steps", ["unbinds", slow("removals"), slow("suspends")])
-def test_g8_the_device_goes(steps, start, backend, daemon, measured):
-    measured(did=start(steps, on_bus(backend)).finish())
+def test_g8_the_device_goes(steps, start, daemon, measured):
+    measured(did=start(steps, on_bus(daemon.backend)).finish())
