@@ -74,11 +74,11 @@ class Receiver:
 
     def check(self, flows: int, what: str) -> None:
         """All flows are there, none has ended, and all of them move."""
+        until(f"{what}: {flows} flows", lambda: len(self.arrived()) == flows, 20)
+        before = self.arrived()
+        until(f"{what}: every flow moves", lambda: self.moves(before), 20)
         ended = self._latest()["ended"]
         require(not ended, f"{what}: {len(ended)} flows were reset")
-        before = self.arrived()
-        require(len(before) == flows, f"{what}: {len(before)} flows, not {flows}")
-        until(f"{what}: every flow moves", lambda: self.moves(before), 20)
 
     def _latest(self) -> dict[str, Any]:
         lines = self._lines()

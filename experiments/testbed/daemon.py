@@ -118,8 +118,8 @@ class Daemon:
 
     def _answers(self) -> bool:
         require(self._process and self._process.poll() is None, f"{self.name} does not start: {self.log}")
-        with suppress(OSError):
-            self.client(timeout_s=1).get("/v1/vms")
+        with suppress(OSError, ControlError):
+            self.get("/v1/vms", timeout_s=1)
             return True
         return False
 
@@ -144,13 +144,14 @@ class Daemon:
         assert self._process
         self._process.send_signal(number)
 
-    def client(self, timeout_s: float = 60) -> ControlClient:
-        return ControlClient(self.host.root / self.control.relative_to("/"), timeout_s)
+    def get(self, path: str, timeout_s: float = 60) -> Any:
+        """An answer of its control socket."""
+        return ControlClient(self.control, timeout_s).get(path)
 
     def vm(self, name: str) -> dict[str, Any] | None:
         """What it says of a VM, if it has the VM."""
         try:
-            vm: dict[str, Any] = self.client().get(f"/v1/vms/{name}")
+            vm: dict[str, Any] = self.get(f"/v1/vms/{name}")
             return vm
         except ControlError as error:
             if error.status == 404:
@@ -158,11 +159,11 @@ class Daemon:
             raise
 
     def group(self, name: str) -> dict[str, Any]:
-        group: dict[str, Any] = self.client().get(f"/v1/groups/{name}")
+        group: dict[str, Any] = self.get(f"/v1/groups/{name}")
         return group
 
     def coupled_flows(self, vm: str) -> int:
         """How many flows of a VM are coupled; none while the daemon does not answer."""
         with suppress(OSError, ControlError):
-            return int(self.client(timeout_s=2).get(f"/v1/vms/{vm}")["coupled_flows"])
+            return int(self.get(f"/v1/vms/{vm}", timeout_s=2)["coupled_flows"])
         return 0

@@ -3,7 +3,6 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,21 +36,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Host:
-    """Where commands run, and where its files are seen from here."""
+    """Where commands run: what comes before each."""
 
     enter: tuple[str, ...] = ()
-    root: Path = Path("/")
 
     def attempt(
         self,
         *command: str | Path,
         stdin: str | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: dict[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Outcome:
         """Runs a command that may fail, but not hang."""
         words = [*self.enter, *map(str, command)]
-        env = {**os.environ, **environment} if environment else None
+        env = os.environ | (environment or {})
         try:
             done = subprocess.run(words, input=stdin, capture_output=True, text=True, env=env, timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -71,11 +69,11 @@ class Host:
         *command: str | Path,
         stdout: IO[str] | int | None = None,
         stderr: IO[str] | int | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: dict[str, str] | None = None,
     ) -> "subprocess.Popen[str]":
         """Starts a command that runs beside the test."""
         words = [*self.enter, *map(str, command)]
-        env = {**os.environ, **environment} if environment else None
+        env = os.environ | (environment or {})
         return subprocess.Popen(words, stdout=stdout, stderr=stderr, text=True, env=env)
 
 
@@ -115,7 +113,7 @@ class OtherHost:
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         self._pid = children.read_text().strip()
         namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
-        self.host = Host(("nsenter", "--target", self._pid, *namespaces), Path(f"/proc/{self._pid}/root"))
+        self.host = Host(("nsenter", "--target", self._pid, *namespaces))
 
     def __enter__(self) -> "OtherHost":
         self.host.run("ip", "link", "add", self._bridge, "type", "bridge")

@@ -14,7 +14,7 @@ from subprocess import Popen
 from typing import Any
 
 from .artefacts import program
-from .daemon import Daemon
+from .daemon import ControlError, Daemon
 from .errors import CommandError, GuestError
 from .host import HERE, Host, Outcome, is_running, stop
 from .ssh import Key
@@ -100,6 +100,16 @@ class HostDaemon(Daemon):
         if self._watch:
             stop(self._watch)
             self._watch = None
+
+    def get(self, path: str, timeout_s: float = CALL_S) -> Any:
+        """By `cccctl` on another host: a daemon refuses processes that it cannot see."""
+        if self.host == HERE:
+            return super().get(path, timeout_s)
+        _, _, *name = path.removeprefix("/").split("/")
+        outcome = self.host.attempt(program("cccctl"), "--json", *(("show", *name) if name else ("list",)))
+        if not outcome.ok:
+            raise ControlError(404 if "no VM" in outcome.text else 500, outcome.text)
+        return json.loads(outcome.stdout)
 
     def cccctl(self, *arguments: str) -> str:
         """What `cccctl` prints; raises CommandError if it fails."""
