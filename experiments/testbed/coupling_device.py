@@ -3,7 +3,6 @@
 
 They couple nothing: the host's real program is ccc-vhost."""
 
-import socket
 from ctypes import Structure, sizeof
 from typing import TypeVar
 
@@ -47,8 +46,8 @@ class HeldExtent:
 class CouplingDevice(BackEnd):
     """The device's side of the tables and the queues."""
 
-    def __init__(self, connection: socket.socket, config: wire.Config) -> None:
-        super().__init__(connection, bytes(config))
+    def __init__(self, config: wire.Config) -> None:
+        super().__init__(bytes(config))
         self.extents: dict[int, HeldExtent] = {}
 
     def forget(self) -> None:

@@ -62,7 +62,6 @@ class Session(CouplingDevice):
 
     def __init__(self, connection: socket.socket, choice: random.Random, did: Counter[str]) -> None:
         super().__init__(
-            connection,
             wire.Config(
                 wire.REVISION,
                 choice.choice([1, 2, 7, 64, 300, 4096, 2**32 - 1]),
@@ -70,7 +69,7 @@ class Session(CouplingDevice):
                 choice.choice([0, 1, 1000, 10**6, 2**32 - 1]),
             ),
         )
-        self._random, self._did = choice, did
+        self._connection, self._random, self._did = connection, choice, did
         self._seq = self._ticks = 0
         self._mood = self.plain
         self._moods = [
@@ -81,9 +80,9 @@ class Session(CouplingDevice):
     def serve(self) -> None:
         """Until the front end, or the device, hangs up."""
         while True:
-            socket_fd = self.connection.fileno()
+            socket_fd = self._connection.fileno()
             ready, _, _ = select.select([socket_fd, *self.kicks.values()], [], [], _TICK_S)
-            if socket_fd in ready and not self.receive():
+            if socket_fd in ready and not self.receive(self._connection):
                 return
             for fd in ready:
                 if fd in self.kicks.values():

@@ -18,33 +18,19 @@ from .vhost_user import P_BACKEND_REQ, P_CONFIG, P_INBAND_NOTIFICATIONS, P_MQ, P
 _GRANT_LINES = 4
 
 
-class Driven(CouplingDevice):
-    """The device to one driver."""
+class ScriptedDevice(CouplingDevice):
+    """Behaves as the guest asks for: `NAME` or `NAME=VALUE`, as in `_behave`."""
 
     protocol_features = P_MQ | P_REPLY_ACK | P_BACKEND_REQ | P_CONFIG | P_INBAND_NOTIFICATIONS
-
-    def __init__(self, connection: socket.socket, script: "ScriptedDevice") -> None:
-        super().__init__(connection, script.config)
-        self.features = self.features | script.features
-        self.script = script
-        self.extents = script.extents
-
-    def kicked(self, queue: int) -> None:
-        self.script.kicked(self, queue)
-
-
-class ScriptedDevice:
-    """Behaves as the guest asks for: `NAME` or `NAME=VALUE`, as in `behave`."""
 
     def __init__(
         self, directory: Path, max_slots: int = 4096, stale_us: int = 0, revision: int = 1, features: int = 0
     ) -> None:
+        super().__init__(wire.Config(revision, max_slots, _GRANT_LINES, stale_us))
         self.path = directory / "device"
-        self.config = wire.Config(revision, max_slots, _GRANT_LINES, stale_us)
-        self.features = features
+        self.features |= features
         self.doorbells: Counter[int] = Counter()
         self.reports: list[wire.Report] = []
-        self.extents: dict[int, HeldExtent] = {}
         self.refuse_after: int | None = None
         self.refusals = 0
         self._behaviour_file = directory / "behaviour"
@@ -52,7 +38,7 @@ class ScriptedDevice:
         self._random = random.Random(1)
         self._level = wire.LEVEL_UNSET
         self._window_bytes = 40 * 1448
-        self._line_flags, self._line, self._seq, self._epoch = wire.L_COUPLED, 0, 0, 1
+        self._line, self._seq, self._epoch = 0, 0, 1
         self._server = Server(self.path, self._serve)
 
     @property
@@ -62,29 +48,29 @@ class ScriptedDevice:
 
     def close(self) -> None:
         self._server.close()
+        super().close()
 
     def _serve(self, connection: socket.socket) -> None:
-        driven = Driven(connection, self)
         with contextlib.suppress(ConnectionError):
-            while driven.receive():
+            while self.receive(connection):
                 pass
 
-    def kicked(self, driven: Driven, queue: int) -> None:
+    def kicked(self, queue: int) -> None:
         behaviour = self._behaviour_file.read_text() if self._behaviour_file.exists() else ""
         if behaviour != self._behaviour:
             self._behaviour = behaviour
-            self.behave(driven, behaviour)
+            self._behave(behaviour)
         if queue == wire.VQ_TABLE:
-            self._take_extents(driven)
+            self._take_extents()
         elif queue == wire.VQ_DOORBELL and behaviour != "stall":
-            self._take_doorbells(driven)
+            self._take_doorbells()
         if behaviour == "anything":
             self._write_anything()
 
-    def behave(self, driven: Driven, behaviour: str) -> None:
+    def _behave(self, behaviour: str) -> None:
         """At the first kick with a behaviour."""
         name, _, value = behaviour.partition("=")
-        self._level, self._line_flags, self._line = wire.LEVEL_UNSET, wire.L_COUPLED, 0
+        self._level, self._line = wire.LEVEL_UNSET, 0
         match name:
             case "level":
                 self._level = int(value)
@@ -96,58 +82,57 @@ class ScriptedDevice:
                 self._window_bytes //= 2
                 self._epoch += 1
             case "release":
-                self._send_event(driven, wire.EV_RELEASE, int(value))
+                self._send_event(wire.EV_RELEASE, int(value))
             case "event":
-                self._send_event(driven, int(value), 0)
+                self._send_event(int(value), 0)
             case "accept":
                 self.refuse_after = None
         self._write_line(torn=name == "torn")
         self._look_at_all()
 
-    def _send_event(self, driven: Driven, kind: int, value: int) -> None:
-        assert driven.send_event(kind, value), "no buffer on the event queue"
+    def _send_event(self, kind: int, value: int) -> None:
+        assert self.send_event(kind, value), "no buffer on the event queue"
 
-    def _take_extents(self, driven: Driven) -> None:
-        while extent := driven.next_extent():
+    def _take_extents(self) -> None:
+        while extent := self.next_extent():
             if self.refuse_after is not None and extent.first_slot >= self.refuse_after:
                 self.refusals += 1
-                driven.refuse(extent)
+                self.refuse(extent)
                 continue
             self.extents[extent.first_slot] = extent
             if extent.first_slot == 0:
                 self._write_line()
-            driven.accept(extent)
+            self.accept(extent)
 
-    def _take_doorbells(self, driven: Driven) -> None:
-        while taken := driven.next_doorbell():
+    def _take_doorbells(self) -> None:
+        while taken := self.next_doorbell():
             head, doorbell = taken
             self.doorbells[doorbell.op] += 1
             if doorbell.op == wire.OP_RELEASE:
-                driven.release(doorbell.slot)
+                self.release(doorbell.slot)
             elif doorbell.op == wire.OP_RESCAN:
                 self._look_at_all()
             else:
                 self._look(doorbell.slot)
-            driven.queues[wire.VQ_DOORBELL].add_used(head)
+            self.queues[wire.VQ_DOORBELL].add_used(head)
 
     def _look_at_all(self) -> None:
         for extent in self.extents.values():
             for number in range(extent.slots):
-                self._look(extent.first_slot + number)
+                self._answer(extent, number)
 
     def _look(self, slot: int) -> None:
-        """Accepts whatever is in the slot."""
         for extent in self.extents.values():
             if extent.first_slot <= slot < extent.first_slot + extent.slots:
-                break
-        else:
-            return
-        report = extent.report(slot - extent.first_slot)
+                self._answer(extent, slot - extent.first_slot)
+
+    def _answer(self, extent: HeldExtent, number: int) -> None:
+        """Accepts whatever is in the slot."""
+        report = extent.report(number)
         if report.generation:
             self.reports.append(report)
         flags = wire.G_ACCEPTED if report.state else 0
-        grant = wire.SlotGrant(report.generation, self._line, flags, wire.CAP_NONE)
-        extent.grant(slot - extent.first_slot, grant)
+        extent.grant(number, wire.SlotGrant(report.generation, self._line, flags, wire.CAP_NONE))
 
     def _write_line(self, torn: bool = False) -> None:
         if 0 not in self.extents:
@@ -156,7 +141,7 @@ class ScriptedDevice:
         if level == wire.LEVEL_UNSET:
             level = (self._window_bytes << wire.LEVEL_SHIFT) // wire.PRIORITY_ONE
         self._seq += 1 if torn else 2
-        self.extents[0].set_line(0, wire.GrantLine(self._seq, self._epoch, self._line_flags, 0, level, level, 1))
+        self.extents[0].set_line(0, wire.GrantLine(self._seq, self._epoch, wire.L_COUPLED, 0, level, level, 1))
         # The next one is whole again.
         self._seq += self._seq & 1
 

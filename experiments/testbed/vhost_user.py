@@ -178,7 +178,7 @@ class Server:
 
 
 class BackEnd:
-    """One front end's connection: the protocol's side of a device with three virtqueues.
+    """The protocol's side of a device with three virtqueues, for one front end.
 
     A device is a subclass, which says what its features and its configuration space are,
     and what it does when it is `kicked` in band, and when it `forgets` what is in memory."""
@@ -187,9 +187,8 @@ class BackEnd:
     protocol_features = P_REPLY_ACK | P_CONFIG
     queue_count = 3
 
-    def __init__(self, connection: socket.socket, config: bytes) -> None:
-        self.connection = connection
-        self.config = config
+    def __init__(self, config: bytes) -> None:
+        self._config = config
         self.memory: GuestMemory | None = None
         self.queues: dict[int, Virtqueue] = {}
         self.kicks: dict[int, int] = {}
@@ -215,9 +214,9 @@ class BackEnd:
         for fd in (*self.kicks.values(), *self._calls.values()):
             os.close(fd)
 
-    def receive(self) -> bool:
-        """Handles the next message; false when the front end has gone."""
-        message = receive_message(self.connection)
+    def receive(self, connection: socket.socket) -> bool:
+        """Handles the front end's next message; false when it has gone."""
+        message = receive_message(connection)
         if message is None:
             return False
         request, flags, payload, fds = message
@@ -226,7 +225,7 @@ class BackEnd:
             self._take(request, payload, fds)
             reply = _U64.pack(0) if flags & FLAG_NEED_REPLY else None
         if reply is not None:
-            self.connection.sendall(HEADER.pack(request, VERSION | FLAG_REPLY, len(reply)) + reply)
+            connection.sendall(HEADER.pack(request, VERSION | FLAG_REPLY, len(reply)) + reply)
         return True
 
     def _reply(self, request: int, payload: bytes) -> bytes | None:
@@ -240,7 +239,7 @@ class BackEnd:
                 return _U64.pack(self.queue_count)
             case Request.GET_CONFIG:
                 offset, size, _ = _CONFIG.unpack_from(payload)
-                return payload[: _CONFIG.size] + self.config[offset : offset + size].ljust(size, b"\0")
+                return payload[: _CONFIG.size] + self._config[offset : offset + size].ljust(size, b"\0")
             case Request.GET_VRING_BASE:
                 return self._stop(payload)
         return None

@@ -7,11 +7,11 @@
 
 for word in $(cat /proc/cmdline); do
 	case $word in
-	lab.flows=*) flows=${word#*=} ;;
-	lab.to=*) to=${word#*=} ;;
-	lab.address=*) address=${word#*=} ;;
-	lab.sleep=*) sleep_at=${word#*=} ;;
-	lab.plain=*) plain=${word#*=} ;;
+	guest.flows=*) flows=${word#*=} ;;
+	guest.to=*) to=${word#*=} ;;
+	guest.address=*) address=${word#*=} ;;
+	guest.sleep=*) sleep_at=${word#*=} ;;
+	guest.plain=*) plain=${word#*=} ;;
 	esac
 done
 

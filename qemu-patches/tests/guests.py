@@ -39,8 +39,8 @@ class SendingGuest(Qemu):
         network_card: str = "virtio-net-pci",
     ) -> None:
         self._migration = directory / f"{name}.migration"
-        parameters = f"{_PARAMETERS} lab.flows={FLOWS} lab.to={ADDRESS} lab.address={GUEST_ADDRESS} lab.plain={plain}"
-        parameters += f" lab.sleep={sleep_at}" if sleep_at else ""
+        parameters = f"{_PARAMETERS} guest.to={ADDRESS} guest.address={GUEST_ADDRESS}"
+        parameters += f" guest.flows={FLOWS} guest.plain={plain}" + (f" guest.sleep={sleep_at}" if sleep_at else "")
         arguments = [
             *linux(image / "vmlinuz", image / "initrd", parameters, _MEMORY, processors),
             *("-netdev", f"tap,id=net,ifname={name},script=no,downscript=no"),

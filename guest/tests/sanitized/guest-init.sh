@@ -7,9 +7,9 @@
 
 for word in $(cat /proc/cmdline); do
 	case $word in
-	lab.test=*) test=${word#*=} ;;
-	lab.seconds=*) seconds=${word#*=} ;;
-	lab.seed=*) seed=${word#*=} ;;
+	guest.test=*) test=${word#*=} ;;
+	guest.seconds=*) seconds=${word#*=} ;;
+	guest.seed=*) seed=${word#*=} ;;
 	esac
 done
 all=ccc,ccc,reno,cubic,bbr,dctcp,vegas

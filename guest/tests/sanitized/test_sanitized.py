@@ -46,7 +46,7 @@ class SanitizedGuest(Qemu):
     def __init__(self, options: pytest.Config, logs: Path, steps: str, seconds: int, device: list[str]) -> None:
         image = artefacts.build("sanitized-guest")
         seed, processors = options.getoption("--seed"), options.getoption("--processors")
-        parameters = f"{PARAMETERS} lab.test={steps} lab.seconds={seconds} lab.seed={seed}"
+        parameters = f"{PARAMETERS} guest.test={steps} guest.seconds={seconds} guest.seed={seed}"
         words = linux(image / "bzImage", image / "initrd", parameters, MEMORY, processors, CPU)
         for number in (1, 2):
             words += [
