@@ -39,13 +39,13 @@ class Bottleneck:
 
 
 class Receiver:
-    """Accepts all flows, and tells of each what arrived (receive.py), until it is closed."""
+    """Accepts all flows at an address, and tells of each what arrived, until it is closed."""
 
-    def __init__(self, host: Host, record: Path) -> None:
+    def __init__(self, host: Host, record: Path, address: str = ADDRESS) -> None:
         self._record = record
         with record.open("w") as file:
             program = Path(__file__).with_name("receive.py")
-            self._process = host.start(sys.executable, program, ADDRESS, str(PORT), stdout=file)
+            self._process = host.start(sys.executable, program, address, str(PORT), stdout=file)
 
     def close(self) -> None:
         stop(self._process)
@@ -72,11 +72,11 @@ class Receiver:
                 last, total = sample["time"], arrived
         return max(longest, time.time() - last)
 
-    def check(self, flows: int, what: str) -> None:
+    def check(self, flows: int, what: str, timeout_s: float = 20) -> None:
         """All flows are there, none has ended, and all of them move."""
-        until(f"{what}: {flows} flows", lambda: len(self.arrived()) == flows, 20)
+        until(f"{what}: {flows} flows", lambda: len(self.arrived()) == flows, timeout_s)
         before = self.arrived()
-        until(f"{what}: every flow moves", lambda: self.moves(before), 20)
+        until(f"{what}: every flow moves", lambda: self.moves(before), timeout_s)
         ended = self._latest()["ended"]
         require(not ended, f"{what}: {len(ended)} flows were reset")
 

@@ -4,10 +4,15 @@
 import os
 import socket
 import struct
+import time
+from contextlib import closing
 
 import pytest
 from testbed import layout, vhost_user, virtio_ccc
-from testbed.errors import CommandError, TimedOut
+from testbed.artefacts import program
+from testbed.bottleneck import PORT, Receiver
+from testbed.daemon import Daemon
+from testbed.errors import CommandError, TestbedError, TimedOut
 from testbed.host import HERE
 from testbed.vhost_user import GuestMemory, Virtqueue
 from testbed.wait import until
@@ -35,6 +40,56 @@ def test_a_command_that_fails_or_hangs_is_named_with_its_words():
         HERE.run("sh", "-c", "echo why >&2; false")
     with pytest.raises(TimedOut, match="sleep 9: hangs"):
         HERE.attempt("sleep", "9", timeout_s=0.1)
+
+
+def test_a_receiver_tells_who_sends_and_who_was_reset(tmp_path):
+    began = time.time()
+    # An address of this machine that nobody has a server at.
+    with closing(Receiver(HERE, tmp_path / "received", "127.77.0.1")) as receiver:
+        flow = socket.socket()
+        until("it listens", lambda: flow.connect_ex(("127.77.0.1", PORT)) == 0)
+        with flow:
+            flow.sendall(b"data")
+            until("the data arrive", lambda: list(receiver.arrived().values()) == [4])
+            assert not receiver.arrived(plain=True)
+            since = receiver.arrived()
+            flow.sendall(b"more")
+            until("more arrive", lambda: receiver.moves(since))
+            flow.sendall(b"last")
+            assert receiver.standstill_s(began) < 60
+            with pytest.raises(TimedOut, match="two: 2 flows: not within"):
+                receiver.check(2, "two", timeout_s=0.1)
+        with pytest.raises(TestbedError, match="one: "):
+            receiver.check(1, "one", timeout_s=0.1)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    try:
+        program("ccc-vhost")
+    except TestbedError as error:
+        pytest.skip(str(error))
+    with Daemon.of_vm(tmp_path) as daemon:
+        yield daemon
+
+
+def test_a_daemon_is_killed_hangs_and_answers_again(daemon):
+    assert daemon.vm("guest")["group"] == "uplink" == daemon.group("uplink")["name"]
+    assert daemon.vm("nobody") is None
+    daemon.kill()
+    with pytest.raises(OSError):
+        daemon.vm("guest")
+    daemon.start()
+    daemon.hang()
+    assert daemon.coupled_flows("guest") == 0
+    daemon.resume()
+    assert daemon.vm("guest")["connected"] is False
+
+
+def test_a_daemon_that_cannot_start_says_why(daemon):
+    daemon.stop()
+    with pytest.raises(TestbedError, match="(?s)does not start: .*nonsense"):
+        daemon.start("[nonsense]")
 
 
 def test_a_message_in_pieces_is_received_whole_with_its_descriptors():
