@@ -69,9 +69,9 @@ class Counters:
 
     @classmethod
     def now(cls, vm: Guest) -> "Counters":
-        sent = vm.run(_SENT).split()
+        sent_bytes, sent_packets = map(int, vm.run(_SENT).split())
         received = vm.run(_RECEIVED).split()
-        return cls(*map(int, sent), tuple(int(count, 16) for count in received))
+        return cls(sent_bytes, sent_packets, tuple(int(count, 16) for count in received))
 
     def since(self, vm: Guest) -> "Counters":
         later = Counters.now(vm)
