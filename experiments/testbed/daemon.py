@@ -36,13 +36,13 @@ class ControlClient:
     path: Path
     timeout_s: float = 60.0
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str) -> dict[str, Any]:
         return self._request("GET", path)
 
-    def put(self, path: str, body: object) -> Any:
+    def put(self, path: str, body: object) -> dict[str, Any]:
         return self._request("PUT", path, body)
 
-    def _request(self, method: str, path: str, body: object = None) -> Any:
+    def _request(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as stream:
             stream.settimeout(self.timeout_s)
             stream.connect(str(self.path))
@@ -57,7 +57,8 @@ class ControlClient:
                 raise ConnectionError(f"{self.path}: half an answer") from error
         if answer.status != 200:
             raise ControlError(answer.status, f"{method} {path}: {answer.status} {text}")
-        return json.loads(text)
+        answered: dict[str, Any] = json.loads(text)
+        return answered
 
 
 @dataclass
@@ -144,23 +145,21 @@ class Daemon:
         assert self._process
         self._process.send_signal(number)
 
-    def get(self, path: str, timeout_s: float = 60) -> Any:
+    def get(self, path: str, timeout_s: float = 60) -> dict[str, Any]:
         """An answer of its control socket."""
         return ControlClient(self.control, timeout_s).get(path)
 
     def vm(self, name: str) -> dict[str, Any] | None:
         """What it says of a VM, if it has the VM."""
         try:
-            vm: dict[str, Any] = self.get(f"/v1/vms/{name}")
-            return vm
+            return self.get(f"/v1/vms/{name}")
         except ControlError as error:
             if error.status == 404:
                 return None
             raise
 
     def group(self, name: str) -> dict[str, Any]:
-        group: dict[str, Any] = self.get(f"/v1/groups/{name}")
-        return group
+        return self.get(f"/v1/groups/{name}")
 
     def coupled_flows(self, vm: str) -> int:
         """How many flows of a VM are coupled; none while the daemon does not answer."""

@@ -101,7 +101,7 @@ class HostDaemon(Daemon):
             stop(self._watch)
             self._watch = None
 
-    def get(self, path: str, timeout_s: float = CALL_S) -> Any:
+    def get(self, path: str, timeout_s: float = CALL_S) -> dict[str, Any]:
         """By `cccctl` on another host: a daemon refuses processes that it cannot see."""
         if self.host == HERE:
             return super().get(path, timeout_s)
@@ -109,7 +109,8 @@ class HostDaemon(Daemon):
         outcome = self.host.attempt(program("cccctl"), "--json", *(("show", *name) if name else ("list",)))
         if not outcome.ok:
             raise ControlError(404 if "no VM" in outcome.text else 500, outcome.text)
-        return json.loads(outcome.stdout)
+        answered: dict[str, Any] = json.loads(outcome.stdout)
+        return answered
 
     def cccctl(self, *arguments: str) -> str:
         """What `cccctl` prints; raises CommandError if it fails."""

@@ -85,19 +85,17 @@ class GuestMemory:
         raise ValueError(f"user address {user:#x} is in no memory region")
 
     def read(self, address: int, size: int) -> bytes:
-        region = self._region(address)
-        at = address - region.guest + region.offset
-        return region.area[at : at + size]
+        area, at = self._place(address)
+        return area[at : at + size]
 
     def write(self, address: int, data: bytes) -> None:
-        region = self._region(address)
-        at = address - region.guest + region.offset
-        region.area[at : at + len(data)] = data
+        area, at = self._place(address)
+        area[at : at + len(data)] = data
 
-    def _region(self, address: int) -> _Region:
+    def _place(self, address: int) -> tuple[mmap.mmap, int]:
         for region in self._regions:
             if region.guest <= address < region.guest + region.size:
-                return region
+                return region.area, address - region.guest + region.offset
         raise ValueError(f"address {address:#x} is in no memory region")
 
 

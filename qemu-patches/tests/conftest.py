@@ -28,6 +28,7 @@ class Bed:
 
     def __init__(self, emulator: Path, directory: Path, stack: ExitStack) -> None:
         self._emulator, self._directory, self._stack = emulator, directory, stack
+        self.guests: list[SendingGuest] = []
         self._vms = stack.enter_context(Namespace(f"ccc-vms-{os.getpid()}"))
         far = stack.enter_context(Namespace(f"ccc-far-{os.getpid()}"))
         self._vms.host.run("ip", "link", "add", "br0", "type", "bridge")
@@ -53,9 +54,9 @@ class Bed:
         self._vms.host.run("ip", "tuntap", "add", name, "mode", "tap")
         self._vms.host.run("ip", "link", "set", name, "master", "br0", "up")
         image = artefacts.build("device-guest")
-        guest = SendingGuest(self._emulator, image, self._directory, name, self._vms.host, **options)
-        self._stack.callback(guest.close)
-        return guest
+        self.guests.append(SendingGuest(self._emulator, image, self._directory, name, self._vms.host, **options))
+        self._stack.callback(self.guests[-1].close)
+        return self.guests[-1]
 
     def await_coupled(self, guest: SendingGuest, daemon: Daemon, timeout_s: float = 180) -> float:
         """Waits until guest and daemon both say that all flows are coupled; how long that took."""
@@ -74,4 +75,7 @@ class Bed:
 @pytest.fixture
 def bed(emulator, logs):
     with ExitStack() as stack:
-        yield Bed(emulator, logs, stack)
+        bed = Bed(emulator, logs, stack)
+        yield bed
+        for guest in bed.guests:
+            assert not guest.complaints(), guest.name
