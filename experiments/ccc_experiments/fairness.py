@@ -5,13 +5,16 @@ VM1 has one flow, VM2 has 1, 2, 3, 4, 8 and 16; uncoupled Reno beside coupled.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from . import lab, plots, table
+from .figure import Data, Point
 from .lab import Flows, Scenario, Vm
 from .measure import Measured, measure
+from .runs import Run
 from .scores import Score, print_scores, write_result
+from .sharing import PANELS
 
 COUNTS = (1, 2, 3, 4, 8, 16)
 SEEDS = (1, 2, 3)
@@ -35,18 +38,15 @@ def parse_list(name: str, text: str, least: float, kind=float) -> tuple:
 
 def parse_case(flows: str, weights: str, seed: str) -> tuple[tuple, tuple, tuple]:
     """Flow counts, weights and seeds of the cases asked for."""
-    counts = parse_list("FLOWS", flows, 1, int) if flows else None
-    shares = parse_list("WEIGHTS", weights, 0.01) if weights else None
-    if counts is None and shares is not None:
-        counts = tuple(1 for _ in shares)
-    if counts is not None and shares is None:
-        shares = tuple(1 for _ in counts)
-    if counts is not None and len(counts) != len(shares):
+    counts = parse_list("FLOWS", flows, 1, int) if flows else ()
+    shares = parse_list("WEIGHTS", weights, 0.01) if weights else (1,) * len(counts)
+    counts = counts or (1,) * len(shares)
+    if len(counts) != len(shares):
         raise BadCase(f"FLOWS={flows} has {len(counts)} VMs, WEIGHTS={weights} has {len(shares)}")
     seeds = parse_list("SEED", seed, 0, int) if seed else None
     if seeds is not None and len(seeds) != 1:
         raise BadCase(f"SEED={seed}: expected one number")
-    if counts is None:
+    if not counts:
         return tuple((1, count) for count in COUNTS), ((1, 1),) * len(COUNTS), seeds or SEEDS
     return (counts,), (shares,), seeds or (1,)
 
@@ -67,7 +67,7 @@ def scores(measured: Sequence[Measured]) -> list[Score]:
     """The bounds each case has to keep."""
     result = []
     for uncoupled, coupled in pairs(measured):
-        case = plots.case_of(coupled).replace("\n", " ") + f", seed {coupled.scenario.seed}"
+        case = plots.case_of(coupled) + f", seed {coupled.scenario.seed}"
         result += case_scores(case, uncoupled, coupled)
     return result
 
@@ -110,12 +110,18 @@ def run_cases(scenarios: list[Scenario], out: Path) -> list[Measured]:
     return [measure(scenario, directory) for scenario, directory in zip(scenarios, raw)]
 
 
+def data_of(measured: Sequence[Measured], case: Callable[[Measured], Hashable]) -> Data:
+    """Runs as a figure's: by their case, coupled or not."""
+    points = (Point(case(m), "coupled" if m.scenario.coupled else "uncoupled", m.scenario) for m in measured)
+    return Data(tuple(points), tuple(Run(m, Path()) for m in measured))
+
+
 def report(measured: list[Measured], out: Path, about: dict) -> bool:
     """Table, result and figure; whether every score holds."""
     table.print_table(measured)
     judged = scores(measured)
     write_result(out / "result.json", [m.document() for m in measured], judged, about)
-    plots.fairness(measured, out / "fairness")
+    plots.against_case(data_of(measured, plots.case_of), PANELS, "flows of the VMs", out / "fairness")
     print()
     holds = print_scores(judged)
     print(f"\n{out}/result.json, {out}/fairness.svg, {out}/fairness.png; raw data in {out}/raw")

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from .interval import Interval
 from .lab import Scenario
@@ -11,6 +12,7 @@ from .runs import Run
 from .scores import Score
 
 Measure = Callable[[Run], float]
+Case = TypeVar("Case", bound=Hashable)
 
 FULL_SEEDS = tuple(range(1, 11))
 QUICK_SEEDS = (1,)
@@ -67,6 +69,12 @@ class Data:
     def kinds(self) -> list[str]:
         """All but those of controls."""
         return list(dict.fromkeys(point.kind for point in self.points if not point.control))
+
+    @property
+    def seeds(self) -> int:
+        """How many runs each mean is of."""
+        first = self.points[0]
+        return len(self.runs(first.case, first.kind))
 
     def has(self, case: Hashable, kind: str) -> bool:
         return any((p.case, p.kind) == (case, kind) for p in self.points)
@@ -125,9 +133,9 @@ class Figure:
 def grid(
     name: str,
     effort: Effort,
-    cases: Iterable,
+    cases: Iterable[Case],
     kinds: Iterable[str],
-    scenario: Callable[[Hashable, str, int], Scenario],
+    scenario: Callable[[Case, str, int], Scenario],
     controls: Iterable[str] = (),
 ) -> Iterator[Point]:
     """Every case of every kind and control, with every seed."""

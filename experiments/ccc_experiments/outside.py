@@ -8,7 +8,7 @@ flows: its goodput over the outside flow's is 1.
 from pathlib import Path
 from statistics import mean
 
-from . import lab, plots, table
+from . import fairness, lab, plots, table
 from .lab import Flows, Scenario, Vm
 from .measure import Measured, measure
 from .scores import Score, print_scores, write_result
@@ -34,6 +34,18 @@ def part(measured: Measured) -> float:
     return ours / theirs
 
 
+def plot(measured: list[Measured], stem: Path) -> None:
+    """What the aggregate takes of an outside flow's goodput, against its flows."""
+    figure, axis = plots.subplots(4.5, 3.6)
+    data = fairness.data_of(measured, lambda m: m.scenario.vms[0].count)
+    panel = plots.Panel("goodput of the VM over that of one outside flow", lambda run: part(run.measured))
+    plots.draw(axis, data, panel)
+    axis.axhline(1, color="black", lw=0.8)
+    axis.set_xlabel("flows of the VM")
+    plots.outside_legend(figure, axis, data.seeds)
+    plots.save(figure, stem)
+
+
 def run(out: Path) -> bool:
     """`make outside`."""
     scenarios = [
@@ -52,7 +64,7 @@ def run(out: Path) -> bool:
         judged += [Score(name, mean(parts), "ratio", ">=", 0.88), Score(name, mean(parts), "ratio", "<=", 1.12)]
     about = {"experiment": "outside-flow", "duration_s": DURATION_S, "seeds": list(SEEDS)}
     write_result(out / "result.json", [m.document() for m in measured], judged, about)
-    plots.outside(measured, part, out / "outside")
+    plot(measured, out / "outside")
     print()
     holds = print_scores(judged)
     print(f"\n{out}/result.json, {out}/outside.svg, {out}/outside.png; raw data in {out}/raw")

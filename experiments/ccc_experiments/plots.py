@@ -1,44 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Figures, as SVG for documents and PNG for looking at."""
+"""Figures, as SVG for documents and PNG for looking at.
 
-from collections.abc import Callable, Mapping, Sequence
+A kind of run has one colour and one marker in every figure.  Error bars are 95 %
+confidence intervals everywhere, and every figure that has some says so.
+"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
-from statistics import mean
+from zlib import crc32
 
 import matplotlib
+from cycler import cycler
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
-from .figure import Data, Measure  # noqa: E402
-from .measure import Measured  # noqa: E402
+from .figure import Data, Measure
+from .interval import Interval
+from .measure import Measured
 
-# Colour-blind safe (Okabe and Ito); one colour for each kind of run, always.
+# Safe for the colour-blind (Okabe and Ito).
 UNCOUPLED = "#D55E00"
 COUPLED = "#0072B2"
-_OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#8B5A2B", "#000000")
-_MARKERS = "sovD^P*X"
+_GREEN, _PURPLE, _ORANGE, _SKY = "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+_GREY, _BLACK = "#777777", "#000000"
+
+_STYLES = {
+    "uncoupled": (UNCOUPLED, "s"),
+    "Reno": (UNCOUPLED, "s"),
+    "uncoupled, cross": (UNCOUPLED, "D"),
+    "coupled": (COUPLED, "o"),
+    "coupled, mean, by rate": (COUPLED, "o"),
+    "coupled, cross": (COUPLED, "v"),
+    "coupled, one flow": (COUPLED, "v"),
+    "coupled by window": (_SKY, "P"),
+    "coupled, mean": (_SKY, "P"),
+    "coupled, first": (_GREEN, "^"),
+    "coupled, shortest RTT": (_PURPLE, "X"),
+    "coupled, paced": (_GREEN, "P"),
+    "coupled, unclocked": (_PURPLE, "v"),
+    "coupled EFCM": (_GREEN, "^"),
+    "coupled E-TCP": (_PURPLE, "X"),
+    "coupled CM": (_ORANGE, "D"),
+    "coupled LISA": (_ORANGE, "P"),
+    "coupled as n, cross": (_GREEN, "^"),
+    "coupled as 4": (_GREEN, "^"),
+    "one Reno flow": (_GREY, "*"),
+    "one Reno flow, cross": (_GREY, "*"),
+    "a single TCP": (_GREY, "*"),
+    "CUBIC": (_ORANGE, "D"),
+    "BBR": (_PURPLE, "X"),
+    "FQ-CoDel": (_GREEN, "^"),
+    "CAKE": (_SKY, "P"),
+    "HTB per VM": (_BLACK, "v"),
+}
+_OTHERS = (_GREEN, _PURPLE, _ORANGE, _SKY, _GREY, _BLACK)
+# An axis whose greatest number is so many times its smallest shows ratios.
+_WIDE = 15
+_TAG, _COORDINATE = re.compile(r"<[^>]+>"), re.compile(r"\d+\.\d{3,}")
+_INDENT = re.compile(r"^ +| +$", re.MULTILINE)
 
 plt.rcParams.update(
     {
         "font.size": 9,
+        "font.sans-serif": ("DejaVu Sans", "Verdana", "sans-serif"),
         "axes.grid": True,
         "axes.axisbelow": True,
-        "grid.alpha": 0.3,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "svg.hashsalt": "ccc",
+        # Flows and VMs of one run: none of the colours that kinds have.
+        "axes.prop_cycle": cycler(color=(_GREEN, _PURPLE, _ORANGE, _SKY, _BLACK)),
+        "grid.alpha": 0.3,
         "figure.constrained_layout.use": True,
+        "path.simplify_threshold": 0.3,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "ccc",
     }
 )
 
 
 def save(figure, stem: Path) -> None:
     """Writes STEM.svg and STEM.png, without a date: same data, same file."""
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    figure.savefig(png, dpi=150)
     plt.close(figure)
+    svg.write_text(shorter(svg.read_text()))
+
+
+def shorter(svg: str) -> str:
+    """An SVG of matplotlib's, drawn the same with fewer bytes."""
+
+    # A tenth of a point is less than anybody sees; in a path one `L` stands for all that follow.
+    def tag(match: re.Match) -> str:
+        return _COORDINATE.sub(lambda number: f"{float(number[0]):.1f}", match[0]).replace(" \nL ", " ")
+
+    return _INDENT.sub("", _TAG.sub(tag, svg))
 
 
 def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **more):
@@ -46,44 +106,110 @@ def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **mor
     return plt.subplots(rows, columns, figsize=(width, height), **more)
 
 
-def fairness(measured: Sequence[Measured], stem: Path) -> None:
-    """Fairness, goodput, queue and loss against the case, coupled or not."""
-    panels: list[tuple[str, Callable[[Measured], float], dict]] = [
-        ("Jain's index of the VMs", lambda m: m.weighted_jain, {"bottom": 0, "top": 1.03}),
-        ("sum of goodput, Mbit/s", lambda m: m.sum_mbit, {"bottom": 0, "top": 10}),
-        ("mean queue delay, ms", lambda m: m.queue_ms_mean, {"bottom": 0}),
-        ("packets dropped", lambda m: m.dropped_packets + 0.5, {}),
-    ]
-    figure, axes = plt.subplots(1, 4, figsize=(11.5, 2.9))
-    for axis, (title, value, limits) in zip(axes, panels):
-        _against_case(axis, measured, value)
-        axis.set_title(title)
-        if limits:
-            axis.set_ylim(**limits)
-    axes[3].set_yscale("log")
-    for axis in axes:
-        axis.set_xlabel("flows of the VMs")
-    axes[0].legend(frameon=False, loc="lower left")
+def style(kind: str) -> dict[str, str]:
+    """How a kind is drawn, in every figure; one that is not known by its name alone."""
+    colour, marker = _STYLES.get(kind) or (_OTHERS[crc32(kind.encode()) % len(_OTHERS)], "h")
+    return {"color": colour, "marker": marker}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A measure of all runs, against their case."""
+
+    title: str
+    measure: Measure
+    limits: Mapping[str, float] = field(default_factory=lambda: {"bottom": 0})
+    # The smallest number of a logarithmic axis, below which it is linear down to 0.
+    log_from: float | None = None
+
+
+def draw(axis, data: Data, panel: Panel) -> None:
+    """One panel of a figure's runs."""
+    for kind in data.kinds:
+        cases = [case for case in data.cases if data.has(case, kind)]
+        curve(axis, data.cases, {case: data.mean(case, kind, panel.measure) for case in cases}, kind)
+    finish(axis, data.cases, panel)
+
+
+def against_case(data: Data, panels: Sequence[Panel], xlabel: str, stem: Path) -> None:
+    """A panel for each measure, of all cases and kinds."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(0.6 + 2.9 * len(panels), 3.4), squeeze=False)
+    for axis, panel in zip(axes[0], panels):
+        draw(axis, data, panel)
+        axis.set_xlabel(xlabel)
+    outside_legend(figure, axes[0, 0], data.seeds)
     save(figure, stem)
 
 
-def _against_case(axis, measured: Sequence[Measured], value: Callable[[Measured], float]) -> None:
-    cases = list(dict.fromkeys(case_of(m) for m in measured))
-    kinds = ((False, "uncoupled Reno", UNCOUPLED, "s--"), (True, "coupled (ccc)", COUPLED, "o-"))
-    for coupled, label, colour, style in kinds:
-        by_case = [
-            [value(m) for m in measured if case_of(m) == case and m.scenario.coupled == coupled]
-            for case in cases
-        ]
-        middles = [mean(values) for values in by_case]
-        spread = [
-            [middle - min(values) for middle, values in zip(middles, by_case)],
-            [max(values) - middle for middle, values in zip(middles, by_case)],
-        ]
-        axis.errorbar(
-            range(len(cases)), middles, spread, fmt=style, color=colour, label=label, capsize=2, ms=4
-        )
-    axis.set_xticks(range(len(cases)), cases)
+def curve(axis, cases: Sequence, means: Mapping[Hashable, Interval], kind: str, **other) -> None:
+    """Means of one kind with their intervals; joined, and at their values, where cases are numbers."""
+    numeric = _numeric(cases)
+    places = [case if numeric else cases.index(case) for case in means]
+    middles = [interval.mean for interval in means.values()]
+    halves = [interval.half or 0 for interval in means.values()]
+    how = {"label": kind, **style(kind), **other}
+    axis.errorbar(places, middles, halves, capsize=2, ms=4, ls="-" if numeric else "", **how)
+
+
+def finish(axis, cases: Sequence, panel: Panel) -> None:
+    """Title and scales of a panel that has its curves."""
+    axis.set_title(panel.title)
+    if panel.log_from:
+        axis.set_yscale("symlog", linthresh=panel.log_from)
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.set_ylim(bottom=0)
+    else:
+        axis.set_ylim(**panel.limits)
+    if _numeric(cases):
+        _number_axis(axis, cases)
+    else:
+        names = [str(case) for case in cases]
+        axis.set_xticks(range(len(cases)), names, rotation=90 if len("".join(names)) > 30 else 0)
+        axis.margins(x=0.1)
+
+
+def _numeric(cases: Sequence) -> bool:
+    return all(isinstance(case, Real) for case in cases)
+
+
+def _number_axis(axis, cases: Sequence[float]) -> None:
+    least = min((case for case in cases if case > 0), default=1)
+    if max(cases) > _WIDE * least:
+        axis.set_xscale("symlog", base=2, linthresh=least)
+    axis.set_xticks(cases, [f"{case:g}" for case in cases])
+    axis.xaxis.minorticks_off()
+
+
+def bars(data: Data, case, panels: Sequence[Panel], stem: Path) -> None:
+    """A panel for each measure, a bar for each kind, of one case."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(1.4 + 2.1 * len(panels), 3.0), sharey=True)
+    for axis, panel in zip(axes, panels):
+        for place, kind in enumerate(reversed(data.kinds)):
+            value = data.mean(case, kind, panel.measure)
+            axis.barh(place, value.mean, xerr=value.half, color=style(kind)["color"], capsize=2)
+        axis.set_title(panel.title)
+        axis.set_xlim(panel.limits.get("bottom"), panel.limits.get("top"))
+    axes[0].set_yticks(range(len(data.kinds)), reversed(data.kinds))
+    figure.supxlabel(_spread(data.seeds), fontsize=8)
+    save(figure, stem)
+
+
+def outside_legend(figure, axis, seeds: int | None = None) -> None:
+    """The legend of one axis, below all of them: it hides nothing there.
+
+    With a number of seeds it also says what points and error bars are.
+    """
+    handles, labels = axis.get_legend_handles_labels()
+    title = None if seeds is None else _spread(seeds)
+    columns = min(5, len(labels))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, title=title, title_fontsize=8
+    )
+
+
+def _spread(seeds: int) -> str:
+    """What points and error bars are."""
+    return "one run each" if seeds == 1 else f"means of {seeds} runs; error bars: 95 % confidence intervals"
 
 
 def case_of(measured: Measured) -> str:
@@ -91,18 +217,7 @@ def case_of(measured: Measured) -> str:
     vms = measured.scenario.vms
     flows = ":".join(str(vm.count) for vm in vms)
     weights = ":".join(f"{vm.weight:g}" for vm in vms)
-    return flows if len({vm.weight for vm in vms}) == 1 else f"{flows}\n({weights})"
-
-
-def outside(measured: Sequence[Measured], part: Callable[[Measured], float], stem: Path) -> None:
-    """What the aggregate takes of an outside flow's goodput, against its flows."""
-    figure, axis = plt.subplots(figsize=(4.5, 3))
-    _against_case(axis, measured, part)
-    axis.axhline(1, color="black", lw=0.8)
-    axis.set_xlabel("flows of the VM : outside flows")
-    axis.set_ylabel("goodput of the VM / of the outside flow")
-    axis.legend(frameon=False)
-    save(figure, stem)
+    return flows if len({vm.weight for vm in vms}) == 1 else f"{flows} ({weights})"
 
 
 def goodput_over_time(shown, kinds: Sequence[str], stem: Path) -> None:
@@ -114,81 +229,9 @@ def goodput_over_time(shown, kinds: Sequence[str], stem: Path) -> None:
             for i, _ in enumerate(run.measured.scenario.vms, 1):
                 axis.plot(*run.series(f"vm{i}", 0.5), label=f"VM{i}", lw=1)
             axis.set_title(f"{name}, {kind}" if kind else name)
-            axis.set_ylim(0, 10.5)
+            axis.set_ylim(bottom=0)
         axes[-1, column].set_xlabel("time, s")
     for axis in axes[:, 0]:
         axis.set_ylabel("goodput, Mbit/s")
-    axes[0, 0].legend(frameon=False, loc="lower left")
-    save(figure, stem)
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A measure of all runs, against their case."""
-
-    title: str
-    measure: Measure
-    limits: Mapping[str, float] = field(default_factory=lambda: {"bottom": 0})
-    log: bool = False
-
-
-def styles(kinds: Sequence[str]) -> dict[str, dict]:
-    """How each kind is drawn; uncoupled and coupled as everywhere."""
-    known = {"uncoupled": UNCOUPLED, "coupled": COUPLED}
-    others = iter(_OTHERS)
-    return {
-        kind: {"color": known.get(kind) or next(others), "marker": marker}
-        for kind, marker in zip(kinds, _MARKERS)
-    }
-
-
-def against_case(
-    data: Data, panels: Sequence[Panel], xlabel: str, stem: Path, ordered: bool = True
-) -> None:
-    """A panel for each measure; means with 95 % confidence intervals.
-
-    Cases that have no order are not joined by lines, and their names stand upright.
-    """
-    figure, axes = plt.subplots(1, len(panels), figsize=(0.6 + 2.9 * len(panels), 3.1), squeeze=False)
-    for axis, panel in zip(axes[0], panels):
-        draw(axis, data, panel, "-" if ordered else "")
-        axis.set_xlabel(xlabel)
-        axis.tick_params("x", rotation=0 if ordered else 90)
     outside_legend(figure, axes[0, 0])
     save(figure, stem)
-
-
-def draw(axis, data: Data, panel: Panel, line: str = "-") -> None:
-    """One panel."""
-    for kind, style in styles(data.kinds).items():
-        places = [place for place, case in enumerate(data.cases) if data.has(case, kind)]
-        means = [data.mean(data.cases[place], kind, panel.measure) for place in places]
-        halves = [interval.half or 0 for interval in means]
-        axis.errorbar(places, [m.mean for m in means], halves, label=kind, capsize=2, ms=4, ls=line, **style)
-    axis.set_xticks(range(len(data.cases)), [str(case) for case in data.cases])
-    axis.set_title(panel.title)
-    if panel.log:
-        axis.set_yscale("log")
-        axis.yaxis.set_major_formatter("{x:g}")
-    else:
-        axis.set_ylim(**panel.limits)
-
-
-def bars(data: Data, case, panels: Sequence[Panel], stem: Path) -> None:
-    """A panel for each measure, a bar for each kind, of one case."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(1.4 + 2.1 * len(panels), 2.8), sharey=True)
-    colours = styles(data.kinds)
-    for axis, panel in zip(axes, panels):
-        for place, kind in enumerate(reversed(data.kinds)):
-            value = data.mean(case, kind, panel.measure)
-            axis.barh(place, value.mean, xerr=value.half, color=colours[kind]["color"], capsize=2)
-        axis.set_title(panel.title)
-        axis.set_xlim(panel.limits.get("bottom"), panel.limits.get("top"))
-    axes[0].set_yticks(range(len(data.kinds)), reversed(data.kinds))
-    save(figure, stem)
-
-
-def outside_legend(figure, axis) -> None:
-    """The legend of one axis, below all of them: it hides nothing there."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)

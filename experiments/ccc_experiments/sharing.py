@@ -20,5 +20,5 @@ PANELS = (
     Panel("Jain's index of the VMs, by weight", jain, {"bottom": 0, "top": 1.04}),
     Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
     Panel("mean queue delay, ms", MEASURES["queue ms"]),
-    Panel("packets lost, %", MEASURES["loss %"], log=True),
+    Panel("packets lost, %", MEASURES["loss %"], log_from=0.01),
 )

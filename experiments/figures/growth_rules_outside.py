@@ -54,7 +54,7 @@ def plot(data: Data, stem: Path) -> None:
     plots.draw(axis, data, plots.Panel("goodput over that of one outside flow of 100 ms", part))
     axis.axhline(1, color="black", lw=0.8)
     axis.set_xlabel("flows, of 20 to 20n ms")
-    plots.outside_legend(figure, axis)
+    plots.outside_legend(figure, axis, data.seeds)
     plots.save(figure, stem)
 
 

@@ -72,18 +72,15 @@ def plot(data: Data, stem: Path) -> None:
     for device, label, colour in ((True, "with module", plots.COUPLED), (False, "without", plots.UNCOUPLED)):
         cases = [p for p in data.cases if without(p) < VMS or not device]
         cases = [p for p in cases if without(p) > 0 or device]
-        means = [data.mean(p, KIND, mean_goodput(device)) for p in cases]
-        halves = [m.half or 0 for m in means]
-        axes[0].errorbar(cases, [m.mean for m in means], halves, marker="o", ms=4, capsize=2, color=colour, label=label)
+        means = {p: data.mean(p, KIND, mean_goodput(device)) for p in cases}
+        plots.curve(axes[0], data.cases, means, KIND, label=label, color=colour)
     axes[0].axhline(9.54 / VMS, color="black", lw=0.7, ls=":", label="equal parts")
-    axes[0].set_title("goodput of a VM, Mbit/s")
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_xticks(data.cases)
+    plots.finish(axes[0], data.cases, Panel("goodput of a VM, Mbit/s", MEASURES["sum Mbit/s"]))
     plots.draw(axes[1], data, Panel("mean queue delay, ms", MEASURES["queue ms"]))
     plots.draw(axes[2], data, Panel("packets lost, %", MEASURES["loss %"]))
     for axis in axes:
         axis.set_xlabel("VMs without module, %")
-    plots.outside_legend(figure, axes[0])
+    plots.outside_legend(figure, axes[0], data.seeds)
     plots.save(figure, stem)
 
 

@@ -9,7 +9,6 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.lab import Cross, Flows, Group, Scenario
 from ccc_experiments.plots import Panel
-from ccc_experiments.runs import Run
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -88,7 +87,7 @@ def plot(data: Data, stem: Path) -> None:
     panels = [
         Panel("mean round-trip time, ms", MEASURES["RTT ms"], {"bottom": 100}),
         Panel("goodput, Mbit/s", MEASURES["goodput Mbit/s"], {"bottom": 0, "top": 10.4}),
-        Panel("packets lost, %", MEASURES["loss %"], log=True),
+        Panel("packets lost, %", MEASURES["loss %"], log_from=0.01),
     ]
     plots.against_case(data, panels, "flows", stem)
 

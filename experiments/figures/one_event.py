@@ -52,7 +52,7 @@ def left(run: Run, *flows: int) -> float:
     """Least sum of these flows' windows after the event, of that before."""
     def windows(start_s: float, end_s: float) -> np.ndarray:
         series = (run.flow_window("vm1", flow) for flow in flows)
-        return sum(window[(start_s <= times) & (times < end_s)] for times, window in series)
+        return np.sum([window[(start_s <= times) & (times < end_s)] for times, window in series], axis=0)
 
     after = windows(AT_S, AT_S + AFTER_S).min()
     before = windows(AT_S - MEAN_S, AT_S).mean()

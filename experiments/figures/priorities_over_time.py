@@ -40,6 +40,15 @@ def flow_window(run: Run, flow: int, start_s: float, end_s: float) -> float:
     return float(windows[(start_s <= times) & (times <= end_s)].mean())
 
 
+def aggregate_window(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Times and sum of both congestion windows, packets."""
+    times, windows = run.flow_window("vm1", 0)
+    joined, joiner = run.flow_window("vm1", 1)
+    windows = windows.copy()
+    windows[np.isin(times, joined)] += joiner[np.isin(joined, times)]
+    return times, windows
+
+
 def window_ratio(run: Run) -> float:
     return flow_window(run, 0, *TOGETHER) / flow_window(run, 1, *TOGETHER)
 
@@ -80,11 +89,12 @@ def plot(data: Data, stem: Path) -> None:
     for axis, kind in zip(axes, SHARES):
         run = data.runs(CASE, kind)[0]
         axis.plot(*single, color="#BBBBBB", lw=0.8, label=SINGLE)
-        axis.plot(*run.flow_window("vm1", 0), color=plots.COUPLED, lw=1, label="flow 1 (0.75)")
-        axis.plot(*run.flow_window("vm1", 1), color=plots.UNCOUPLED, lw=1, label="flow 2 (0.25)")
+        axis.plot(*aggregate_window(run), color="black", lw=0.8, label="both")
+        for flow, label in enumerate(("flow 1 (0.75)", "flow 2 (0.25)")):
+            axis.plot(*run.flow_window("vm1", flow), lw=1, label=label)
         axis.set_title(kind)
         axis.set_xlabel("time, s")
-        axis.set_ylim(0, 200)
+        axis.set_ylim(bottom=0)
     axes[0].set_ylabel("congestion window, packets")
     plots.outside_legend(figure, axes[0])
     plots.save(figure, stem)

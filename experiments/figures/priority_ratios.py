@@ -41,12 +41,11 @@ def scores(data: Data) -> list[Score]:
 
 def plot(data: Data, stem: Path) -> None:
     figure, axis = plots.subplots(4.5, 3.4)
-    places = range(len(data.cases))
-    axis.plot(places, data.cases, color="black", lw=0.8, label="ideal")
+    axis.plot(data.cases, data.cases, color="black", lw=0.8, label="ideal")
     plots.draw(axis, data, Panel("", ratio_of_goodput))
     axis.set_xlabel("ratio of priorities")
     axis.set_ylabel("ratio of goodput")
-    plots.outside_legend(figure, axis)
+    plots.outside_legend(figure, axis, data.seeds)
     plots.save(figure, stem)
 
 

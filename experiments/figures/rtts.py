@@ -70,7 +70,7 @@ def scores(data: Data) -> list[Score]:
 def plot(data: Data, stem: Path) -> None:
     panels = [
         Panel("mean queue delay, ms", MEASURES["queue ms"]),
-        Panel("packets lost, %", MEASURES["loss %"], log=True),
+        Panel("packets lost, %", MEASURES["loss %"], log_from=0.01),
         Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
         Panel("Jain's index of rates", jain_of_rates, {"bottom": 0, "top": 1.04}),
     ]

@@ -81,7 +81,7 @@ def plot(data: Data, stem: Path) -> None:
         Panel("Jain's index of the VMs", fairness, {"bottom": 0, "top": 1.04}),
         Panel("goodput, % of capacity", used, {"bottom": 0, "top": 104}),
         Panel("packets lost, %", MEASURES["loss %"]),
-        Panel("simulated seconds a second", speed, log=True),
+        Panel("simulated seconds a second", speed, log_from=0.01),
     ]
     plots.against_case(data, panels, "VMs, and flows of each", stem)
 

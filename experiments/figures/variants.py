@@ -67,7 +67,7 @@ def scores(data: Data) -> list[Score]:
 
 
 def plot(data: Data, stem: Path) -> None:
-    plots.against_case(data, PANELS, "", stem, ordered=False)
+    plots.against_case(data, PANELS, "", stem)
 
 
 FIGURE = Figure(

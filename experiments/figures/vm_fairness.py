@@ -71,7 +71,7 @@ def scores(data: Data) -> list[Score]:
 
 
 def plot(data: Data, stem: Path) -> None:
-    plots.against_case(data, PANELS, "flows of the VMs (weights)", stem, ordered=False)
+    plots.against_case(data, PANELS, "flows of the VMs (weights)", stem)
 
 
 FIGURE = Figure(
