@@ -45,7 +45,7 @@ image: packages ## the guest of the experiments on QEMU
 	@scripts/build image
 
 ##@ Experiments in virtual time
-.PHONY: demo weights outside dynamics live figure figures speed
+.PHONY: demo weights outside dynamics live figure figures docs-images speed
 demo: ## the papers' VM fairness test, coupled beside uncoupled; FLOWS=1:4 SEED=1 for one run
 weights: ## VM weights, and three VMs; WEIGHTS=3:1
 outside: ## the coupled aggregate beside an uncoupled outside flow
@@ -64,6 +64,8 @@ figure: build ## FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place
 	@$(if $(FIG),,echo "figure: which one? FIG=vm-fairness" >&2; exit 2;) $(FIGURES) $(FIG)
 figures: build ## all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 	@$(FIGURES)
+docs-images: ## the documents' plots, from out/
+	@scripts/docs-images
 speed: build ## how fast the laboratory is on this machine
 	@$(PYTHON) -m pytest -p no:cacheprovider -q -m speed experiments/tests
 
@@ -81,8 +83,10 @@ bench-isolation: packages ## what one VM waits while another attacks; ATTACK=T1 
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Tests; QUICK=1 is a short form, TESTS='boots or migrations' some of them
-.PHONY: test test-qemu test-libvirt test-sanitized kernels coverage fuzz
+.PHONY: check test test-qemu test-libvirt test-sanitized kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
+check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints
+	@scripts/check $(PARTS)
 test: build ## every test that needs no QEMU, one line of counts at the end
 	@scripts/test
 test-qemu: host ## QEMU's device with real guests

@@ -60,7 +60,8 @@ _STYLES = {
 _OTHERS = (_GREEN, _PURPLE, _ORANGE, _SKY, _GREY, _BLACK)
 # An axis whose greatest number is so many times its smallest shows ratios.
 _WIDE = 15
-_TAG, _COORDINATE = re.compile(r"<[^>]+>"), re.compile(r"\d+\.\d{3,}")
+_TAG, _COORDINATE = re.compile(r"<[^>]+>"), re.compile(r"\b[1-9]\d*\.\d{3,}")
+_LINES = re.compile(r"[ML]( [-.\d]+)+( \nL( [-.\d]+)+)+")
 _INDENT = re.compile(r"^ +| +$", re.MULTILINE)
 
 plt.rcParams.update(
@@ -94,9 +95,10 @@ def save(figure, stem: Path) -> None:
 def shorter(svg: str) -> str:
     """An SVG of matplotlib's, drawn the same with fewer bytes."""
 
-    # A tenth of a point is less than anybody sees; in a path one `L` stands for all that follow.
+    # A tenth of a point is less than anybody sees; behind `M` or `L` a path's lines need no name.
     def tag(match: re.Match) -> str:
-        return _COORDINATE.sub(lambda number: f"{float(number[0]):.1f}", match[0]).replace(" \nL ", " ")
+        rounded = _COORDINATE.sub(lambda number: f"{float(number[0]):.1f}", match[0])
+        return _LINES.sub(lambda lines: lines[0].replace(" \nL ", " "), rounded)
 
     return _INDENT.sub("", _TAG.sub(tag, svg))
 
