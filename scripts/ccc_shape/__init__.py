@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The shape of a tree, in numbers: see `scripts/shape --help`."""
