@@ -112,7 +112,7 @@ class Figure:
     plot: Callable[[Data, Path], None]
     # What is told of every case and kind: name with unit, and how it is measured.
     measures: Mapping[str, Measure] = field(default_factory=dict)
-    # Scores that are known not to hold, by name, and why: as the README has it.
+    # Scores that are known not to hold, by name, and why: as docs/results.md has it.
     known: Mapping[str, str] = field(default_factory=dict)
 
     def judged(self, data: Data) -> list[Score]:

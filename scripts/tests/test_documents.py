@@ -60,3 +60,9 @@ def test_an_image_says_how_it_is_made(image):
     command, _ = PLOTS["PLOTS"][image.stem]
     assert image.read_text().splitlines()[1] == PLOTS["mark"](command)
     assert image.stat().st_size < 100_000
+
+
+def test_every_fault_has_its_test():
+    named = re.findall(r"`(b\d\d_\w+)`", (PROJECT / "docs" / "faults.md").read_text())
+    tests = re.findall(r"fn (b\d\d_\w+)", (PROJECT / "host" / "ccc-core" / "tests" / "faults.rs").read_text())
+    assert named == tests and len(tests) == 24

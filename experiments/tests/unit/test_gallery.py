@@ -67,11 +67,11 @@ def test_a_bound_known_not_to_hold_does_not_fail(earlier, capsys):
     assert json.loads((earlier / "result.json").read_text())["known"] == 1
 
 
-def test_the_readme_has_every_reason_why_a_bound_does_not_hold():
-    readme = " ".join((lab.PROJECT / "experiments" / "README.md").read_text().split())
+def test_the_results_tell_every_reason_why_a_bound_does_not_hold():
+    results = " ".join((lab.PROJECT / "docs" / "results.md").read_text().split())
     reasons = {reason for name in figures.names() for reason in figures.load(name).known.values()}
     assert reasons
-    assert not [reason for reason in reasons if reason not in readme]
+    assert not [reason for reason in reasons if reason not in results]
 
 
 def test_data_of_another_figure_is_refused(earlier, tmp_path):
