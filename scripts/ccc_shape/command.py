@@ -42,10 +42,11 @@ def _journey(tree: Tree) -> dict[str, tuple[str, list[str]]]:
     except journey.NotSo as error:
         return {what: ("not declared", [str(error)]), back: ("not declared", [])}
     inside, outside = whole.part("guest"), whole.part("host")
+    paired = inside.paired()
     files = [path.as_posix() for path in dict.fromkeys(whole.files)]
     return {
-        what: (f"{inside.distinct} + {outside.distinct}", files),
-        back: (str(inside.returns), []),
+        what: (f"{paired.distinct} + {outside.distinct} ({inside.distinct} with headers apart)", files),
+        back: (f"{paired.returns} ({inside.returns} with headers apart)", []),
     }
 
 

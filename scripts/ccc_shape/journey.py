@@ -15,6 +15,7 @@ What is declared is checked: each function is in one file, and its caller names 
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import guest
 from .functions import Function, functions
 from .tree import Tree
 
@@ -33,6 +34,10 @@ class Journey:
 
     def part(self, place: str) -> "Journey":
         return Journey(tuple(file for file in self.files if file.parts[0] == place))
+
+    def paired(self) -> "Journey":
+        """The same, a C source and the headers of its name being one file: they are read together."""
+        return Journey(tuple(Path(guest.noun(file)) if file.suffix in (".c", ".h") else file for file in self.files))
 
     @property
     def distinct(self) -> int:
