@@ -62,6 +62,14 @@ def test_an_image_says_how_it_is_made(image):
     assert image.stat().st_size < 100_000
 
 
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("docs/")])
+def test_functions_that_documents_name_are_there(name):
+    named = re.findall(r"`(\w+\.(?:rs|c|h)): (\w+)`", (PROJECT / name).read_text())
+    sources = {file: [path.read_text() for path in PROJECT.glob(f"[gh]*/**/{file}")] for file, _ in named}
+    missing = [(file, it) for file, it in named if not any(re.search(rf"\b{it}[<(]", text) for text in sources[file])]
+    assert not missing
+
+
 def test_every_fault_has_its_test():
     named = re.findall(r"`(b\d\d_\w+)`", (PROJECT / "docs" / "faults.md").read_text())
     tests = re.findall(r"fn (b\d\d_\w+)", (PROJECT / "host" / "ccc-core" / "tests" / "faults.rs").read_text())
