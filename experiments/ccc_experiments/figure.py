@@ -45,7 +45,7 @@ class Effort:
 class Point:
     """A run's place in a figure: `case` along its axis, `kind` its curve.
 
-    A control is only there to be compared with: it is neither told nor drawn.
+    A control is only there to be compared with: it is neither reported nor drawn.
     """
 
     case: Hashable
@@ -110,7 +110,7 @@ class Figure:
     points: Callable[[Effort], Iterable[Point]]
     scores: Callable[[Data], list[Score]]
     plot: Callable[[Data, Path], None]
-    # What is told of every case and kind: name with unit, and how it is measured.
+    # Reported of every case and kind: name with unit, and how it is measured.
     measures: Mapping[str, Measure] = field(default_factory=dict)
     # Scores that are known not to hold, by name, and why: as docs/results.md has it.
     known: Mapping[str, str] = field(default_factory=dict)
@@ -121,8 +121,8 @@ class Figure:
 
     def values(self, data: Data) -> list[dict]:
         """Every measure of every case and kind."""
-        told = (point for point in data.points if not point.control)
-        places = dict.fromkeys((point.case, point.kind) for point in told)
+        reported = (point for point in data.points if not point.control)
+        places = dict.fromkeys((point.case, point.kind) for point in reported)
         return [
             {"case": str(case), "kind": kind}
             | {name: _rounded(data.mean(case, kind, measure)) for name, measure in self.measures.items()}

@@ -102,7 +102,7 @@ def _make(
     }
     (directory / RESULT).write_text(json.dumps(document, indent=1) + "\n")
     figure.plot(data, directory / name)
-    return Made(name, document, _told(name, figure, values, scores))
+    return Made(name, document, _print_figure(name, figure, values, scores))
 
 
 def _command(name: str, effort: Effort) -> str:
@@ -123,7 +123,7 @@ def _run_document(point: Point, run: Run) -> dict:
     }
 
 
-def _told(name: str, figure: Figure, values: list[dict], scores: list[Score]) -> bool:
+def _print_figure(name: str, figure: Figure, values: list[dict], scores: list[Score]) -> bool:
     """Prints a figure's values and scores; whether none fails."""
     print(f"\n{name}: {figure.title} ({figure.papers})")
     for row in values:
@@ -154,7 +154,7 @@ def _summary(made: list[Made], out: Path) -> bool:
     summary = counts | {"figures": figures}
     (out / RESULT).write_text(json.dumps(summary, indent=1) + "\n")
     (out / TEXT).write_text(markdown.results(documents.values()))
-    told = f"{len(scores)} scores, {counts['failed']} failed, {known} known not to hold"
-    print(f"\n{len(made)} figures made; {out}/{RESULT}: {told}")
+    counted = f"{len(scores)} scores, {counts['failed']} failed, {known} known not to hold"
+    print(f"\n{len(made)} figures made; {out}/{RESULT}: {counted}")
     sys.stdout.flush()
     return all(figure.passes for figure in made)

@@ -16,7 +16,7 @@ TABLES = ("flows", "goodput", "queue")
 # Key of the description in a file's own metadata.
 ABOUT = b"ccc"
 
-# What cannot be told from a table without rows.
+# Types that a table without rows does not show.
 _TYPES = {
     "time_s": pa.float64(),
     "vm": pa.string(),
