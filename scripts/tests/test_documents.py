@@ -64,7 +64,7 @@ def test_an_image_says_how_it_is_made(image):
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("docs/")])
 def test_functions_that_documents_name_are_there(name):
-    named = re.findall(r"`(\w+\.(?:rs|c|h)): (\w+)`", (PROJECT / name).read_text())
+    named = re.findall(r"`([\w/]+\.(?:rs|c|h)): (\w+)`", (PROJECT / name).read_text())
     sources = {file: [path.read_text() for path in PROJECT.glob(f"[gh]*/**/{file}")] for file, _ in named}
     missing = [(file, it) for file, it in named if not any(re.search(rf"\b{it}[<(]", text) for text in sources[file])]
     assert not missing
