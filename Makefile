@@ -45,7 +45,7 @@ image: packages ## the guest of the experiments on QEMU
 	@scripts/build image
 
 ##@ Experiments in virtual time
-.PHONY: demo weights outside dynamics live figure figures docs-images speed
+.PHONY: demo weights outside dynamics live figure figures docs-images speed same-data
 demo: ## the papers' VM fairness test, coupled beside uncoupled; FLOWS=1:4 SEED=1 for one run
 weights: ## VM weights, and three VMs; WEIGHTS=3:1
 outside: ## the coupled aggregate beside an uncoupled outside flow
@@ -68,6 +68,9 @@ docs-images: ## the documents' plots, from out/
 	@scripts/docs-images
 speed: build ## how fast the laboratory is on this machine
 	@$(PYTHON) -m pytest -p no:cacheprovider -q -m speed experiments/tests
+BASE ?=
+same-data: build ## BASE=commit: whether its seeded runs give the same data as this tree's
+	@scripts/same-data $(or $(BASE),$(error same-data: BASE is empty, expected a commit to compare with: BASE=HEAD~1))
 
 ##@ Experiments in real time
 .PHONY: demo-qemu variants-qemu bench-isolation

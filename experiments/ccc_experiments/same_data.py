@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Compares the raw data of two trees: python -m ccc_experiments.same_data BASE_OUT OUT.
+
+Runs are matched by their scenarios, whatever their directories are called, and
+compared value by value. What tells how a run was made (its name, the paths and
+digests of its programs) may differ.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from . import tables
+
+# Results beside the tables; a run has those that its scenario asks for.
+DOCUMENTS = ("flows", "bottleneck", "cross", "faults", "actions", "guest_actions", "links")
+# Keys of scenarios and of the daemon's answers that have another name now.
+RENAMED = {"coco": "growth_source", "aggression": "equivalent_tcps"}
+# What of a scenario does not decide its results.
+_ABOUT = ("name", "kernel", "module", "daemon")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="same-data", description=__doc__)
+    parser.add_argument("base", type=Path, help="directory of results, such as out/ of another tree")
+    parser.add_argument("out", type=Path, help="directory of results to compare with it")
+    args = parser.parse_args()
+    base, out = runs(args.base), runs(args.out)
+    differences = list(compare(base, out))
+    for difference in differences:
+        print(f"same-data: {difference}", file=sys.stderr)
+    if not base:
+        print(f"same-data: {args.base} has no run, expected at least one: run 'make demo' there", file=sys.stderr)
+    elif not differences:
+        print(f"same-data: {len(base)} runs, all data the same")
+    return 1 if differences or not base else 0
+
+
+def runs(out: Path) -> dict[tuple[str, str], Path]:
+    """The runs below a directory, by the directory they are in and their scenario."""
+    found = (path.parent for path in sorted(out.rglob("scenario.json")))
+    return {(str(raw.parent.relative_to(out)), _scenario(raw)): raw for raw in found}
+
+
+def compare(base: dict[tuple[str, str], Path], out: dict[tuple[str, str], Path]) -> Iterator[str]:
+    """What differs, in words."""
+    for key in base.keys() | out.keys():
+        if key not in out:
+            yield f"{base[key]}: {key[0]} has no run of this scenario now"
+        elif key not in base:
+            yield f"{out[key]}: {key[0]} had no run of this scenario before"
+        else:
+            yield from (f"{out[key]}: {text}" for text in compare_run(base[key], out[key]))
+
+
+def compare_run(base: Path, out: Path) -> Iterator[str]:
+    """What differs between two runs of one scenario."""
+    for name in tables.TABLES:
+        yield from (f"{name}: {text}" for text in _compare_table(tables.read(base, name), tables.read(out, name)))
+    for name in DOCUMENTS:
+        before, now = (_document(raw / f"{name}.json") for raw in (base, out))
+        if before != now:
+            yield f"{name}.json: {_first_difference(before, now)}"
+
+
+def _compare_table(base: dict[str, np.ndarray], out: dict[str, np.ndarray]) -> Iterator[str]:
+    if list(base) != list(out):
+        yield f"columns were {list(base)}, are {list(out)}"
+    for column in base.keys() & out.keys():
+        before, now = base[column], out[column]
+        if before.dtype != now.dtype or len(before) != len(now):
+            yield f"column {column} was {len(before)} of {before.dtype}, is {len(now)} of {now.dtype}"
+        elif (rows := np.flatnonzero(before != now)).size:
+            row = rows[0]
+            yield f"column {column}: {rows.size} rows differ, the first in row {row}: was {before[row]}, is {now[row]}"
+
+
+def _first_difference(before, now, place: str = "") -> str:
+    if isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys():
+        pairs = [(f"{place}.{key}", before[key], now[key]) for key in before]
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = [(f"{place}[{i}]", *pair) for i, pair in enumerate(zip(before, now))]
+    else:
+        return f"{place or 'all'} was {before!r}, is {now!r}"
+    return next(_first_difference(one, other, at) for at, one, other in pairs if one != other)
+
+
+def _scenario(raw: Path) -> str:
+    """What decides a run's results, as text: left out and default alike."""
+    scenario = _document(raw / "scenario.json")
+    return json.dumps({key: value for key, value in _given(scenario).items() if key not in _ABOUT}, sort_keys=True)
+
+
+def _given(value):
+    """Without what says nothing; whole numbers as what they are."""
+    if isinstance(value, dict):
+        given = {key: _given(field) for key, field in value.items()}
+        # A null rate says something where a missing one does not.
+        return {key: field for key, field in given.items() if key == "rate_kbit" or not _is_empty(field)}
+    if isinstance(value, list):
+        return [_given(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_empty(value) -> bool:
+    return value is None or value is False or (isinstance(value, (str, list, dict)) and not value)
+
+
+def _document(path: Path):
+    if not path.exists():
+        return None
+    return json.loads(path.read_text(), object_pairs_hook=lambda pairs: {RENAMED.get(k, k): v for k, v in pairs})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
