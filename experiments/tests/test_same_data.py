@@ -54,3 +54,9 @@ def test_a_run_that_one_side_lacks_is_told(base, tmp_path):
     assert "has no run of this scenario now" in one
     (other,) = differences(tmp_path / "nothing", base)
     assert "had no run of this scenario before" in other
+
+
+def test_what_the_seed_does_not_decide_is_not_compared():
+    assert same_data.unsteady({"bottleneck": {"queue": "cake"}}) == "CAKE"
+    assert same_data.unsteady({"vms": [{"congestion_control": "bbr"}]}) == "BBR"
+    assert same_data.unsteady({"bottleneck": {"queue": "fifo"}, "vms": [{"congestion_control": "reno"}]}) is None

@@ -15,7 +15,7 @@ pub enum LabError {
     Scenario {
         /// Path of the field, for example `vms[1].weight`.
         field: String,
-        /// What is wrong with its value.
+        /// What was expected of its value, and what it is.
         reason: String,
     },
     /// A system call or file operation failed.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match std::env::args().nth(1) {
         // The kernel hands over what follows "--" on its command line.
-        Some(name) if std::process::id() == 1 => ccc_lab::guest::main(&name),
+        Some(name) if std::process::id() == 1 => ccc_lab::guest::init::main(&name),
         _ => {
             eprintln!("ccc-lab-guest: runs as a guest's first process only; use ccc-lab");
             ExitCode::FAILURE

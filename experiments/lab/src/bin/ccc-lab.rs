@@ -38,11 +38,21 @@ enum Command {
         #[arg(long, default_value_t = 30)]
         patience: u64,
     },
+    /// Prints what a scenario may say, as a JSON Schema.
+    Schema,
 }
 
 fn main() -> ExitCode {
-    let Command::Run { scenario, out, cpu, patience } = Arguments::parse().command;
-    match run_scenario(&scenario, out, cpu, patience) {
+    let outcome = match Arguments::parse().command {
+        Command::Run { scenario, out, cpu, patience } => {
+            run_scenario(&scenario, out, cpu, patience)
+        }
+        Command::Schema => {
+            println!("{:#}", Scenario::schema());
+            Ok(())
+        }
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ccc-lab: {e}");

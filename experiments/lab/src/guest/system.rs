@@ -11,7 +11,7 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
 
-use super::LAB;
+use super::output::WORK;
 use crate::error::{Context, LabError, Result};
 use crate::workdir;
 
@@ -27,9 +27,9 @@ const THREADS: &str = "32768";
 pub fn mount_all() -> Result<()> {
     mount_one("proc", "/proc", "proc", None)?;
     mount_one("tmpfs", "/run", "tmpfs", None)?;
-    fs::create_dir(LAB).on("making", Path::new(LAB))?;
+    fs::create_dir(WORK).on("making", Path::new(WORK))?;
     // The kernel's own current directory is the run's working directory.
-    mount_one("lab", LAB, "hostfs", Some("/proc/self/cwd"))
+    mount_one("lab", WORK, "hostfs", Some("/proc/self/cwd"))
 }
 
 /// Mounts the kernel's own sysfs over the machine's.
@@ -62,7 +62,7 @@ pub fn release() -> Result<String> {
 
 /// Loads the run's kernel module with these parameters.
 pub fn load_module(parameters: &str) -> Result<()> {
-    let path = Path::new(LAB).join(workdir::MODULE);
+    let path = Path::new(WORK).join(workdir::MODULE);
     let file = File::open(&path).on("opening", &path)?;
     let parameters = CString::new(parameters).context(|| "module parameters".into())?;
     finit_module(&file, &parameters, ModuleInitFlags::empty()).on("loading", &path)
@@ -103,4 +103,11 @@ pub fn program(name: &str, arguments: &[&str], input: &str) -> Result<String> {
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(LabError::protocol(name, format!("{} ({reason})", output.status)))
+}
+
+/// Runs a batch of `ip` or `tc` in a namespace.
+pub fn batch(program_name: &str, namespace: Option<&str>, commands: &str) -> Result<String> {
+    let place: &[&str] = &namespace.map_or(vec![], |n| vec!["-n", n]);
+    let output = program(program_name, &[place, &["-batch", "-"]].concat(), commands)?;
+    Ok(output.trim().to_owned())
 }

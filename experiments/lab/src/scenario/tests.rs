@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+use super::path::Queue;
+use super::vm::GuestWork;
 use super::*;
-use crate::error::Result;
 
 fn with(edit: impl FnOnce(&mut serde_json::Value)) -> Result<Scenario> {
     let mut json = serde_json::json!({
         "name": "test", "seed": 7, "duration_s": 60, "topology": "vms",
         "bottleneck": {"rate_mbit": 10, "limit_packets": 83, "delay_ms": 100},
-        "kernel": "linux",
         "vms": [{"name": "vm1", "congestion_control": "reno", "flows": [{"count": 4}]}]
     });
     edit(&mut json);
@@ -26,19 +26,52 @@ fn defaults_fill_what_is_left_out() {
 }
 
 #[test]
-fn an_unknown_field_is_named() {
-    assert!(message(|j| j["vms"][0]["wieght"] = 3.into()).contains("wieght"));
+fn a_short_scenario_is_whole() {
+    let short =
+        r#"{"name": "test", "seed": 7, "duration_s": 60, "vms": [{"flows": [{}]}, {"flows": []}]}"#;
+    let s = Scenario::parse(short).expect("valid");
+    let names: Vec<_> = s.vms.iter().map(|vm| vm.name.as_str()).collect();
+    assert_eq!((names, s.vms[0].congestion_control.as_str()), (vec!["vm1", "vm2"], "ccc"));
+    assert_eq!((s.bottleneck.rate_mbit, s.bottleneck.limit_packets), (10.0, 83));
+    assert_eq!(s.topology, Topology::Vms);
+}
+
+#[test]
+fn what_the_file_cannot_say_is_named_with_its_place() {
+    let told = message(|j| j["vms"][0]["wieght"] = 3.into());
+    assert!(told.contains("vms[0].wieght: unknown field `wieght`, expected one of"), "{told}");
+    let told = message(|j| j["vms"][0]["flows"][0]["count"] = "four".into());
+    assert!(told.contains("vms[0].flows[0].count: invalid type: string"), "{told}");
+    let told = Scenario::parse("{} {}").expect_err("refused").to_string();
+    assert!(told.contains("missing field"), "{told}");
+}
+
+#[test]
+fn the_schema_is_the_committed_one() {
+    let schema = format!("{:#}\n", Scenario::schema());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenario.schema.json");
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(schema == committed, "{} is old: write it by `ccc-lab schema`", path.display());
 }
 
 #[test]
 fn bad_values_are_named_with_their_place() {
-    assert!(message(|j| j["duration_s"] = 0.into()).contains("duration_s: 0 is not above 0"));
+    assert!(
+        message(|j| j["duration_s"] = 0.into())
+            .contains("duration_s: expected above 0, at most 100000 s, got 0")
+    );
     assert!(message(|j| j["vms"][0]["weight"] = 0.into()).contains("vms[0].weight"));
     assert!(
         message(|j| j["vms"][0]["flows"][0]["count"] = 0.into()).contains("vms[0].flows[0].count")
     );
-    assert!(message(|j| j["vms"][0]["flows"][0]["stop_s"] = 99.into()).contains("stop_s: 99"));
-    assert!(message(|j| j["vms"][0]["name"] = "net".into()).contains("the laboratory's own"));
+    assert!(
+        message(|j| j["vms"][0]["flows"][0]["stop_s"] = 99.into())
+            .contains("stop_s: expected after start_s, at most duration_s, got 99")
+    );
+    assert!(
+        message(|j| j["vms"][0]["name"] = "net".into())
+            .contains("none of the laboratory's own (net, lab")
+    );
 }
 
 #[test]
@@ -66,7 +99,7 @@ fn a_phase_tells_null_from_nothing() {
 fn phases_are_in_order() {
     let phases = serde_json::json!([{"at_s": 9}, {"at_s": 8}]);
     let told = message(|j| j["vms"][0]["flows"][0]["phases"] = phases);
-    assert!(told.contains("vms[0].flows[0].phases[1].at_s: 8 is not in 9"), "{told}");
+    assert!(told.contains("vms[0].flows[0].phases[1].at_s: expected 9 to 60 s, got 8"), "{told}");
 }
 
 #[test]
@@ -78,13 +111,26 @@ fn actions_are_checked() {
         })
     };
     let told = actions(serde_json::json!([{"at_s": 1, "start_daemon": true}]));
-    assert!(told.contains("actions[0]: the daemon runs already"), "{told}");
+    assert!(
+        told.contains(
+            "actions[0]: expected start_daemon after kill_daemon, got a daemon that runs already"
+        ),
+        "{told}"
+    );
     let told = actions(serde_json::json!([{"at_s": 1}]));
-    assert!(told.contains("actions[0]: needs one of"), "{told}");
+    assert!(
+        told.contains("actions[0]: expected one of control, kill_daemon and start_daemon, got 0"),
+        "{told}"
+    );
     let kill = serde_json::json!({"at_s": 1, "kill_daemon": true});
     let request = serde_json::json!({"at_s": 2, "control": {"method": "GET", "path": "/"}});
     let told = actions(serde_json::json!([kill, request]));
-    assert!(told.contains("actions[1]: the daemon does not run then"), "{told}");
+    assert!(
+        told.contains(
+            "actions[1]: expected start_daemon first, got a daemon that does not run then"
+        ),
+        "{told}"
+    );
 }
 
 #[test]
@@ -92,10 +138,10 @@ fn a_guest_action_is_one_thing() {
     let actions = |list: serde_json::Value| with(|j| j["vms"][0]["guest_actions"] = list);
     let unload = serde_json::json!([{"at_s": 1, "unload_module": true}]);
     let s = actions(unload).expect("valid");
-    assert_eq!(s.vms[0].guest_actions[0].kind().expect("one"), GuestWork::UnloadModule);
+    assert_eq!(s.vms[0].guest_actions[0].kinds(), [GuestWork::UnloadModule]);
     let two = serde_json::json!([{"at_s": 1, "unload_module": true, "bind_device": true}]);
     let told = actions(two).expect_err("refused").to_string();
-    assert!(told.contains("vms[0].guest_actions[0]: needs one thing"), "{told}");
+    assert!(told.contains("vms[0].guest_actions[0]: expected one thing to do, got 2"), "{told}");
     assert!(actions(serde_json::json!([{"at_s": 1}])).is_err());
 }
 
@@ -110,14 +156,25 @@ fn nothing_begins_while_a_vm_boots() {
     assert!(flows(25.0).is_ok() && flows(19.8).is_ok());
     for start_s in [19.95, 22.0] {
         let told = flows(start_s).expect_err("refused").to_string();
-        assert!(told.contains("vms[0].flows[1].start_s: starts while the VM boots"), "{told}");
+        assert!(
+            told.contains(
+                "vms[0].flows[1].start_s: expected no time while the VM boots, 20 to 25 s"
+            ),
+            "{told}"
+        );
     }
-    assert!(message(|j| j["vms"][0]["reboot_s"] = 58.into()).contains("58 is not in 0 to"));
+    assert!(
+        message(|j| j["vms"][0]["reboot_s"] = 58.into())
+            .contains("vms[0].reboot_s: expected above 0, below")
+    );
     let told = message(|j| {
         j["topology"] = "single".into();
         j["vms"][0]["reboot_s"] = 20.into();
     });
-    assert!(told.contains("vms[0].reboot_s: needs the topology vms"), "{told}");
+    assert!(
+        told.contains("vms[0].reboot_s: expected the topology vms with it, got single"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -128,7 +185,7 @@ fn one_kernel_has_one_set_of_module_options() {
         (vm["name"], vm["module_options"]) = ("vm2".into(), "inner=cubic".into());
         j["vms"].as_array_mut().expect("array").push(vm);
     });
-    assert!(told.contains("vms[1].module_options: differ"), "{told}");
+    assert!(told.contains("vms[1].module_options: expected those of vms[0]"), "{told}");
 }
 
 #[test]
@@ -143,7 +200,12 @@ fn vms_that_share_a_nic_share_its_delay() {
     };
     assert!(with(|j| many(j, 48)).is_ok());
     let told = message(|j| many(j, 49));
-    assert!(told.contains("vms[2].delay_ms: of more than 48 VMs none may"), "{told}");
+    assert!(
+        told.contains(
+            "vms[2].delay_ms: expected at most 48 VMs where one has a delay of its own, got 49"
+        ),
+        "{told}"
+    );
 }
 
 #[test]
@@ -153,20 +215,32 @@ fn a_churn_has_defaults_and_stands_alone() {
     let churn = s.expect("valid").vms[0].flows[0].churn.clone().expect("there");
     assert_eq!((churn.open_ms, churn.bytes), (1000, 4096));
     let churn = serde_json::json!({"connections": 1, "hold_s": 5});
-    assert!(message(|j| j["vms"][0]["flows"][0]["churn"] = churn).contains(".churn: goes with"));
+    assert!(
+        message(|j| j["vms"][0]["flows"][0]["churn"] = churn)
+            .contains(".churn: expected count 1, start_s and priority with it")
+    );
 }
 
 #[test]
 fn disturbances_are_checked() {
     let s = with(|j| j["bottleneck"]["queue"] = "fq_codel".into()).expect("valid");
     assert_eq!(s.bottleneck.queue, Queue::FqCodel);
-    assert!(message(|j| j["doorbell_delay_ms"] = 0.into()).contains("doorbell_delay_ms: 0"));
-    assert!(message(|j| j["cross"] = serde_json::json!({"load": 2})).contains("cross.load: 2"));
+    assert!(
+        message(|j| j["doorbell_delay_ms"] = 0.into())
+            .contains("doorbell_delay_ms: expected above 0")
+    );
+    assert!(
+        message(|j| j["cross"] = serde_json::json!({"load": 2}))
+            .contains("cross.load: expected above 0")
+    );
     let faults = serde_json::json!([{"vm": "vm1", "flow": 0, "at_s": 5, "packets": 1}]);
     assert!(with(|j| j["faults"] = faults.clone()).is_ok());
     let told = message(|j| (j["faults"], j["topology"]) = (faults.clone(), "single".into()));
-    assert!(told.contains("faults: needs the topology vms"), "{told}");
-    assert!(message(|j| j["vms"][0]["flows"][0]["mss"] = 9.into()).contains("flows[0].mss: 9"));
+    assert!(told.contains("faults: expected the topology vms with it"), "{told}");
+    assert!(
+        message(|j| j["vms"][0]["flows"][0]["mss"] = 9.into())
+            .contains("flows[0].mss: expected 88 to 1460 bytes, got 9")
+    );
 }
 
 #[test]
@@ -180,5 +254,7 @@ fn names_are_unique() {
         let vm = j["vms"][0].clone();
         j["vms"].as_array_mut().expect("array").push(vm);
     };
-    assert!(message(twice).contains("'vm1' is there twice"));
+    assert!(
+        message(twice).contains("vms[1].name: expected another name for each, got 'vm1' twice")
+    );
 }
