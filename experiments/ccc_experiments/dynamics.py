@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import plots
-from .lab import Flows, Phase, Scenario, Vm
 from .measure import jain
 from .runs import Run, finish, run_all
+from .scenario import Flows, Phase, Scenario, Vm
 from .scores import Score
 
 SEEDS = (1, 2, 3, 4)
@@ -140,26 +140,26 @@ def _pauses(*spans: tuple[float, float]) -> tuple[Phase, ...]:
 CASES = (
     Case(
         "limited",
-        (Vm((Flows(1, rate_kbit=2000, phases=(Phase(GREEDY_AT_S, rate_kbit=None),)),)), Vm((Flows(4),))),
+        (Vm((Flows(rate_kbit=2000, phases=(Phase(GREEDY_AT_S, rate_kbit=None),)),)), Vm((Flows(count=4),))),
         60,
         _limited,
     ),
     Case(
         "alternate",
         (
-            Vm((Flows(1, phases=_pauses((10, 20), (30, 40))),)),
-            Vm((Flows(1, phases=_pauses((15, 25), (35, 45))),)),
+            Vm((Flows(phases=_pauses((10, 20), (30, 40))),)),
+            Vm((Flows(phases=_pauses((15, 25), (35, 45))),)),
         ),
         60,
         _alternate,
     ),
-    Case("cold-start", (Vm((Flows(16, bytes=50_000),)),), 10, _cold),
-    Case("distance", (Vm((Flows(1),), delay_ms=20), Vm((Flows(1),), delay_ms=200)), 120, _distance),
-    Case("join", (Vm((Flows(2),)), Vm((Flows(10, start_s=20, stop_s=40),))), 60, _join),
-    Case("join-siblings", (Vm((Flows(2), Flows(10, start_s=20))),), 25, _join_siblings),
+    Case("cold-start", (Vm((Flows(count=16, bytes=50_000),)),), 10, _cold),
+    Case("distance", (Vm((Flows(),), delay_ms=20), Vm((Flows(),), delay_ms=200)), 120, _distance),
+    Case("join", (Vm((Flows(count=2),)), Vm((Flows(count=10, start_s=20, stop_s=40),))), 60, _join),
+    Case("join-siblings", (Vm((Flows(count=2), Flows(count=10, start_s=20))),), 25, _join_siblings),
     Case(
         "join-idle",
-        (Vm((Flows(1, phases=(Phase(15, rate_kbit=0),)), Flows(1, start_s=20))), Vm((Flows(1),))),
+        (Vm((Flows(phases=(Phase(15, rate_kbit=0),)), Flows(start_s=20))), Vm((Flows(),))),
         25,
         _join_idle,
     ),
@@ -171,7 +171,7 @@ def scenario(case: Case, coupled: bool, seed: int) -> Scenario:
     vms = tuple(replace(vm, congestion_control=algorithm) for vm in case.vms)
     kind = "coupled" if coupled else "uncoupled"
     name = f"{case.name}-seed{seed}-{kind}"
-    return Scenario(name, vms, coupled, seed, case.duration_s, sample_ms=50)
+    return Scenario(name, vms, seed, case.duration_s, coupled=coupled, sample_ms=50)
 
 
 def scenarios(case: Case) -> list[Scenario]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from . import lab, plots, table
 from .figure import Data, Point
-from .lab import Flows, Scenario, Vm
 from .measure import Measured, measure
 from .runs import Run
+from .scenario import Flows, Scenario, Vm
 from .scores import Score, print_scores, write_result
+from .setups import flow_count
 from .sharing import PANELS
 
 COUNTS = (1, 2, 3, 4, 8, 16)
@@ -56,11 +57,12 @@ def pair(counts: Sequence[int], weights: Sequence[float], seed: int, duration_s=
     for coupled in (False, True):
         algorithm = "ccc" if coupled else "reno"
         vms = tuple(
-            Vm((Flows(count),), weight, algorithm) for count, weight in zip(counts, weights)
+            Vm((Flows(count=count),), weight=weight, congestion_control=algorithm)
+            for count, weight in zip(counts, weights)
         )
         label = "-".join(map(str, counts)) + "-w" + "-".join(f"{w:g}" for w in weights)
         kind = "coupled" if coupled else "uncoupled"
-        yield Scenario(f"flows-{label}-seed{seed}-{kind}", vms, coupled, seed, duration_s)
+        yield Scenario(f"flows-{label}-seed{seed}-{kind}", vms, seed, duration_s, coupled=coupled)
 
 
 def scores(measured: Sequence[Measured]) -> list[Score]:
@@ -88,7 +90,7 @@ def case_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Score
         result.append(Score(f"Jain's index coupled, {case}", coupled.jain, "1", ">=", 0.995))
     else:
         result.append(Score(f"worst error of weighted share, {case}", share_error(coupled), "%", "<=", 5))
-    if sum(vm.count for vm in coupled.scenario.vms) >= 4:
+    if sum(flow_count(vm) for vm in coupled.scenario.vms) >= 4:
         drops = coupled.dropped_packets / max(1, uncoupled.dropped_packets)
         queue = coupled.queue_ms_mean / uncoupled.queue_ms_mean
         result.append(Score(f"coupled over uncoupled drops, {case}", drops, "ratio", "<=", 0.2))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from .interval import Interval
-from .lab import Scenario
 from .runs import Run
+from .scenario import Scenario
 from .scores import Score
 
 Measure = Callable[[Run], float]

@@ -6,11 +6,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import markdown
+from . import lab, markdown, same_data
 from .figure import Data, Effort, Figure, Point
 from .interval import Interval
-from .lab import Scenario
 from .runs import Run
+from .scenario import Scenario
 from .scores import Score, print_scores
 from .store import Store
 
@@ -74,10 +74,7 @@ def _check(name: str, points: list[Point], raw: list[Path]) -> None:
 
 def _is_of(directory: Path, scenario: Scenario) -> bool:
     """Whether data is of this scenario, whatever it was called."""
-    asked = json.loads((directory / "request.json").read_text())
-    # As it is after it was written and read.
-    wanted = json.loads(json.dumps(scenario.content()))
-    return all(asked.get(name) == value for name, value in wanted.items() if name != "name")
+    return same_data.scenario(directory) == lab.decides(lab.content(scenario))
 
 
 def _make(

@@ -8,12 +8,15 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from types import EllipsisType
+
+from .scenario import Scenario
 
 PROJECT = Path(__file__).resolve().parents[2]
+# What a scenario file says of the run itself, and of the programs it is run with.
+_ABOUT = ("name", "kernel", "module", "daemon")
 
 
 class LabError(Exception):
@@ -53,247 +56,51 @@ class Parts:
         return parts
 
 
-def _given(value) -> dict:
-    """The fields of a dataclass that say something: neither None nor False."""
-    return {name: field for name, field in asdict(value).items() if field not in (None, False)}
+def document(scenario: Scenario, parts: Parts) -> dict:
+    """The scenario file: what is simulated, and with what."""
+    return content(scenario) | {name: str(vars(parts)[name]) for name in ("kernel", "module", "daemon")}
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A change of live flows; what is left out stays as it is.
-
-    A rate of None is all the application can write.
-    """
-
-    at_s: float
-    rate_kbit: float | None | EllipsisType = ...
-    priority: int | None = None
-    congestion_control: str | None = None
-
-    def document(self) -> dict:
-        rate = {} if self.rate_kbit is ... else {"rate_kbit": self.rate_kbit}
-        rest = {"priority": self.priority, "congestion_control": self.congestion_control}
-        return {"at_s": self.at_s} | rate | {k: v for k, v in rest.items() if v is not None}
+def content(scenario: Scenario) -> dict:
+    """What is simulated, as the laboratory reads it."""
+    named = (replace(vm, name=vm.name or f"vm{i}") for i, vm in enumerate(scenario.vms, 1))
+    return _said(asdict(replace(scenario, vms=tuple(named))))
 
 
-@dataclass(frozen=True)
-class Churn:
-    """Connections that are opened, used a little, held and reset."""
-
-    connections: int
-    hold_s: float
-    open_ms: int = 1000
-    bytes: int = 4096
-    again_ms: int | None = None
+def decides(document: dict) -> dict:
+    """What of a scenario decides its results: of one left out and one that says nothing, neither."""
+    return {key: _telling(value) for key, value in document.items() if key not in _ABOUT and not _is_empty(value)}
 
 
-@dataclass(frozen=True)
-class Flows:
-    """Like connections of a VM."""
-
-    count: int
-    start_s: float = 0.0
-    stop_s: float | None = None
-    bytes: int | None = None
-    priority: int = 0
-    mss: int | None = None
-    rate_kbit: float | None = None
-    phases: tuple[Phase, ...] = ()
-    churn: Churn | None = None
-
-    def document(self) -> dict:
-        phases = [phase.document() for phase in self.phases]
-        return asdict(self) | {"phases": phases}
+def _said(value):
+    """Without the fields that are left out: `...`."""
+    if isinstance(value, dict):
+        return {key: _said(field) for key, field in value.items() if field is not ...}
+    return [_said(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-@dataclass(frozen=True)
-class DelayChange:
-    """A change of the delay of a VM's way back."""
-
-    at_s: float
-    delay_ms: float
-
-
-@dataclass(frozen=True)
-class GuestAction:
-    """Something done inside a VM's kernel: one of its kinds."""
-
-    at_s: float
-    unload_module: bool = False
-    reload_module: bool = False
-    unbind_device: bool = False
-    bind_device: bool = False
-    congestion_control: str | None = None
-
-    def document(self) -> dict:
-        return {"at_s": self.at_s} | _given(self)
+def _telling(value):
+    """Without what says nothing; whole numbers as what they are."""
+    if isinstance(value, dict):
+        given = {key: _telling(field) for key, field in value.items()}
+        # In a phase, a null rate says something that a missing one does not.
+        said = {"rate_kbit"} if "at_s" in given else set()
+        return {key: field for key, field in given.items() if key in said or not _is_empty(field)}
+    if isinstance(value, list):
+        return [_telling(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request on the daemon's control socket."""
-
-    method: str
-    path: str
-    body: dict | None = None
-
-
-@dataclass(frozen=True)
-class Action:
-    """Something done to the daemon while nobody runs: one of its kinds."""
-
-    at_s: float
-    control: Request | None = None
-    expect: int | None = None
-    kill_daemon: bool = False
-    start_daemon: bool = False
-
-    def document(self) -> dict:
-        control = {"control": _given(self.control)} if self.control else {}
-        return {"at_s": self.at_s} | _given(self) | control
-
-
-@dataclass(frozen=True)
-class Group:
-    """Settings of the bottleneck group; None is the daemon's default."""
-
-    share: str | None = None
-    equivalent_tcps: float | None = None
-    policy: str | None = None
-    growth_source: str | None = None
-
-
-@dataclass(frozen=True)
-class Vm:
-    """A tenant."""
-
-    flows: tuple[Flows, ...]
-    weight: float = 1
-    congestion_control: str = "ccc"
-    device: bool = True
-    delay_ms: float | None = None
-    guest_actions: tuple[GuestAction, ...] = ()
-    delay_changes: tuple[DelayChange, ...] = ()
-    module_options: str = ""
-    ecn: bool = False
-    reboot_s: float | None = None
-
-    @property
-    def count(self) -> int:
-        return sum(flows.count for flows in self.flows)
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """The papers' bottleneck."""
-
-    rate_mbit: float = 10
-    limit_packets: int = 83
-    delay_ms: float = 100
-    # fifo, fq_codel, cake or htb
-    queue: str = "fifo"
-    mark_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class Cross:
-    """Traffic that does not respond: on-off streams as in the papers.
-
-    `load` is their mean part of the bottleneck's rate; packets each second
-    while on, bytes and seconds off are bounds, mean and deviation, and bounds.
-    """
-
-    load: float
-    streams: int = 11
-    hurst: float = 0.8
-    packets_s: tuple[float, float] = (50, 150)
-    bytes: tuple[float, float] = (1000, 200)
-    off_s: tuple[float, float] = (1, 2)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Segments of a flow that are lost: the next `packets`, or all `for_s`."""
-
-    vm: str
-    flow: int
-    at_s: float
-    packets: int | None = None
-    for_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One run."""
-
-    name: str
-    vms: tuple[Vm, ...]
-    coupled: bool
-    seed: int
-    duration_s: float
-    topology: str = "vms"
-    bottleneck: Bottleneck = Bottleneck()
-    sample_ms: int = 100
-    queue_sample_ms: int = 10
-    group: Group = Group()
-    relay: bool = False
-    actions: tuple[Action, ...] = ()
-    ipv6: bool = False
-    cross: Cross | None = None
-    # How long doorbells take to the daemon.
-    doorbell_delay_ms: float | None = None
-    faults: tuple[Fault, ...] = ()
-    receiver_congestion_control: str = "reno"
-
-    def content(self) -> dict:
-        """What is simulated, as the laboratory reads it."""
-        return {
-            "name": self.name,
-            "seed": self.seed,
-            "duration_s": self.duration_s,
-            "topology": self.topology,
-            "coupled": self.coupled,
-            "bottleneck": vars(self.bottleneck),
-            "sample_ms": self.sample_ms,
-            "queue_sample_ms": self.queue_sample_ms,
-            "group": vars(self.group),
-            "relay": self.relay,
-            "receiver_congestion_control": self.receiver_congestion_control,
-            "actions": [action.document() for action in self.actions],
-            "ipv6": self.ipv6,
-            "cross": self.cross and asdict(self.cross),
-            "doorbell_delay_ms": self.doorbell_delay_ms,
-            "faults": [asdict(fault) for fault in self.faults],
-            "vms": [
-                {
-                    "name": f"vm{i}",
-                    "weight": vm.weight,
-                    "device": vm.device,
-                    "congestion_control": vm.congestion_control,
-                    "delay_ms": vm.delay_ms,
-                    "delay_changes": [vars(change) for change in vm.delay_changes],
-                    "module_options": vm.module_options,
-                    "ecn": vm.ecn,
-                    "reboot_s": vm.reboot_s,
-                    "guest_actions": [action.document() for action in vm.guest_actions],
-                    "flows": [flows.document() for flows in vm.flows],
-                }
-                for i, vm in enumerate(self.vms, 1)
-            ],
-        }
-
-    def document(self, parts: Parts) -> dict:
-        """The whole file: what is simulated, and with what."""
-        used = {name: str(vars(parts)[name]) for name in ("kernel", "module", "daemon")}
-        return self.content() | used
+def _is_empty(value) -> bool:
+    return value is None or value is False or value in ("", [], {})
 
 
 def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None) -> Path:
     """Runs one scenario; its raw data is in `out` afterwards."""
     out.mkdir(parents=True, exist_ok=True)
-    document = out / "request.json"
-    document.write_text(json.dumps(scenario.document(parts), indent=1) + "\n")
-    command = [str(parts.lab), "run", str(document), "--out", str(out)]
+    request = out / "request.json"
+    request.write_text(json.dumps(document(scenario, parts), indent=1) + "\n")
+    command = [str(parts.lab), "run", str(request), "--out", str(out)]
     if cpu is not None:
         command += ["--cpu", str(cpu)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -5,9 +5,9 @@ that dies among them."""
 from pathlib import Path
 
 from . import plots
-from .lab import Action, Flows, Phase, Request, Scenario, Vm
 from .measure import jain
 from .runs import Run, finish, run_all
+from .scenario import Action, Flows, Phase, Request, Scenario, Vm
 from .scores import Score
 
 # Two round-trip times with a full queue, and one sample.
@@ -17,12 +17,12 @@ BACK_AT_S = 20.5
 
 
 def _weigh(at_s: float, vm: str, weight: float) -> Action:
-    return Action(at_s, control=Request("PATCH", f"/v1/vms/{vm}", {"weight": weight}))
+    return Action(at_s, control=Request("PATCH", f"/v1/vms/{vm}", body={"weight": weight}))
 
 
 def _two_vms(name: str, duration_s: float, *actions: Action) -> Scenario:
-    vms = (Vm((Flows(1),)), Vm((Flows(4),)))
-    return Scenario(name, vms, True, 1, duration_s, sample_ms=50, actions=actions)
+    vms = (Vm((Flows(),)), Vm((Flows(count=4),)))
+    return Scenario(name, vms, 1, duration_s, coupled=True, sample_ms=50, actions=actions)
 
 
 WEIGHTS = _two_vms(
@@ -31,8 +31,8 @@ WEIGHTS = _two_vms(
 SLOW_START = _two_vms("weights-in-slow-start", 20, _weigh(0.4, "vm1", 4))
 PRIORITY = Scenario(
     "priority",
-    (Vm((Flows(1, phases=(Phase(20, priority=4),)), Flows(1))),),
-    True, 1, 40, sample_ms=50,
+    (Vm((Flows(phases=(Phase(20, priority=4),)), Flows())),),
+    seed=1, duration_s=40, coupled=True, sample_ms=50,
 )
 RESTART = _two_vms(
     "restart", 40, Action(KILLED_AT_S, kill_daemon=True), Action(BACK_AT_S, start_daemon=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from . import tables
-from .lab import Scenario
+from .scenario import Scenario
+from .setups import flow_count
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Measured:
             "coupled": self.scenario.coupled,
             "seed": self.scenario.seed,
             "vms": [
-                {"flows": vm.count, "weight": vm.weight, "goodput_mbit": round(goodput, 4)}
+                {"flows": flow_count(vm), "weight": vm.weight, "goodput_mbit": round(goodput, 4)}
                 for vm, goodput in zip(self.scenario.vms, self.vm_goodput_mbit)
             ],
             "jain": round(self.jain, 5),

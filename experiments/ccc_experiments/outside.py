@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import mean
 
 from . import fairness, lab, plots, table
-from .lab import Flows, Scenario, Vm
 from .measure import Measured, measure
+from .scenario import Flows, Scenario, Vm
 from .scores import Score, print_scores, write_result
+from .setups import flow_count
 
 COUNTS = (1, 2, 4, 8)
 # Which of the two a full queue hits is chance, some 25 times in a run: one run
@@ -22,10 +23,10 @@ DURATION_S = 200.0
 
 def scenario(count: int, seed: int, coupled: bool, duration_s: float = DURATION_S) -> Scenario:
     """`count` flows of VM1 beside one Reno flow of VM2, which has no device."""
-    ours = Vm((Flows(count),), 1, "ccc" if coupled else "reno")
-    theirs = Vm((Flows(1),), 1, "reno", device=False)
+    ours = Vm((Flows(count=count),), weight=1, congestion_control="ccc" if coupled else "reno")
+    theirs = Vm((Flows(),), weight=1, congestion_control="reno", device=False)
     kind = "coupled" if coupled else "uncoupled"
-    return Scenario(f"outside-{count}-seed{seed}-{kind}", (ours, theirs), coupled, seed, duration_s)
+    return Scenario(f"outside-{count}-seed{seed}-{kind}", (ours, theirs), seed, duration_s, coupled=coupled)
 
 
 def part(measured: Measured) -> float:
@@ -37,7 +38,7 @@ def part(measured: Measured) -> float:
 def plot(measured: list[Measured], stem: Path) -> None:
     """What the aggregate takes of an outside flow's goodput, against its flows."""
     figure, axis = plots.subplots(4.5, 3.6)
-    data = fairness.data_of(measured, lambda m: m.scenario.vms[0].count)
+    data = fairness.data_of(measured, lambda m: flow_count(m.scenario.vms[0]))
     panel = plots.Panel("goodput of the VM over that of one outside flow", lambda run: part(run.measured))
     plots.draw(axis, data, panel)
     axis.axhline(1, color="black", lw=0.8)
@@ -59,7 +60,7 @@ def run(out: Path) -> bool:
     table.print_table(measured)
     judged = []
     for count in COUNTS:
-        parts = [part(m) for m in measured if m.scenario.coupled and m.scenario.vms[0].count == count]
+        parts = [part(m) for m in measured if m.scenario.coupled and flow_count(m.scenario.vms[0]) == count]
         name = f"{count} coupled flows over one outside flow, mean of {len(parts)} seeds"
         judged += [Score(name, mean(parts), "ratio", ">=", 0.88), Score(name, mean(parts), "ratio", "<=", 1.12)]
     about = {"experiment": "outside-flow", "duration_s": DURATION_S, "seeds": list(SEEDS)}

@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 from .figure import Data, Measure
 from .interval import Interval
 from .measure import Measured
+from .setups import flow_count
 
 # Safe for the colour-blind (Okabe and Ito).
 UNCOUPLED = "#D55E00"
@@ -217,7 +218,7 @@ def _spread(seeds: int) -> str:
 def case_of(measured: Measured) -> str:
     """The case as its flow counts: `1:4`, with weights if they differ: `1:4 (3:1)`."""
     vms = measured.scenario.vms
-    flows = ":".join(str(vm.count) for vm in vms)
+    flows = ":".join(str(flow_count(vm)) for vm in vms)
     weights = ":".join(f"{vm.weight:g}" for vm in vms)
     return flows if len({vm.weight for vm in vms}) == 1 else f"{flows} ({weights})"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from . import lab, tables
-from .lab import Scenario
 from .measure import Measured, measure
+from .scenario import Scenario
 from .scores import Score, print_scores, write_result
 
 

@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from . import tables
+from .lab import decides
 
 # Results beside the tables; a run has those that its scenario asks for.
 DOCUMENTS = ("flows", "bottleneck", "cross", "faults", "actions", "guest_actions", "links")
 # Keys of scenarios and of the daemon's answers that have another name now.
 RENAMED = {"coco": "growth_source", "aggression": "equivalent_tcps"}
-# What of a scenario does not decide its results.
-_ABOUT = ("name", "kernel", "module", "daemon")
 
 
 def main() -> int:
@@ -47,7 +46,7 @@ def main() -> int:
 def runs(out: Path) -> dict[tuple[str, str], Path]:
     """The runs below a directory, by the directory they are in and their scenario."""
     found = (path.parent for path in sorted(out.rglob("scenario.json")))
-    return {(str(raw.parent.relative_to(out)), _scenario(raw)): raw for raw in found}
+    return {(str(raw.parent.relative_to(out)), json.dumps(scenario(raw), sort_keys=True)): raw for raw in found}
 
 
 def unsteady(scenario: dict) -> str | None:
@@ -102,25 +101,9 @@ def _first_difference(before, now, place: str = "") -> str:
     return next(_first_difference(one, other, at) for at, one, other in pairs if one != other)
 
 
-def _scenario(raw: Path) -> str:
-    """What decides a run's results, as text: left out and default alike."""
-    scenario = _document(raw / "scenario.json")
-    return json.dumps({key: value for key, value in _given(scenario).items() if key not in _ABOUT}, sort_keys=True)
-
-
-def _given(value):
-    """Without what says nothing; whole numbers as what they are."""
-    if isinstance(value, dict):
-        given = {key: _given(field) for key, field in value.items()}
-        # A null rate says something where a missing one does not.
-        return {key: field for key, field in given.items() if key == "rate_kbit" or not _is_empty(field)}
-    if isinstance(value, list):
-        return [_given(one) for one in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _is_empty(value) -> bool:
-    return value is None or value is False or (isinstance(value, (str, list, dict)) and not value)
+def scenario(raw: Path) -> dict:
+    """What decides a run's results."""
+    return decides(_document(raw / "scenario.json"))
 
 
 def _document(path: Path):

@@ -8,7 +8,7 @@ plain Reno.
 from math import ceil, exp
 from random import Random
 
-from .lab import Flows, Group, Scenario, Vm
+from .scenario import Flows, Group, Scenario, Vm
 
 KINDS = ("uncoupled", "coupled")
 
@@ -30,6 +30,11 @@ def is_coupled(kind: str) -> bool:
     return kind.startswith("coupled")
 
 
+def flow_count(vm: Vm) -> int:
+    """How many connections a VM has."""
+    return sum(flows.count for flows in vm.flows)
+
+
 def tenant(kind: str, *flows: Flows, **more) -> Vm:
     """A VM of a run of that kind."""
     control = "ccc" if is_coupled(kind) else "reno"
@@ -43,7 +48,7 @@ def outsider(*flows: Flows, **more) -> Vm:
 
 def several_kernels(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -> Scenario:
     """A kernel for each VM."""
-    return Scenario("", vms, is_coupled(kind), seed, duration_s, **more)
+    return Scenario("", vms, seed, duration_s, coupled=is_coupled(kind), **more)
 
 
 def one_kernel(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -> Scenario:
@@ -62,7 +67,7 @@ def background(seed: int, load_mbit: float, duration_s: float) -> tuple[Vm, ...]
     connections: dict[float, list[Flows]] = {delay: [] for delay in _BACKGROUND_MS}
     at_s = random.expovariate(rate)
     while at_s < duration_s:
-        one = Flows(1, round(at_s, 6), bytes=_size(random), rate_kbit=_BACKGROUND_KBIT)
+        one = Flows(start_s=round(at_s, 6), bytes=_size(random), rate_kbit=_BACKGROUND_KBIT)
         connections[random.choice(_BACKGROUND_MS)].append(one)
         at_s += random.expovariate(rate)
     return tuple(outsider(*flows, delay_ms=delay) for delay, flows in connections.items() if flows)

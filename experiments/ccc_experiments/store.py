@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from . import lab, tables
-from .lab import PROJECT, Parts, Scenario
+from .lab import PROJECT, Parts
+from .scenario import Scenario
 
 
 @dataclass
@@ -36,8 +37,7 @@ class Store:
 
     def key(self, scenario: Scenario) -> str:
         """Names what decides the results of a run."""
-        decides = scenario.content()
-        del decides["name"]
+        decides = lab.decides(lab.content(scenario))
         digests = dict(self._digests)
         if not _uses_module(scenario):
             del digests["module"], digests["daemon"]

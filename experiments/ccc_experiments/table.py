@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 
 from .measure import Measured
+from .setups import flow_count
 
 _HEAD = "flows    weights  seed  kind       goodput Mbit/s         Jain   sum    queue ms      loss %  drops"
 _UNDER = "                                                                      mean   p95"
@@ -19,7 +20,7 @@ def print_table(measured: Sequence[Measured]) -> None:
 
 def _line(m: Measured) -> str:
     vms = m.scenario.vms
-    flows = ":".join(str(vm.count) for vm in vms)
+    flows = ":".join(str(flow_count(vm)) for vm in vms)
     weights = ":".join(f"{vm.weight:g}" for vm in vms)
     kind = "coupled" if m.scenario.coupled else "uncoupled"
     goodput = " ".join(f"{value:.2f}" for value in m.vm_goodput_mbit)

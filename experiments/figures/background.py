@@ -7,9 +7,9 @@ from statistics import fmean
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, background, one_kernel, tenant
 
@@ -24,7 +24,7 @@ THEIRS = 3.5
 
 def scenario(load_mbit: float, kind: str, seed: int) -> Scenario:
     others = background(seed, load_mbit, DURATION_S) if load_mbit else ()
-    ours = tenant(kind, Flows(FLOWS))
+    ours = tenant(kind, Flows(count=FLOWS))
     return one_kernel(kind, seed, DURATION_S, ours, *others, sample_ms=500)
 
 

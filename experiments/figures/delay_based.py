@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Group, Scenario, Vm
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Group, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import is_coupled, several_kernels
 
@@ -29,7 +29,7 @@ KINDS = {
 
 
 def tenant(kind: str, algorithm: str, start_s: float) -> Vm:
-    flows = (Flows(1, start_s),)
+    flows = (Flows(start_s=start_s),)
     if is_coupled(kind):
         return Vm(flows, module_options=f"inner={algorithm}")
     return Vm(flows, congestion_control=algorithm)

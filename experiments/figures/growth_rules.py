@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Group, Scenario, Vm
 from ccc_experiments.plots import Panel
+from ccc_experiments.scenario import Flows, Group, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import one_kernel, tenant
 
@@ -41,8 +41,8 @@ def run_of(kind: str, seed: int, *vms: Vm) -> Scenario:
 
 def tenants(count: int, kind: str) -> tuple[Vm, ...]:
     """Senders of 20 to 20n ms, a flow each."""
-    near = (tenant(kind, Flows(1, LATER_S), delay_ms=STEP_MS * i) for i in range(1, count))
-    return (*near, tenant(kind, Flows(1), delay_ms=STEP_MS * count))
+    near = (tenant(kind, Flows(start_s=LATER_S), delay_ms=STEP_MS * i) for i in range(1, count))
+    return (*near, tenant(kind, Flows(), delay_ms=STEP_MS * count))
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:

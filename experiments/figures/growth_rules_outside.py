@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import outsider
 
@@ -23,7 +23,7 @@ MOST = COUNTS[-1]
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    outside = outsider(Flows(1), delay_ms=OUTSIDE_MS)
+    outside = outsider(Flows(), delay_ms=OUTSIDE_MS)
     return run_of(kind, seed, *tenants(count, kind), outside)
 
 

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import outsider, several_kernels, tenant
 
@@ -24,8 +24,8 @@ def without(percent: int) -> int:
 
 
 def scenario(percent: int, kind: str, seed: int) -> Scenario:
-    with_module = (tenant(kind, Flows(FLOWS)),) * (VMS - without(percent))
-    others = (outsider(Flows(FLOWS)),) * without(percent)
+    with_module = (tenant(kind, Flows(count=FLOWS)),) * (VMS - without(percent))
+    others = (outsider(Flows(count=FLOWS)),) * without(percent)
     # With nobody to couple there is nothing for a daemon to do.
     coupled = KIND if with_module else "uncoupled"
     return several_kernels(coupled, seed, DURATION_S, *with_module, *others)

@@ -10,8 +10,8 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.interval import Interval
-from ccc_experiments.lab import Flows, Scenario
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, tenant
 
@@ -26,7 +26,7 @@ CASES = ALONE, JOINED = "alone", "joined"
 
 def scenario(case: str, kind: str, seed: int) -> Scenario:
     starts = (0.0,) if case == ALONE else (0.0, *JOINS_S)
-    flows = (Flows(1, start) for start in starts)
+    flows = (Flows(start_s=start) for start in starts)
     return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows), sample_ms=10)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.interval import Interval
-from ccc_experiments.lab import Fault, Flows, Scenario
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Fault, Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import POLICIES, policy_run
 
@@ -31,7 +31,7 @@ MEAN_S = 0.2
 
 def scenario(case: str, kind: str, seed: int) -> Scenario:
     return policy_run(
-        kind, seed, DURATION_S, Flows(2), sample_ms=10, queue_sample_ms=100, faults=(FAULTS[case],)
+        kind, seed, DURATION_S, Flows(count=2), sample_ms=10, queue_sample_ms=100, faults=(FAULTS[case],)
     )
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Bottleneck, Flows, Scenario, Vm
 from ccc_experiments.measure import jain
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Flows, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import several_kernels
 
@@ -36,10 +36,10 @@ KINDS = {
 
 def scenario(_: str, kind: str, seed: int) -> Scenario:
     control, queue = KINDS[kind]
-    short = Flows(1, SHORT_AT_S, bytes=SHORT_BYTES)
+    short = Flows(start_s=SHORT_AT_S, bytes=SHORT_BYTES)
     vms = (
-        Vm((Flows(1), short), congestion_control=control),
-        Vm((Flows(4, stop_s=LEAVE_S),), congestion_control=control),
+        Vm((Flows(), short), congestion_control=control),
+        Vm((Flows(count=4, stop_s=LEAVE_S),), congestion_control=control),
     )
     bottleneck = Bottleneck(queue=queue)
     return several_kernels(kind, seed, DURATION_S, *vms, bottleneck=bottleneck)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import one_kernel, tenant
 
@@ -17,7 +17,7 @@ RATIOS = tuple(range(1, 11))
 
 
 def scenario(ratio: int, kind: str, seed: int) -> Scenario:
-    flows = (Flows(1, priority=ratio), Flows(1, priority=1))
+    flows = (Flows(priority=ratio), Flows(priority=1))
     return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Group, Scenario
 from ccc_experiments.measure import jain
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Flows, Group, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -24,7 +24,7 @@ DURATION_S = 100.0
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    vms = (tenant(kind, Flows(1), delay_ms=STEP_MS * (i + 1)) for i in range(count))
+    vms = (tenant(kind, Flows(), delay_ms=STEP_MS * (i + 1)) for i in range(count))
     group = Group(share="window" if kind == BY_WINDOW else "rate")
     return one_kernel(kind, seed, DURATION_S, *vms, group=group)
 

@@ -13,9 +13,9 @@ from random import Random
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.interval import Interval
-from ccc_experiments.lab import Bottleneck, Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, tenant
 
@@ -53,10 +53,10 @@ def beside_long(
 ) -> Scenario:
     """A long flow and, if it has bytes, a short one that joins it."""
     random = Random(seed)
-    long = Flows(1, random.uniform(0, 0.9), bytes=LONG_BYTES)
-    short = Flows(1, SHORT_AT_S + random.uniform(0, 0.9), bytes=short_bytes)
+    long = Flows(start_s=random.uniform(0, 0.9), bytes=LONG_BYTES)
+    short = Flows(start_s=SHORT_AT_S + random.uniform(0, 0.9), bytes=short_bytes)
     flows = (long, short) if short_bytes else (long,)
-    bottleneck = Bottleneck(rate_mbit, queue_packets(rate_mbit))
+    bottleneck = Bottleneck(rate_mbit=rate_mbit, limit_packets=queue_packets(rate_mbit))
     return one_kernel(kind, seed, duration_s, tenant(kind, *flows), bottleneck=bottleneck)
 
 

@@ -12,9 +12,9 @@ from random import Random
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Bottleneck, Flows, Scenario
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -31,8 +31,8 @@ LITTLE_ROOM = "a queue that the long flow has just emptied holds nobody up"
 
 def scenario(rate_mbit: int, kind: str, seed: int) -> Scenario:
     start_s = EARLIEST_S + (seed - 1) % STARTS + Random(seed).random()
-    flows = Flows(1), Flows(1, start_s, bytes=SHORT_BYTES)
-    bottleneck = Bottleneck(rate_mbit, queue_packets(rate_mbit))
+    flows = Flows(), Flows(start_s=start_s, bytes=SHORT_BYTES)
+    bottleneck = Bottleneck(rate_mbit=rate_mbit, limit_packets=queue_packets(rate_mbit))
     return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows), bottleneck=bottleneck)
 
 

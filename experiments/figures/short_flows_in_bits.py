@@ -7,7 +7,7 @@ The papers write 200 Kb, which may be either.
 from collections.abc import Iterator
 
 from ccc_experiments.figure import Effort, Figure, Point, grid
-from ccc_experiments.lab import Scenario
+from ccc_experiments.scenario import Scenario
 from ccc_experiments.setups import KINDS
 
 from .short_flows import FULL_QUEUE, RATES_MBIT, beside_long

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Bottleneck, Cross, Flows, Group, Scenario
 from ccc_experiments.plots import Panel
+from ccc_experiments.scenario import Bottleneck, Cross, Flows, Group, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -32,8 +32,8 @@ SMALL_WINDOWS = "each of the four has a window of a few segments, and waits for 
 
 
 def scenario(packets: int, kind: str, seed: int) -> Scenario:
-    bottleneck = Bottleneck(10, packets, 20)
-    flows = tenant(kind, Flows(1 if kind in (ONE, ONE_COUPLED) else FLOWS))
+    bottleneck = Bottleneck(rate_mbit=10, limit_packets=packets, delay_ms=20)
+    flows = tenant(kind, Flows(count=1 if kind in (ONE, ONE_COUPLED) else FLOWS))
     group = Group(equivalent_tcps=FLOWS) if kind == AS_MANY else Group()
     return one_kernel(kind, seed, DURATION_S, flows, bottleneck=bottleneck, cross=CROSS, group=group)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import several_kernels, tenant
 from ccc_experiments.sharing import MEASURES, PANELS, jain
@@ -18,7 +18,7 @@ UNCOUPLED = "uncoupled"
 
 
 def scenario(delay_ms: float, kind: str, seed: int) -> Scenario:
-    vms = (tenant(kind, Flows(1)), tenant(kind, Flows(4)))
+    vms = (tenant(kind, Flows()), tenant(kind, Flows(count=4)))
     delay = delay_ms if delay_ms and kind == KIND else None
     return several_kernels(kind, seed, DURATION_S, *vms, doorbell_delay_ms=delay)
 

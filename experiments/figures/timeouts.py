@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Fault, Flows, Scenario
 from ccc_experiments.plots import Panel
+from ccc_experiments.scenario import Fault, Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import policy_run
 
@@ -23,7 +23,7 @@ FIRST_S, LAST_S = 5.0, 55.0
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     step = (LAST_S - FIRST_S) / max(count, 1)
     faults = (Fault("vm1", 0, round(FIRST_S + i * step, 3), for_s=BLACKOUT_S) for i in range(count))
-    return policy_run(kind, seed, DURATION_S, Flows(2), sample_ms=100, faults=tuple(faults))
+    return policy_run(kind, seed, DURATION_S, Flows(count=2), sample_ms=100, faults=tuple(faults))
 
 
 def points(effort: Effort) -> Iterator[Point]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Bottleneck, Flows, Scenario, Vm
+from ccc_experiments.scenario import Bottleneck, Flows, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, is_coupled, several_kernels
 from ccc_experiments.sharing import MEASURES, PANELS, jain
@@ -43,7 +43,7 @@ MARK_MS = 35.0
 
 
 def vm(case: Case, kind: str, segments: tuple[int | None, ...]) -> Vm:
-    flows = tuple(Flows(1, mss=mss) for mss in segments)
+    flows = tuple(Flows(mss=mss) for mss in segments)
     control = "ccc" if is_coupled(kind) else case.algorithm
     options = f"inner={case.algorithm}"
     return Vm(flows, congestion_control=control, module_options=options, ecn=case.ecn)

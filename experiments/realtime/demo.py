@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from ccc_experiments import fairness, lab, table
-from ccc_experiments.lab import Scenario
 from ccc_experiments.measure import Measured, measure
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Scenario
 from ccc_experiments.scores import Score, print_scores, write_result
 from testbed.libvirt import HostDaemon, Machine, set_metadata
 from testbed.wait import until

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ccc_experiments.lab import Bottleneck, Scenario
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Scenario
 from testbed.host import HERE
 from testbed.libvirt import USUAL, Guest, HostDaemon, Machine, Shape
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.plots import plt
 from ccc_experiments.runs import Run
+from ccc_experiments.setups import flow_count
 
 _STEP_S = 1.0
 
@@ -65,7 +66,7 @@ def weight_changes(run: Run, changes: Sequence[dict], stem: Path) -> None:
 
 def _goodput(axis, run: Run) -> None:
     for number, vm in enumerate(run.measured.scenario.vms, 1):
-        flows = "1 flow" if vm.count == 1 else f"{vm.count} flows"
+        flows = "1 flow" if flow_count(vm) == 1 else f"{flow_count(vm)} flows"
         times, rates = run.series(f"vm{number}", _STEP_S)
         middles = [time + _STEP_S / 2 for time in times]
         axis.plot(middles, rates, label=f"VM{number}, {flows}", lw=1)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccc_experiments.lab import Scenario
 from ccc_experiments.measure import measure
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Scenario
+from ccc_experiments.setups import flow_count
 from testbed.libvirt import Guest, Job
 
 from . import queue_samples
@@ -39,7 +40,7 @@ class Traffic:
         sampler = self.router.begin(f"sample-queue bott {duration + 2}")
         steal = Steal.now()
         senders = [
-            _send(guest, number, vm.count, vm.congestion_control, duration)
+            _send(guest, number, flow_count(vm), vm.congestion_control, duration)
             for number, (guest, vm) in enumerate(zip(self.vms, scenario.vms), 1)
         ]
         if meanwhile:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ccc_experiments import fairness, table
-from ccc_experiments.lab import Scenario
 from ccc_experiments.measure import Measured
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Scenario
 from ccc_experiments.scores import Score, print_scores, write_result
 from testbed.libvirt import Guest, HostDaemon, Machine, Shape
 

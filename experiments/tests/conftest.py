@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from ccc_experiments import lab
-from ccc_experiments.lab import Scenario
 from ccc_experiments.measure import Measured, measure
+from ccc_experiments.scenario import Scenario
 
 
 def pytest_configure(config: pytest.Config) -> None:

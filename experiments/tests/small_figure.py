@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ccc_experiments import gallery, lab, plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.lab import Flows, Scenario
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -26,7 +26,7 @@ MEASURES = {"sum Mbit/s": lambda run: run.measured.sum_mbit}
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    return one_kernel(kind, seed, 5, tenant(kind, Flows(count)), sample_ms=200, queue_sample_ms=50)
+    return one_kernel(kind, seed, 5, tenant(kind, Flows(count=count)), sample_ms=200, queue_sample_ms=50)
 
 
 def points(effort: Effort) -> Iterator[Point]:

@@ -4,8 +4,8 @@
 import json
 
 import pytest
-from ccc_experiments.lab import Bottleneck, Cross, Fault, Flows, Scenario, Vm
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Cross, Fault, Flows, Scenario, Vm
 
 
 @pytest.fixture(scope="session")
@@ -15,8 +15,8 @@ def run(measured, simulate):
 
 def lossy(name: str, *faults: Fault) -> Scenario:
     """Two flows that together want less than there is: all other segments arrive."""
-    vms = (Vm((Flows(2, rate_kbit=2000),), congestion_control="reno"),)
-    return Scenario(name, vms, False, 1, 12, faults=faults, sample_ms=20)
+    vms = (Vm((Flows(count=2, rate_kbit=2000),), congestion_control="reno"),)
+    return Scenario(name, vms, 1, 12, faults=faults, sample_ms=20)
 
 
 def test_one_segment_is_lost(run):
@@ -38,9 +38,9 @@ def test_a_silence_makes_a_timeout(run):
 
 def test_cross_traffic_is_the_seeds(run):
     def crossed(count: int, seed: int) -> dict:
-        vms = (Vm((Flows(count),), congestion_control="reno"),)
+        vms = (Vm((Flows(count=count),), congestion_control="reno"),)
         scenario = Scenario(
-            f"crossed-{count}-{seed}", vms, False, seed, 10, topology="single", cross=Cross(0.5)
+            f"crossed-{count}-{seed}", vms, seed, 10, topology="single", cross=Cross(0.5)
         )
         return json.loads((run(scenario).raw / "cross.json").read_text())
 
@@ -54,9 +54,9 @@ def test_other_queues_take_the_rate(queue, run):
 
     CAKE draws random numbers, which the seed does not decide: 0.91 and more in 14 runs.
     """
-    vms = tuple(Vm((Flows(count),), congestion_control="reno") for count in (1, 4))
+    vms = tuple(Vm((Flows(count=count),), congestion_control="reno") for count in (1, 4))
     scenario = Scenario(
-        f"queue-{queue}", vms, False, 1, 60, topology="single", bottleneck=Bottleneck(queue=queue)
+        f"queue-{queue}", vms, 1, 60, topology="single", bottleneck=Bottleneck(queue=queue)
     )
     done = run(scenario)
     assert done.measured.sum_mbit > 8
@@ -66,9 +66,9 @@ def test_other_queues_take_the_rate(queue, run):
 
 def test_flows_use_ipv6(run):
     """A header of 20 bytes more takes its part of the rate."""
-    vms = (Vm((Flows(2),), congestion_control="reno"),)
+    vms = (Vm((Flows(count=2),), congestion_control="reno"),)
     four, six = (
-        run(Scenario(f"ipv6-{ipv6}", vms, False, 1, 20, topology="single", ipv6=ipv6)).measured
+        run(Scenario(f"ipv6-{ipv6}", vms, 1, 20, topology="single", ipv6=ipv6)).measured
         for ipv6 in (False, True)
     )
     assert 0.98 < six.sum_mbit / four.sum_mbit < 0.995

@@ -6,9 +6,19 @@ import json
 from itertools import pairwise
 
 import pytest
-from ccc_experiments.lab import Action, Bottleneck, DelayChange, Fault, Flows, Phase, Request, Scenario, Vm
 from ccc_experiments.measure import jain
 from ccc_experiments.runs import Run
+from ccc_experiments.scenario import (
+    Action,
+    Bottleneck,
+    DelayChange,
+    Fault,
+    Flows,
+    Phase,
+    Request,
+    Scenario,
+    Vm,
+)
 
 RTT_S = 0.1
 
@@ -40,9 +50,9 @@ def times_in_cwr(raw, start_s: float) -> int:
 
 def marked(name: str, options: str = "", receiver: str = "reno", actions=()) -> Scenario:
     """Two VMs with ECN, one flow against four; marks from 30 ms of queue on."""
-    vms = tuple(Vm((Flows(count),), ecn=True, module_options=options) for count in (1, 4))
+    vms = tuple(Vm((Flows(count=count),), ecn=True, module_options=options) for count in (1, 4))
     return Scenario(
-        name, vms, True, 1, 30, sample_ms=20, actions=actions,
+        name, vms, 1, 30, coupled=True, sample_ms=20, actions=actions,
         bottleneck=Bottleneck(limit_packets=300, mark_ms=30), receiver_congestion_control=receiver,
     )  # fmt: skip
 
@@ -84,8 +94,8 @@ def test_marks_with_another_inner_algorithm(inner, measured):
 def test_a_spurious_timeout_is_undone_once(simulate):
     """ACKs of one VM come 0.7 s late, then again in time."""
     changes = DelayChange(20, 800), DelayChange(20.8, 100)
-    vms = Vm((Flows(1),), delay_changes=changes), Vm((Flows(4),))
-    scenario = Scenario("undo", vms, True, 1, 26, sample_ms=20, actions=looks(19.5, 23, 0.02))
+    vms = Vm((Flows(),), delay_changes=changes), Vm((Flows(count=4),))
+    scenario = Scenario("undo", vms, 1, 26, coupled=True, sample_ms=20, actions=looks(19.5, 23, 0.02))
     raw = simulate(scenario)
     seen = [(group["epoch"], group["ssthresh"], group["window"]) for _, group in groups(raw)]
     before, after = seen[0], seen[-1]
@@ -105,9 +115,9 @@ def test_a_lost_tail_that_a_probe_repairs_is_an_event(simulate):
     """One segment is written after a pause, and lost; data that follows later tells of it."""
     phases = (Phase(20, rate_kbit=0), Phase(25, rate_kbit=400), Phase(25.01, rate_kbit=0),
               Phase(26, rate_kbit=400))  # fmt: skip
-    vms = Vm((Flows(1, phases=phases),)), Vm((Flows(1),))
+    vms = Vm((Flows(phases=phases),)), Vm((Flows(),))
     scenario = Scenario(
-        "lost-tail", vms, True, 1, 28, sample_ms=20, actions=looks(24.5, 27.5, 0.02),
+        "lost-tail", vms, 1, 28, coupled=True, sample_ms=20, actions=looks(24.5, 27.5, 0.02),
         faults=(Fault("vm1", 0, 24.9, packets=1),),
     )  # fmt: skip
     raw = simulate(scenario)

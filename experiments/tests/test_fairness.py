@@ -3,7 +3,7 @@
 
 import pytest
 from ccc_experiments import fairness, outside
-from ccc_experiments.lab import Flows, Scenario, Vm
+from ccc_experiments.scenario import Flows, Scenario, Vm
 from realtime import demo
 
 
@@ -33,8 +33,8 @@ def test_aggregate_is_worth_one_tcp(count, measured):
 
 
 def test_priorities_split_a_vm(simulate):
-    flows = (Flows(1, priority=3), Flows(1, priority=1))
-    scenario = Scenario("priorities-3-1", (Vm(flows),), True, 1, 60, topology="single")
+    flows = (Flows(priority=3), Flows(priority=1))
+    scenario = Scenario("priorities-3-1", (Vm(flows),), 1, 60, coupled=True, topology="single")
     import json
 
     raw = simulate(scenario)

@@ -392,7 +392,8 @@ def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
         assert factor > 0.65 or inner in ("reno", "vegas")
 
 
-ACK_PATH = r"ccc_(tcp_(cong_avoid|pkts_acked|in_ack_event|cwnd_event\w*|min_tso_segs)|recovery_(set_state|ssthresh|undo_cwnd))$"
+TCP_OPS = r"cong_avoid|pkts_acked|in_ack_event|cwnd_event\w*|min_tso_segs"
+ACK_PATH = rf"ccc_(tcp_({TCP_OPS})|recovery_(set_state|ssthresh|undo_cwnd))$"
 SLEEPS = r"alloc|printk|^_dev_|mutex|(?<!tasklet_)schedule|sleep|wait_for|synchronize|^down"
 
 

@@ -3,7 +3,9 @@
 
 import json
 
-from ccc_experiments.lab import (
+from ccc_experiments.measure import jain
+from ccc_experiments.runs import Run
+from ccc_experiments.scenario import (
     Action,
     Bottleneck,
     Churn,
@@ -14,8 +16,6 @@ from ccc_experiments.lab import (
     Scenario,
     Vm,
 )
-from ccc_experiments.measure import jain
-from ccc_experiments.runs import Run
 
 
 def look(at_s: float) -> Action:
@@ -30,12 +30,12 @@ def seen(raw) -> list[tuple[int, int]]:
 
 def two_vms(name: str, vm2: Vm, *looks: float) -> Scenario:
     actions = tuple(map(look, looks))
-    return Scenario(name, (Vm((Flows(1),)), vm2), True, 1, 30, sample_ms=50, actions=actions)
+    return Scenario(name, (Vm((Flows(),)), vm2), 1, 30, coupled=True, sample_ms=50, actions=actions)
 
 
 def test_device_unplugged_and_plugged(simulate, measured):
     actions = (GuestAction(10, unbind_device=True), GuestAction(15, bind_device=True))
-    scenario = two_vms("unplugged", Vm((Flows(4),), guest_actions=actions), 9, 12, 18)
+    scenario = two_vms("unplugged", Vm((Flows(count=4),), guest_actions=actions), 9, 12, 18)
     raw = simulate(scenario)
     assert seen(raw) == [(4, 4), (0, 0), (4, 4)]
     run = Run(measured(scenario), raw)
@@ -52,13 +52,13 @@ def test_module_unloaded_and_loaded_again(simulate):
         GuestAction(12, reload_module=True),
         GuestAction(13, congestion_control="ccc"),
     )
-    vm2 = Vm((Flows(4, phases=away),), guest_actions=actions)
+    vm2 = Vm((Flows(count=4, phases=away),), guest_actions=actions)
     assert seen(simulate(two_vms("reloaded", vm2, 7, 11, 16))) == [(4, 4), (0, 0), (4, 4)]
 
 
 def test_a_guest_that_reboots(simulate, measured):
     """Its kernel is killed: nothing leaves, nothing is closed, new tables come."""
-    vm2 = Vm((Flows(4), Flows(4, start_s=18)), reboot_s=10)
+    vm2 = Vm((Flows(count=4), Flows(count=4, start_s=18)), reboot_s=10)
     scenario = two_vms("reboot", vm2, 9, 10.1, 17, 20)
     raw = simulate(scenario)
     assert seen(raw) == [(4, 4), (0, 0), (0, 0), (4, 4)]
@@ -70,9 +70,9 @@ def test_a_guest_that_reboots(simulate, measured):
 
 
 def test_thousands_of_flows_come_and_go(simulate):
-    vm2 = Vm((Flows(1, start_s=1, churn=Churn(4096, hold_s=4)),))
+    vm2 = Vm((Flows(start_s=1, churn=Churn(4096, hold_s=4)),))
     scenario = Scenario(
-        "churn", (Vm((Flows(1),)), vm2), True, 1, 15,
+        "churn", (Vm((Flows(),)), vm2), 1, 15, coupled=True,
         bottleneck=Bottleneck(rate_mbit=100, limit_packets=830),
         sample_ms=1000, queue_sample_ms=100, actions=(look(14.5),),
     )
@@ -85,11 +85,11 @@ def test_thousands_of_flows_come_and_go(simulate):
 
 def test_more_flows_than_slots(simulate):
     """5,000 flows on 4,096 slots: the rest run alone, until slots come free."""
-    early = Flows(1, start_s=1, churn=Churn(4000, hold_s=6, open_ms=2000))
-    late = Flows(1, start_s=4, churn=Churn(1000, hold_s=8, again_ms=250))
+    early = Flows(start_s=1, churn=Churn(4000, hold_s=6, open_ms=2000))
+    late = Flows(start_s=4, churn=Churn(1000, hold_s=8, again_ms=250))
     scenario = Scenario(
         # The module lends at most 64 chunks, so here 64 times 64 slots.
-        "surplus", (Vm((Flows(1),)), Vm((early, late), module_options="slots=64")), True, 1, 18,
+        "surplus", (Vm((Flows(),)), Vm((early, late), module_options="slots=64")), 1, 18, coupled=True,
         bottleneck=Bottleneck(rate_mbit=100, limit_packets=830),
         sample_ms=1000, queue_sample_ms=100, actions=tuple(map(look, (8.5, 12.9, 17.5))),
     )

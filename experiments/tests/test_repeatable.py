@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ccc_experiments import fairness
-from ccc_experiments.lab import Flows, Scenario, Vm
+from ccc_experiments.scenario import Flows, Scenario, Vm
 
 DATA = ("flows.csv", "queue.csv", "goodput.csv", "flows.json", "bottleneck.json", "meta.json")
 
@@ -29,8 +29,8 @@ def test_another_seed_other_bytes(simulate):
 
 
 def test_without_a_device_ccc_is_its_inner_algorithm(simulate):
-    vm = Vm((Flows(3),), congestion_control="reno", device=False)
-    reno = Scenario("inner-reno", (vm,), False, 1, 20, topology="single")
+    vm = Vm((Flows(count=3),), congestion_control="reno", device=False)
+    reno = Scenario("inner-reno", (vm,), 1, 20, topology="single")
     ccc = replace(reno, name="inner-ccc", vms=(replace(vm, congestion_control="ccc"),))
     assert same(simulate(reno), simulate(ccc), DATA[:-1]) == []
 
@@ -41,10 +41,10 @@ def test_speed(topology, least, simulate):
     """Simulated seconds in a second, best of three: other work shares the machine."""
     import json
 
-    vms = (Vm((Flows(1),)), Vm((Flows(4),))) if topology == "vms" else (Vm((Flows(4),)),)
+    vms = (Vm((Flows(),)), Vm((Flows(count=4),))) if topology == "vms" else (Vm((Flows(count=4),)),)
     best = 0.0
     for attempt in range(3):
-        scenario = Scenario(f"speed-{topology}-{attempt}", vms, True, 1, 60, topology=topology)
+        scenario = Scenario(f"speed-{topology}-{attempt}", vms, 1, 60, coupled=True, topology=topology)
         speed = json.loads((simulate(scenario) / "speed.json").read_text())
         best = max(best, speed["ratio"])
         if best >= least:

@@ -56,6 +56,7 @@ pub struct Phase {
     /// What the application writes from now on; null: as much as it can, 0:
     /// nothing.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-null" = "as much as it can"))]
     pub rate_kbit: Option<Option<f64>>,
     /// SO_PRIORITY.
     pub priority: Option<u32>,
