@@ -93,7 +93,10 @@ def goodputs(scenario: Scenario, raw: Path) -> tuple[float, ...]:
 
 def queue_delays_ms(scenario: Scenario, raw: Path) -> np.ndarray:
     """Time the bottleneck needs for what stands in its queue, each sample."""
-    backlog = tables.read(raw, "queue")["backlog_bytes"]
-    if not len(backlog):
+    queue = tables.read(raw, "queue")
+    if not len(queue["backlog_bytes"]):
         raise ValueError(f"the queue of {raw} has no samples")
-    return backlog * 8 / (scenario.bottleneck.rate_mbit * 1000)
+    rate_mbit = np.full(len(queue["time_s"]), float(scenario.bottleneck.rate_mbit))
+    for change in scenario.bottleneck.rate_changes:
+        rate_mbit[queue["time_s"] >= change.at_s] = change.rate_mbit
+    return queue["backlog_bytes"] * 8 / (rate_mbit * 1000)

@@ -42,6 +42,16 @@ Queue = Literal["fifo", "fq_codel", "cake", "htb"]
 
 
 @dataclass(frozen=True)
+class RateChange:
+    """A change of the bottleneck's rate."""
+
+    # When.
+    at_s: float
+    # Rate from then on, of what waits then too.
+    rate_mbit: float
+
+
+@dataclass(frozen=True)
 class Bottleneck:
     """The shared queue and the way back; the defaults are those of the papers."""
 
@@ -54,8 +64,15 @@ class Bottleneck:
     mark_ms: float | None = None
     # Its queueing discipline.
     queue: Queue = "fifo"
+    # Changes of the rate, in the order of times.
+    rate_changes: tuple[RateChange, ...] = ()
     # Rate in Mbit/s, of Ethernet frames.
     rate_mbit: float = 10.0
+    # The way back's delay is evenly spread by so much to both sides, and
+    # packets that overtake others come first; none: not at all.
+    return_jitter_ms: float | None = None
+    # What the way back loses at random, percent; none: nothing.
+    return_loss_percent: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +222,17 @@ class GuestAction:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A link of a limited rate with a FIFO before it."""
+
+    # Rate in Mbit/s, of Ethernet frames.
+    rate_mbit: float
+    _: KW_ONLY
+    # Length of the FIFO in packets, the one being sent included.
+    limit_packets: int = 1000
+
+
+@dataclass(frozen=True)
 class Vm:
     """One tenant."""
 
@@ -223,6 +251,8 @@ class Vm:
     ecn: bool = False
     # What is done inside its kernel, in the order of times.
     guest_actions: tuple[GuestAction, ...] = ()
+    # The link from it to the router; none: one without limits.
+    link: Link | None = None
     # Parameters of the module in its kernel.
     module_options: str = ""
     # Its name in the results, and its host name; left out: `vm1` for the
@@ -230,6 +260,10 @@ class Vm:
     name: str = ""
     # When its kernel is killed, and started again.
     reboot_s: float | None = None
+    # How much the delay of its way back is spread, in place of the bottleneck's.
+    return_jitter_ms: float | None = None
+    # What its way back loses at random, percent, in place of the bottleneck's.
+    return_loss_percent: float | None = None
     # The operator's weight, for the daemon's configuration.
     weight: float = 1.0
 

@@ -104,35 +104,29 @@ impl Controller {
 
     /// When nobody runs: interrupts first, then whoever is next.
     fn advance(&mut self, supervisor: &mut dyn Supervisor) -> Result<()> {
-        if !self.world.scheduler.is_idle() || self.script.is_busy() {
-            return Ok(());
-        }
-        self.world.switch.interrupt()?;
-        if self.world.switch.interrupted().is_some() || self.world.scheduler.start_next()? {
-            return Ok(());
-        }
-        if self.script.daemon_is_back() {
-            return self.world.reconnect();
-        }
-        self.run_next(supervisor)
-    }
-
-    fn run_next(&mut self, supervisor: &mut dyn Supervisor) -> Result<()> {
-        loop {
+        while self.world.scheduler.is_idle() && !self.script.is_busy() {
+            self.world.switch.interrupt()?;
+            if self.world.switch.interrupted().is_some() || self.world.scheduler.start_next()? {
+                return Ok(());
+            }
+            if self.script.daemon_is_back() {
+                return self.world.reconnect();
+            }
             let earliest = self.world.scheduler.next_at().unwrap_or(u64::MAX);
-            let script_at = self.script.next_at();
-            if script_at.is_some_and(|at| at <= earliest) {
+            let (script_at, world_at) = (self.script.next_at(), self.world.due());
+            if script_at.is_some_and(|at| at <= earliest.min(world_at.unwrap_or(u64::MAX))) {
                 return self.script.act(&mut self.world, &self.poller, supervisor);
             }
-            // Nobody has to answer a doorbell: there is nothing to wait for.
-            match self.world.next_doorbell() {
-                Some((at, relay)) if at <= earliest => self.world.deliver_doorbell(at, relay)?,
-                doorbell => {
-                    let due = script_at.into_iter().chain(doorbell.map(|(at, _)| at)).min();
+            // Nobody has to answer what arrives: there is nothing to wait for.
+            match world_at {
+                Some(at) if at <= earliest => self.world.deliver(at)?,
+                _ => {
+                    let due = script_at.into_iter().chain(world_at).min();
                     return self.world.scheduler.run_next(due);
                 }
             }
         }
+        Ok(())
     }
 
     fn whom_we_wait_for(&self) -> String {

@@ -18,16 +18,17 @@ pub struct World {
 }
 
 impl World {
-    /// The relay whose doorbell arrives next, and when.
-    pub fn next_doorbell(&self) -> Option<(u64, usize)> {
-        let due = self.relays.iter().enumerate().filter_map(|(i, r)| Some((r.due()?, i)));
-        due.min()
+    /// When the next thing under way arrives: a doorbell, or a frame on a link.
+    pub fn due(&self) -> Option<u64> {
+        self.relays.iter().filter_map(Relay::due).chain(self.switch.due()).min()
     }
 
-    /// Lets a doorbell arrive.
-    pub fn deliver_doorbell(&mut self, at: u64, relay: usize) -> Result<()> {
+    /// Lets arrive what does at this time.
+    pub fn deliver(&mut self, at: u64) -> Result<()> {
         self.scheduler.calendar().advance(at);
-        self.relays[relay].deliver()
+        let mut due = self.relays.iter_mut().filter(|relay| relay.due() == Some(at));
+        due.try_for_each(Relay::deliver)?;
+        self.switch.deliver_leaving(self.scheduler.calendar())
     }
 
     /// The daemon is back: the relays tell it all it has to know.

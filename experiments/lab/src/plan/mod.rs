@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Rng;
 use crate::scenario::flows::{Churn, Flows, JITTER_S, Phase};
-use crate::scenario::path::{Cross, Queue};
+use crate::scenario::path::{Bottleneck, Cross, Queue};
 use crate::scenario::vm::{BOOT_S, GuestWork, Vm};
 use crate::scenario::{MOST_UPLINKS, Scenario, Topology};
 use crate::units::{MS_NS, bit_of_mbit, ns_of_s, us_of_ms};
@@ -103,12 +103,12 @@ pub struct Router {
     pub seed: u64,
     /// What waited longer than this, in microseconds, is marked.
     pub mark_us: Option<u64>,
-    /// Delay of the way back in microseconds.
-    pub delay_us: u64,
-    /// VMs whose way back has a delay of its own.
-    pub delays: BTreeMap<u32, u64>,
-    /// Changes of these: when, of which VM, and to what.
-    pub delay_changes: Vec<(u64, u32, u64)>,
+    /// The way back of all.
+    pub return_path: ReturnPath,
+    /// VMs with a way back of their own.
+    pub own_return_paths: BTreeMap<u32, ReturnPath>,
+    /// What changes, and when.
+    pub changes: Vec<(u64, PathChange)>,
     /// Congestion control of the receivers.
     pub congestion_control: String,
     /// Numbers of the VMs behind NICs `eth0`, `eth1`, … in this order.
@@ -117,7 +117,32 @@ pub struct Router {
     pub flows: Vec<Flow>,
 }
 
+/// A way back from the receivers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReturnPath {
+    /// Delay in microseconds.
+    pub delay_us: u64,
+    /// How much it is spread.
+    pub jitter_us: u64,
+    /// What is lost at random, percent.
+    pub loss_percent: f64,
+}
+
+/// A change of the path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PathChange {
+    /// Of a VM's delay, in microseconds.
+    Delay(u32, u64),
+    /// Of the bottleneck's rate, in bit/s.
+    Rate(u64),
+}
+
 impl Router {
+    /// Whether the bottleneck's rate changes.
+    pub fn changes_rate(&self) -> bool {
+        self.changes.iter().any(|(_, change)| matches!(change, PathChange::Rate(_)))
+    }
+
     /// The interface towards a VM.
     pub fn uplink_device(&self, number: u32) -> String {
         match self.uplinks.iter().position(|numbers| numbers.contains(&number)) {
@@ -219,9 +244,9 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
             cross: scenario.cross.clone(),
             seed: scenario.seed,
             mark_us: scenario.bottleneck.mark_ms.map(us_of_ms),
-            delay_us: us_of_ms(scenario.bottleneck.delay_ms),
-            delays: delays(scenario),
-            delay_changes: delay_changes(scenario),
+            return_path: return_path(&scenario.bottleneck, None),
+            own_return_paths: own_return_paths(scenario),
+            changes: path_changes(scenario),
             congestion_control: scenario.receiver_congestion_control.clone(),
             uplinks,
             flows,
@@ -272,24 +297,37 @@ fn split_at_reboot(whole: Plan, reboot_ns: Option<u64>) -> Vec<Plan> {
     vec![first, second]
 }
 
-/// Delays of all VMs if one has its own: the common one would add to it.
-fn delays(scenario: &Scenario) -> BTreeMap<u32, u64> {
-    let common = |vm: &Vm| vm.delay_ms.is_none() && vm.delay_changes.is_empty();
-    if scenario.vms.iter().all(common) {
-        return BTreeMap::new();
+/// The way back of a VM, or the common one.
+fn return_path(common: &Bottleneck, vm: Option<&Vm>) -> ReturnPath {
+    let own = |of: fn(&Vm) -> Option<f64>| vm.and_then(of);
+    let jitter_ms = own(|vm| vm.return_jitter_ms).or(common.return_jitter_ms);
+    let loss_percent = own(|vm| vm.return_loss_percent).or(common.return_loss_percent);
+    ReturnPath {
+        delay_us: us_of_ms(own(|vm| vm.delay_ms).unwrap_or(common.delay_ms)),
+        jitter_us: us_of_ms(jitter_ms.unwrap_or(0.0)),
+        loss_percent: loss_percent.unwrap_or(0.0),
     }
-    let delay = |vm: &Vm| us_of_ms(vm.delay_ms.unwrap_or(scenario.bottleneck.delay_ms));
-    (1..).zip(scenario.vms.iter().map(delay)).collect()
 }
 
-/// Changes of the VMs' delays in the order of times.
-fn delay_changes(scenario: &Scenario) -> Vec<(u64, u32, u64)> {
-    let changes = (1..).zip(&scenario.vms).flat_map(|(number, vm)| {
+/// Those of all VMs if one has its own: the common one would add to it.
+fn own_return_paths(scenario: &Scenario) -> BTreeMap<u32, ReturnPath> {
+    if !scenario.vms.iter().any(Vm::has_own_return_path) {
+        return BTreeMap::new();
+    }
+    let all = scenario.vms.iter().map(|vm| return_path(&scenario.bottleneck, Some(vm)));
+    (1..).zip(all).collect()
+}
+
+/// Changes of the path in the order of times.
+fn path_changes(scenario: &Scenario) -> Vec<(u64, PathChange)> {
+    let rates = scenario.bottleneck.rate_changes.iter();
+    let rates = rates.map(|c| (ns_of_s(c.at_s), PathChange::Rate(bit_of_mbit(c.rate_mbit))));
+    let delays = (1..).zip(&scenario.vms).flat_map(|(number, vm)| {
         let all = vm.delay_changes.iter();
-        all.map(move |c| (ns_of_s(c.at_s), number, us_of_ms(c.delay_ms)))
+        all.map(move |c| (ns_of_s(c.at_s), PathChange::Delay(number, us_of_ms(c.delay_ms))))
     });
-    let mut changes: Vec<_> = changes.collect();
-    changes.sort_by_key(|(at_ns, ..)| *at_ns);
+    let mut changes: Vec<_> = rates.chain(delays).collect();
+    changes.sort_by_key(|(at_ns, _)| *at_ns);
     changes
 }
 
@@ -422,15 +460,19 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_of_ones_own_replaces_the_common_one() {
+    fn a_way_back_of_ones_own_replaces_the_common_one() {
         let mut scenario = scenario(1, "vms");
-        assert!(delays(&scenario).is_empty());
+        let delay = |delay_us| ReturnPath { delay_us, ..ReturnPath::default() };
+        assert!(own_return_paths(&scenario).is_empty());
         scenario.vms[1].delay_ms = Some(20.0);
-        assert_eq!(delays(&scenario), BTreeMap::from([(1, 100_000), (2, 20_000)]));
+        let own = BTreeMap::from([(1, delay(100_000)), (2, delay(20_000))]);
+        assert_eq!(own_return_paths(&scenario), own);
         scenario.vms[1].delay_ms = None;
         scenario.vms[0].delay_changes = vec![DelayChange { at_s: 2.0, delay_ms: 5.0 }];
-        assert_eq!(delays(&scenario), BTreeMap::from([(1, 100_000), (2, 100_000)]));
-        assert_eq!(delay_changes(&scenario), [(2_000_000_000, 1, 5000)]);
+        scenario.bottleneck.return_loss_percent = Some(1.0);
+        let lossy = ReturnPath { loss_percent: 1.0, ..delay(100_000) };
+        assert_eq!(own_return_paths(&scenario), BTreeMap::from([(1, lossy), (2, lossy)]));
+        assert_eq!(path_changes(&scenario), [(2_000_000_000, PathChange::Delay(1, 5000))]);
     }
 
     #[test]

@@ -144,6 +144,9 @@ fn world(
     let scheduler = Scheduler::new(&work.socket(workdir::TIME), clients, settings, poller)?;
     let mut switch = Switch::new(Faults::new(&scenario.faults, plans)?);
     plug(&mut switch, plans, work, poller)?;
+    for vm in &scenario.vms {
+        vm.link.iter().for_each(|link| switch.limit(&vm.name, link));
+    }
     let delay = scenario.doorbell_delay_ms.map(|ms| ns_of_s(ms / 1e3));
     let relayed = if scenario.relays() { devices(scenario, plans) } else { vec![] };
     let relay = |(index, vm): (usize, &&str)| {

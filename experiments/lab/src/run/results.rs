@@ -48,10 +48,13 @@ pub fn gather(scenario: &Scenario, plans: &[Plan], work: &Workdir, out: &Path) -
     write(out, "meta.json", &meta(scenario, plans, work)?)
 }
 
-/// Writes what the controller has done: actions on the daemon, faults.
+/// Writes what the controller has done: actions on the daemon, links, faults.
 pub fn write_controllers(out: &Path, script: &Script, world: &World) -> Result<()> {
     if !script.records().is_empty() {
         write(out, "actions.json", &script.records())?;
+    }
+    if !world.switch.links().is_empty() {
+        write(out, "links.json", &world.switch.links())?;
     }
     world.switch.faults().records().map_or(Ok(()), |faults| write(out, "faults.json", &faults))
 }

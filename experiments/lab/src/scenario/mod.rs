@@ -165,7 +165,7 @@ impl Scenario {
         at.at("duration_s").above_zero(self.duration_s, 100_000.0, "s")?;
         at.at("sample_ms").within(self.sample_ms, 1, u64::MAX, "ms")?;
         at.at("queue_sample_ms").within(self.queue_sample_ms, 1, u64::MAX, "ms")?;
-        self.bottleneck.check(&at.at("bottleneck"))?;
+        self.bottleneck.check(&at.at("bottleneck"), self.duration_s)?;
         if self.coupled && self.daemon.is_none() {
             return at.at("daemon").refuse("the path of ccc-vhost in a coupled run", "none");
         }
@@ -216,12 +216,22 @@ impl Scenario {
         if vm.reboot_s.is_some() {
             self.needs_cables(&at.at("reboot_s"))?;
         }
-        let own_delay = vm.delay_ms.is_some() || !vm.delay_changes.is_empty();
-        if self.topology == Topology::Vms && self.vms.len() > MOST_UPLINKS && own_delay {
+        if vm.link.is_some() {
+            self.needs_cables(&at.at("link"))?;
+        }
+        let crowded = self.topology == Topology::Vms && self.vms.len() > MOST_UPLINKS;
+        if crowded && vm.has_own_return_path() {
             let got = format!("{} VMs", self.vms.len());
-            let expected = format!("at most {MOST_UPLINKS} VMs where one has a delay of its own");
+            let expected =
+                format!("at most {MOST_UPLINKS} VMs where one has a way back of its own");
             return at.at("delay_ms").refuse(expected, got);
         }
+        let common = &self.bottleneck;
+        let jitter_ms = vm.return_jitter_ms.or(common.return_jitter_ms);
+        let delays = vm.delay_changes.iter().map(|change| change.delay_ms);
+        let least_ms = delays.fold(vm.delay_ms.unwrap_or(common.delay_ms), f64::min);
+        let loss = vm.return_loss_percent.or(common.return_loss_percent);
+        path::check_return_path(at, least_ms, jitter_ms, loss)?;
         let first = &self.vms[0].module_options;
         if self.topology == Topology::Single && vm.module_options != *first {
             let expected = format!("those of vms[0], in whose kernel it is ('{first}')");

@@ -34,12 +34,37 @@ pub struct Bottleneck {
     pub queue: Queue,
     /// Packets of flows with ECN that waited longer than this are marked.
     pub mark_ms: Option<f64>,
+    /// Changes of the rate, in the order of times.
+    pub rate_changes: Vec<RateChange>,
+    /// What the way back loses at random, percent; none: nothing.
+    pub return_loss_percent: Option<f64>,
+    /// The way back's delay is evenly spread by so much to both sides, and
+    /// packets that overtake others come first; none: not at all.
+    pub return_jitter_ms: Option<f64>,
+}
+
+/// A change of the bottleneck's rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateChange {
+    /// When.
+    pub at_s: f64,
+    /// Rate from then on, of what waits then too.
+    pub rate_mbit: f64,
 }
 
 impl Default for Bottleneck {
     fn default() -> Self {
-        let (rate_mbit, limit_packets, delay_ms) = (10.0, 83, 100.0);
-        Self { rate_mbit, limit_packets, delay_ms, queue: Queue::Fifo, mark_ms: None }
+        Self {
+            rate_mbit: 10.0,
+            limit_packets: 83,
+            delay_ms: 100.0,
+            queue: Queue::Fifo,
+            mark_ms: None,
+            rate_changes: Vec::new(),
+            return_loss_percent: None,
+            return_jitter_ms: None,
+        }
     }
 }
 
@@ -120,10 +145,15 @@ pub struct Fault {
 }
 
 impl Bottleneck {
-    pub(super) fn check(&self, at: &Field) -> Result<()> {
+    pub(super) fn check(&self, at: &Field, duration_s: f64) -> Result<()> {
         at.at("rate_mbit").above_zero(self.rate_mbit, MAX_RATE_MBIT, "Mbit/s")?;
         at.at("limit_packets").within(self.limit_packets, 1, u32::MAX, "packets")?;
-        at.at("delay_ms").within(self.delay_ms, 0.0, MAX_DELAY_MS, "ms")?;
+        at.in_order("rate_changes", self.rate_changes.iter().map(|c| c.at_s), duration_s)?;
+        for (i, change) in self.rate_changes.iter().enumerate() {
+            let rate = at.element("rate_changes", i).at("rate_mbit");
+            rate.above_zero(change.rate_mbit, MAX_RATE_MBIT, "Mbit/s")?;
+        }
+        check_return_path(at, self.delay_ms, self.return_jitter_ms, self.return_loss_percent)?;
         let Some(mark_ms) = self.mark_ms else {
             return Ok(());
         };
@@ -132,6 +162,18 @@ impl Bottleneck {
         }
         at.at("mark_ms").within(mark_ms, 0.0, MAX_DELAY_MS, "ms")
     }
+}
+
+/// Refuses a way back that cannot be.
+pub(super) fn check_return_path(
+    at: &Field,
+    delay_ms: f64,
+    jitter_ms: Option<f64>,
+    loss_percent: Option<f64>,
+) -> Result<()> {
+    at.at("delay_ms").within(delay_ms, 0.0, MAX_DELAY_MS, "ms")?;
+    at.at("return_jitter_ms").within(jitter_ms.unwrap_or(0.0), 0.0, delay_ms, "ms (delay_ms)")?;
+    at.at("return_loss_percent").within(loss_percent.unwrap_or(0.0), 0.0, 100.0, "%")
 }
 
 impl Cross {

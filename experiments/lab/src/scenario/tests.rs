@@ -37,6 +37,14 @@ fn a_short_scenario_is_whole() {
 }
 
 #[test]
+fn the_readmes_scenarios_are_valid() {
+    let blocks = include_str!("../../README.md").split("```json\n").skip(1);
+    let blocks: Vec<_> = blocks.filter_map(|block| block.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    blocks.iter().for_each(|block| drop(Scenario::parse(block).expect("valid")));
+}
+
+#[test]
 fn what_the_file_cannot_say_is_named_with_its_place() {
     let told = message(|j| j["vms"][0]["wieght"] = 3.into());
     assert!(told.contains("vms[0].wieght: unknown field `wieght`, expected one of"), "{told}");
@@ -202,7 +210,7 @@ fn vms_that_share_a_nic_share_its_delay() {
     let told = message(|j| many(j, 49));
     assert!(
         told.contains(
-            "vms[2].delay_ms: expected at most 48 VMs where one has a delay of its own, got 49"
+            "vms[2].delay_ms: expected at most 48 VMs where one has a way back of its own, got 49"
         ),
         "{told}"
     );
@@ -241,6 +249,32 @@ fn disturbances_are_checked() {
         message(|j| j["vms"][0]["flows"][0]["mss"] = 9.into())
             .contains("flows[0].mss: expected 88 to 1460 bytes, got 9")
     );
+}
+
+#[test]
+fn the_path_is_checked() {
+    let told = message(|j| {
+        j["bottleneck"]["rate_changes"] = serde_json::json!([{"at_s": 9, "rate_mbit": 0}])
+    });
+    assert!(told.contains("bottleneck.rate_changes[0].rate_mbit: expected above 0"), "{told}");
+    let told = message(|j| j["bottleneck"]["return_loss_percent"] = 101.into());
+    assert!(
+        told.contains("bottleneck.return_loss_percent: expected 0 to 100 %, got 101"),
+        "{told}"
+    );
+    let told = message(|j| {
+        j["vms"][0]["return_jitter_ms"] = 5.into();
+        j["vms"][0]["delay_changes"] = serde_json::json!([{"at_s": 9, "delay_ms": 4}]);
+    });
+    assert!(
+        told.contains("vms[0].return_jitter_ms: expected 0 to 4 ms (delay_ms), got 5"),
+        "{told}"
+    );
+    let link = serde_json::json!({"rate_mbit": 2});
+    let s = with(|j| j["vms"][0]["link"] = link.clone()).expect("valid");
+    assert_eq!(s.vms[0].link.as_ref().expect("there").limit_packets, 1000);
+    let told = message(|j| (j["vms"][0]["link"], j["topology"]) = (link.clone(), "single".into()));
+    assert!(told.contains("vms[0].link: expected the topology vms with it"), "{told}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::Field;
 use super::flows::{Flows, JITTER_S};
-use super::path::MAX_DELAY_MS;
+use super::path::{MAX_DELAY_MS, MAX_RATE_MBIT};
 use crate::error::Result;
 
 /// Names that programs and namespaces of the laboratory have.
@@ -40,6 +40,12 @@ pub struct Vm {
     /// Changes of that delay, in the order of times.
     #[serde(default)]
     pub delay_changes: Vec<DelayChange>,
+    /// What its way back loses at random, percent, in place of the bottleneck's.
+    pub return_loss_percent: Option<f64>,
+    /// How much the delay of its way back is spread, in place of the bottleneck's.
+    pub return_jitter_ms: Option<f64>,
+    /// The link from it to the router; none: one without limits.
+    pub link: Option<Link>,
     /// What is done inside its kernel, in the order of times.
     #[serde(default)]
     pub guest_actions: Vec<GuestAction>,
@@ -63,6 +69,21 @@ fn ccc() -> String {
 
 fn yes() -> bool {
     true
+}
+
+/// A link of a limited rate with a FIFO before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Rate in Mbit/s, of Ethernet frames.
+    pub rate_mbit: f64,
+    /// Length of the FIFO in packets, the one being sent included.
+    #[serde(default = "thousand")]
+    pub limit_packets: u32,
+}
+
+fn thousand() -> u32 {
+    1000
 }
 
 /// A change of the delay of a VM's way back.
@@ -114,6 +135,12 @@ pub enum GuestWork {
 }
 
 impl Vm {
+    /// Whether its way back is not the bottleneck's.
+    pub fn has_own_return_path(&self) -> bool {
+        let own = [self.delay_ms, self.return_loss_percent, self.return_jitter_ms];
+        own.iter().any(Option::is_some) || !self.delay_changes.is_empty()
+    }
+
     pub(super) fn check(&self, at: &Field, duration_s: f64) -> Result<()> {
         self.check_name(&at.at("name"))?;
         if self.congestion_control.is_empty() {
@@ -122,6 +149,10 @@ impl Vm {
         at.at("weight").above_zero(self.weight, 1000.0, "")?;
         if let Some(delay) = self.delay_ms {
             at.at("delay_ms").within(delay, 0.0, MAX_DELAY_MS, "ms")?;
+        }
+        if let Some(Link { rate_mbit, limit_packets }) = self.link {
+            at.at("link.rate_mbit").above_zero(rate_mbit, MAX_RATE_MBIT, "Mbit/s")?;
+            at.at("link.limit_packets").within(limit_packets, 1, u32::MAX, "packets")?;
         }
         at.in_order("delay_changes", self.delay_changes.iter().map(|c| c.at_s), duration_s)?;
         for (i, change) in self.delay_changes.iter().enumerate() {

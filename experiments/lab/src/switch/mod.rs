@@ -2,21 +2,25 @@
 //! The cables between the guests' NICs.
 //!
 //! A frame crosses in no time: it is in the receiver's ring before the sender's
-//! kick is answered, and the receiver is interrupted before time goes on.
+//! kick is answered, and the receiver is interrupted before time goes on. Only
+//! before a [`link`] it may have to wait.
 
 pub mod faults;
+pub mod link;
 pub mod nic;
 pub mod rings;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use faults::Faults;
+use link::{Counters, Link};
 use nic::{Kick, Nic, Socket};
 use rings::{Frame, RX, TX, ethernet};
 
 use crate::error::Result;
 use crate::ipc::poller::{Poller, Stream};
+use crate::scenario::vm;
 use crate::time::calendar::Calendar;
 
 /// A NIC and the cable at it, or the switch that a cable with more ends is.
@@ -25,6 +29,8 @@ struct Port {
     /// The NICs at the other end.
     peers: Range<usize>,
     frames: VecDeque<Frame>,
+    /// What the NIC's own frames have to pass first.
+    link: Option<Link>,
     call_due: bool,
     calls_open: usize,
 }
@@ -55,7 +61,37 @@ impl Switch {
     fn plug(&mut self, socket: Socket, peers: Range<usize>, poller: &Poller) -> Result<()> {
         let nic = Nic::new(socket, self.ports.len(), poller)?;
         let frames = VecDeque::new();
-        self.ports.push(Port { nic, peers, frames, call_due: false, calls_open: 0 });
+        self.ports.push(Port { nic, peers, frames, link: None, call_due: false, calls_open: 0 });
+        Ok(())
+    }
+
+    /// Puts a link behind a guest's NIC.
+    pub fn limit(&mut self, guest: &str, link: &vm::Link) {
+        for port in self.ports.iter_mut().filter(|port| port.nic.guest == guest) {
+            port.link = Some(Link::new(link));
+        }
+    }
+
+    /// What the links have done, by guest.
+    pub fn links(&self) -> BTreeMap<&str, &Counters> {
+        let links = self.ports.iter().filter_map(|port| Some((port, port.link.as_ref()?)));
+        links.map(|(port, link)| (port.nic.guest.as_str(), link.counters())).collect()
+    }
+
+    /// When the next frame leaves a link.
+    pub fn due(&self) -> Option<u64> {
+        self.ports.iter().filter_map(|port| port.link.as_ref()?.due()).min()
+    }
+
+    /// Delivers the frames that leave a link now.
+    pub fn deliver_leaving(&mut self, calendar: &Calendar) -> Result<()> {
+        for index in 0..self.ports.len() {
+            let now = calendar.now();
+            let leaving = self.ports[index].link.as_mut().map(|link| link.leaving(now));
+            if let Some(frames) = leaving.filter(|frames| !frames.is_empty()) {
+                self.forward(index, frames, calendar)?;
+            }
+        }
         Ok(())
     }
 
@@ -105,24 +141,29 @@ impl Switch {
     /// beyond now, so that the peer can run at this very time.
     fn kicked(&mut self, index: usize, kick: &Kick, calendar: &Calendar) -> Result<()> {
         if kick.ring == TX {
-            let port = &mut self.ports[index];
-            let peers = port.peers.clone();
+            let (now, port) = (calendar.now(), &mut self.ports[index]);
             let frames = port.nic.rings.transmitted();
             let mut frames = frames.map_err(|e| port.nic.ring_error(&e))?;
-            frames.retain(|frame| !self.faults.take(calendar.now(), ethernet(frame)));
-            self.forward(peers.clone(), frames);
-            peers.into_iter().try_for_each(|peer| self.deliver(peer, calendar))?;
+            frames.retain(|frame| !self.faults.take(now, ethernet(frame)));
+            if let Some(link) = &mut port.link {
+                frames.into_iter().for_each(|frame| link.push(now, frame));
+                link.due().into_iter().for_each(|due| calendar.stop_at(due));
+            } else {
+                self.forward(index, frames, calendar)?;
+            }
         } else {
             self.deliver(index, calendar)?;
         }
         self.ports[index].nic.answer(kick)
     }
 
-    /// Puts frames on the cable of the NIC they are for, of several; what is
-    /// for all goes to none: the guests know their neighbours.
-    fn forward(&mut self, peers: Range<usize>, frames: Vec<Frame>) {
+    /// Gives frames to the NIC they are for, of several; what is for all goes
+    /// to none: the guests know their neighbours.
+    fn forward(&mut self, from: usize, frames: Vec<Frame>, calendar: &Calendar) -> Result<()> {
+        let mut peers = self.ports[from].peers.clone();
         if peers.len() == 1 {
-            return self.ports[peers.start].frames.extend(frames);
+            self.ports[peers.start].frames.extend(frames);
+            return self.deliver(peers.start, calendar);
         }
         for frame in frames {
             let is_for = |port: &&mut Port| ethernet(&frame).starts_with(&port.nic.mac);
@@ -130,6 +171,7 @@ impl Switch {
                 port.frames.push_back(frame);
             }
         }
+        peers.try_for_each(|peer| self.deliver(peer, calendar))
     }
 
     fn deliver(&mut self, index: usize, calendar: &Calendar) -> Result<()> {

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What scenarios say of the path: rates that change, links of VMs, a way back that loses."""
+
+import json
+
+import pytest
+from ccc_experiments import measure
+from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Flows, Link, RateChange, Scenario, Vm
+
+RENO = Vm((Flows(),), congestion_control="reno")
+
+
+@pytest.fixture
+def run(simulate):
+    def of(name: str, *vms: Vm, topology: str = "vms", **bottleneck) -> Run:
+        scenario = Scenario(name, vms, 1, 30, topology=topology, bottleneck=Bottleneck(delay_ms=40, **bottleneck))
+        return Run.of(scenario, simulate(scenario))
+
+    return of
+
+
+@pytest.mark.parametrize("queue", ["fifo", "htb"])
+def test_the_rate_changes_for_what_waits_too(queue, run):
+    changes = (RateChange(10, 5), RateChange(20, 20))
+    changed = run(f"rate-{queue}", RENO, RENO, queue=queue, rate_changes=changes)
+    rates = [sum(changed.rate_mbit(vm, *span) for vm in ("vm1", "vm2")) for span in ((5, 10), (11, 20), (25, 30))]
+    assert rates == pytest.approx([9.56, 4.78, 19.1], rel=0.03)
+    sent = changed.queue["sent_packets"][changed.queue["time_s"] == 10.2]
+    before = changed.queue["sent_packets"][changed.queue["time_s"] == 10]
+    # 5 Mbit/s at once, of full frames.
+    assert int(sent[0] - before[0]) == pytest.approx(0.2 * 5e6 / 8 / 1514, rel=0.05)
+
+
+def test_a_queues_delay_is_that_of_its_rate_then(run):
+    changed = run("rate-fifo", RENO, RENO, queue="fifo", rate_changes=(RateChange(10, 5), RateChange(20, 20)))
+    delays = measure.queue_delays_ms(changed.scenario, changed.raw)
+    backlog, times = changed.queue["backlog_bytes"], changed.queue["time_s"]
+    for span, rate_mbit in ((times < 10, 10), ((times >= 10) & (times < 20), 5), (times >= 20, 20)):
+        assert delays[span] == pytest.approx(backlog[span] * 8 / (rate_mbit * 1000))
+
+
+def test_a_vm_has_no_more_than_its_link(run):
+    linked = run("link", Vm(RENO.flows, congestion_control="reno", link=Link(2, limit_packets=20)), RENO)
+    assert linked.rate_mbit("vm1", 5, 30) == pytest.approx(2 * 1448 / 1514, rel=0.02)
+    assert linked.rate_mbit("vm2", 5, 30) == pytest.approx(7.6, rel=0.03)
+    # 20 full frames before it, at most.
+    assert linked.srtt_ms("vm1", 5, 30) < 40 + 20 * 1514 * 8 / 2000 + 83 * 1514 * 8 / 10_000
+    told = json.loads((linked.raw / "links.json").read_text())
+    assert list(told) == ["vm1"]
+    assert told["vm1"]["dropped_packets"] > 0
+    assert told["vm1"]["sent_bytes"] == pytest.approx(30 * 2e6 / 8, rel=0.05)
+
+
+@pytest.mark.parametrize("topology", ["vms", "single"])
+def test_the_way_back_loses_and_spreads(topology, run):
+    own = Vm(RENO.flows, congestion_control="reno", return_loss_percent=0, return_jitter_ms=0)
+    lossy = run(f"loss-{topology}", RENO, own, topology=topology, return_loss_percent=30, return_jitter_ms=10)
+    # Each ACK counts bytes, so few of them slow a flow down and do not stop it.
+    assert 1 < lossy.rate_mbit("vm1", 5, 30) < lossy.rate_mbit("vm2", 5, 30)
+    guests = json.loads((lossy.raw / "meta.json").read_text())["guests"]
+    qdiscs = guests["net" if topology == "vms" else "lab"]["qdiscs"]
+    assert "loss 30%" in qdiscs[1] and "delay 40ms  10ms" in qdiscs[1]
+    assert "loss" not in qdiscs[2]
