@@ -69,7 +69,7 @@ def content(scenario: Scenario) -> dict:
 
 def decides(document: dict) -> dict:
     """What of a scenario decides its results: of one left out and one that says nothing, neither."""
-    return {key: _telling(value) for key, value in document.items() if key not in _ABOUT and not _is_empty(value)}
+    return _telling({key: value for key, value in document.items() if key not in _ABOUT})
 
 
 def _said(value):

@@ -2,7 +2,7 @@
 # Generated from experiments/lab/scenario.schema.json by `python -m ccc_experiments.schema`.
 """Scenarios of the laboratory, as it reads them: what each field means and what it is if left out."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -111,21 +111,6 @@ class Fault:
     for_s: float | None = None
     # The next so many segments with data.
     packets: int | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Settings of the bottleneck group; what is left out is the daemon's default."""
-
-    _: KW_ONLY
-    # How many TCPs the aggregate acts as.
-    equivalent_tcps: float | None = None
-    # Whose growth the aggregate takes.
-    growth_source: str | None = None
-    # Coupling algorithm.
-    policy: str | None = None
-    # What is shared by weight: `window` or `rate`.
-    share: str | None = None
 
 
 # Where the senders live.
@@ -295,8 +280,8 @@ class Scenario:
     doorbell_delay_ms: float | None = None
     # Segments that are lost on purpose.
     faults: tuple[Fault, ...] = ()
-    # Settings of the bottleneck group, for the daemon's configuration.
-    group: Group = Group()
+    # Settings of the bottleneck group, by their names in the daemon's configuration.
+    group: dict[str, Any] = field(default_factory=dict)
     # Whether the tenants' flows use IPv6.
     ipv6: bool = False
     # The User Mode Linux kernel.

@@ -18,7 +18,7 @@ _HEAD = '''\
 # Generated from experiments/lab/scenario.schema.json by `python -m ccc_experiments.schema`.
 """Scenarios of the laboratory, as it reads them: what each field means and what it is if left out."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from types import EllipsisType
 from typing import Any, Literal
 '''
@@ -86,6 +86,8 @@ def _type(schema: dict) -> str:
         return f"tuple[{', '.join([one] * schema['minItems'])}]" if "minItems" in schema else f"tuple[{one}, ...]"
     if "type" not in schema:
         return "Any"
+    if schema["type"] == "object":
+        return "dict[str, Any]"
     words = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return " | ".join([_WORDS[word] for word in words] + (["EllipsisType"] if "x-null" in schema else []))
 
@@ -97,6 +99,8 @@ def _default(schema: dict) -> str:
     default = schema.get("default")
     if "$ref" in schema and isinstance(default, dict):
         return f"{_type(schema)}()"
+    if default == {}:
+        return "field(default_factory=dict)"
     if isinstance(default, list):
         return repr(tuple(default))
     return json.dumps(default) if isinstance(default, str) else repr(default)

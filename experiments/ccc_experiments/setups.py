@@ -8,7 +8,7 @@ plain Reno.
 from math import ceil, exp
 from random import Random
 
-from .scenario import Flows, Group, Scenario, Vm
+from .scenario import Flows, Scenario, Vm
 
 KINDS = ("uncoupled", "coupled")
 
@@ -104,5 +104,5 @@ POLICIES = {
 
 def policy_run(kind: str, seed: int, duration_s: float, *flows: Flows, **more) -> Scenario:
     """One VM's flows, coupled by the policy of that kind."""
-    group = Group(share="window", policy=POLICIES[kind])
+    group = {"share": "window", "policy": POLICIES[kind]}
     return several_kernels(kind, seed, duration_s, tenant(kind, *flows), group=group, **more)

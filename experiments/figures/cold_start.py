@@ -8,7 +8,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Flows, Group, Scenario
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -21,7 +21,7 @@ DURATION_S = 12.0
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     flows = tenant(kind, Flows(count=count, bytes=BYTES))
-    group = Group(policy="lisa") if kind == LISA else Group()
+    group = {"policy": "lisa"} if kind == LISA else {}
     return one_kernel(kind, seed, DURATION_S, flows, group=group, sample_ms=20)
 
 

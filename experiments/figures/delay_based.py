@@ -11,7 +11,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Flows, Group, Scenario, Vm
+from ccc_experiments.scenario import Flows, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import is_coupled, several_kernels
 
@@ -38,7 +38,7 @@ def tenant(kind: str, algorithm: str, start_s: float) -> Vm:
 def scenario(_: str, kind: str, seed: int) -> Scenario:
     algorithms, growth_source = KINDS[kind]
     vms = (tenant(kind, algorithm, start_s) for start_s, algorithm in enumerate(algorithms))
-    group = Group(share="window", growth_source=growth_source)
+    group = {"share": "window", "growth_source": growth_source}
     return several_kernels(kind, seed, DURATION_S, *vms, group=group)
 
 

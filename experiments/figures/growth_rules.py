@@ -11,7 +11,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
-from ccc_experiments.scenario import Flows, Group, Scenario, Vm
+from ccc_experiments.scenario import Flows, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import one_kernel, tenant
 
@@ -25,17 +25,17 @@ FIRST, SHORTEST, MEAN, BY_RATE = (
     "coupled, mean, by rate",
 )
 GROUPS = {
-    FIRST: Group(share="window", growth_source="first"),
-    SHORTEST: Group(share="window", growth_source="shortest-rtt"),
-    MEAN: Group(share="window", growth_source="mean"),
-    BY_RATE: Group(share="rate", growth_source="mean"),
+    FIRST: {"share": "window", "growth_source": "first"},
+    SHORTEST: {"share": "window", "growth_source": "shortest-rtt"},
+    MEAN: {"share": "window", "growth_source": "mean"},
+    BY_RATE: {"share": "rate", "growth_source": "mean"},
 }
 KINDS = ("uncoupled", *GROUPS)
 
 
 def run_of(kind: str, seed: int, *vms: Vm) -> Scenario:
     """VMs coupled by the rule of that kind."""
-    group = GROUPS.get(kind, Group())
+    group = GROUPS.get(kind, {})
     return one_kernel(kind, seed, DURATION_S, *vms, group=group, sample_ms=500)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
-from ccc_experiments.scenario import Cross, Flows, Group, Scenario
+from ccc_experiments.scenario import Cross, Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -27,7 +27,7 @@ LEAST_SEEDS = 3
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     flows = tenant(kind, Flows(count=1 if kind == ONE else count))
     cross = Cross(LOAD) if kind.endswith("cross") else None
-    group = Group(equivalent_tcps=count) if kind == AS_MANY else Group()
+    group = {"equivalent_tcps": count} if kind == AS_MANY else {}
     return one_kernel(kind, seed, DURATION_S, flows, cross=cross, group=group)
 
 

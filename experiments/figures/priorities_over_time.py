@@ -8,7 +8,7 @@ import numpy as np
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Flows, Group, Scenario
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import one_kernel, tenant
 
@@ -27,7 +27,7 @@ def scenario(_: str, kind: str, seed: int) -> Scenario:
     flows = [Flows(start_s=FIRST_S, priority=3)]
     if kind != SINGLE:
         flows.append(Flows(start_s=JOIN_S, stop_s=LEAVE_S, priority=1))
-    group = Group(share=SHARES.get(kind))
+    group = {"share": SHARES.get(kind)}
     return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows), sample_ms=20, group=group)
 
 

@@ -12,7 +12,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.measure import jain
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Flows, Group, Scenario
+from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -25,7 +25,7 @@ DURATION_S = 100.0
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     vms = (tenant(kind, Flows(), delay_ms=STEP_MS * (i + 1)) for i in range(count))
-    group = Group(share="window" if kind == BY_WINDOW else "rate")
+    group = {"share": "window" if kind == BY_WINDOW else "rate"}
     return one_kernel(kind, seed, DURATION_S, *vms, group=group)
 
 

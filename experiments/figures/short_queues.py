@@ -11,7 +11,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
-from ccc_experiments.scenario import Bottleneck, Cross, Flows, Group, Scenario
+from ccc_experiments.scenario import Bottleneck, Cross, Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import KINDS, one_kernel, tenant
 
@@ -34,7 +34,7 @@ SMALL_WINDOWS = "each of the four has a window of a few segments, and waits for 
 def scenario(packets: int, kind: str, seed: int) -> Scenario:
     bottleneck = Bottleneck(rate_mbit=10, limit_packets=packets, delay_ms=20)
     flows = tenant(kind, Flows(count=1 if kind in (ONE, ONE_COUPLED) else FLOWS))
-    group = Group(equivalent_tcps=FLOWS) if kind == AS_MANY else Group()
+    group = {"equivalent_tcps": FLOWS} if kind == AS_MANY else {}
     return one_kernel(kind, seed, DURATION_S, flows, bottleneck=bottleneck, cross=CROSS, group=group)
 
 

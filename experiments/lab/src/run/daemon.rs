@@ -4,6 +4,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::programs::Programs;
 use crate::error::{Context, Result};
 use crate::scenario::Scenario;
@@ -40,17 +42,24 @@ pub fn start(
     programs.start_daemon(&program, options, &sockets)
 }
 
+/// The group's table; numbers and plain words are in TOML what they are in JSON.
 fn group_config(group: &Group) -> String {
-    let policy = group.policy.as_deref().unwrap_or("ctrltcp");
-    let mut config = format!("[group.uplink]\npolicy = \"{policy}\"\n");
-    // Writing to a String cannot fail.
-    for (key, word) in [("share", &group.share), ("growth_source", &group.growth_source)] {
-        if let Some(word) = word {
-            let _ = writeln!(config, "{key} = \"{word}\"");
-        }
+    let default = Group::from([("policy".into(), "ctrltcp".into())]);
+    let given = group.iter().filter(|(_, value)| !value.is_null());
+    let left_out = default.iter().filter(|(name, _)| group.get(*name).is_none_or(Value::is_null));
+    let lines = left_out.chain(given).map(|(name, value)| format!("{name} = {value}\n"));
+    "[group.uplink]\n".to_owned() + &lines.collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_what_was_given_and_a_policy() {
+        let group = |json| group_config(&serde_json::from_str(json).expect("JSON"));
+        assert_eq!(group("{}"), "[group.uplink]\npolicy = \"ctrltcp\"\n");
+        let given = r#"{"policy": "cm", "share": null, "equivalent_tcps": 2.5}"#;
+        assert_eq!(group(given), "[group.uplink]\nequivalent_tcps = 2.5\npolicy = \"cm\"\n");
     }
-    if let Some(equivalent_tcps) = group.equivalent_tcps {
-        let _ = writeln!(config, "equivalent_tcps = {equivalent_tcps}");
-    }
-    config
 }

@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the daemon is told, by its configuration and at times of the run.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::field::Field;
 use crate::error::Result;
 
-/// Settings of the bottleneck group; what is left out is the daemon's default.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Group {
-    /// Coupling algorithm.
-    pub policy: Option<String>,
-    /// What is shared by weight: `window` or `rate`.
-    pub share: Option<String>,
-    /// How many TCPs the aggregate acts as.
-    pub equivalent_tcps: Option<f64>,
-    /// Whose growth the aggregate takes.
-    pub growth_source: Option<String>,
-}
+/// Settings of the bottleneck group by the names that they have in the daemon's
+/// configuration; what is left out is its default.
+pub type Group = BTreeMap<String, Value>;
 
 /// Something done to the daemon while nobody runs: one of its kinds.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -48,15 +41,24 @@ pub struct Request {
     /// Path of the resource.
     pub path: String,
     /// JSON document sent with it.
-    pub body: Option<serde_json::Value>,
+    pub body: Option<Value>,
 }
 
-impl Group {
-    pub(super) fn check(&self, at: &Field) -> Result<()> {
-        let words = [("policy", &self.policy), ("share", &self.share), ("growth_source", &self.growth_source)];
-        words.iter().try_for_each(|(name, word)| at.at(name).plain_word(word.as_ref()))?;
-        self.equivalent_tcps.map_or(Ok(()), |n| at.at("equivalent_tcps").above_zero(n, 1000.0, "TCPs"))
+/// Refuses what cannot stand in the daemon's configuration. What a setting may
+/// be, the daemon knows.
+pub(super) fn check_group(group: &Group, at: &Field) -> Result<()> {
+    let plain = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    for (name, value) in group {
+        let is_plain = match value {
+            Value::String(word) => plain(word),
+            other => !other.is_array() && !other.is_object(),
+        };
+        if !plain(name) || !is_plain {
+            let expected = "a plain word, a number, true, false or null";
+            return at.at(name).refuse(expected, value);
+        }
     }
+    Ok(())
 }
 
 impl Action {

@@ -71,15 +71,6 @@ impl Field {
         }
         Ok(())
     }
-
-    /// Refuses a word that is written into a command or a file as it is.
-    pub fn plain_word(&self, word: Option<&String>) -> Result<()> {
-        let plain = |word: &&String| word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-        match word.filter(|word| !plain(word)) {
-            Some(word) => self.refuse("letters, digits and '-'", format!("'{word}'")),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Display for Field {

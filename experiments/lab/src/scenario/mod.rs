@@ -66,7 +66,7 @@ pub struct Scenario {
     /// Congestion control of the receivers, which decides how they echo marks.
     #[serde(default = "default_receiver_control")]
     pub receiver_congestion_control: String,
-    /// Settings of the bottleneck group, for the daemon's configuration.
+    /// Settings of the bottleneck group, by their names in the daemon's configuration.
     #[serde(default)]
     pub group: Group,
     /// Whether the laboratory stands between guests and daemon, so that a
@@ -169,7 +169,7 @@ impl Scenario {
         if self.coupled && self.daemon.is_none() {
             return at.at("daemon").refuse("the path of ccc-vhost in a coupled run", "none");
         }
-        self.group.check(&at.at("group"))?;
+        daemon::check_group(&self.group, &at.at("group"))?;
         self.check_disturbances(&at)?;
         self.check_actions(&at)?;
         at.at("vms").within(self.vms.len(), 1, MAX_VMS, "VMs")?;

@@ -86,7 +86,9 @@ fn bad_values_are_named_with_their_place() {
 fn weights_may_be_fractions_and_words_are_plain() {
     let s = with(|j| j["vms"][0]["weight"] = 0.5.into()).expect("valid");
     assert_eq!(s.vms[0].weight, 0.5);
-    assert!(message(|j| j["group"]["share"] = "a\"".into()).contains("group.share"));
+    let told = message(|j| j["group"]["share"] = "a\"".into());
+    assert!(told.contains("group.share: expected a plain word, a number"), "{told}");
+    assert!(message(|j| j["group"]["a b"] = 1.into()).contains("group.a b"));
     assert!(message(|j| j["vms"][0]["delay_ms"] = (-1).into()).contains("vms[0].delay_ms"));
 }
 
