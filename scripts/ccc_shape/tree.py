@@ -8,7 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 # Made by programs, or others' words.
-_GENERATED = re.compile(r"^(LICENSES|docs/images|experiments/tests/unit/data)/|\.(lock|svg|proptest-regressions)$")
+_GENERATED = re.compile(
+    r"^(LICENSES|docs/images|experiments/tests/unit/data|out)/|(^|/)target/|\.(lock|svg|proptest-regressions)$"
+)
 _TESTS = re.compile(r"(^|/)(tests|benches|fuzz)/|(^|[_/])tests?\.(c|rs)$|_test(_\w+)?\.c$")
 _DOCUMENTS = re.compile(r"\.(md|yaml|patch)$")
 
