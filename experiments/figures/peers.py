@@ -15,7 +15,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.measure import jain
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Bottleneck, Flows, Scenario, Vm
+from ccc_experiments.scenario import Bottleneck, Flows, Queue, Scenario, Vm
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import several_kernels
 
@@ -23,7 +23,7 @@ SHORT_AT_S, LEAVE_S, DURATION_S = 20.0, 40.0, 60.0
 SHORT_BYTES = 200_000
 CASE = "1 against 4 flows"
 # Congestion control and queue of each kind.
-KINDS = {
+KINDS: dict[str, tuple[str, Queue]] = {
     "Reno": ("reno", "fifo"),
     "CUBIC": ("cubic", "fifo"),
     "BBR": ("bbr", "fifo"),

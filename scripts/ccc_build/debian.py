@@ -26,7 +26,9 @@ LISTS_AGE_S = 24 * 3600
 def apt_get(*words: Word, cwd: Path | None = None) -> None:
     """apt-get, quiet and patient: waits for others who use apt, and tries again
     what a mirror that is slow or just being updated has broken."""
-    command = ["apt-get", "-qq", "-o", f"DPkg::Lock::Timeout={PATIENCE_S}", "-o", "Acquire::Retries=3", *words]
+    # Lists that could not be fetched are an error, not a warning.
+    options = (f"DPkg::Lock::Timeout={PATIENCE_S}", "Acquire::Retries=3", "APT::Update::Error-Mode=any")
+    command = ["apt-get", "-qq", *(word for option in options for word in ("-o", option)), *words]
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     deadline = time.monotonic() + PATIENCE_S
     tries = TRIES
