@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What of ours is in a domain's metadata.
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use ccc_settings::{Changes, Fault, SocketPath, VmSettings, VmSpec};
 use serde_json::json;
@@ -73,10 +76,10 @@ impl Wanted {
         self.socket.as_ref().map_or_else(usual, |socket| socket.to_path_buf())
     }
 
-    /// The attributes of its element.
-    pub fn attributes(&self) -> impl Iterator<Item = (&str, String)> {
+    /// The attributes of its element, in one order whoever wrote them.
+    pub fn attributes(&self) -> BTreeMap<&str, String> {
         let socket = self.socket.as_ref().map(|path| ("socket", path.display().to_string()));
-        self.settings.texts().chain(socket)
+        self.settings.texts().chain(socket).collect()
     }
 
     /// The element as `virsh metadata` takes it.

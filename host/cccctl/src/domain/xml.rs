@@ -574,8 +574,8 @@ mod tests {
         let right = vm(" coupled='off' group='g' xmlns:x='urn:x' x:weight='x' x:group='x'/>");
         let right = with_metadata(&right);
         let told = right.told().expect("right").expect("there");
-        let said: Vec<_> = told.attributes().collect();
-        assert_eq!(said, [("coupled", "off".to_owned()), ("group", "g".to_owned())]);
+        let said = [("coupled", "off".to_owned()), ("group", "g".to_owned())];
+        assert_eq!(told.attributes(), said.into());
     }
 
     #[test]
