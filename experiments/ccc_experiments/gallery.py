@@ -74,7 +74,7 @@ def _check(name: str, points: list[Point], raw: list[Path]) -> None:
 
 def _is_of(directory: Path, scenario: Scenario) -> bool:
     """Whether data is of this scenario, whatever it was called."""
-    return same_data.scenario(directory) == lab.decides(lab.content(scenario))
+    return same_data.requested(directory) == json.loads(json.dumps(lab.decides(lab.content(scenario))))
 
 
 def _make(

@@ -28,7 +28,11 @@ def main() -> int:
     parser.add_argument("base", type=Path, help="directory of results, such as out/ of another tree")
     parser.add_argument("out", type=Path, help="directory of results to compare with it")
     args = parser.parse_args()
-    base, out = runs(args.base), runs(args.out)
+    try:
+        base, out = runs(args.base), runs(args.out)
+    except Ambiguous as error:
+        print(f"same-data: {error}", file=sys.stderr)
+        return 1
     for key in base.keys() & out.keys():
         if reason := unsteady(json.loads(key[1])):
             print(f"same-data: {out[key]}: not compared, not the seed alone decides it ({reason})")
@@ -43,10 +47,19 @@ def main() -> int:
     return 1 if differences or not base else 0
 
 
+class Ambiguous(Exception):
+    """Two runs of one scenario: one of them may be of an older build."""
+
+
 def runs(out: Path) -> dict[tuple[str, str], Path]:
     """The runs below a directory, by the directory they are in and their scenario."""
-    found = (path.parent for path in sorted(out.rglob("scenario.json")))
-    return {(str(raw.parent.relative_to(out)), json.dumps(scenario(raw), sort_keys=True)): raw for raw in found}
+    found: dict[tuple[str, str], Path] = {}
+    for raw in (path.parent for path in sorted(out.rglob("scenario.json"))):
+        key = (str(raw.parent.relative_to(out)), json.dumps(decides(_document(raw / "scenario.json")), sort_keys=True))
+        if key in found:
+            raise Ambiguous(f"expected one run of a scenario, got {found[key]} and {raw}: remove what is of old builds")
+        found[key] = raw
+    return found
 
 
 def unsteady(scenario: dict) -> str | None:
@@ -101,9 +114,9 @@ def _first_difference(before, now, place: str = "") -> str:
     return next(_first_difference(one, other, at) for at, one, other in pairs if one != other)
 
 
-def scenario(raw: Path) -> dict:
-    """What decides a run's results."""
-    return decides(_document(raw / "scenario.json"))
+def requested(raw: Path) -> dict:
+    """What decides a run's results, as it was asked for: to the last digit of each number."""
+    return decides(_document(raw / "request.json"))
 
 
 def _document(path: Path):

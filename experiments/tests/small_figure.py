@@ -52,7 +52,7 @@ def lay_out(out: Path) -> None:
         names.append(point.scenario.name.replace(" ", "-"))
         raw = out / gallery.RUNS / names[-1]
         shutil.copytree(DATA / names[-1], raw)
-        (raw / "scenario.json").write_text(json.dumps(lab.content(point.scenario)))
+        (raw / "request.json").write_text(json.dumps(lab.content(point.scenario)))
         (raw / "done").touch()
     (out / "small").mkdir()
     earlier = {"quick": True, "seeds": EFFORT.seeds, "runs": [{"data": name} for name in names]}

@@ -56,6 +56,13 @@ def test_a_run_that_one_side_lacks_is_told(base, tmp_path):
     assert "had no run of this scenario before" in other
 
 
+def test_two_runs_of_one_scenario_are_refused(base, tmp_path):
+    make(tmp_path / "out" / "raw" / "old", cwnd=11)
+    make(tmp_path / "out" / "raw" / "one")
+    with pytest.raises(same_data.Ambiguous, match="raw/old and .*raw/one"):
+        differences(base, tmp_path / "out")
+
+
 def test_what_the_seed_does_not_decide_is_not_compared():
     assert same_data.unsteady({"bottleneck": {"queue": "cake"}}) == "CAKE"
     assert same_data.unsteady({"vms": [{"congestion_control": "bbr"}]}) == "BBR"

@@ -382,6 +382,8 @@ fn f2_a_thousand_hooks_at_once_all_tell_the_daemon() {
     const HOOKS: usize = 1000;
     let daemon = Daemon::start();
     let at = |kind: &str, number: usize| daemon.dir.path().join(format!("{kind}{number}"));
+    // As long as names of clouds are: looking for a similar one among them takes long.
+    let name = |number: usize| format!("instance-of-a-customer-of-a-cloud-{number:06}");
     for number in 0..HOOKS {
         fs::write(at("xml", number), connecting(Path::new("/qemu"), &at("vm", number))).unwrap();
     }
@@ -392,7 +394,7 @@ fn f2_a_thousand_hooks_at_once_all_tell_the_daemon() {
     let hooks: Vec<Child> = (0..HOOKS)
         .map(|number| {
             Command::new(env!("CARGO_BIN_EXE_cccctl"))
-                .args(["hook", "--", &format!("vm{number}"), "prepare", "begin", "-"])
+                .args(["hook", "--", &name(number), "prepare", "begin", "-"])
                 .env("CCC_CONTROL", daemon.control())
                 .env("CCCCTL_CONFIG", &config)
                 .stdin(fs::File::open(at("xml", number)).unwrap())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the daemon is told, by its configuration and at times of the run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Not};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,14 +21,18 @@ pub struct Action {
     /// When.
     pub at_s: f64,
     /// A request on the daemon's control socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<Request>,
     /// The status of its answer; none: any of 200 to 299.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<u16>,
     /// SIGKILL for the daemon.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Not::not")]
+    #[schemars(extend("default" = false))]
     pub kill_daemon: bool,
     /// Start of the daemon after it was killed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Not::not")]
+    #[schemars(extend("default" = false))]
     pub start_daemon: bool,
 }
 
@@ -41,6 +45,7 @@ pub struct Request {
     /// Path of the resource.
     pub path: String,
     /// JSON document sent with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
 }
 

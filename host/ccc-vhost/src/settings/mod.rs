@@ -132,10 +132,19 @@ impl Settings {
         self.groups.get(group).filter(|group| group.settings.coupled).map(|_| group)
     }
 
+    /// Whether there is a VM with this name.  Where that is the question, no
+    /// similar name is looked for, which takes long among many VMs.
+    pub fn has_vm(&self, name: &str) -> bool {
+        self.number_of(name).is_some()
+    }
+
+    fn number_of(&self, name: &str) -> Option<usize> {
+        self.vms.iter().find(|(_, vm)| vm.name == name).map(|(number, _)| *number)
+    }
+
     /// Number of the VM with this name.
     pub fn vm(&self, name: &str) -> Result<usize, SettingsError> {
-        let number = self.vms.iter().find(|(_, vm)| vm.name == name).map(|(number, _)| *number);
-        number.ok_or_else(|| SettingsError::NoVm {
+        self.number_of(name).ok_or_else(|| SettingsError::NoVm {
             name: name.to_owned(),
             near: nearest(name, self.vms.values().map(|vm| vm.name.as_str())),
         })

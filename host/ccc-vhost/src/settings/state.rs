@@ -186,11 +186,13 @@ impl State {
     /// have one of that name or socket by now; then that is the one.
     fn add_vms(&self, settings: &mut Settings) {
         for (name, socket) in &self.added {
-            if settings.vm(name).is_ok() {
+            if settings.has_vm(name) {
                 log::warn!("state of VM {name}: the configuration has it now");
                 continue;
             }
-            let spec = VmSpec { socket: socket.clone(), settings: VmSettings::default() };
+            // Its group is among the changes, and may be gone: then it has none.
+            let in_no_group = VmSettings { group: None, ..VmSettings::default() };
+            let spec = VmSpec { socket: socket.clone(), settings: in_no_group };
             match settings.new_vm(name, &spec) {
                 Ok(vm) => drop(settings.insert_vm(vm)),
                 Err(error) => log::warn!("state of VM {name} not used: {error}"),
@@ -313,6 +315,34 @@ mod tests {
             assert_eq!(state.note(&change), !nothing, "{change:?}");
             assert!(!state.note(&change), "again: {change:?}");
         }
+    }
+
+    #[test]
+    fn an_added_vm_whose_group_is_gone_is_in_no_group() {
+        let value = json!({
+            "version": 1,
+            "added": {"c": {"socket": "/s"}},
+            "vms": {"c": {"group": "gone", "weight": 7}},
+        });
+        let mut settings = Settings::single(Path::new("/other"));
+        State::from_json(value).expect("right").apply(&mut settings);
+        let vm = &settings.vms[&settings.vm("c").expect("added")];
+        assert_eq!((vm.group, vm.settings.weight), (None, VmSettings::default().weight));
+    }
+
+    /// Names as long as a cloud's are looked for, but no similar ones: that took 5 s.
+    #[test]
+    fn f2_a_thousand_added_vms_are_loaded_at_once() {
+        let names =
+            (0..1000).map(|number| format!("instance-of-a-customer-of-a-cloud-{number:06}"));
+        let added: Map<String, Value> =
+            names.map(|name| (name.clone(), json!({"socket": format!("/{name}")}))).collect();
+        let state = State::from_json(json!({"version": 1, "added": added})).expect("right");
+        let mut settings = Settings::single(Path::new("/other"));
+        let began = std::time::Instant::now();
+        state.apply(&mut settings);
+        assert!(began.elapsed() < std::time::Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(settings.vms.len(), 1001);
     }
 
     #[test]

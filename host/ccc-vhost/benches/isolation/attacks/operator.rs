@@ -30,7 +30,8 @@ pub fn puts(target: &Target, attempt: &Attempt) {
 fn put(target: &Target, attempt: &Attempt, number: usize, weight: f64) {
     let socket = target.dir.join(format!("vm{number}"));
     let spec = json!({"socket": socket, "weight": weight});
-    let path = format!("/v1/vms/vm{number}");
+    // Looking for a similar name among such long ones would be noticed.
+    let path = format!("/v1/vms/instance-of-a-customer-of-a-cloud-{number:06}");
     let (status, body) = Operator::at(&target.control).ask("PUT", &path, Some(&spec));
     assert!((200..300).contains(&status), "{path}: {status} {body}");
     attempt.did(1);

@@ -46,7 +46,7 @@ impl Server {
     fn carry_out(&mut self, command: &Command, by: &Peer) -> Result<Outcome, ServerError> {
         match command {
             Command::Change(Change::PutVm(name, spec))
-                if self.coupling.settings().vm(name).is_err() =>
+                if !self.coupling.settings().has_vm(name) =>
             {
                 if let Err(error) = self.add(name, spec) {
                     return Ok(Err(error));
