@@ -17,8 +17,8 @@ import numpy as np
 from . import tables
 from .lab import decides
 
-# Results beside the tables; a run has those that its scenario asks for.
-DOCUMENTS = ("flows", "bottleneck", "cross", "faults", "actions", "guest_actions", "links")
+# Documents of a run that tell how it was made; all others are results.
+MAKING = {"scenario.json", "request.json", "meta.json", "speed.json"}
 # Keys of scenarios and of the daemon's answers that have another name now.
 RENAMED = {"coco": "growth_source", "aggression": "equivalent_tcps"}
 
@@ -68,6 +68,9 @@ def unsteady(scenario: dict) -> str | None:
         return "CAKE"
     if scenario.get("ipv6"):
         return "IPv6 on a busy machine"
+    ways = [scenario.get("bottleneck", {}), *scenario.get("vms", [])]
+    if any(way.get("return_loss_percent") or way.get("return_jitter_ms") for way in ways):
+        return "loss or jitter"
     return "BBR" if '"congestion_control": "bbr"' in json.dumps(scenario) else None
 
 
@@ -86,10 +89,10 @@ def compare_run(base: Path, out: Path) -> Iterator[str]:
     """What differs between two runs of one scenario."""
     for name in tables.TABLES:
         yield from (f"{name}: {text}" for text in _compare_table(tables.read(base, name), tables.read(out, name)))
-    for name in DOCUMENTS:
-        before, now = (_document(raw / f"{name}.json") for raw in (base, out))
+    for name in sorted({path.name for raw in (base, out) for path in raw.glob("*.json")} - MAKING):
+        before, now = (_document(raw / name) for raw in (base, out))
         if before != now:
-            yield f"{name}.json: {_first_difference(before, now)}"
+            yield f"{name}: {_first_difference(before, now)}"
 
 
 def _compare_table(base: dict[str, np.ndarray], out: dict[str, np.ndarray]) -> Iterator[str]:
