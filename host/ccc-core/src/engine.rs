@@ -4,12 +4,10 @@ use slab::Slab;
 
 use crate::{
     config::GroupConfig,
-    contribution::Contribution,
     error::EngineError,
     fixed::{Micros, Weight},
-    flow::Flow,
-    grant::Grant,
-    group::{Group, GroupStatus, Update},
+    flow::{Contribution, Flow},
+    group::{Grant, Group, GroupStatus, Update},
     lru::LruList,
     policy::Aggregate,
     report::Report,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! A bottleneck group: its members, its aggregate, and what reports do to both.
+//! A bottleneck group: its members, its aggregate, what reports do to both, and what
+//! its VMs are granted.
 use std::cell::Cell;
 
 use crate::{
     config::{GroupConfig, ShareOf},
-    contribution::Contribution,
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
-    flow::{self, Delta, Flow},
-    grant::{self, Grant},
+    flow::{self, Contribution, Delta, Flow},
     members::{MaxMinLevel, Members},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
     report::Report,
@@ -30,6 +29,34 @@ pub struct GroupStatus {
     pub epoch: u32,
     /// Flows that count.
     pub active_flows: u64,
+}
+
+/// A VM's grant in a group: every flow derives its window from it, so one
+/// change of the aggregate is one grant a VM, not one a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Changes with every reduction of the aggregate.
+    pub epoch: u32,
+    /// The grant is in force: the VM has an active flow in the group.
+    pub coupled: bool,
+    /// The aggregate is in slow start.
+    pub slow_start: bool,
+    /// Shares are rates: units count the smoothed round-trip time.
+    pub rate_shares: bool,
+    /// Where the VM's rounding begins, of 2^32.
+    pub rounding_offset: u32,
+    /// Window bytes for one unit, with 32 fraction bits.
+    pub level: u64,
+    /// The same for the slow start threshold; `None` before the first event.
+    pub ssthresh_level: Option<u64>,
+}
+
+impl Grant {
+    /// Window of a flow that holds `units`, in bytes.
+    pub fn cwnd_bytes(&self, units: u64) -> u64 {
+        let wide = (u128::from(self.level) * u128::from(units)) >> 32;
+        u64::try_from(wide).unwrap_or(u64::MAX)
+    }
 }
 
 /// A bottleneck group.
@@ -203,7 +230,7 @@ impl Group {
         if !self.policy.couples() {
             return Grant { epoch, ..Grant::default() };
         }
-        let rounding_offset = grant::rounding_offset(member, epoch);
+        let rounding_offset = rounding_offset(member, epoch);
         let rate_shares = self.config.share == ShareOf::Rate;
         let not_in_force = Grant { epoch, rounding_offset, rate_shares, ..Grant::default() };
         let Some(level) = self.members.grant_level(member, window, self.max_min_level()) else {
@@ -312,5 +339,53 @@ fn cause(delta: &Delta) -> Option<Cause> {
         (true, true) => Some(Cause::Timeout),
         (false, true) => Some(Cause::LateTimeout),
         (false, false) => None,
+    }
+}
+
+/// Where member number `member` begins to round under `epoch`.  Flows add the
+/// bit-reversed number of their slot (van der Corput's sequence) before they
+/// round down, so that the windows of any VM sum to its part within about one
+/// segment, each flow in O(1).  VMs begin at places spread the same way, and
+/// the golden ratio moves all of them with each epoch so that no flow keeps
+/// the larger part for ever (B13).
+fn rounding_offset(member: usize, epoch: u32) -> u32 {
+    const GOLDEN: u32 = 0x9e37_79b9;
+    (member as u32).reverse_bits().wrapping_add(epoch.wrapping_mul(GOLDEN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The guest's side of the rounding, as docs/virtio-ccc.md gives it.
+    fn segments(grant_level: u64, units: u64, mss: u64, slot: u32, rounding_offset: u32) -> u64 {
+        let bytes = (u128::from(grant_level) * u128::from(units)) >> 16;
+        let segments = (bytes / u128::from(mss)) as u64;
+        let offset = slot.reverse_bits().wrapping_add(rounding_offset) >> 16;
+        (segments + u64::from(offset)) >> 16
+    }
+
+    #[test]
+    fn windows_of_a_vm_sum_to_its_part_within_a_segment_or_two() {
+        let mss = 1448;
+        for flows in 1..=64_u64 {
+            for tenths in 10..=60 {
+                let part = Window::from_bytes(flows * mss * tenths / 10);
+                let level = part.level(flows * 256);
+                for epoch in 0..8 {
+                    let start = rounding_offset(1, epoch);
+                    let sum: u64 =
+                        (0..flows).map(|slot| segments(level, 256, mss, slot as u32, start)).sum();
+                    let off = sum.abs_diff(part.bytes() / mss);
+                    assert!(off <= 2, "{flows} flows of {tenths}/10: off by {off}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_enormous_level_saturates() {
+        let grant = Grant { level: Window::from_bytes(u64::MAX).level(1), ..Grant::default() };
+        assert_eq!(grant.cwnd_bytes(u64::MAX), u64::MAX);
     }
 }

@@ -30,12 +30,10 @@
 //! # Ok::<(), ccc_core::EngineError>(())
 //! ```
 mod config;
-mod contribution;
 mod engine;
 mod error;
 mod fixed;
 mod flow;
-mod grant;
 mod group;
 mod lru;
 mod members;
@@ -46,6 +44,5 @@ pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use error::EngineError;
 pub use fixed::{EquivalentTcps, Micros, Weight};
-pub use grant::Grant;
-pub use group::GroupStatus;
+pub use group::{Grant, GroupStatus};
 pub use report::{CongestionState, Report};

@@ -8,8 +8,8 @@
 use slab::Slab;
 
 use crate::{
-    contribution::Contribution,
     fixed::{Fraction, Weight, Window, mul_div},
+    flow::Contribution,
 };
 
 /// A VM in a group.

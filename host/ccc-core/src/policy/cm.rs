@@ -7,9 +7,7 @@
 //! controller is RFC 3124's default, that of RFC 5681 in bytes; a flow's
 //! timeout is persistent congestion, and so all begin again in slow start.
 use super::{
-    aggregate::Aggregate,
-    interface::Policy,
-    signal::{Ack, CongestionEvent},
+    interface::{Ack, Aggregate, CongestionEvent, Policy},
     single::Single,
 };
 use crate::fixed::{Beta, Fraction, Window};
@@ -34,7 +32,7 @@ impl Policy for Cm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Cause, aggregate::testing::steady, signal::testing::*};
+    use crate::policy::{Cause, interface::testing::*};
 
     #[test]
     fn what_flows_would_do_is_ignored() {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Whose growth ctrlTCP's aggregate takes in congestion avoidance.
+//! A coordinating connection, whose growth ctrlTCP's aggregate takes in congestion
+//! avoidance where that is not the mean of all.
 //!
 //! The papers elect a coordinating connection (CoCo): the dissertation's
 //! section 9.2 the first one, the ctrlTCP paper the one with the shortest
 //! round-trip time.  Neither says who follows one that is idle, limited or in
 //! recovery (B2, B11, B19); here it is the next of which data is acknowledged.
-use super::signal::Ack;
+use super::interface::Ack;
 use crate::{
     config::GrowthSource,
     fixed::{Fraction, Micros},
@@ -19,9 +20,10 @@ const SILENCE_MIN_US: Micros = 200_000;
 const SHORTER: Micros = 16;
 
 /// Elects the coordinating connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Coordinator {
-    rule: GrowthSource,
+    /// The one with the shortest round-trip time is elected, not the first.
+    by_rtt: bool,
     elected: Option<Elected>,
 }
 
@@ -33,8 +35,14 @@ struct Elected {
 }
 
 impl Coordinator {
-    pub(super) fn new(rule: GrowthSource) -> Coordinator {
-        Coordinator { rule, elected: None }
+    /// One that is elected as an operator wants it; `None` for the mean of all.
+    pub(super) fn new(source: GrowthSource) -> Option<Coordinator> {
+        let by_rtt = match source {
+            GrowthSource::Mean => return None,
+            GrowthSource::First => false,
+            GrowthSource::ShortestRtt => true,
+        };
+        Some(Coordinator { by_rtt, elected: None })
     }
 
     /// All flows have left.
@@ -42,28 +50,19 @@ impl Coordinator {
         self.elected = None;
     }
 
-    /// Which share of a flow's growth is the aggregate's.  To be asked at every
-    /// acknowledgement.
+    /// Which share of a flow's growth is the aggregate's: all or nothing.  To be
+    /// asked at every acknowledgement.
     pub(super) fn share(&mut self, ack: &Ack) -> Fraction {
-        match (self.rule, self.takes(ack)) {
-            (GrowthSource::Mean, _) => ack.share,
-            (_, true) => Fraction::ALL,
-            (_, false) => Fraction::NONE,
-        }
-    }
-
-    fn takes(&mut self, ack: &Ack) -> bool {
         let now = ack.sample.now;
-        let by_rtt = self.rule == GrowthSource::ShortestRtt;
         let takes = self.elected.is_none_or(|elected| {
             elected.flow == ack.flow
                 || elected.is_silent(now)
-                || by_rtt && elected.is_farther_than(ack.srtt_us)
+                || self.by_rtt && elected.is_farther_than(ack.srtt_us)
         });
         if takes {
             self.elected = Some(Elected { flow: ack.flow, srtt_us: ack.srtt_us, acked_at: now });
         }
-        takes
+        if takes { Fraction::ALL } else { Fraction::NONE }
     }
 }
 
@@ -80,28 +79,26 @@ impl Elected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::signal::testing::*;
+    use crate::policy::interface::testing::*;
 
     const ALL: Fraction = Fraction::ALL;
     const NONE: Fraction = Fraction::NONE;
 
-    /// What is taken of the growth of one of two equal flows.
+    /// What is taken of the growth of one of two flows.
     fn share(coordinator: &mut Coordinator, flow: usize, srtt_us: Micros, now: Micros) -> Fraction {
-        let mut ack = Ack { srtt_us, share: half(), ..ack(flow, MSS) };
+        let mut ack = Ack { srtt_us, ..ack(flow, MSS) };
         ack.sample.now = now;
         coordinator.share(&ack)
     }
 
     #[test]
-    fn the_mean_takes_of_each_its_part() {
-        let mut mean = Coordinator::new(GrowthSource::Mean);
-        let shares = [0, 1].map(|flow| share(&mut mean, flow, 100_000, 0));
-        assert_eq!(shares, [half(); 2]);
+    fn the_mean_of_all_needs_none() {
+        assert!(Coordinator::new(GrowthSource::Mean).is_none());
     }
 
     #[test]
     fn the_first_alone_drives_the_aggregate_until_it_is_silent() {
-        let mut first = Coordinator::new(GrowthSource::First);
+        let mut first = Coordinator::new(GrowthSource::First).expect("one is elected");
         assert_eq!(share(&mut first, 0, 200_000, 0), ALL);
         assert_eq!(share(&mut first, 1, 20_000, 10), NONE, "whatever its round-trip time");
         assert_eq!(
@@ -115,7 +112,7 @@ mod tests {
 
     #[test]
     fn e12_a_near_coordinator_is_silent_after_a_while_only() {
-        let mut first = Coordinator::new(GrowthSource::First);
+        let mut first = Coordinator::new(GrowthSource::First).expect("one is elected");
         assert_eq!(share(&mut first, 0, 1_000, 0), ALL);
         assert_eq!(share(&mut first, 1, 1_000, 200_000), NONE);
         assert_eq!(share(&mut first, 1, 1_000, 200_001), ALL);
@@ -123,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_shortest_round_trip_time_takes_over() {
-        let mut shortest = Coordinator::new(GrowthSource::ShortestRtt);
+        let mut shortest = Coordinator::new(GrowthSource::ShortestRtt).expect("one is elected");
         assert_eq!(share(&mut shortest, 0, 200_000, 0), ALL);
         assert_eq!(share(&mut shortest, 1, 195_000, 1), NONE, "hardly shorter");
         assert_eq!(share(&mut shortest, 1, 20_000, 2), ALL);

@@ -7,10 +7,8 @@
 //! pseudo-code does not work as printed; the rules here are those of
 //! `docs/algorithm.md`, which names each fault (B1 to B24) and its repair.
 use super::{
-    aggregate::Aggregate,
     coordinator::Coordinator,
-    interface::Policy,
-    signal::{Ack, Cause, CongestionEvent, Joiner},
+    interface::{Ack, Aggregate, Cause, CongestionEvent, Joiner, Policy},
     slow_start::{Exit, Pace},
 };
 use crate::{
@@ -47,7 +45,8 @@ struct Undo {
 #[derive(Debug, Default)]
 pub(crate) struct CtrlTcp {
     tcps: EquivalentTcps,
-    coordinator: Coordinator,
+    /// Who grows for all, if one does.
+    coordinator: Option<Coordinator>,
     /// Until the next reduction.
     undo: Option<Undo>,
     /// Window when the first flow of a set of timeout episodes timed out.
@@ -97,7 +96,7 @@ impl Policy for CtrlTcp {
     /// A group that was empty for a short while goes on with what it knew of
     /// the path, aged; otherwise it starts like any TCP (B1).
     fn begin(&mut self, aggregate: &mut Aggregate, now: Micros, initial: Window) {
-        self.coordinator.clear();
+        self.coordinator.iter_mut().for_each(Coordinator::clear);
         let idle = self.empty_since.take().map(|since| now.saturating_sub(since));
         match idle {
             Some(idle) if idle < REMEMBER_US => {
@@ -141,13 +140,15 @@ impl Policy for CtrlTcp {
     /// a round-trip time after a reduction; worth n TCPs, those that have not
     /// lost go on.
     fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
-        let share = self.coordinator.share(ack);
+        let share = self.coordinator.as_mut().map_or(ack.share, |elected| elected.share(ack));
         if aggregate.in_slow_start() {
             self.slow_start(aggregate, ack);
         } else {
             let recovers = ack.sample.now < self.grows_from;
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
-            aggregate.avoid(ack, growing, share);
+            let (growth_bytes, shrink_bytes) =
+                (growing.scale(ack.growth_bytes), growing.scale(ack.shrink_bytes));
+            aggregate.avoid(&Ack { growth_bytes, shrink_bytes, ..*ack }, share);
         }
     }
 
@@ -215,7 +216,7 @@ impl Policy for CtrlTcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::signal::testing::{self, MSS, ack, half};
+    use crate::policy::interface::testing::{self, MSS, ack, half};
 
     /// A group with a window of that many segments, worth so many TCPs.
     struct Begun {

@@ -7,9 +7,7 @@
 //! fault: a timeout of one flow sends all of them to slow start, even those
 //! whose acknowledgements still arrive.
 use super::{
-    aggregate::Aggregate,
-    interface::Policy,
-    signal::{Ack, CongestionEvent},
+    interface::{Ack, Aggregate, CongestionEvent, Policy},
     single::Single,
 };
 
@@ -30,7 +28,7 @@ impl Policy for ETcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Cause, aggregate::testing::steady, signal::testing::*};
+    use crate::policy::{Cause, interface::testing::*};
 
     #[test]
     fn one_drop_halves_the_aggregate_once() {

@@ -8,12 +8,8 @@
 //! describes it (sections 2.2, 5.1 and 9.2).  Its faults: a drop on one flow
 //! takes half of that flow's window and not of the aggregate; and a new flow
 //! shares its first, unbounded threshold, which moves all back to slow start.
-use super::{
-    aggregate::Aggregate,
-    interface::Policy,
-    signal::{Ack, Cause, CongestionEvent, Joiner},
-};
-use crate::fixed::{EquivalentTcps, Fraction, Window};
+use super::interface::{Ack, Aggregate, Cause, CongestionEvent, Joiner, Policy};
+use crate::fixed::{Fraction, Window};
 
 /// The aggregate is the sum over all flows of what they share the mean of.
 #[derive(Debug)]
@@ -40,7 +36,7 @@ impl Policy for Efcm {
         if aggregate.in_slow_start() {
             aggregate.slow_start(Window::from_bytes(ack.acked_limited_bytes));
         } else {
-            aggregate.avoid(ack, EquivalentTcps::ONE, Fraction::ALL);
+            aggregate.avoid(ack, Fraction::ALL);
         }
     }
 
@@ -69,7 +65,7 @@ impl Policy for Efcm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{aggregate::testing::steady, signal::testing::*};
+    use crate::policy::interface::testing::*;
 
     #[test]
     fn one_drop_does_not_halve_the_aggregate() {

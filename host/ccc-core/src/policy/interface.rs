@@ -1,12 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a coupling algorithm has to say.
+//! What a coupling algorithm works with: the aggregate, which it changes, and what it
+//! is told.
 use std::fmt::Debug;
 
-use super::{
-    aggregate::Aggregate,
-    signal::{Ack, CongestionEvent, Joiner},
+use crate::{
+    fixed::{Beta, Fraction, Micros, Window},
+    report::Report,
 };
-use crate::fixed::{Fraction, Micros, Window};
+
+/// What a group's flows have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aggregate {
+    pub(crate) window: Window,
+    pub(crate) ssthresh: Option<Window>,
+    /// Number of the latest reduction.
+    pub(crate) epoch: u32,
+}
+
+impl Default for Aggregate {
+    fn default() -> Aggregate {
+        Aggregate { window: Window::default(), ssthresh: None, epoch: 1 }
+    }
+}
+
+impl Aggregate {
+    /// Begins anew, as any TCP.
+    pub(crate) fn begin(&mut self, initial: Window) {
+        self.window = initial;
+        self.ssthresh = None;
+    }
+
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.ssthresh.is_none_or(|ssthresh| self.window < ssthresh)
+    }
+
+    /// Grows by what was acknowledged, up to the threshold; at most doubled at
+    /// once, whatever a guest claims.
+    pub(super) fn slow_start(&mut self, acked: Window) {
+        let most = self.ssthresh.unwrap_or(Window::MAX);
+        self.window = self.window.plus(acked.min(self.window)).min(most);
+    }
+
+    /// Congestion avoidance: grows and shrinks by a share of what a flow's own
+    /// controller does; at most doubled at once, whatever a guest claims.
+    pub(super) fn avoid(&mut self, ack: &Ack, share: Fraction) {
+        let part = |bytes| Window::from_bytes(bytes).min(self.window).times(share);
+        let floor = Window::from_bytes(ack.floor_bytes).min(self.window);
+        self.window =
+            self.window.plus(part(ack.growth_bytes)).minus(part(ack.shrink_bytes)).max(floor);
+        // No way back to slow start.
+        self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.min(self.window));
+    }
+
+    pub(super) fn reduce_to(&mut self, window: Window, ssthresh: Window) {
+        self.window = window;
+        self.ssthresh = Some(ssthresh);
+        self.begin_epoch();
+    }
+
+    /// From here on, losses of segments that were sent before charge nothing.
+    pub(crate) fn begin_epoch(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Adds a flow's own window and threshold.
+    pub(crate) fn add(&mut self, report: &Report) {
+        let window = Window::from_bytes(report.cwnd_bytes.into());
+        // A flow that has no threshold yet adds its window to one there is.
+        let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
+        if self.ssthresh.is_some() || ssthresh.is_some() {
+            let before = self.ssthresh.unwrap_or(self.window);
+            self.ssthresh = Some(before.plus(ssthresh.unwrap_or(window)));
+        }
+        self.window = self.window.plus(window);
+    }
+
+    /// Keeps a part of it.
+    pub(crate) fn keep(&mut self, part: Fraction) {
+        self.window = self.window.times(part);
+        self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.times(part));
+    }
+}
+
+/// What a report says of the path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathSample {
+    pub(crate) now: Micros,
+    /// Bytes delivered since the flow's report before.
+    pub(crate) delivered_bytes: u64,
+    /// Least round-trip time since then; 0 if not measured.
+    pub(crate) rtt_us: u32,
+    /// The flow's smallest round-trip time; 0 if not known.
+    pub(crate) min_rtt_us: u32,
+}
+
+/// Acknowledged data of one flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    pub(crate) flow: usize,
+    /// The flow's smoothed round-trip time; 0 if not known.
+    pub(crate) srtt_us: Micros,
+    pub(crate) mss_bytes: u64,
+    /// Bytes acknowledged while cwnd-limited.
+    pub(crate) acked_limited_bytes: u64,
+    /// Bytes by which the flow's own controller grew.
+    pub(crate) growth_bytes: u64,
+    /// Bytes by which it closed its window, as one that watches the delay does.
+    pub(crate) shrink_bytes: u64,
+    /// One segment for each active flow.
+    pub(crate) floor_bytes: u64,
+    /// The flow's share of the growth of all flows that can grow.
+    pub(crate) share: Fraction,
+    /// What was measured with these data.
+    pub(crate) sample: PathSample,
+}
+
+/// A flow that joins others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joiner {
+    /// Its own window, if it begins now.
+    pub(crate) initial: Window,
+    /// What it has on the path already, if it ran uncoupled before.
+    pub(crate) on_path: Window,
+    /// Its own slow start threshold, if it has one.
+    pub(crate) ssthresh: Option<Window>,
+    pub(crate) mss_bytes: u64,
+}
+
+/// What has happened to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It recovers from a loss, or was told of congestion.
+    Recovery,
+    /// Its retransmission timer has expired.
+    Timeout,
+    /// Its timer has expired in a recovery that was an event before.
+    LateTimeout,
+}
+
+/// A congestion event of one flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CongestionEvent {
+    pub(crate) cause: Cause,
+    pub(crate) now: Micros,
+    /// The flow's smoothed round-trip time; 0 if not known.
+    pub(crate) srtt_us: Micros,
+    pub(crate) flow: usize,
+    /// The flow's own window factor.
+    pub(crate) beta: Beta,
+    /// Epoch under which the lost segment was sent.
+    pub(crate) epoch: u32,
+    pub(crate) mss_bytes: u64,
+    /// The flow's share of the aggregate.
+    pub(crate) share: Fraction,
+    /// One segment for each active flow.
+    pub(crate) floor_bytes: u64,
+}
 
 /// A coupling algorithm.  It keeps what it needs beside the aggregate, which is
 /// the group's; what it has no rule for changes nothing.
@@ -38,5 +187,69 @@ pub(crate) trait Policy: Debug + Send {
     /// own controller.
     fn couples(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    //! What happens to policies in their tests: two equal Reno flows.
+    use super::*;
+
+    pub(crate) const MSS: u64 = 1000;
+
+    pub(crate) fn segments(count: u64) -> Window {
+        Window::from_bytes(count * MSS)
+    }
+
+    pub(crate) fn half() -> Fraction {
+        Fraction::new(1, 2)
+    }
+
+    /// `bytes` of a flow acknowledged, and its window grown by as much.
+    pub(crate) fn ack(flow: usize, bytes: u64) -> Ack {
+        Ack {
+            flow,
+            srtt_us: 0,
+            mss_bytes: MSS,
+            acked_limited_bytes: bytes,
+            growth_bytes: bytes,
+            shrink_bytes: 0,
+            floor_bytes: 2 * MSS,
+            share: Fraction::ALL,
+            sample: PathSample { now: 0, delivered_bytes: bytes, rtt_us: 0, min_rtt_us: 0 },
+        }
+    }
+
+    pub(crate) fn event(cause: Cause, flow: usize, epoch: u32) -> CongestionEvent {
+        CongestionEvent {
+            cause,
+            now: 0,
+            srtt_us: 0,
+            flow,
+            beta: Beta::HALF,
+            epoch,
+            mss_bytes: MSS,
+            share: half(),
+            floor_bytes: 2 * MSS,
+        }
+    }
+
+    /// A flow that joins with an initial window of 10 segments.
+    pub(crate) fn joiner() -> Joiner {
+        let (initial, on_path) = (segments(10), Window::default());
+        Joiner { initial, on_path, ssthresh: None, mss_bytes: MSS }
+    }
+
+    /// In congestion avoidance, with a window of that many segments.
+    pub(crate) fn steady(count: u64) -> Aggregate {
+        let window = segments(count);
+        Aggregate { window, ssthresh: Some(window), epoch: 7 }
+    }
+
+    impl Aggregate {
+        /// Window and threshold, in segments.
+        pub(crate) fn segments(&self) -> (u64, Option<u64>) {
+            (self.window.bytes() / MSS, self.ssthresh.map(|ssthresh| ssthresh.bytes() / MSS))
+        }
     }
 }

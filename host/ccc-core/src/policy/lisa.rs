@@ -11,11 +11,7 @@
 //!
 //! With the first congestion event sharing is over, and each flow is its own
 //! controller, until all have left.
-use super::{
-    aggregate::Aggregate,
-    interface::Policy,
-    signal::{Ack, CongestionEvent},
-};
+use super::interface::{Ack, Aggregate, CongestionEvent, Policy};
 use crate::fixed::{Micros, Window};
 
 #[derive(Debug, Default)]
@@ -52,7 +48,7 @@ impl Policy for Lisa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Cause, aggregate::testing::steady, signal::testing::*};
+    use crate::policy::{Cause, interface::testing::*};
 
     #[test]
     fn a_join_in_slow_start_adds_nothing() {

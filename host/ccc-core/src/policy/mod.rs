@@ -5,7 +5,6 @@
 //! start threshold and the epoch.  Who the members are and how the window is
 //! split among them is not its business; it is told what happened, in shares.
 //! `docs/algorithm.md` says where each comes from and what it does wrong.
-mod aggregate;
 mod cm;
 mod coordinator;
 mod ctrltcp;
@@ -13,15 +12,12 @@ mod e_tcp;
 mod efcm;
 mod interface;
 mod lisa;
-mod signal;
 mod single;
 mod slow_start;
 mod uncoupled;
 
 use crate::config::{GroupConfig, PolicyKind};
-pub(crate) use aggregate::Aggregate;
-pub(crate) use interface::Policy;
-pub(crate) use signal::{Ack, Cause, CongestionEvent, Joiner, PathSample};
+pub(crate) use interface::{Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy};
 
 /// A policy for an empty group.
 pub(crate) fn build(config: &GroupConfig) -> Box<dyn Policy> {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! One window for all flows, kept as one TCP keeps its own (RFC 5681): what
 //! Ensemble-TCP and the Congestion Manager have in common.
-use super::{
-    aggregate::Aggregate,
-    signal::{Ack, Cause, CongestionEvent},
-};
-use crate::fixed::{Beta, EquivalentTcps, Fraction, Micros, Window};
+use super::interface::{Ack, Aggregate, Cause, CongestionEvent};
+use crate::fixed::{Beta, Fraction, Micros, Window};
 
 /// Sends an aggregate back to slow start at any flow's timeout.
 #[derive(Debug, Default)]
@@ -21,7 +18,7 @@ impl Single {
         if aggregate.in_slow_start() {
             aggregate.slow_start(Window::from_bytes(ack.acked_limited_bytes));
         } else if ack.sample.now >= self.grows_from {
-            aggregate.avoid(ack, EquivalentTcps::ONE, share);
+            aggregate.avoid(ack, share);
         }
     }
 

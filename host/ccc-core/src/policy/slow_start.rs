@@ -18,7 +18,7 @@
 //! conservative slow start, which takes a quarter, would overshoot a queue of
 //! one bandwidth-delay product in its five rounds).  It ends after five rounds,
 //! and is itself again if for a whole round there is no sign of a full path.
-use super::signal::PathSample;
+use super::interface::PathSample;
 use crate::fixed::Micros;
 
 /// Delay that counts as waiting (RFC 9406, section 4.3).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! No coupling: each flow is its own controller.  What the others are compared
 //! with, and what an operator turns to while one is in doubt.
-use super::{aggregate::Aggregate, interface::Policy};
+use super::interface::{Aggregate, Policy};
 use crate::fixed::{Micros, Window};
 
 /// Leaves the aggregate as it is, for the policy that may follow.
