@@ -3,24 +3,32 @@
 //!
 //! Everything goes through atomic 64-bit words, so that neither side can see
 //! half of one, whatever the other does.  The caller finds the words in guest
-//! memory; a structure's words must be in order.
+//! memory; a structure's words must be in order.  A report is copied as a whole,
+//! and the copy is checked before the engine takes it.
 use core::mem::size_of;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
+use ccc_core::CongestionState;
 use thiserror::Error;
 use zerocopy::transmute;
 
-use crate::wire::{ExtentStatus, GrantLine, Report, SlotGrant};
+use crate::wire::{self, ExtentStatus, GrantLine, Report, SlotGrant};
 
-/// Words of a report slot.
-pub const REPORT_WORDS: usize = size_of::<Report>() / 8;
-/// Words of a grant line.
-pub const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
+const REPORT_WORDS: usize = size_of::<Report>() / 8;
+const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
 
 /// How often a slot is read again while its driver writes it.  A driver holds
 /// the odd count for a few hundred nanoseconds; one that was descheduled in
 /// between sends another message anyway.
 const ATTEMPTS: u32 = 16;
+
+/// Smallest segment: Linux accepts no smaller MSS (`TCP_MIN_MSS`).
+const MSS_MIN_BYTES: u16 = 88;
+/// Windows and thresholds are clamped to TCP's own largest window (RFC 7323).
+const WINDOW_MAX_BYTES: u32 = 1 << 30;
+/// Round-trip times are clamped to 100 s.
+const RTT_MAX_US: u32 = 100_000_000;
 
 /// The slot was being written each time it was read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -54,6 +62,123 @@ pub fn read_report(words: &[&AtomicU64; REPORT_WORDS]) -> Result<Report, Torn> {
         }
     }
     Err(Torn { attempts: ATTEMPTS, seq })
+}
+
+/// Why a report is refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ReportError {
+    /// The slot has no flow.
+    #[error("slot is free: expected a flow's state, 1 to 4, got 0")]
+    Free,
+    /// No such congestion state.
+    #[error("invalid state: expected 1 to 4, got {0}")]
+    State(u8),
+    /// Outside 1 to [`wire::PRIORITY_MAX`].
+    #[error("invalid priority: expected 1 to {max} (256 is priority 1), got {0}", max = wire::PRIORITY_MAX)]
+    Priority(u16),
+    /// Smaller than any TCP segment.
+    #[error("invalid mss_bytes: expected at least {MSS_MIN_BYTES}, got {0}")]
+    Mss(u16),
+    /// Generation 0.
+    #[error("invalid generation: expected 1 or more, got 0")]
+    Generation,
+    /// Neither IPv4 nor IPv6.
+    #[error("invalid address family: expected 4 or 6, got {0}")]
+    Family(u8),
+}
+
+/// A report that may be handed to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedReport {
+    /// Use of the slot the report belongs to.
+    pub generation: u32,
+    /// Where the flow sends to.
+    pub destination: IpAddr,
+    /// What the engine takes.
+    pub report: ccc_core::Report,
+}
+
+impl Report {
+    /// Checks every field the engine will use, and clamps those for which any
+    /// value has a meaning.
+    pub fn check(&self) -> Result<CheckedReport, ReportError> {
+        let state = state(self.state)?;
+        let priority = self.priority.get();
+        if !(1..=wire::PRIORITY_MAX).contains(&priority) {
+            return Err(ReportError::Priority(priority));
+        }
+        let mss = self.mss_bytes.get();
+        if mss < MSS_MIN_BYTES {
+            return Err(ReportError::Mss(mss));
+        }
+        let generation = self.generation.get();
+        if generation == 0 {
+            return Err(ReportError::Generation);
+        }
+        let report = ccc_core::Report {
+            state,
+            active: self.flags & wire::R_ACTIVE != 0,
+            cwnd_limited: self.flags & wire::R_CWND_LIMITED != 0,
+            priority,
+            acked_limited_bytes: self.acked_limited_bytes.get(),
+            delivered_bytes: self.delivered_bytes.get(),
+            cwnd_growth_bytes: self.cwnd_growth_bytes.get(),
+            congestion_events: self.congestion_events.get(),
+            timeouts: self.timeouts.get(),
+            spurious_events: self.spurious_events.get(),
+            beta: self.beta.get(),
+            congestion_epoch: self.congestion_epoch.get(),
+            cwnd_bytes: self.cwnd_bytes.get().clamp(u32::from(mss), WINDOW_MAX_BYTES),
+            ssthresh_bytes: ssthresh(self.ssthresh_bytes.get()),
+            srtt_us: self.srtt_us.get().min(RTT_MAX_US),
+            min_rtt_us: min_rtt(self.min_rtt_us.get()),
+            rtt_us: u32::from(self.rtt_sample.get()) * wire::RTT_UNIT_US,
+            inflight_bytes: self.inflight_bytes.get().min(WINDOW_MAX_BYTES),
+            mss_bytes: mss,
+        };
+        Ok(CheckedReport { generation, destination: self.destination()?, report })
+    }
+
+    /// The same for the last report of a flow that has left: its slot may be free
+    /// already, and the flow is not active whatever is written.
+    pub fn check_last(&self) -> Result<CheckedReport, ReportError> {
+        let state = if self.is_free() { wire::STATE_CA } else { self.state };
+        Report { state, flags: self.flags & !wire::R_ACTIVE, ..*self }.check()
+    }
+
+    /// The slot has no flow.
+    pub fn is_free(&self) -> bool {
+        self.state == wire::STATE_FREE
+    }
+
+    fn destination(&self) -> Result<IpAddr, ReportError> {
+        let [a, b, c, d, ..] = self.daddr;
+        match self.family {
+            4 => Ok(Ipv4Addr::new(a, b, c, d).into()),
+            6 => Ok(Ipv6Addr::from(self.daddr).into()),
+            other => Err(ReportError::Family(other)),
+        }
+    }
+}
+
+fn state(raw: u8) -> Result<CongestionState, ReportError> {
+    match raw {
+        wire::STATE_FREE => Err(ReportError::Free),
+        wire::STATE_SS => Ok(CongestionState::SlowStart),
+        wire::STATE_CA => Ok(CongestionState::Avoidance),
+        wire::STATE_FR => Ok(CongestionState::Recovery),
+        wire::STATE_LOSS => Ok(CongestionState::Loss),
+        other => Err(ReportError::State(other)),
+    }
+}
+
+fn ssthresh(raw: u32) -> Option<u32> {
+    (raw != wire::SSTHRESH_UNSET).then_some(raw.min(WINDOW_MAX_BYTES))
+}
+
+/// TCP stacks begin with the largest value, meaning none measured.
+fn min_rtt(raw: u32) -> u32 {
+    if raw == u32::MAX { 0 } else { raw.min(RTT_MAX_US) }
 }
 
 /// Writes a grant line under its sequence count, which goes on from what the
@@ -179,5 +304,79 @@ mod tests {
                 }
             }
         });
+    }
+
+    fn sound() -> Report {
+        Report {
+            state: wire::STATE_CA,
+            flags: wire::R_ACTIVE,
+            priority: wire::PRIORITY_ONE.into(),
+            cwnd_bytes: 14480.into(),
+            ssthresh_bytes: wire::SSTHRESH_UNSET.into(),
+            srtt_us: 100_000.into(),
+            min_rtt_us: u32::MAX.into(),
+            mss_bytes: 1448.into(),
+            generation: 7.into(),
+            family: 4,
+            daddr: *b"\x0a\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0",
+            ..Report::FREE
+        }
+    }
+
+    #[test]
+    fn a_sound_report_is_taken_as_it_is() {
+        let checked = sound().check().expect("sound");
+        assert_eq!(checked.generation, 7);
+        assert_eq!(checked.destination, IpAddr::from([10, 0, 0, 1]));
+        let report = checked.report;
+        assert_eq!(
+            (report.state, report.active, report.cwnd_limited),
+            (CongestionState::Avoidance, true, false)
+        );
+        assert_eq!((report.cwnd_bytes, report.ssthresh_bytes, report.min_rtt_us), (14480, None, 0));
+    }
+
+    #[test]
+    fn f8_a_last_report_is_that_of_an_idle_flow() {
+        let free = Report { state: wire::STATE_FREE, acked_limited_bytes: 9.into(), ..sound() };
+        let last = free.check_last().expect("sound but for its state").report;
+        assert_eq!((last.active, last.acked_limited_bytes), (false, 9));
+        assert!(!sound().check_last().expect("sound").report.active);
+        let wrong = Report { mss_bytes: 0.into(), ..free };
+        assert_eq!(wrong.check_last(), Err(ReportError::Mss(0)));
+    }
+
+    #[test]
+    fn every_wrong_field_is_refused_with_its_value() {
+        let cases = [
+            (Report { state: 0, ..sound() }, ReportError::Free),
+            (Report { state: 5, ..sound() }, ReportError::State(5)),
+            (Report { priority: 0.into(), ..sound() }, ReportError::Priority(0)),
+            (Report { priority: 2561.into(), ..sound() }, ReportError::Priority(2561)),
+            (Report { mss_bytes: 0.into(), ..sound() }, ReportError::Mss(0)),
+            (Report { mss_bytes: 87.into(), ..sound() }, ReportError::Mss(87)),
+            (Report { generation: 0.into(), ..sound() }, ReportError::Generation),
+            (Report { family: 5, ..sound() }, ReportError::Family(5)),
+        ];
+        for (report, error) in cases {
+            assert_eq!(report.check(), Err(error));
+            assert!(error.to_string().contains(": expected "), "{error}");
+        }
+    }
+
+    #[test]
+    fn extreme_numbers_are_clamped() {
+        let extreme = Report {
+            cwnd_bytes: 0.into(),
+            ssthresh_bytes: (u32::MAX - 1).into(),
+            srtt_us: u32::MAX.into(),
+            inflight_bytes: u32::MAX.into(),
+            ..sound()
+        };
+        let report = extreme.check().expect("clamped").report;
+        assert_eq!(report.cwnd_bytes, 1448);
+        assert_eq!(report.ssthresh_bytes, Some(WINDOW_MAX_BYTES));
+        assert_eq!(report.srtt_us, RTT_MAX_US);
+        assert_eq!(report.inflight_bytes, WINDOW_MAX_BYTES);
     }
 }

@@ -46,6 +46,7 @@ pub mod fuzzing {
         settings::config,
         settings::state::State,
         vhost_user::backend::{Backend, FEATURES},
-        virtio::memory::{Mapping, words},
+        virtio::chain::words,
+        virtio::memory::Mapping,
     };
 }

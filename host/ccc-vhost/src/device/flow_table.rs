@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 use ccc_core::{FlowId, Micros};
 use ccc_proto::{
     CheckedReport, read_report,
-    shared::write_slot_grant,
     wire::{self, Report, SlotGrant},
+    write_slot_grant,
 };
 use vm_memory::GuestAddress;
 
@@ -17,7 +17,8 @@ use crate::{
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
     device::slot::{Flow, Member, SlotError, SlotState, Units},
-    virtio::memory::{Mapping, change, words},
+    virtio::chain::{change, words},
+    virtio::memory::Mapping,
     virtio::region::MemoryError,
 };
 

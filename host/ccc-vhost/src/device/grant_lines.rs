@@ -8,8 +8,8 @@ use ccc_proto::{
 
 use crate::{
     device::engine::FlowEngine,
-    virtio::chain::Array,
-    virtio::memory::{Mapping, change},
+    virtio::chain::{Array, change},
+    virtio::memory::Mapping,
     virtio::region::MemoryError,
 };
 

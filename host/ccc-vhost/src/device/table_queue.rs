@@ -3,10 +3,7 @@
 //! driver asks for it back.
 use std::collections::VecDeque;
 
-use ccc_proto::{
-    shared::{read_instance, write_extent_status},
-    wire,
-};
+use ccc_proto::{read_instance, wire, write_extent_status};
 use vm_memory::GuestAddress;
 
 use crate::{
@@ -14,8 +11,8 @@ use crate::{
     device::counters::Kind,
     device::extents::{Extent, Refused},
     device::flow_table::{FlowTable, Scope},
-    virtio::chain::Chain,
-    virtio::memory::{Mapping, change, words},
+    virtio::chain::{Chain, change, words},
+    virtio::memory::Mapping,
     virtio::queue::{Queue, QueueError},
 };
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Arrays of structures in a descriptor chain.
+//! Structures in guest memory: where a descriptor chain has them, and the words that
+//! they are read and written by.
+use std::sync::atomic::AtomicU64;
+
 use thiserror::Error;
 use virtio_queue::DescriptorChain;
-use vm_memory::{GuestAddress, GuestMemoryBackend};
+use vm_memory::{GuestAddress, GuestMemoryBackend, MmapRegion, VolatileMemory, bitmap::Bitmap};
 
-use crate::virtio::memory::Mapping;
+use crate::virtio::{dirty::Dirty, memory::Mapping, region::MemoryError};
 
 /// A chain of this VM.
 pub type Chain<'m> = DescriptorChain<&'m Mapping>;
@@ -173,6 +176,42 @@ impl Part<'_> {
     }
 }
 
+/// Writes to `N` words of guest memory, and notes that.
+pub fn change<const N: usize>(
+    mapping: &Mapping,
+    address: GuestAddress,
+    write: impl FnOnce(&[&AtomicU64; N]),
+) -> Result<(), MemoryError> {
+    write(&words(mapping, address)?);
+    // Found a moment ago.
+    if let Some((region, start)) = mapping.to_region_addr(address) {
+        let region: &MmapRegion<Dirty> = region;
+        region.bitmap().mark_dirty(start.0 as usize, N * 8);
+    }
+    Ok(())
+}
+
+/// `N` words of guest memory, shared with the guest, to be read.
+pub fn words<const N: usize>(
+    mapping: &Mapping,
+    address: GuestAddress,
+) -> Result<[&AtomicU64; N], MemoryError> {
+    let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
+    let (region, start) = mapping.to_region_addr(address).ok_or_else(outside)?;
+    let region: &MmapRegion<Dirty> = region;
+    let start = start.0 as usize;
+    let word = |index: usize| region.get_atomic_ref::<AtomicU64>(start + index * 8);
+    if address.0 % 8 != 0 {
+        return Err(MemoryError::Misaligned(address.0));
+    }
+    let first = word(0).map_err(|_| outside())?;
+    let mut words = [first; N];
+    for (index, place) in words.iter_mut().enumerate() {
+        *place = word(index).map_err(|_| outside())?;
+    }
+    Ok(words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,5 +254,15 @@ mod tests {
         assert_eq!(take(&[(0x2ff0, 32)]), Err(outside));
         let end = ChainError::Outside { address: u64::MAX - 7, length: 32 };
         assert_eq!(take(&[(u64::MAX - 7, 32)]), Err(end));
+    }
+
+    #[test]
+    fn words_outside_or_askew_are_refused() {
+        let mapping = mapping();
+        assert!(words::<16>(&mapping, GuestAddress(0x2f80)).is_ok());
+        let outside = words::<16>(&mapping, GuestAddress(0x2f88));
+        assert!(matches!(outside, Err(MemoryError::Outside { address: 0x2f88, size: 128 })));
+        let askew = words::<16>(&mapping, GuestAddress(0x1004));
+        assert!(matches!(askew, Err(MemoryError::Misaligned(0x1004))));
     }
 }

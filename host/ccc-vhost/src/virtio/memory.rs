@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Guest memory.
+//! Guest memory, as a front end shares it.
 use std::{
     fs::File,
     io,
@@ -9,8 +9,7 @@ use std::{
 use rustix::mm::{MapFlags, ProtFlags};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
-    VolatileMemory, bitmap::Bitmap, mmap::MmapRegionBuilder,
+    FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, mmap::MmapRegionBuilder,
 };
 
 use crate::{
@@ -137,55 +136,4 @@ fn map_region(
     let guard = guard(&mapped, page)?;
     let mapped = GuestRegionMmap::new(mapped, GuestAddress(start)).ok_or_else(overflow)?;
     Ok((guard, mapped))
-}
-
-/// Writes to `N` words of guest memory, and notes that.
-pub fn change<const N: usize>(
-    mapping: &Mapping,
-    address: GuestAddress,
-    write: impl FnOnce(&[&AtomicU64; N]),
-) -> Result<(), MemoryError> {
-    write(&words(mapping, address)?);
-    // Found a moment ago.
-    if let Some((region, start)) = mapping.to_region_addr(address) {
-        let region: &MmapRegion<Dirty> = region;
-        region.bitmap().mark_dirty(start.0 as usize, N * 8);
-    }
-    Ok(())
-}
-
-/// `N` words of guest memory, shared with the guest, to be read.
-pub fn words<const N: usize>(
-    mapping: &Mapping,
-    address: GuestAddress,
-) -> Result<[&AtomicU64; N], MemoryError> {
-    let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
-    let (region, start) = mapping.to_region_addr(address).ok_or_else(outside)?;
-    let region: &MmapRegion<Dirty> = region;
-    let start = start.0 as usize;
-    let word = |index: usize| region.get_atomic_ref::<AtomicU64>(start + index * 8);
-    if address.0 % 8 != 0 {
-        return Err(MemoryError::Misaligned(address.0));
-    }
-    let first = word(0).map_err(|_| outside())?;
-    let mut words = [first; N];
-    for (index, place) in words.iter_mut().enumerate() {
-        *place = word(index).map_err(|_| outside())?;
-    }
-    Ok(words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_outside_or_askew_are_refused() {
-        let mapping = Mapping::from_ranges(&[(GuestAddress(0x1000), 0x1000)]).expect("memory");
-        assert!(words::<16>(&mapping, GuestAddress(0x1f80)).is_ok());
-        let outside = words::<16>(&mapping, GuestAddress(0x1f88));
-        assert!(matches!(outside, Err(MemoryError::Outside { address: 0x1f88, size: 128 })));
-        let askew = words::<16>(&mapping, GuestAddress(0x1004));
-        assert!(matches!(askew, Err(MemoryError::Misaligned(0x1004))));
-    }
 }
