@@ -31,7 +31,6 @@
 //! ```
 mod config;
 mod engine;
-mod error;
 mod fixed;
 mod flow;
 mod group;
@@ -41,8 +40,7 @@ mod policy;
 mod report;
 
 pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
-pub use engine::{Engine, FlowId, GroupId, IDLE_AFTER_US, VmId};
-pub use error::EngineError;
+pub use engine::{Engine, EngineError, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use fixed::{EquivalentTcps, Micros, Weight};
 pub use group::{Grant, GroupStatus};
 pub use report::{CongestionState, Report};

@@ -7,25 +7,25 @@
 //! controller is RFC 3124's default, that of RFC 5681 in bytes; a flow's
 //! timeout is persistent congestion, and so all begin again in slow start.
 use super::{
+    e_tcp::ETcp,
     interface::{Ack, Aggregate, CongestionEvent, Policy},
-    single::Single,
 };
 use crate::fixed::{Beta, Fraction, Window};
 
 #[derive(Debug, Default)]
-pub(crate) struct Cm(Single);
+pub(crate) struct Cm(ETcp);
 
 impl Policy for Cm {
     fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
         let window = aggregate.window;
         let acked = Window::from_bytes(ack.acked_limited_bytes).min(window);
         let share = Fraction::new(acked.raw().into(), window.raw().into());
-        let ack = Ack { growth_bytes: ack.mss_bytes, shrink_bytes: 0, ..*ack };
-        self.0.ack(aggregate, &ack, share);
+        let ack = Ack { growth_bytes: ack.mss_bytes, shrink_bytes: 0, share, ..*ack };
+        self.0.ack(aggregate, &ack);
     }
 
     fn congestion(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
-        self.0.congestion(aggregate, event, Beta::HALF);
+        self.0.congestion(aggregate, &CongestionEvent { beta: Beta::HALF, ..*event });
     }
 }
 

@@ -148,7 +148,7 @@ impl Policy for CtrlTcp {
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
             let (growth_bytes, shrink_bytes) =
                 (growing.scale(ack.growth_bytes), growing.scale(ack.shrink_bytes));
-            aggregate.avoid(&Ack { growth_bytes, shrink_bytes, ..*ack }, share);
+            aggregate.avoid(&Ack { growth_bytes, shrink_bytes, share, ..*ack });
         }
     }
 

@@ -6,29 +6,51 @@
 //! 2000, as Islam's dissertation describes it (sections 2.2 and 9.2).  Its
 //! fault: a timeout of one flow sends all of them to slow start, even those
 //! whose acknowledgements still arrive.
-use super::{
-    interface::{Ack, Aggregate, CongestionEvent, Policy},
-    single::Single,
-};
+use super::interface::{Ack, Aggregate, Cause, CongestionEvent, Policy};
+use crate::fixed::{Micros, Window};
 
-/// Reuses nothing when the network was idle.
+/// One window for all flows, kept as one TCP keeps its own (RFC 5681).  Reuses
+/// nothing when the network was idle.
 #[derive(Debug, Default)]
-pub(crate) struct ETcp(Single);
+pub(crate) struct ETcp {
+    /// One TCP in recovery does not grow.
+    grows_from: Micros,
+}
 
 impl Policy for ETcp {
     fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
-        self.0.ack(aggregate, ack, ack.share);
+        if aggregate.in_slow_start() {
+            aggregate.slow_start(Window::from_bytes(ack.acked_limited_bytes));
+        } else if ack.sample.now >= self.grows_from {
+            aggregate.avoid(ack);
+        }
     }
 
+    /// A loss is one reduction if its segment was sent after the latest one; a
+    /// timeout of any flow is one of all.
     fn congestion(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
-        self.0.congestion(aggregate, event, event.beta);
+        let Aggregate { window, ssthresh, epoch } = *aggregate;
+        let floor = Window::from_bytes(event.floor_bytes);
+        let is_new = event.cause != Cause::LateTimeout && event.epoch == epoch;
+        let reduced = match ssthresh {
+            Some(ssthresh) if !is_new => ssthresh,
+            _ => window.times(event.beta).max(floor).min(window),
+        };
+        match event.cause {
+            Cause::Recovery if !is_new => return,
+            Cause::Recovery => aggregate.reduce_to(reduced, reduced),
+            Cause::Timeout | Cause::LateTimeout => {
+                aggregate.reduce_to(floor.min(window), reduced.max(floor.plus(floor)));
+            }
+        }
+        self.grows_from = event.now.saturating_add(event.srtt_us);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Cause, interface::testing::*};
+    use crate::policy::interface::testing::*;
 
     #[test]
     fn one_drop_halves_the_aggregate_once() {

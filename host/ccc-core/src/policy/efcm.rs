@@ -36,7 +36,7 @@ impl Policy for Efcm {
         if aggregate.in_slow_start() {
             aggregate.slow_start(Window::from_bytes(ack.acked_limited_bytes));
         } else {
-            aggregate.avoid(ack, Fraction::ALL);
+            aggregate.avoid(&Ack { share: Fraction::ALL, ..*ack });
         }
     }
 

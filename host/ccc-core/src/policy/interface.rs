@@ -41,10 +41,10 @@ impl Aggregate {
         self.window = self.window.plus(acked.min(self.window)).min(most);
     }
 
-    /// Congestion avoidance: grows and shrinks by a share of what a flow's own
+    /// Congestion avoidance: grows and shrinks by the flow's share of what its own
     /// controller does; at most doubled at once, whatever a guest claims.
-    pub(super) fn avoid(&mut self, ack: &Ack, share: Fraction) {
-        let part = |bytes| Window::from_bytes(bytes).min(self.window).times(share);
+    pub(super) fn avoid(&mut self, ack: &Ack) {
+        let part = |bytes| Window::from_bytes(bytes).min(self.window).times(ack.share);
         let floor = Window::from_bytes(ack.floor_bytes).min(self.window);
         self.window =
             self.window.plus(part(ack.growth_bytes)).minus(part(ack.shrink_bytes)).max(floor);

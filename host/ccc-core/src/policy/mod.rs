@@ -12,7 +12,6 @@ mod e_tcp;
 mod efcm;
 mod interface;
 mod lisa;
-mod single;
 mod slow_start;
 mod uncoupled;
 
