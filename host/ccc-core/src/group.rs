@@ -52,6 +52,13 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// What a flow's window is counted in, by its priority (8 fraction bits) and
+    /// smoothed round-trip time.
+    pub fn units(&self, priority: u16, srtt_us: u32) -> u64 {
+        let share = if self.rate_shares { ShareOf::Rate } else { ShareOf::Window };
+        share.units(priority, srtt_us)
+    }
+
     /// Window of a flow that holds `units`, in bytes.
     pub fn cwnd_bytes(&self, units: u64) -> u64 {
         let wide = (u128::from(self.level) * u128::from(units)) >> 32;

@@ -365,6 +365,16 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_counts_units_as_the_guest_does() {
+        let units = |rate_shares, srtt_us| {
+            ccc_core::Grant { rate_shares, ..Default::default() }.units(512, srtt_us)
+        };
+        assert_eq!((units(false, 9), units(true, 9)), (512, 512 * 9));
+        assert_eq!(units(true, 0), 512 * u64::from(wire::UNIT_RTT_UNKNOWN_US));
+        assert_eq!(units(true, u32::MAX), 512 * u64::from(wire::UNIT_RTT_MAX_US));
+    }
+
+    #[test]
     fn extreme_numbers_are_clamped() {
         let extreme = Report {
             cwnd_bytes: 0.into(),

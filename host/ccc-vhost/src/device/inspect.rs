@@ -6,11 +6,7 @@ use ccc_core::{Grant, Micros};
 use ccc_proto::wire::{self, Report};
 use serde::Serialize;
 
-use crate::device::{
-    Device,
-    engine::FlowEngine,
-    slot::{SlotState, Units},
-};
+use crate::device::{Device, engine::FlowEngine, slot::SlotState};
 
 /// Time after which a guest that has data under way is called silent: many
 /// times that of a retransmission.
@@ -124,7 +120,7 @@ impl Device {
             }
             count += 1;
             if flow.units.active {
-                units = units.saturating_add(flow.units.count(grant.rate_shares));
+                units = units.saturating_add(grant.units(flow.units.priority, flow.units.srtt_us));
             }
         }
         (count, if grant.coupled { grant.cwnd_bytes(units) } else { 0 })
@@ -157,7 +153,7 @@ impl Device {
             group: group.map(|group| engine.group_info(group).name.to_owned()),
             granted: group.map(|group| {
                 let grant = engine.grant(self.flows.vm(), group);
-                grant.cwnd_bytes(Units::new(&checked.report).count(grant.rate_shares))
+                grant.cwnd_bytes(grant.units(checked.report.priority, checked.report.srtt_us))
             }),
             cwnd: checked.report.cwnd_bytes,
             ssthresh: checked.report.ssthresh_bytes,

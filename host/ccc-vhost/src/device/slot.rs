@@ -3,10 +3,7 @@
 use std::net::IpAddr;
 
 use ccc_core::FlowId;
-use ccc_proto::{
-    CheckedReport, ReportError, Torn,
-    wire::{UNIT_RTT_MAX_US, UNIT_RTT_UNKNOWN_US},
-};
+use ccc_proto::{CheckedReport, ReportError, Torn};
 use thiserror::Error;
 
 use crate::{device::counters::Kind, virtio::region::MemoryError};
@@ -84,28 +81,21 @@ impl Flow {
     }
 }
 
-/// What a flow's grant is counted in.
+/// What a flow's grant is counted by.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
     /// Has data outstanding or to send.
     pub active: bool,
-    priority: u16,
-    srtt_us: u32,
+    /// Share within the VM, 8 fraction bits.
+    pub priority: u16,
+    /// Smoothed round-trip time; 0 if not known.
+    pub srtt_us: u32,
 }
 
 impl Units {
     /// Those of a report.
     pub fn new(report: &ccc_core::Report) -> Units {
         Units { active: report.active, priority: report.priority, srtt_us: report.srtt_us }
-    }
-
-    /// Their number, in a group shared by rate or by window.
-    pub fn count(&self, by_rate: bool) -> u64 {
-        let srtt_us = match self.srtt_us {
-            0 => UNIT_RTT_UNKNOWN_US,
-            us => us.min(UNIT_RTT_MAX_US),
-        };
-        u64::from(self.priority) * if by_rate { u64::from(srtt_us) } else { 1 }
     }
 }
 
@@ -157,18 +147,5 @@ impl SlotError {
     /// The flow can be coupled when others have left.
     pub fn is_temporary(&self) -> bool {
         matches!(self, SlotError::NoLine { .. } | SlotError::HostFull { .. })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_are_those_of_the_guest() {
-        let units = |srtt_us| Units { active: true, priority: 512, srtt_us };
-        assert_eq!((units(9).count(false), units(9).count(true)), (512, 512 * 9));
-        assert_eq!(units(0).count(true), 512 * 100_000);
-        assert_eq!(units(u32::MAX).count(true), 512 << 20);
     }
 }

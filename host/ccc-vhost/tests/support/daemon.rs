@@ -258,18 +258,17 @@ fn end(child: &mut Child) {
 
 /// What a run of the program ends with and says.
 pub fn run(arguments: &[&str]) -> (bool, String, String) {
-    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.success(), text(output.stdout), text(output.stderr))
+    outcome(Command::new(PROGRAM).args(arguments))
 }
 
 /// The same, for what may not end by itself.
 pub fn run_for(arguments: &[&str], seconds: &str) -> (bool, String, String) {
-    let output = Command::new("timeout")
-        .args(["--preserve-status", seconds, PROGRAM])
-        .args(arguments)
-        .output()
-        .unwrap();
+    let limit = ["--preserve-status", seconds, PROGRAM];
+    outcome(Command::new("timeout").args(limit).args(arguments))
+}
+
+fn outcome(command: &mut Command) -> (bool, String, String) {
+    let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))
 }

@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     mem::MaybeUninit,
     os::{
-        fd::{AsRawFd, BorrowedFd, FromRawFd},
+        fd::{AsRawFd, BorrowedFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -166,8 +166,7 @@ impl FrontEnd {
     pub fn give(&mut self, request: u32, queue: usize, fd: BorrowedFd<'_>) {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
         use std::io::IoSlice;
-        let message = [request, 1, 8, queue as u32, 0];
-        let bytes: Vec<u8> = message.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes = message([request, 1, 8, queue as u32, 0]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd];
@@ -184,12 +183,10 @@ impl FrontEnd {
     /// Has written pages noted in a bitmap of the whole guest, as a front end does
     /// that begins to migrate.
     pub fn log(&mut self) -> File {
-        let fd = rustix::fs::memfd_create(c"log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let file = File::from(fd);
-        let size = (BASE as usize + MEMORY).div_ceil(8 * 4096) as u64;
-        file.set_len(size).unwrap();
+        let size = (BASE as usize + MEMORY).div_ceil(8 * 4096);
+        let file = memfd(size, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let region = VhostUserDirtyLogRegion {
-            mmap_size: size,
+            mmap_size: size as u64,
             mmap_offset: 0,
             mmap_handle: file.as_raw_fd(),
         };
@@ -237,20 +234,16 @@ impl FrontEnd {
                 self.send(35, 1 | 8, &[queue as u32, 0]);
                 let mut answer = [0; 20];
                 self.stream.read_exact(&mut answer).unwrap();
-                let expected: Vec<u8> =
-                    [35u32, 5, 8, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
-                assert_eq!(answer[..], expected[..]);
+                assert_eq!(answer[..], message([35, 5, 8, 0, 0])[..]);
             }
         }
     }
 
     /// Sends a message of words as they are.
     pub fn send(&mut self, request: u32, flags: u32, payload: &[u32]) {
-        let mut bytes = Vec::new();
-        for word in [request, flags, payload.len() as u32 * 4].iter().chain(payload) {
-            bytes.extend(word.to_le_bytes());
-        }
-        self.stream.write_all(&bytes).unwrap();
+        let header = [request, flags, payload.len() as u32 * 4];
+        let words = header.into_iter().chain(payload.iter().copied());
+        self.stream.write_all(&message(words)).unwrap();
     }
 
     /// Kicks of a queue come through this from now on.
@@ -271,11 +264,8 @@ impl FrontEnd {
         let mut bytes = [0; 20];
         match self.channel.as_mut().unwrap().read(&mut bytes) {
             Ok(20) => {
-                let words: Vec<u32> = bytes
-                    .chunks(4)
-                    .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
-                    .collect();
-                assert_eq!(words, [4, 1, 8, queue as u32, 0], "a call without NEED_REPLY");
+                let call = message([4, 1, 8, queue as u32, 0]);
+                assert_eq!(bytes[..], call[..], "a call without NEED_REPLY");
                 true
             }
             _ => false,
@@ -284,6 +274,11 @@ impl FrontEnd {
 
     /// The front end goes away, its guest stays.
     pub fn close(self) {}
+}
+
+/// A message of these words.
+fn message(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 /// Where a queue's rings are.
@@ -300,13 +295,7 @@ pub fn user(guest: &Guest, address: u64) -> u64 {
 /// A socket pair's end as a number that a child may inherit.
 pub fn inheritable(fd: &impl AsRawFd) -> i32 {
     // SAFETY: the descriptor is open for as long as the borrow of its owner.
-    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::empty()).unwrap();
     fd.as_raw_fd()
-}
-
-/// Takes over a raw descriptor.
-pub fn adopt(fd: i32) -> File {
-    // SAFETY: only called with descriptors the test has just made for this.
-    unsafe { File::from_raw_fd(fd) }
 }
