@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How a congestion window goes to what is granted, and what the inner
- * algorithm makes of a window of its own.
+ * How a congestion window goes to what is granted.
  */
 #ifndef CCC_COMMON_CWND_H
 #define CCC_COMMON_CWND_H
 
 #include "common/grant.h"
+#include "common/report.h"
 
 /* A flow is not to send more than this many packets for one ACK. */
 #define CCC_RAMP_MAX	8u
@@ -59,53 +59,11 @@ static inline u32 ccc_join_cwnd(u32 cwnd, u32 granted, bool clocked)
 			       max_t(u32, granted / 2, CCC_JOIN_PACKETS));
 }
 
-/* Packets in the bytes of the wire, which saturate below "unset". */
-static inline u32 ccc_bytes(u32 packets, u32 mss)
-{
-	return min_t(u64, (u64)packets * mss, VIRTIO_CCC_SSTHRESH_UNSET - 1);
-}
-
 /* The rate, in bytes a second, that spreads a window over a round trip. */
 static inline u64 ccc_pacing_rate(u32 packets, u32 mss, u32 rtt_us)
 {
 	return div_u64((u64)ccc_bytes(packets, mss) * USEC_PER_SEC,
 		       max_t(u32, rtt_us, 1));
-}
-
-/* Of the inner algorithm, which reduces its own window; see shadow.c. */
-#define CCC_BETA_ONE	65536u
-#define CCC_BETA_HALF	32768u
-
-/*
- * Packets that would have been acknowledged had the window been @shadow and
- * not @cwnd; what is lost in the division counts next time.
- */
-static inline u32 ccc_scale_acked(u32 acked, u32 shadow, u32 cwnd, u32 *rest)
-{
-	u64 scaled = (u64)acked * shadow + *rest;
-	u64 packets;
-
-	cwnd = max_t(u32, cwnd, 1);
-	packets = div_u64(scaled, cwnd);
-	*rest = scaled - packets * cwnd;
-	return min_t(u64, packets, CCC_CWND_MAX);
-}
-
-/* A window after a reduction by @beta, of 65536. */
-static inline u32 ccc_apply_beta(u32 cwnd, u16 beta)
-{
-	return ((u64)cwnd * beta) >> 16;
-}
-
-/*
- * The factor of a reduction to @ssthresh.  Small windows say more about
- * rounding than about the algorithm: there the last known factor stays.
- */
-static inline u16 ccc_beta(u32 ssthresh, u32 cwnd, u16 last)
-{
-	if (cwnd < 8)
-		return last;
-	return min_t(u64, div_u64((u64)ssthresh * CCC_BETA_ONE, cwnd), U16_MAX);
 }
 
 #endif /* CCC_COMMON_CWND_H */

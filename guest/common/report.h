@@ -5,7 +5,7 @@
 #ifndef CCC_COMMON_REPORT_H
 #define CCC_COMMON_REPORT_H
 
-#include "common/cwnd.h"
+#include "common/platform.h"
 
 /* No ACK acknowledges more packets than fit into TCP's largest window, 2^30. */
 #define CCC_DELIVERED_MAX	(1u << 25)
@@ -39,6 +39,12 @@ static inline u32 ccc_delivered_packets(u32 now, u32 before)
 	u32 packets = now - before;
 
 	return now && packets <= CCC_DELIVERED_MAX ? packets : 0;
+}
+
+/* Packets in the bytes of the wire, which saturate below "unset". */
+static inline u32 ccc_bytes(u32 packets, u32 mss)
+{
+	return min_t(u64, (u64)packets * mss, VIRTIO_CCC_SSTHRESH_UNSET - 1);
 }
 
 /* A round-trip sample in the wire's units, saturating. */

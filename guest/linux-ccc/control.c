@@ -176,10 +176,10 @@ static void release_extent(struct ccc_device *dev, u32 first)
 		extent->offer.release_asked = true;
 		extent->offer.release_answered = false;
 		ccc_slot_withdraw(dev, extent);
-		ccc_count(&dev->control.stats.releases);
+		u64_stats_inc(&dev->control.stats.releases);
 		return;
 	}
-	ccc_count(&dev->control.stats.bad_events);
+	u64_stats_inc(&dev->control.stats.bad_events);
 }
 
 static void handle_event(struct ccc_device *dev,
@@ -188,18 +188,18 @@ static void handle_event(struct ccc_device *dev,
 	switch (le16_to_cpu(READ_ONCE(event->type))) {
 	case VIRTIO_CCC_EV_RESYNC:
 		/* Slots are always up to date: the device need only look. */
-		ccc_count(&dev->control.stats.resyncs);
+		u64_stats_inc(&dev->control.stats.resyncs);
 		ccc_doorbell_send(dev, VIRTIO_CCC_OP_RESCAN, 0, 0);
 		break;
 	case VIRTIO_CCC_EV_POLICY:
 		/* Lines carry all that a flow obeys, at its next ACK. */
-		ccc_count(&dev->control.stats.policies);
+		u64_stats_inc(&dev->control.stats.policies);
 		break;
 	case VIRTIO_CCC_EV_RELEASE:
 		release_extent(dev, le32_to_cpu(READ_ONCE(event->value)));
 		break;
 	default:
-		ccc_count(&dev->control.stats.bad_events);
+		u64_stats_inc(&dev->control.stats.bad_events);
 	}
 }
 
@@ -228,7 +228,7 @@ static bool handle_events(struct ccc_device *dev)
 			if (len >= sizeof(*event))
 				handle_event(dev, event);
 			else
-				ccc_count(&dev->control.stats.bad_events);
+				u64_stats_inc(&dev->control.stats.bad_events);
 			offer_event(dev, event);
 			any = true;
 		}

@@ -57,45 +57,27 @@ static bool in_slow_start(const struct ccc_flow *flow)
 	return flow->grant.flags & VIRTIO_CCC_L_SLOW_START;
 }
 
-static u64 units_of(const struct ccc_flow *flow)
-{
-	return ccc_grant_units(flow->report.priority, flow->report.srtt_us,
-			       flow->grant.flags & VIRTIO_CCC_L_RATE);
-}
-
-/* The flow's part of @level, in packets. */
-static u32 packets_of(const struct tcp_sock *tp, const struct ccc_flow *flow,
-		      u64 level)
-{
-	u32 offset = flow->slot->rounding_offset + flow->grant.rounding_offset;
-	u32 packets = ccc_grant_packets(level, units_of(flow), tp->mss_cache,
-					offset);
-
-	return ccc_grant_capped(packets, flow->grant.cap_bytes, tp->mss_cache);
-}
-
 /* True if the flow is coupled, with its granted window up to date. */
 bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 {
-	const struct ccc_grant before = flow->grant;
+	const struct ccc_report *report = &flow->report;
 	const struct ccc_grant *grant = &flow->grant;
-	struct ccc_cwnd *cwnd = &flow->cwnd;
+	bool was_coupled = grant->coupled;
 
-	ccc_grant_refresh(flow->slot, &flow->grant);
+	ccc_grant_refresh(flow->slot, &flow->grant, report->priority,
+			  report->srtt_us, tcp_sk(sk)->mss_cache);
 	if (!grant->coupled) {
 		ccc_flow_show(sk, 0);
 		ccc_shadow_stop(sk, flow);
 		ccc_ack_clock_count(flow, 0, false);
 		return false;
 	}
-	ccc_ack_clock_count(flow, flow->report.active ? units_of(flow) : 0,
-			    flow->report.cwnd_limited && !cwnd->joining);
-	if (grant->epoch == before.epoch && !in_slow_start(flow) &&
-	    ccc_level_jumps(before.level, grant->level))
+	ccc_ack_clock_count(flow, report->active ? grant->units : 0,
+			    report->cwnd_limited && !flow->cwnd.joining);
+	if (grant->redivided)
 		ccc_report_restart_rtt(flow);
-	WRITE_ONCE(cwnd->granted, packets_of(tcp_sk(sk), flow, grant->level));
-	ccc_flow_show(sk, max(cwnd->granted, 1u));
-	ccc_shadow_follow_epoch(sk, flow, before.coupled);
+	ccc_flow_show(sk, max(grant->cwnd, 1u));
+	ccc_shadow_follow_epoch(sk, flow, was_coupled);
 	return true;
 }
 
@@ -106,15 +88,9 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 static u32 phase_ssthresh(const struct tcp_sock *tp,
 			  const struct ccc_flow *flow)
 {
-	u64 level = flow->grant.ssthresh_level;
-	u32 ssthresh = TCP_INFINITE_SSTHRESH;
+	u32 ssthresh = flow->grant.ssthresh;
 
-	if (level != VIRTIO_CCC_LEVEL_UNSET)
-		ssthresh = clamp_t(u32, packets_of(tp, flow, level), 2,
-				   TCP_INFINITE_SSTHRESH);
-	if (in_slow_start(flow))
-		return ssthresh;
-	return min(ssthresh, tcp_snd_cwnd(tp));
+	return in_slow_start(flow) ? ssthresh : min(ssthresh, tcp_snd_cwnd(tp));
 }
 
 /*
@@ -125,12 +101,12 @@ static u32 phase_ssthresh(const struct tcp_sock *tp,
 u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
 			 const struct ccc_flow *flow, u8 ca_state)
 {
-	u64 level = flow->grant.ssthresh_level;
-	u32 target = flow->cwnd.granted;
+	const struct ccc_grant *grant = &flow->grant;
+	u32 target = grant->cwnd;
 
-	if (ca_state == TCP_CA_Loss && level != VIRTIO_CCC_LEVEL_UNSET &&
-	    in_slow_start(flow))
-		target = max(target, packets_of(tp, flow, level));
+	if (ca_state == TCP_CA_Loss && in_slow_start(flow) &&
+	    grant->ssthresh_level != VIRTIO_CCC_LEVEL_UNSET)
+		target = max(target, grant->ssthresh);
 	return clamp(target, 2u, max(tp->prior_cwnd, 2u));
 }
 
@@ -152,7 +128,7 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 {
 	struct ccc_cwnd *cwnd = &flow->cwnd;
 
-	if (cwnd->granted <= tcp_snd_cwnd(tcp_sk(sk)))
+	if (flow->grant.cwnd <= tcp_snd_cwnd(tcp_sk(sk)))
 		cwnd->joining = false;
 	if (flow->report.cwnd_limited && (cwnd->joining || in_slow_start(flow)))
 		ccc_ack_clock_wait(sk, flow, 0);
@@ -166,17 +142,19 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	struct ccc_cwnd *cwnd = &flow->cwnd;
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 before = tcp_snd_cwnd(tp);
+	u32 granted;
 
 	if (!ccc_cwnd_read_grant(sk, flow))
 		return;
-	if (cwnd->granted <= before)
+	ccc_shadow_follow_phase(flow);
+	granted = flow->grant.cwnd;
+	if (granted <= before)
 		cwnd->ramp = 0;
 	else if (!cwnd->ramp)
-		cwnd->ramp = ccc_ramp(before, cwnd->granted);
-	set_cwnd(tp, flow, ccc_ramp_cwnd(before, cwnd->granted,
+		cwnd->ramp = ccc_ramp(before, granted);
+	set_cwnd(tp, flow, ccc_ramp_cwnd(before, granted,
 					 tcp_packets_in_flight(tp), acked,
 					 cwnd->ramp));
-	ccc_shadow_follow_phase(flow);
 	follow_ack_clock(sk, flow);
 }
 
@@ -195,7 +173,7 @@ static void pace(struct sock *sk, u32 granted)
 /* The window with which the flow begins; others' ACKs release the rest. */
 static u32 first_cwnd(struct sock *sk, const struct ccc_flow *flow)
 {
-	u32 granted = flow->cwnd.granted;
+	u32 granted = flow->grant.cwnd;
 
 	switch (READ_ONCE(join_mode)) {
 	case JOIN_PACED:
@@ -221,7 +199,7 @@ void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow)
 		return;
 	cwnd = first_cwnd(sk, flow);
 	set_cwnd(tcp_sk(sk), flow, cwnd);
-	flow->cwnd.joining = cwnd < flow->cwnd.granted;
+	flow->cwnd.joining = cwnd < flow->grant.cwnd;
 	if (flow->cwnd.joining)
 		ccc_ack_clock_wait(sk, flow, cwnd);
 }
@@ -239,6 +217,6 @@ void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow)
 	    inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder ||
 	    !ccc_cwnd_read_grant(sk, flow))
 		return;
-	set_cwnd(tp, flow, max(cwnd, min(flow->cwnd.granted, cwnd + packets)));
+	set_cwnd(tp, flow, max(cwnd, min(flow->grant.cwnd, cwnd + packets)));
 	follow_ack_clock(sk, flow);
 }

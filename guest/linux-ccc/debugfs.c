@@ -44,7 +44,7 @@ static void show_flow(struct seq_file *m, const struct ccc_slot *slot)
 		   state_name(READ_ONCE(flow->report.state)),
 		   le32_to_cpu(wire->cwnd_bytes) /
 			max_t(u32, le16_to_cpu(wire->mss_bytes), 1),
-		   READ_ONCE(flow->cwnd.granted), READ_ONCE(flow->grant.line),
+		   READ_ONCE(flow->grant.cwnd), READ_ONCE(flow->grant.line),
 		   READ_ONCE(flow->grant.epoch), READ_ONCE(slot->generation));
 	seq_printf(m, " congestion_events %u timeouts %u spurious_events %u%s%s\n",
 		   READ_ONCE(flow->recovery.congestion_events),
@@ -84,7 +84,7 @@ static int flows_show(struct seq_file *m, void *v)
 	const struct ccc_slot *slot = v;
 
 	/* The flow has to leave it; the report may be of another offer. */
-	if (ccc_slot_is_live(slot))
+	if (ccc_flow_is_live(slot))
 		show_flow(m, slot);
 	return 0;
 }
@@ -103,12 +103,12 @@ static void show_stats(struct seq_file *m, const struct ccc_device *dev)
 	const typeof(dev->control.stats) *control = &dev->control.stats;
 
 	seq_printf(m, "doorbells %llu kicks %llu full %llu rescans %llu stale %llu\n",
-		   READ_ONCE(bell->sent), READ_ONCE(bell->kicks),
-		   READ_ONCE(bell->full), READ_ONCE(bell->rescans),
-		   READ_ONCE(bell->stale));
+		   u64_stats_read(&bell->sent), u64_stats_read(&bell->kicks),
+		   u64_stats_read(&bell->full), u64_stats_read(&bell->rescans),
+		   u64_stats_read(&bell->stale));
 	seq_printf(m, "resyncs %llu policies %llu releases %llu bad_events %llu\n",
-		   READ_ONCE(control->resyncs), READ_ONCE(control->policies),
-		   READ_ONCE(control->releases), READ_ONCE(control->bad_events));
+		   u64_stats_read(&control->resyncs), u64_stats_read(&control->policies),
+		   u64_stats_read(&control->releases), u64_stats_read(&control->bad_events));
 }
 
 static void show_device(struct seq_file *m, const struct ccc_device *dev)
@@ -117,7 +117,7 @@ static void show_device(struct seq_file *m, const struct ccc_device *dev)
 	u32 i, extents = smp_load_acquire(&dev->slots.extents);
 
 	seq_printf(m, "inner %s instance %u %s\n", ccc_inner->name,
-		   ccc_device_instance(dev),
+		   ccc_grant_instance(dev),
 		   READ_ONCE(dev->doorbell.stale) ? "stale" : "answers");
 	seq_printf(m, "max_slots %u grant_lines %u stale_us %u rate_share %d slot_cap %d\n",
 		   dev->config.max_slots, dev->config.grant_lines,

@@ -12,6 +12,7 @@
 #include <linux/rbtree.h>
 #include <linux/rcupdate.h>
 #include <linux/spinlock.h>
+#include <linux/u64_stats_sync.h>
 #include <linux/virtio.h>
 #include <linux/workqueue.h>
 #include <net/tcp.h>
@@ -103,11 +104,11 @@ struct ccc_doorbell {
 	bool lost;		/* a message found no room */
 	bool stale;		/* the device does not answer */
 	struct {
-		u64 sent;
-		u64 kicks;
-		u64 full;
-		u64 rescans;
-		u64 stale;
+		u64_stats_t sent;
+		u64_stats_t kicks;
+		u64_stats_t full;
+		u64_stats_t rescans;
+		u64_stats_t stale;
 	} stats;
 };
 
@@ -124,16 +125,20 @@ struct ccc_epochs {
 	struct ccc_epoch line[CCC_GRANT_LINES];
 };
 
-/* grant.c: the latest grant that was read in one piece. */
+/* grant.c: the latest grant that was read in one piece, and the flow's part. */
 struct ccc_grant {
 	u64 level;
 	u64 ssthresh_level;
 	u64 cap_bytes;
+	u64 units;		/* of the levels, the flow's */
+	u32 cwnd;		/* its part of the levels, in packets */
+	u32 ssthresh;
 	u32 flags;
 	u32 epoch;
 	u32 rounding_offset;
 	u16 line;
 	bool coupled;		/* it is in force */
+	bool redivided;		/* since the one before, other than by an event */
 };
 
 /* ack_clock.c: of the flows behind one grant line. */
@@ -153,10 +158,10 @@ struct ccc_control {
 	unsigned int wait_ms;		/* before the next offer; 0: no need */
 	unsigned long wait_since;	/* jiffies */
 	struct {
-		u64 resyncs;
-		u64 policies;
-		u64 releases;
-		u64 bad_events;
+		u64_stats_t resyncs;
+		u64_stats_t policies;
+		u64_stats_t releases;
+		u64_stats_t bad_events;
 	} stats;
 };
 
@@ -193,12 +198,6 @@ struct ccc_device {
 	struct ccc_control control;
 };
 
-/* For statistics: each has one writer at a time. */
-static inline void ccc_count(u64 *counter)
-{
-	WRITE_ONCE(*counter, *counter + 1);
-}
-
 extern struct workqueue_struct *ccc_device_wq;
 
 int ccc_device_init(void);
@@ -212,11 +211,6 @@ struct ccc_device *ccc_device_rcu(void);
 static inline bool ccc_device_is_up(const struct ccc_device *dev)
 {
 	return READ_ONCE(dev->doorbell.up);
-}
-
-static inline u32 ccc_device_instance(const struct ccc_device *dev)
-{
-	return le32_to_cpu(READ_ONCE(dev->slots.extent[0]->status->instance));
 }
 
 struct ccc_extent *ccc_extent_alloc(u32 first, u32 slots, u32 lines);
@@ -253,20 +247,15 @@ static inline bool ccc_slot_is_scarce(const struct ccc_device *dev)
 	return READ_ONCE(dev->slots.free) < max(dev->config.extent_slots / 4, 1u);
 }
 
-/* Whether the extent has been the device's since the flow took the slot. */
-static inline bool ccc_slot_is_live(const struct ccc_slot *slot)
-{
-	return READ_ONCE(slot->extent->use.accepted) &&
-	       READ_ONCE(slot->extent->use.offer_seq) == slot->offer_seq;
-}
-
 int ccc_doorbell_init(struct ccc_device *dev);
 void ccc_doorbell_start(struct ccc_device *dev);
 void ccc_doorbell_stop(struct ccc_device *dev);
 bool ccc_doorbell_send(struct ccc_device *dev, u16 op, u32 slot,
 		       u32 generation);
 
-void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant);
+u32 ccc_grant_instance(const struct ccc_device *dev);
+void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
+		       u16 priority, u32 srtt_us, u32 mss);
 u32 ccc_grant_epoch_at(struct ccc_device *dev, const struct ccc_grant *grant,
 		       u64 sent_us);
 

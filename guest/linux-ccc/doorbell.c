@@ -63,7 +63,7 @@ static void reclaim(struct ccc_device *dev)
 		return;
 	WRITE_ONCE(bell->stale, stale);
 	if (stale)
-		ccc_count(&bell->stats.stale);
+		u64_stats_inc(&bell->stats.stale);
 }
 
 static bool add(struct ccc_device *dev, u16 op, u32 slot, u32 generation)
@@ -82,7 +82,7 @@ static bool add(struct ccc_device *dev, u16 op, u32 slot, u32 generation)
 	if (virtqueue_add_outbuf(dev->vq.doorbell, &sg, 1, message, GFP_ATOMIC))
 		return false;
 	bell->free_count--;
-	ccc_count(&bell->stats.sent);
+	u64_stats_inc(&bell->stats.sent);
 	return true;
 }
 
@@ -96,16 +96,16 @@ static bool push(struct ccc_device *dev, u16 op, u32 slot, u32 generation,
 	reclaim(dev);
 	if (bell->lost && add(dev, VIRTIO_CCC_OP_RESCAN, 0, 0)) {
 		bell->lost = false;
-		ccc_count(&bell->stats.rescans);
+		u64_stats_inc(&bell->stats.rescans);
 	}
 	sent = !bell->lost && add(dev, op, slot, generation);
 	if (!sent) {
 		bell->lost = true;
-		ccc_count(&bell->stats.full);
+		u64_stats_inc(&bell->stats.full);
 	}
 	*kick = virtqueue_kick_prepare(dev->vq.doorbell);
 	if (*kick)
-		ccc_count(&bell->stats.kicks);
+		u64_stats_inc(&bell->stats.kicks);
 	return sent;
 }
 

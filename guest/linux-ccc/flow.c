@@ -81,15 +81,20 @@ bool ccc_flow_init(struct sock *sk)
 	return true;
 }
 
-static void init_flow(struct ccc_flow *flow, struct ccc_slot *slot)
+static void init_flow(const struct sock *sk, struct ccc_flow *flow,
+		      struct ccc_slot *slot)
 {
 	memset(flow, 0, sizeof(*flow));
 	flow->slot = slot;
+	flow->inner = ccc_inner_of(sk);
 	ccc_shadow_init(flow);
 	ccc_ack_clock_init(flow);
 }
 
-/* It has data to send: it takes a slot, if there is one for it. */
+/*
+ * It has data to send: it takes a slot, if there is one for it.  In the RCU
+ * section of the caller, who writes to it.
+ */
 struct ccc_flow *ccc_flow_attach(struct sock *sk)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
@@ -111,7 +116,7 @@ struct ccc_flow *ccc_flow_attach(struct sock *sk)
 	if (!slot)
 		return NULL;
 	flow = ccc_flow_of(slot);
-	init_flow(flow, slot);
+	init_flow(sk, flow, slot);
 	csk->flow = flow;
 	ccc_report_first(sk, flow);
 	return flow;
@@ -122,7 +127,10 @@ void ccc_flow_detach(struct sock *sk)
 	struct ccc_flow *flow = ccc_sk(sk)->flow;
 
 	ccc_ack_clock_count(flow, 0, false);
-	ccc_report_last(sk, flow);
+	rcu_read_lock();
+	if (ccc_flow_is_live(flow->slot))
+		ccc_report_last(sk, flow);
+	rcu_read_unlock();
 	ccc_sk(sk)->flow = NULL;
 	ccc_flow_show(sk, 0);
 	ccc_slot_drop(flow->slot);

@@ -10,7 +10,8 @@
 #include <linux/list.h>
 
 #include "common/ack_clock.h"
-#include "common/report.h"
+#include "common/cwnd.h"
+#include "common/shadow.h"
 #include "device.h"
 
 /* report.c: of which the device is told at every change; without holes. */
@@ -45,9 +46,8 @@ struct ccc_report {
 	} last_notified;
 };
 
-/* cwnd.c: the granted window. */
+/* cwnd.c: on the way to the granted window. */
 struct ccc_cwnd {
-	u32 granted;		/* packets, as last read */
 	u8 ramp;		/* packets an ACK releases towards it */
 	bool joining;		/* has not had it yet */
 };
@@ -100,6 +100,7 @@ struct ccc_release {
  */
 struct ccc_flow {
 	struct ccc_slot *slot;
+	const struct tcp_congestion_ops *inner;
 	struct ccc_grant grant;
 	struct ccc_report report;
 	struct ccc_cwnd cwnd;
@@ -155,12 +156,26 @@ bool ccc_flow_init(struct sock *sk);
 struct ccc_flow *ccc_flow_attach(struct sock *sk);
 void ccc_flow_detach(struct sock *sk);
 
+/*
+ * Whether the extent has been the device's since the flow took the slot.
+ *
+ * To ask once is enough, though the extent may be withdrawn at any time.  Its
+ * memory stays as long as the flow holds the slot, and it is cleared, to be
+ * offered again, no earlier than a grace period after it ceased to be live.
+ * So who writes to the slot has to do so in the RCU section in which it asked.
+ */
+static inline bool ccc_flow_is_live(const struct ccc_slot *slot)
+{
+	return READ_ONCE(slot->extent->use.accepted) &&
+	       READ_ONCE(slot->extent->use.offer_seq) == slot->offer_seq;
+}
+
 /* The socket's flow, unless the device has gone or wants the slot back. */
 static inline struct ccc_flow *ccc_flow_get(struct sock *sk)
 {
 	struct ccc_flow *flow = ccc_sk(sk)->flow;
 
-	if (!flow || likely(ccc_slot_is_live(flow->slot)))
+	if (!flow || likely(ccc_flow_is_live(flow->slot)))
 		return flow;
 	ccc_flow_detach(sk);
 	return NULL;

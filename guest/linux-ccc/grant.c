@@ -13,6 +13,12 @@ static struct virtio_ccc_grant_line *line_of(const struct ccc_device *dev, u16 n
 	return &dev->slots.extent[0]->line[n];
 }
 
+/* Of the device that writes the lines. */
+u32 ccc_grant_instance(const struct ccc_device *dev)
+{
+	return le32_to_cpu(READ_ONCE(dev->slots.extent[0]->status->instance));
+}
+
 static bool read_line(const struct virtio_ccc_grant_line *line,
 		      struct ccc_grant *grant)
 {
@@ -51,7 +57,7 @@ static void update_epoch(struct ccc_device *dev, u16 line)
 	u32 instance, number;
 
 	spin_lock_bh(&dev->epochs.lock);
-	instance = ccc_device_instance(dev);
+	instance = ccc_grant_instance(dev);
 	number = le32_to_cpu(READ_ONCE(line_of(dev, line)->epoch));
 	if (!epoch->seen || epoch->instance != instance) {
 		/* Nothing is known of a reduction by this device yet. */
@@ -71,7 +77,7 @@ static void watch_epoch(struct ccc_device *dev, u16 line, u32 number)
 	const struct ccc_epoch *epoch = &dev->epochs.line[line];
 
 	if (!READ_ONCE(epoch->seen) || READ_ONCE(epoch->number) != number ||
-	    READ_ONCE(epoch->instance) != ccc_device_instance(dev))
+	    READ_ONCE(epoch->instance) != ccc_grant_instance(dev))
 		update_epoch(dev, line);
 }
 
@@ -100,27 +106,68 @@ static bool is_accepted(const struct ccc_slot *slot, u16 *line)
 	       READ_ONCE(dev->slots.extent[0]->use.accepted);
 }
 
+/* The flow's part of @level, in packets. */
+static u32 part_of(const struct ccc_slot *slot, const struct ccc_grant *grant,
+		   u64 level, u32 mss)
+{
+	u32 packets = ccc_grant_packets(level, grant->units, mss,
+					slot->rounding_offset +
+					grant->rounding_offset);
+
+	return ccc_grant_capped(packets, grant->cap_bytes, mss);
+}
+
+static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
+		   u16 priority, u32 srtt_us, u32 mss)
+{
+	u64 level = grant->ssthresh_level;
+
+	grant->units = ccc_grant_units(priority, srtt_us,
+				       grant->flags & VIRTIO_CCC_L_RATE);
+	grant->cwnd = part_of(slot, grant, grant->level, mss);
+	grant->ssthresh = TCP_INFINITE_SSTHRESH;
+	if (level != VIRTIO_CCC_LEVEL_UNSET)
+		grant->ssthresh = max(part_of(slot, grant, level, mss), 2u);
+}
+
+/* Growth comes in small steps, and reductions with an epoch. */
+static bool is_redivided(const struct ccc_grant *before,
+			 const struct ccc_grant *now)
+{
+	return now->epoch == before->epoch &&
+	       !(now->flags & VIRTIO_CCC_L_SLOW_START) &&
+	       ccc_level_jumps(before->level, now->level);
+}
+
 /*
- * Look at what is granted to a slot.  While the device is writing, what was
- * read before stays in force.
+ * Look at what is granted to a slot, and what that is for its flow.  While the
+ * device is writing, what was read before stays in force.
+ *
+ * The slot may have been withdrawn since the flow looked: its memory stays, and
+ * once it is cleared no generation is that of the flow.
  */
-void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant)
+void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
+		       u16 priority, u32 srtt_us, u32 mss)
 {
 	struct ccc_device *dev = slot->dev;
-	struct ccc_grant now = {};
+	struct ccc_grant now = *grant;
 
-	if (READ_ONCE(dev->doorbell.stale) || !ccc_slot_is_live(slot) ||
-	    !is_accepted(slot, &now.line)) {
+	if (READ_ONCE(dev->doorbell.stale) || !is_accepted(slot, &now.line)) {
 		WRITE_ONCE(grant->coupled, false);
 		return;
 	}
-	if (!read_line(line_of(dev, now.line), &now))
-		return;
-	now.cap_bytes = dev->config.slot_cap ?
-			le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
-			VIRTIO_CCC_CAP_NONE;
-	now.coupled = is_in_force(dev, &now);
-	watch_epoch(dev, now.line, now.epoch);
+	if (read_line(line_of(dev, now.line), &now)) {
+		now.cap_bytes = dev->config.slot_cap ?
+				le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
+				VIRTIO_CCC_CAP_NONE;
+		now.coupled = is_in_force(dev, &now);
+		watch_epoch(dev, now.line, now.epoch);
+	} else {
+		now = *grant;
+	}
+	now.redivided = is_redivided(grant, &now);
+	if (now.coupled)
+		divide(slot, &now, priority, srtt_us, mss);
 	*grant = now;
 }
 

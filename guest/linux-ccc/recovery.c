@@ -86,7 +86,7 @@ u32 ccc_recovery_ssthresh(struct sock *sk)
 	if (!looks_congested(tp, &flow->recovery))
 		return max(ccc_apply_beta(cwnd, flow->shadow.beta), 2u);
 	/* Only a segment of the present epoch will be charged, and only once. */
-	granted = flow->cwnd.granted;
+	granted = flow->grant.cwnd;
 	if (flow->recovery.reduced_epoch == flow->grant.epoch) {
 		ccc_shadow_charge(sk, flow);
 		granted = ccc_apply_beta(granted, flow->shadow.beta);
@@ -146,23 +146,22 @@ static void set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
 void ccc_recovery_set_state(struct sock *sk, u8 state)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_flow *flow = ccc_flow_get(sk);
+	struct ccc_flow *flow;
 
+	rcu_read_lock();
+	flow = ccc_flow_get(sk);
 	if (flow)
 		set_state(sk, flow, state);
 	else if (inner->set_state)
 		inner->set_state(sk, state);
+	rcu_read_unlock();
 }
 
-u32 ccc_recovery_undo_cwnd(struct sock *sk)
+static u32 undo_cwnd(struct sock *sk, struct ccc_flow *flow)
 {
-	struct ccc_flow *flow = ccc_flow_get(sk);
 	u32 before = tcp_snd_cwnd(tcp_sk(sk));
-	u32 cwnd;
+	u32 cwnd = max(before, ccc_shadow_undo_cwnd(sk, flow));
 
-	if (!flow)
-		return ccc_inner_of(sk)->undo_cwnd(sk);
-	cwnd = max(before, ccc_shadow_undo_cwnd(sk, flow));
 	if (flow->recovery.undoable) {
 		flow->recovery.undoable = false;
 		flow->recovery.spurious_events++;
@@ -170,5 +169,17 @@ u32 ccc_recovery_undo_cwnd(struct sock *sk)
 	}
 	if (!ccc_cwnd_read_grant(sk, flow))
 		return cwnd;
-	return clamp(flow->cwnd.granted, before, cwnd);
+	return clamp(flow->grant.cwnd, before, cwnd);
+}
+
+u32 ccc_recovery_undo_cwnd(struct sock *sk)
+{
+	struct ccc_flow *flow;
+	u32 cwnd;
+
+	rcu_read_lock();
+	flow = ccc_flow_get(sk);
+	cwnd = flow ? undo_cwnd(sk, flow) : ccc_inner_of(sk)->undo_cwnd(sk);
+	rcu_read_unlock();
+	return cwnd;
 }

@@ -3,9 +3,9 @@
  * What a flow tells the device: its slot of the report table, written under a
  * sequence count, and when the doorbell is due.
  *
- * A slot is written only while it is the flow's and the device's, both in one
- * RCU section: after a grace period nobody writes to an extent that was taken
- * back, and it can be cleared and offered again.
+ * A slot is written in the RCU section in which it was found to be live, see
+ * ccc_flow_is_live(): after a grace period nobody writes to an extent that was
+ * taken back, and it can be cleared and offered again.
  */
 #include <linux/moduleparam.h>
 #include <net/inet_sock.h>
@@ -107,14 +107,15 @@ static void write_addresses(const struct sock *sk,
 	memcpy(wire->daddr, &inet->inet_daddr, 4);
 }
 
-static void write_cold(const struct sock *sk, const struct ccc_slot *slot)
+static void write_cold(const struct sock *sk, const struct ccc_flow *flow)
 {
+	const struct ccc_slot *slot = flow->slot;
 	struct virtio_ccc_report *wire = slot->report;
 
 	wire->generation = cpu_to_le32(slot->generation);
 	write_addresses(sk, wire);
-	memcpy(wire->algorithm, ccc_inner_of(sk)->name,
-	       min(sizeof(wire->algorithm), sizeof(ccc_inner->name)));
+	memcpy(wire->algorithm, flow->inner->name,
+	       min(sizeof(wire->algorithm), sizeof(flow->inner->name)));
 }
 
 /* Bring the flow's own numbers up to date. */
@@ -193,22 +194,18 @@ static void publish(const struct sock *sk, struct ccc_flow *flow, u16 op)
 {
 	const struct ccc_slot *slot = flow->slot;
 
-	rcu_read_lock();
-	if (ccc_slot_is_live(slot)) {
-		step_seq(slot->report);
-		virt_wmb();	/* odd before the first change */
-		if (op == VIRTIO_CCC_OP_REGISTER)
-			write_cold(sk, slot);
-		write_hot(sk, flow);
-		virt_wmb();	/* the last change before even */
-		step_seq(slot->report);
-		if (op) {
-			note_notified(flow);
-			ccc_doorbell_send(slot->dev, op, slot->index,
-					  slot->generation);
-		}
+	RCU_LOCKDEP_WARN(!rcu_read_lock_held(), "slot may have been withdrawn");
+	step_seq(slot->report);
+	virt_wmb();	/* odd before the first change */
+	if (op == VIRTIO_CCC_OP_REGISTER)
+		write_cold(sk, flow);
+	write_hot(sk, flow);
+	virt_wmb();	/* the last change before even */
+	step_seq(slot->report);
+	if (op) {
+		note_notified(flow);
+		ccc_doorbell_send(slot->dev, op, slot->index, slot->generation);
 	}
-	rcu_read_unlock();
 }
 
 static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,

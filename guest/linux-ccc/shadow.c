@@ -47,7 +47,7 @@ static void swap_windows(struct tcp_sock *tp, struct ccc_shadow *shadow)
 
 static void start(struct ccc_shadow *shadow, u32 cwnd)
 {
-	shadow->cwnd = ccc_cwnd_clamp(cwnd, CCC_CWND_MAX);
+	shadow->cwnd = clamp(cwnd, 1u, CCC_CWND_MAX);
 	shadow->cwnd_cnt = 0;
 	shadow->ssthresh = shadow->cwnd;
 	shadow->prior_cwnd = shadow->cwnd;
@@ -67,13 +67,14 @@ static void reduce(struct ccc_shadow *shadow)
  * What the algorithm would reduce the shadow window to.  It is not reduced yet:
  * set_state() comes next and may have more to say.
  */
-static void find_ssthresh(struct sock *sk, struct ccc_shadow *shadow)
+static void find_ssthresh(struct sock *sk, struct ccc_flow *flow)
 {
+	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	shadow->prior_cwnd = shadow->cwnd;
 	swap_windows(tp, shadow);
-	WRITE_ONCE(tp->snd_ssthresh, ccc_inner_of(sk)->ssthresh(sk));
+	WRITE_ONCE(tp->snd_ssthresh, flow->inner->ssthresh(sk));
 	swap_windows(tp, shadow);
 	shadow->reducing = true;
 }
@@ -84,7 +85,7 @@ void ccc_shadow_stop(struct sock *sk, struct ccc_flow *flow)
 	if (!flow->shadow.cwnd)
 		return;
 	flow->shadow.cwnd = 0;
-	ccc_inner_of(sk)->ssthresh(sk);
+	flow->inner->ssthresh(sk);
 }
 
 /* There is one while the aggregate is in congestion avoidance. */
@@ -95,7 +96,7 @@ void ccc_shadow_follow_phase(struct ccc_flow *flow)
 	if (flow->grant.flags & VIRTIO_CCC_L_SLOW_START)
 		shadow->cwnd = 0;
 	else if (!shadow->cwnd)
-		start(shadow, flow->cwnd.granted);
+		start(shadow, flow->grant.cwnd);
 }
 
 /* A reduction that another flow has caused is one of the shadow window too. */
@@ -112,11 +113,11 @@ void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
 	if (!follow)
 		return;
 	if (shadow->cwnd) {
-		find_ssthresh(sk, shadow);
+		find_ssthresh(sk, flow);
 		reduce(shadow);
 	} else {
 		/* For what the algorithm remembers of it. */
-		ccc_inner_of(sk)->ssthresh(sk);
+		flow->inner->ssthresh(sk);
 	}
 }
 
@@ -128,7 +129,7 @@ void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
  */
 u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked)
 {
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	const struct tcp_congestion_ops *inner = flow->inner;
 	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcp_sock *tp = tcp_sk(sk);
 	bool slow_start = tcp_in_slow_start(tp);
@@ -145,7 +146,7 @@ u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked)
 	swap_windows(tp, shadow);
 	inner->cong_avoid(sk, ack, acked);
 	swap_windows(tp, shadow);
-	shadow->cwnd = ccc_cwnd_clamp(shadow->cwnd, CCC_CWND_MAX);
+	shadow->cwnd = clamp(shadow->cwnd, 1u, CCC_CWND_MAX);
 	/* It has left slow start for good. */
 	shadow->ssthresh = min(shadow->ssthresh, shadow->cwnd);
 	return shadow->cwnd - before;
@@ -159,11 +160,11 @@ u32 ccc_shadow_ssthresh(struct sock *sk, struct ccc_flow *flow)
 	u32 ssthresh;
 
 	if (!shadow->cwnd) {
-		ssthresh = ccc_inner_of(sk)->ssthresh(sk);
+		ssthresh = flow->inner->ssthresh(sk);
 		shadow->beta = ccc_beta(ssthresh, cwnd, shadow->beta);
 		return ssthresh;
 	}
-	find_ssthresh(sk, shadow);
+	find_ssthresh(sk, flow);
 	shadow->beta = ccc_beta(shadow->ssthresh, shadow->cwnd, shadow->beta);
 	return max(ccc_apply_beta(cwnd, shadow->beta), 2u);
 }
@@ -178,7 +179,7 @@ void ccc_shadow_charge(struct sock *sk, struct ccc_flow *flow)
 
 void ccc_shadow_set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
 {
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	const struct tcp_congestion_ops *inner = flow->inner;
 	struct ccc_shadow *shadow = &flow->shadow;
 
 	if (inner->set_state && shadow->cwnd) {
@@ -208,9 +209,9 @@ u32 ccc_shadow_undo_cwnd(struct sock *sk, struct ccc_flow *flow)
 	u32 cwnd;
 
 	if (!shadow->cwnd)
-		return ccc_inner_of(sk)->undo_cwnd(sk);
+		return flow->inner->undo_cwnd(sk);
 	swap_windows(tp, shadow);
-	cwnd = ccc_inner_of(sk)->undo_cwnd(sk);
+	cwnd = flow->inner->undo_cwnd(sk);
 	swap_windows(tp, shadow);
 	start(shadow, cwnd);
 	return tp->prior_cwnd;

@@ -50,19 +50,18 @@ static struct ccc_slot *take_any(struct ccc_device *dev, struct sock *sk)
 	return slot;
 }
 
-/* A slot for a flow, with a new generation; NULL if there is none. */
+/*
+ * A slot for a flow, with a new generation; NULL if there is none.  It is live
+ * in the RCU section of the caller.
+ */
 struct ccc_slot *ccc_slot_take(struct sock *sk)
 {
-	struct ccc_slot *slot = NULL;
-	struct ccc_device *dev;
+	struct ccc_device *dev = ccc_device_rcu();
 
-	rcu_read_lock();
-	dev = ccc_device_rcu();
 	if (dev && (READ_ONCE(dev->slots.free) ||
 		    !READ_ONCE(dev->slots.starved)))
-		slot = take_any(dev, sk);
-	rcu_read_unlock();
-	return slot;
+		return take_any(dev, sk);
+	return NULL;
 }
 
 void ccc_slot_drop(struct ccc_slot *slot)

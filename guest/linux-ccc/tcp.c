@@ -9,15 +9,17 @@
 
 static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
-	struct ccc_flow *flow = ccc_flow_get_sender(sk);
 	u8 ca_state = inet_csk(sk)->icsk_ca_state;
 	bool cwnd_limited = tcp_is_cwnd_limited(sk);
 	u32 before = tcp_snd_cwnd(tcp_sk(sk));
+	struct ccc_flow *flow;
 	u32 growth;
 
+	rcu_read_lock();
+	flow = ccc_flow_get_sender(sk);
 	if (!flow) {
 		ccc_inner_of(sk)->cong_avoid(sk, ack, acked);
-		return;
+		goto unlock;
 	}
 	growth = ccc_shadow_grow(sk, flow, ack, acked);
 	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
@@ -26,12 +28,15 @@ static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	ccc_report_update(sk, flow, ca_state);
 	if (ca_state != TCP_CA_Loss)
 		ccc_cwnd_update(sk, flow, acked);
+unlock:
+	rcu_read_unlock();
 }
 
+/* The slot is not used here: whether it is live will be seen where it is. */
 static void ccc_tcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_flow *flow = ccc_flow_get(sk);
+	struct ccc_flow *flow = ccc_sk(sk)->flow;
 
 	if (inner->pkts_acked)
 		inner->pkts_acked(sk, sample);
@@ -45,32 +50,30 @@ static void ccc_tcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_flow *flow = ccc_flow_get(sk);
+	struct ccc_flow *flow;
 
 	if (inner->in_ack_event)
 		inner->in_ack_event(sk, flags);
-	if (!flow)
-		return;
-	ccc_recovery_ack(sk, flow, flags);
+	rcu_read_lock();
+	flow = ccc_flow_get(sk);
+	if (flow)
+		ccc_recovery_ack(sk, flow, flags);
 	/* cong_avoid() does not run while TCP reduces the window. */
-	if (flow->report.state == VIRTIO_CCC_STATE_FR)
+	if (flow && flow->report.state == VIRTIO_CCC_STATE_FR)
 		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	rcu_read_unlock();
 }
 
 /*
  * Data leaves, and nothing was in flight.  A flow that begins or comes back
  * takes at most what it is granted; more is released by ACKs.
  */
-static void tx_start(struct sock *sk)
+static void begin_or_resume(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
-	struct ccc_flow *flow;
-	bool joins;
+	struct ccc_flow *flow = ccc_flow_get(sk);
+	bool joins = !flow || !flow->report.active;
 
-	if (!icsk->icsk_ca_initialized)
-		return;
-	flow = ccc_flow_get(sk);
-	joins = !flow || !flow->report.active;
 	if (flow) {
 		/* The aggregate has gone on without it and its shadow window. */
 		if (tcp_jiffies32 - tcp_sk(sk)->lsndtime > icsk->icsk_rto)
@@ -86,11 +89,20 @@ static void tx_start(struct sock *sk)
 		ccc_cwnd_join(sk, flow);
 }
 
+static void tx_start(struct sock *sk)
+{
+	if (!inet_csk(sk)->icsk_ca_initialized)
+		return;
+	rcu_read_lock();
+	begin_or_resume(sk);
+	rcu_read_unlock();
+}
+
 /* TCP asks before it sends, with the socket locked. */
 static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
-	struct ccc_flow *flow = ccc_sk(sk)->flow;
+	struct ccc_flow *flow = ccc_flow_get(sk);
 
 	if (flow && flow->release.waits)
 		ccc_cwnd_release(sk, flow);
@@ -133,7 +145,7 @@ static void ccc_tcp_release(struct sock *sk)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 
-	if (ccc_flow_get(sk))
+	if (ccc_sk(sk)->flow)
 		ccc_flow_detach(sk);
 	if (inner->release)
 		inner->release(sk);

@@ -6,7 +6,8 @@
 #include <kunit/test.h>
 
 #include "common/ack_clock.h"
-#include "common/report.h"
+#include "common/cwnd.h"
+#include "common/shadow.h"
 
 #define EXPECT(condition)	KUNIT_EXPECT_TRUE(test, condition)
 #define EXPECT_EQ(a, b)		KUNIT_EXPECT_EQ(test, a, b)
