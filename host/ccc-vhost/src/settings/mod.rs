@@ -200,10 +200,6 @@ impl Settings {
 
     /// Puts other rules in the place of all.
     pub fn set_rules(&mut self, rules: &[RuleSettings]) -> Result<(), SettingsError> {
-        if rules.len() > MAX_RULES {
-            let count = json!(rules.len());
-            return Err(Fault::new("rules", format!("at most {MAX_RULES} rules"), &count).into());
-        }
         let numbered = rules.iter().enumerate().map(|(number, settings)| {
             let (rule, faults) = self.rule(settings);
             let fault = faults.into_iter().next();

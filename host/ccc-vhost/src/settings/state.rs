@@ -13,9 +13,12 @@ use ccc_settings::{Changes, Fault, GroupSettings, RuleSettings, SocketPath, VmSe
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{Settings, SettingsError};
+use super::{MAX_RULES, Settings, SettingsError, prefix};
 
 const VERSION: u64 = 1;
+/// Settings of groups that were called otherwise when version 1 began.  Files with these
+/// names are on hosts, and are read until there is a version 2.
+const RENAMED: [(&str, &str); 2] = [("aggression", "equivalent_tcps"), ("coco", "growth_source")];
 /// Largest state file, bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -125,7 +128,7 @@ impl State {
             match name.as_str() {
                 "added" => state.added = each(&name, value, read_socket)?,
                 "vms" => state.vms = each(&name, value, Changes::read)?,
-                "groups" => state.groups = each(&name, value, Changes::read)?,
+                "groups" => state.groups = each(&name, value, read_group)?,
                 "rules" => state.rules = Some(read_rules(value)?),
                 _ => return Err(Fault::unknown(&name, "version, added, vms, groups or rules")),
             }
@@ -234,19 +237,47 @@ fn add<T>(to: &mut BTreeMap<String, Changes<T>>, name: &str, changes: &Changes<T
     new
 }
 
-/// Reads a list of rules.
+/// Reads a list of rules: all of it is right, but for what it names.
 pub fn read_rules(value: Value) -> Result<Vec<RuleSettings>, Fault> {
     let Value::Array(rules) = value else {
         return Err(Fault::new("rules", "a list", &value));
     };
+    if rules.len() > MAX_RULES {
+        let count = json!(rules.len());
+        return Err(Fault::new("rules", format!("at most {MAX_RULES} rules"), &count));
+    }
     let numbered = rules.into_iter().enumerate().map(|(number, rule)| {
-        RuleSettings::read(rule).map_err(|fault| fault.below(&format!("rules[{number}]")))
+        read_rule(rule).map_err(|fault| fault.below(&format!("rules[{number}]")))
     });
     numbered.collect()
 }
 
+fn read_rule(value: Value) -> Result<RuleSettings, Fault> {
+    let rule = RuleSettings::read(value)?;
+    rule.destination.as_deref().map(prefix).transpose()?;
+    Ok(rule)
+}
+
+/// The one field that an object may have.
+pub fn read_only_field(value: Value, name: &str) -> Result<Option<Value>, Fault> {
+    let Value::Object(mut fields) = value else {
+        return Err(Fault::new("body", "an object", &value));
+    };
+    let field = fields.remove(name);
+    fields.keys().next().map_or(Ok(field), |other| Err(Fault::unknown(other, name)))
+}
+
 fn read_socket(value: Value) -> Result<SocketPath, Fault> {
-    SocketPath::read("socket", value.get("socket").cloned())
+    SocketPath::read("socket", read_only_field(value, "socket")?)
+}
+
+fn read_group(value: Value) -> Result<Changes<GroupSettings>, Fault> {
+    let Value::Object(fields) = value else { return Changes::read(value) };
+    let renamed = fields.into_iter().map(|(name, value)| {
+        let now = RENAMED.iter().find(|(before, _)| *before == name);
+        (now.map_or(name, |(_, now)| (*now).to_owned()), value)
+    });
+    Changes::read(Value::Object(renamed.collect()))
 }
 
 fn each<T>(
@@ -330,6 +361,17 @@ mod tests {
         assert_eq!((vm.group, vm.settings.weight), (None, VmSettings::default().weight));
     }
 
+    #[test]
+    fn a_file_with_the_old_names_of_settings_is_read() {
+        let groups = json!({"g": {"aggression": 2, "coco": "first", "coupled": false}});
+        let state = State::from_json(json!({"version": 1, "groups": groups})).expect("right");
+        let now = json!({"equivalent_tcps": 2.0, "growth_source": "first", "coupled": false});
+        assert_eq!(state.json()["groups"]["g"], now, "and written as they are called now");
+        let wrong = json!({"version": 1, "groups": {"g": {"aggression": 0}}});
+        let fault = State::from_json(wrong).expect_err("out of range");
+        assert_eq!(fault.field, "groups.g.equivalent_tcps");
+    }
+
     /// Names as long as a cloud's are looked for, but no similar ones: that took 5 s.
     #[test]
     fn f2_a_thousand_added_vms_are_loaded_at_once() {
@@ -359,6 +401,20 @@ mod tests {
             with("{\"version\": 1, \"vms\": {\"a\": {\"x\": 1}}}").contains("invalid vms.a.x: ")
         );
         assert!(with("{\"version\": 1, \"vms\": 1}").contains("invalid vms: expected an object"));
+        let wrong = |field: Value| {
+            let Value::Object(mut file) = field else { panic!("an object") };
+            file.insert("version".to_owned(), json!(1));
+            with(&Value::Object(file).to_string())
+        };
+        let rules = [json!({"group": "g"}), json!({"group": "g", "destination": "10.0.0.1/8"})];
+        let prefix = wrong(json!({"rules": rules}));
+        assert!(prefix.contains("invalid rules[1].destination: "), "{prefix}");
+        assert!(prefix.contains("got \"10.0.0.1/8\"; write 10.0.0.0/8"), "{prefix}");
+        let added = wrong(json!({"added": {"a": {"socket": "/s", "weight": 2}}}));
+        assert!(added.contains("invalid added.a.weight: expected socket, got an unknown key"));
+        assert!(wrong(json!({"added": {"a": 1}})).contains("invalid added.a: expected an object"));
+        let many = wrong(json!({"rules": vec![json!({"groop": 1}); 257]}));
+        assert!(many.contains("invalid rules: expected at most 256 rules, got 257"), "{many}");
         let nowhere = State::load(&dir.path().join("no/state.json"));
         assert!(matches!(nowhere, Err(StateError::NoDirectory { .. })));
     }

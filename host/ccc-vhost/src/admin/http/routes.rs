@@ -116,14 +116,7 @@ impl Request<'_> {
     }
 
     fn rules(&self) -> Result<Vec<RuleSettings>, ApiError> {
-        let mut body = match self.value()? {
-            Value::Object(body) => body,
-            other => return Err(Fault::new("body", "an object", &other).into()),
-        };
-        let rules = body.remove("rules");
-        if let Some(other) = body.keys().next() {
-            return Err(Fault::unknown(other, "rules").into());
-        }
+        let rules = state::read_only_field(self.value()?, "rules")?;
         let rules = rules.ok_or_else(|| Fault::missing("rules", "a list of rules"))?;
         Ok(state::read_rules(rules)?)
     }
