@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Live migration of guests with the device, between daemons of their own."""
 
+import re
+import struct
 import time
+from pathlib import Path
 
 import pytest
 from guests import FLOWS, SendingGuest
@@ -41,6 +44,47 @@ def test_migrations(bed, measured):
         assert coupled_again_s <= COUPLED_WITHIN_S
         standstill_s = bed.receiver.standstill_s(began)
         measured(to=name, downtime_ms=downtime_ms, coupled_again_s=coupled_again_s, standstill_s=standstill_s)
+
+
+def as_sent_before(stream: bytes, state: bytes) -> bytes:
+    """A saved state as QEMU wrote it when the daemon's state went along: in a subsection
+    of the device, its last."""
+    # A section's kind, number, name, instance and version; at its end its number again.
+    (section,) = re.finditer(rb"\x04(.{4})[\x10-\xff][ -~]+/vhost-user-ccc\x00{4}\x00{3}\x01", stream, re.S)
+    end = stream.index(b"\x7e" + section[1], section.end())
+    name = b"vhost-user-ccc/back-end"
+    return stream[:end] + struct.pack(f">BB{len(name)}sI", 5, len(name), name, 1) + state + stream[end:]
+
+
+def save(guest: SendingGuest, file: Path) -> None:
+    """Ends the guest with its state in a file."""
+    guest.ask("migrate", uri=f"file:{file}")
+    until("the saved state", lambda: guest.migration().get("status") in ("completed", "failed"), 120)
+    assert guest.migration()["status"] == "completed", guest.log
+    guest.close()
+
+
+def test_loads_older_state(bed, logs):
+    """What the series before saved or sent: with the daemon's state, which is dropped."""
+    daemon, file = bed.daemon(), logs / "saved"
+    guest = bed.guest("source", backend=daemon.backend)
+    bed.await_coupled(guest, daemon)
+    save(guest, file)
+    stream = file.read_bytes()
+
+    broken = bed.guest("broken", backend=daemon.backend, incoming=True)
+    file.write_bytes(as_sent_before(stream, struct.pack(">I", 1 << 31)))
+    broken.ask("migrate-incoming", uri=f"file:{file}")
+    until("an end", lambda: not broken.is_running())
+    assert "expected at most 4096 more bytes, got 2147483648" in broken.log
+
+    older = bed.guest("older", backend=daemon.backend, incoming=True)
+    file.write_bytes(as_sent_before(stream, struct.pack(">I16sI", 16, bytes(range(16)), 0)))
+    older.ask("migrate-incoming", uri=f"file:{file}")
+    older.event("RESUME")
+    bed.await_coupled(older, daemon)
+    bed.receiver.check(FLOWS, "restored")
+    file.unlink()
 
 
 def refusal(guest: SendingGuest, target: SendingGuest, why: str) -> str:
