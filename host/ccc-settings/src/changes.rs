@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Fault, Field, NO_GROUP, Table, field::list, fields};
+use crate::{Fault, Field, NO_GROUP, Table, field::list};
 
 /// Some fields of a table.
 #[derive(Debug, Serialize)]
@@ -128,11 +128,9 @@ pub(crate) fn entries(value: Value) -> Result<Map<String, Value>, Fault> {
     }
 }
 
-fn field<T: Table>(name: &str) -> Result<Field, Fault> {
-    let mut all = fields::<T>();
-    let found = all.iter().position(|field| field.name == name);
-    found.map(|index| all.swap_remove(index)).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|field| field.name.as_str()).collect();
+fn field<T: Table>(name: &str) -> Result<&'static Field, Fault> {
+    T::fields().iter().find(|field| field.name == name).ok_or_else(|| {
+        let names: Vec<&str> = T::fields().iter().map(|field| field.name.as_str()).collect();
         Fault::unknown(name, list(&names, "or"))
     })
 }
@@ -145,7 +143,9 @@ fn object<T: Serialize>(settings: &T) -> Map<String, Value> {
 }
 
 fn number(text: &str) -> Option<Value> {
-    let whole = text.parse::<i64>().ok().map(|number| json!(number));
+    // No whole number is -0.
+    let whole = text.parse::<i64>().ok().filter(|number| *number != 0 || !text.starts_with('-'));
+    let whole = whole.map(|number| json!(number));
     whole.or_else(|| text.parse::<f64>().ok().map(|number| json!(number)))
 }
 
@@ -217,7 +217,9 @@ mod tests {
     #[test]
     fn every_setting_of_a_group_takes_what_it_says_and_nothing_else() {
         let set = |name: &str, value: Value| Changes::<GroupSettings>::default().set(name, value);
-        for field in fields::<GroupSettings>() {
+        // As an operator would write it: 3, not 3.0.
+        let number = |n: f64| if n.fract() == 0.0 { json!(n as i64) } else { json!(n) };
+        for field in GroupSettings::fields() {
             assert!(!field.description().is_empty(), "{}", field.name);
             let words = field.words();
             for word in &words {
@@ -225,8 +227,8 @@ mod tests {
                 assert!(field.expected().contains(word));
             }
             if let Some((least, most)) = field.range() {
-                assert_eq!(set(&field.name, json!(least)), Ok(()));
-                assert_eq!(set(&field.name, json!(most)), Ok(()));
+                assert_eq!(set(&field.name, number(least)), Ok(()));
+                assert_eq!(set(&field.name, number(most)), Ok(()));
                 for out in [json!(least * 0.9), json!(most * 1.1), json!(-1)] {
                     assert!(set(&field.name, out).is_err(), "{}", field.name);
                 }
@@ -256,7 +258,15 @@ mod tests {
         };
         assert!(wrong("weight", "3,5").ends_with("from 0.01 to 1000, got \"3,5\""));
         assert!(wrong("weight", "NaN").contains("0.01 to 1000"));
+        assert!(wrong("weight", "-0").ends_with("got \"-0\""));
+        assert_eq!(number("-0"), Some(json!(-0.0)), "a whole number is refused");
         assert_eq!(wrong("coupled", "false"), "invalid coupled: expected on or off, got \"false\"");
+    }
+
+    #[test]
+    fn a_table_is_described_once() {
+        assert!(std::ptr::eq(VmSettings::fields(), VmSettings::fields()));
+        assert!(!std::ptr::eq(VmSettings::fields(), GroupSettings::fields()));
     }
 
     #[test]

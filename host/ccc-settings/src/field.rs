@@ -5,9 +5,26 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 /// Settings that stand together; those that are left out have the values of `Default`.
-pub trait Table: Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {}
+/// [`table!`](crate::table) makes a type one.
+pub trait Table: Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
+    /// All settings, in their order.
+    fn fields() -> &'static [Field];
+}
 
-impl<T: Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema> Table for T {}
+/// Makes a type a [`Table`].  What is known of its settings is found out once: that takes
+/// longer than to read one.
+#[macro_export]
+macro_rules! table {
+    ($of:ty) => {
+        impl $crate::Table for $of {
+            fn fields() -> &'static [$crate::Field] {
+                static FIELDS: std::sync::LazyLock<Vec<$crate::Field>> =
+                    std::sync::LazyLock::new($crate::Field::all::<$of>);
+                &FIELDS
+            }
+        }
+    };
+}
 
 /// One setting of a table.
 #[derive(Clone, Debug)]
@@ -18,15 +35,17 @@ pub struct Field {
     pub schema: Value,
 }
 
-/// All settings of a table, in their order.
-pub fn fields<T: Table>() -> Vec<Field> {
-    let inline = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = inline.into_generator().into_root_schema_for::<T>().to_value();
-    let properties = schema["properties"].as_object_mut().map(std::mem::take).unwrap_or_default();
-    properties.into_iter().map(|(name, schema)| Field { name, schema }).collect()
-}
-
 impl Field {
+    /// All fields of a type, in their order.
+    pub fn all<T: JsonSchema>() -> Vec<Field> {
+        let inline =
+            SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+        let mut schema = inline.into_generator().into_root_schema_for::<T>().to_value();
+        let properties =
+            schema["properties"].as_object_mut().map(std::mem::take).unwrap_or_default();
+        properties.into_iter().map(|(name, schema)| Field { name, schema }).collect()
+    }
+
     /// What it is.
     pub fn description(&self) -> &str {
         self.schema["description"].as_str().unwrap_or_default()

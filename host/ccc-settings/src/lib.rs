@@ -13,7 +13,7 @@ mod types;
 
 pub use changes::{Changes, difference, text};
 pub use fault::Fault;
-pub use field::{Field, Table, fields};
+pub use field::{Field, Table};
 pub use path::{FilePath, SocketPath};
 pub use types::{
     DEFAULT_GROUP, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, check_name,

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Changes, Fault, SocketPath, changes::entries};
+use crate::{Changes, Fault, SocketPath, changes::entries, table};
 
 /// The group of VMs that name none.
 pub const DEFAULT_GROUP: &str = "default";
@@ -64,6 +64,10 @@ pub struct RuleSettings {
     #[serde(deserialize_with = "group_or_none")]
     pub group: Option<String>,
 }
+
+table!(GroupSettings);
+table!(VmSettings);
+table!(RuleSettings);
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {

@@ -6,7 +6,7 @@ mod support;
 use std::{collections::BTreeSet, path::Path};
 
 use ccc_proto::wire;
-use ccc_settings::{GroupSettings, RuleSettings, Table, VmSettings, fields};
+use ccc_settings::{GroupSettings, RuleSettings, Table, VmSettings};
 use ccc_vhost::ROUTES;
 use serde_json::{Value, json};
 use support::{
@@ -158,7 +158,7 @@ fn compare_settings<T: Table>(described: &Yaml, besides: &[&str]) {
     let number = |node: &Yaml| node.as_f64().or_else(|| node.as_i64().map(|whole| whole as f64));
     let properties = &described["properties"];
     let mut known: BTreeSet<String> = besides.iter().map(|name| (*name).to_owned()).collect();
-    for field in fields::<T>() {
+    for field in T::fields() {
         let node = &properties[field.name.as_str()];
         let words = node["enum"].as_vec().into_iter().flatten();
         let words: BTreeSet<&str> = words.map(|word| word.as_str().unwrap()).collect();
@@ -166,7 +166,7 @@ fn compare_settings<T: Table>(described: &Yaml, besides: &[&str]) {
         let range = number(&node["minimum"]).zip(number(&node["maximum"]));
         assert_eq!(range, field.range(), "{}", field.name);
         assert_eq!(types(node) == ["boolean"], field.is_switch(), "{}", field.name);
-        known.insert(field.name);
+        known.insert(field.name.clone());
     }
     assert_eq!(keys(properties), known);
 }
@@ -191,7 +191,7 @@ fn every_described_word_is_taken_and_told() {
     let own = format!("[daemon]\ncontrol = \"{}\"\n", dir.path().join("control").display());
     let daemon = Daemon::start_in(dir, &[], &own, &[]);
     let operator = Operator::at(&daemon.socket("control"));
-    for field in fields::<GroupSettings>() {
+    for field in GroupSettings::fields() {
         for word in field.words() {
             let group = operator.patch("/v1/groups/default", &json!({field.name.as_str(): word}));
             assert_eq!(group[&field.name], word);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Changes of settings on the command line: an option for each setting of a table.
-use ccc_settings::{Changes, Fault, Field, Table, fields};
+use ccc_settings::{Changes, Fault, Field, Table};
 use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
 
 /// Name of the options' group, which a command can require.
@@ -12,10 +12,9 @@ pub struct Options<T>(pub Changes<T>);
 
 impl<T: Table + 'static> Args for Options<T> {
     fn augment_args(command: Command) -> Command {
-        let fields = fields::<T>();
-        let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+        let names = T::fields().iter().map(|field| &field.name);
         let group = ArgGroup::new(OPTIONS).args(names).multiple(true);
-        command.args(fields.into_iter().map(option::<T>)).group(group)
+        command.args(T::fields().iter().map(option::<T>)).group(group)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -23,18 +22,15 @@ impl<T: Table + 'static> Args for Options<T> {
     }
 }
 
-fn option<T: Table + 'static>(field: Field) -> Arg {
+fn option<T: Table + 'static>(field: &'static Field) -> Arg {
     let help = format!("{}: {}", field.description(), field.expected_text());
-    let Field { name, .. } = field;
-    let parse = {
-        let name = name.clone();
-        move |text: &str| {
-            let mut changes = Changes::<T>::default();
-            let wrong = |fault: Fault| format!("expected {}", fault.expected);
-            changes.set_text(&name, text).map(|()| changes).map_err(wrong)
-        }
+    let name = field.name.as_str();
+    let parse = move |text: &str| {
+        let mut changes = Changes::<T>::default();
+        let wrong = |fault: Fault| format!("expected {}", fault.expected);
+        changes.set_text(name, text).map(|()| changes).map_err(wrong)
     };
-    Arg::new(name.clone()).long(name.replace('_', "-")).value_parser(parse).help(help)
+    Arg::new(name).long(name.replace('_', "-")).value_parser(parse).help(help)
 }
 
 impl<T: Table + 'static> FromArgMatches for Options<T> {
@@ -45,7 +41,7 @@ impl<T: Table + 'static> FromArgMatches for Options<T> {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for field in fields::<T>() {
+        for field in T::fields() {
             let said = matches.get_one::<Changes<T>>(&field.name);
             said.into_iter().for_each(|changes| self.0.then(changes.clone()));
         }

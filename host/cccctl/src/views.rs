@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The daemon's answers as text.
-use ccc_settings::{GroupSettings, VmSettings, fields, text};
+use ccc_settings::{GroupSettings, VmSettings, text};
 use serde_json::Value;
 
 use crate::table::Table;
@@ -8,10 +8,7 @@ use crate::table::Table;
 /// A table's settings of an answer, with their names.
 fn settings<T: ccc_settings::Table>(answer: &Value) -> Vec<(String, String)> {
     let said = |name: &str| answer.get(name).map_or("-".to_owned(), text);
-    fields::<T>()
-        .into_iter()
-        .map(|field| (field.name.replace('_', " "), said(&field.name)))
-        .collect()
+    T::fields().iter().map(|field| (field.name.replace('_', " "), said(&field.name))).collect()
 }
 
 /// A table with a column for each setting, between others.
@@ -21,7 +18,7 @@ fn settings_table<T: ccc_settings::Table>(
     rows: &[Value],
     cells: fn(&Value) -> Vec<String>,
 ) -> String {
-    let names = fields::<T>().into_iter().map(|field| field.name.replace('_', " ").to_uppercase());
+    let names = T::fields().iter().map(|field| field.name.replace('_', " ").to_uppercase());
     let rest = rest.iter().map(|heading| (*heading).to_owned());
     let mut table = Table::new([first.to_owned()].into_iter().chain(names).chain(rest));
     for row in rows {

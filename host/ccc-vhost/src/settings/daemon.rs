@@ -36,6 +36,8 @@ pub struct DaemonSettings {
     pub max_memory_gib_per_vm: u64,
 }
 
+ccc_settings::table!(DaemonSettings);
+
 impl Default for DaemonSettings {
     fn default() -> DaemonSettings {
         DaemonSettings {

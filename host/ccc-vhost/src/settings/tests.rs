@@ -87,7 +87,7 @@ fn wrong_groups_are_told() {
     assert_eq!(with("policy = 1"), is(2, "group.g.policy 1"));
     assert_eq!(with("share = true"), is(2, "group.g.share true"));
     assert_eq!(with("equivalent_tcps = 0"), is(2, "group.g.equivalent_tcps 0"));
-    assert_eq!(with("equivalent_tcps = nan"), is(2, "group.g.equivalent_tcps {\"float\":\"nan\"}"));
+    assert_eq!(with("equivalent_tcps = nan"), is(2, "group.g.equivalent_tcps nan"));
     assert_eq!(with("equivalent_tcps = \"1\""), is(2, "group.g.equivalent_tcps \"1\""));
     assert_eq!(with("coupled = 1"), is(2, "group.g.coupled 1"));
 }
@@ -144,7 +144,7 @@ fn the_daemons_own_settings_are_read() {
     assert_eq!((usual.max_flows, usual.max_flows_per_vm), (131_072, 16_384));
     assert_eq!(usual.max_memory_gib_per_vm, 1024);
     let slots = f64::from(crate::device::extents::MAX_SLOTS);
-    let fields = ccc_settings::fields::<DaemonSettings>();
+    let fields = <DaemonSettings as ccc_settings::Table>::fields();
     let flows = fields.iter().find(|field| field.name == "max_flows_per_vm").expect("there");
     assert_eq!(flows.range(), Some((1.0, slots)), "a flow has a slot");
 }
@@ -169,11 +169,14 @@ fn t9_the_daemons_wrong_settings_are_told() {
         assert_eq!(with(line), is(2, &format!("daemon.{key} {value}")));
     }
     // What JSON does not have is no string.
-    assert_eq!(with("operators = inf"), is(2, "daemon.operators {\"float\":\"inf\"}"));
-    let date = "daemon.operators {\"date\":\"1979-05-27\"}";
+    assert_eq!(with("operators = inf"), is(2, "daemon.operators inf"));
+    let date = "daemon.operators 1979-05-27";
     assert_eq!(with("operators = 1979-05-27"), is(2, date));
-    let large = "daemon.operators {\"integer\":\"99999999999999999999\"}";
+    let large = "daemon.operators 99999999999999999999";
     assert_eq!(with("operators = 99999999999999999999"), is(2, large));
+    assert_eq!(with("state = [nan,\n  1]"), is(2, "daemon.state [nan, 1]"));
+    assert_eq!(fault("rule = -inf\n[vm.a]\nsocket = \"/s\"\n"), is(1, "rule -inf"));
+    assert_eq!(with("when = 1979-05-27"), is(2, "daemon.when an unknown key"));
     assert_eq!(fault("daemon = 1\n"), is(1, "daemon 1"));
 }
 

@@ -141,6 +141,8 @@ struct Page {
     limit: usize,
 }
 
+ccc_settings::table!(Page);
+
 impl Default for Page {
     fn default() -> Page {
         Page { from: 0, limit: FLOWS_MAX }
@@ -183,6 +185,7 @@ mod tests {
         assert_eq!(status("GET", "/v1/status?x=1"), 400);
         assert_eq!(status("GET", "/v1/vms/a/flows?limit=0"), 400);
         assert_eq!(status("GET", "/v1/vms/a/flows?from=-1"), 400);
+        assert_eq!(status("GET", "/v1/vms/a/flows?from=-0"), 400);
         assert_eq!(status("GET", "/v1/vms/a/flows?to=1"), 400);
     }
 

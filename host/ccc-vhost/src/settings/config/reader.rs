@@ -27,7 +27,7 @@ struct Table<'a, 'i> {
 
 /// Reads a file, or tells all its faults in the order of their places.
 pub(super) fn read(text: &str) -> Result<Settings, Vec<Located>> {
-    let mut reader = Reader { faults: Vec::new() };
+    let mut reader = Reader { text, faults: Vec::new() };
     let settings = match DeTable::parse(text) {
         Ok(root) => reader.root(root.get_ref()),
         Err(error) => {
@@ -51,11 +51,12 @@ fn locate(text: &str, offset: usize, fault: Fault) -> Located {
     Located { line, column: begun.chars().count() + 1, fault }
 }
 
-struct Reader {
+struct Reader<'t> {
+    text: &'t str,
     faults: Vec<(Place, Fault)>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn fault(&mut self, place: Place, fault: Fault) {
         self.faults.push((place, fault));
     }
@@ -63,10 +64,30 @@ impl Reader {
     /// Faults of fields of a table.
     fn faults_in(&mut self, of: &Table, faults: Vec<Fault>) {
         for fault in faults {
-            let key = of.table.keys().find(|key| *key.get_ref() == fault.field);
-            let place = key.map_or(of.place.clone(), Spanned::span);
+            let found = of.table.iter().find(|(key, _)| *key.get_ref() == fault.field);
+            let (place, fault) = match found {
+                Some((key, value)) => (key.span(), self.as_written(value, fault)),
+                None => (of.place.clone(), fault),
+            };
             self.fault(place, fault.below(&of.path));
         }
+    }
+
+    /// A fault that shows what JSON does not have as it is in the file.
+    fn as_written(&self, value: &Spanned<DeValue<'_>>, fault: Fault) -> Fault {
+        let is_told = fault.got == json_of(value.get_ref()).to_string();
+        match self.text.get(value.span()) {
+            Some(text) if is_told && is_foreign(value.get_ref()) => {
+                Fault { got: text.split_whitespace().collect::<Vec<_>>().join(" "), ..fault }
+            }
+            _ => fault,
+        }
+    }
+
+    /// A value that is something else altogether.
+    fn not(&mut self, path: &str, expected: &str, value: &Spanned<DeValue<'_>>) {
+        let fault = Fault::new(path, expected, &json_of(value.get_ref()));
+        self.fault(value.span(), self.as_written(value, fault));
     }
 
     fn root(&mut self, root: &DeTable<'_>) -> Settings {
@@ -112,8 +133,8 @@ impl Reader {
     ) -> Option<Table<'a, 'i>> {
         match value.get_ref() {
             DeValue::Table(table) => Some(Table { path: path.to_owned(), name: "", place, table }),
-            other => {
-                self.fault(value.span(), Fault::new(path, "a table", &json_of(other)));
+            _ => {
+                self.not(path, "a table", value);
                 None
             }
         }
@@ -186,8 +207,7 @@ impl Reader {
     /// The tables of `[[rule]]`.
     fn rule_tables<'a, 'i>(&mut self, value: &'a Spanned<DeValue<'i>>) -> Vec<Table<'a, 'i>> {
         let DeValue::Array(rules) = value.get_ref() else {
-            let fault = Fault::new("rule", "a list of tables, [[rule]]", &json_of(value.get_ref()));
-            self.fault(value.span(), fault);
+            self.not("rule", "a list of tables, [[rule]]", value);
             return Vec::new();
         };
         if rules.len() > MAX_RULES {
@@ -216,19 +236,27 @@ fn fields(table: &Table<'_, '_>) -> impl Iterator<Item = (String, Value)> {
     table.table.iter().map(|(key, value)| (key.get_ref().to_string(), json_of(value.get_ref())))
 }
 
+/// JSON has no such value, or none in it.
+fn is_foreign(value: &DeValue<'_>) -> bool {
+    match value {
+        DeValue::Array(items) => items.iter().any(|item| is_foreign(item.get_ref())),
+        DeValue::Table(table) => table.values().any(|value| is_foreign(value.get_ref())),
+        scalar => json_of(scalar).is_object(),
+    }
+}
+
+/// A value as JSON; an object for what JSON does not have, so that no setting takes it.
 fn json_of(value: &DeValue<'_>) -> Value {
-    // JSON has none of these, so that no setting takes one for a string.
-    let foreign = |kind: &str, text: &str| json!({kind: text});
     match value {
         DeValue::String(word) => json!(word),
         DeValue::Boolean(on) => json!(on),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or_else(|_| foreign("integer", number.as_str()), |number| json!(number)),
+            .map_or_else(|_| json!({}), |number| json!(number)),
         DeValue::Float(number) => match number.as_str().parse::<f64>() {
             Ok(number) if number.is_finite() => json!(number),
-            _ => foreign("float", number.as_str()),
+            _ => json!({}),
         },
-        DeValue::Datetime(time) => foreign("date", &time.to_string()),
+        DeValue::Datetime(_) => json!({}),
         DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
         DeValue::Table(table) => {
             let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
