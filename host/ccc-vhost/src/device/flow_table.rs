@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The flows in a device's slots: found, told to the engine, coupled where the
 //! operator wants them, and answered.
-use std::{collections::BTreeMap, net::IpAddr, ops::Range};
+use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr, ops::Range};
 
 use ccc_core::{FlowId, Micros};
 use ccc_proto::{
@@ -405,17 +405,30 @@ impl FlowTable {
     /// their flows go on alone.  Heads of the chains, the one offered first in front.
     pub fn release(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<Vec<u16>, NoExtent> {
         let released = self.extents.release(slot)?;
-        let mut gone = Vec::new();
-        for range in released.slots {
-            let slots: Vec<u32> = self.slots.range(range).map(|(slot, _)| *slot).collect();
-            gone.extend(slots.iter().filter_map(|slot| self.slots.remove(slot)));
-        }
-        scope.counters.left += gone.len() as u64;
-        self.detach(gone.into_iter(), scope);
+        let before = self.slots.len();
+        let gone = self.take(&released.slots);
+        scope.counters.left += (before - self.slots.len()) as u64;
+        self.detach(gone.into_iter().flat_map(BTreeMap::into_values), scope);
         if self.extents.is_empty() {
             self.lines.clear();
         }
         Ok(released.heads)
+    }
+
+    /// Empties the slots of extents that were released, in the order of those.
+    fn take(&mut self, released: &[Range<u32>]) -> Vec<BTreeMap<u32, SlotState>> {
+        if !self.extents.is_empty() {
+            // One by one: whoever releases a small extent among large ones moves no others.
+            let gone = released.iter().flat_map(|slots| self.slots.range(slots.clone()));
+            let gone: Vec<u32> = gone.map(|(slot, _)| *slot).collect();
+            return vec![gone.iter().filter_map(|slot| self.slots.remove_entry(slot)).collect()];
+        }
+        // From behind, those of an extent are split off together.
+        let mut from_behind: Vec<_> = released.iter().enumerate().collect();
+        from_behind.sort_unstable_by_key(|(_, slots)| Reverse(slots.start));
+        let parts = from_behind.into_iter();
+        let parts = parts.map(|(order, slots)| (order, self.slots.split_off(&slots.start)));
+        BTreeMap::from_iter(parts).into_values().collect()
     }
 
     /// Forgets all extents; the engine's flows that were in them.
@@ -511,8 +524,10 @@ mod tests {
     struct FakeEngine {
         numbers: Engine,
         route: Option<usize>,
+        most: usize,
         full: Option<usize>,
         calls: Vec<String>,
+        detached: Vec<FlowId>,
     }
 
     impl FlowEngine for FakeEngine {
@@ -525,7 +540,7 @@ mod tests {
         }
 
         fn max_flows_per_vm(&self) -> usize {
-            2
+            self.most
         }
 
         fn full(&self) -> Option<usize> {
@@ -562,6 +577,7 @@ mod tests {
 
         fn detach(&mut self, _: Micros, flows: &[FlowId]) {
             self.calls.push(format!("detach {}", flows.len()));
+            self.detached = flows.to_vec();
         }
 
         fn grant(&self, _: usize, _: usize) -> Grant {
@@ -586,8 +602,10 @@ mod tests {
             let engine = FakeEngine {
                 numbers: Engine::new(),
                 route: Some(0),
+                most: 2,
                 full: None,
                 calls: Vec::new(),
+                detached: Vec::new(),
             };
             let mut table = FlowTable::new(7);
             let lines = Array::of_test(8, 1, 0x3000);
@@ -689,5 +707,37 @@ mod tests {
         world.calls();
         world.with(|table, scope| table.release(0, scope)).expect("there");
         assert_eq!((world.calls(), world.table.len()), (vec!["detach 2".to_owned()], 0));
+    }
+
+    #[test]
+    fn flows_go_in_the_order_in_which_their_extents_were_offered() {
+        for (released, slots) in [(8, vec![9, 11, 3, 13]), (0, vec![3]), (12, vec![13])] {
+            let mut world = World::new();
+            world.engine.most = 4;
+            world.table = FlowTable::new(7);
+            for (first, lines) in [(8, 1), (0, 0), (12, 0)] {
+                let array = |size: usize, base| {
+                    Array::of_test(size, 4, base + size as u64 * u64::from(first))
+                };
+                let extent = Extent::of_test(
+                    first..first + 4,
+                    array(128, REPORTS),
+                    array(16, GRANTS),
+                    Array::of_test(8, lines, 0x3000),
+                );
+                world.table.hold(extent).expect("it goes with the others");
+                world.with(|table, scope| assert!(table.scan_offer(&mut 9, scope).is_some()));
+            }
+            for slot in [13, 3, 11, 9] {
+                world.write(slot, 1, 0);
+                assert!(world.scan(slot, 1));
+            }
+            let flow = |slot| world.table.state(slot).member().expect("coupled").flow;
+            let flows: Vec<FlowId> = slots.into_iter().map(flow).collect();
+            world.with(|table, scope| table.release(released, scope)).expect("there");
+            assert_eq!(world.engine.detached, flows);
+            assert_eq!(world.table.len(), 4 - flows.len(), "the others stay");
+            assert_eq!(world.counters.left, flows.len() as u64);
+        }
     }
 }
