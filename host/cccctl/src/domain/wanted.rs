@@ -8,9 +8,6 @@ use std::{
 use ccc_settings::{Changes, Fault, SocketPath, VmSettings, VmSpec};
 use serde_json::json;
 use thiserror::Error;
-use xot::Xot;
-
-use super::xml::XmlError;
 
 /// Where the daemon listens for VMs: a directory that QEMU may enter, and in which
 /// there is nothing else.
@@ -81,11 +78,6 @@ impl Wanted {
         let socket = self.socket.as_ref().map(|path| ("socket", path.display().to_string()));
         self.settings.texts().chain(socket).collect()
     }
-
-    /// The element as `virsh metadata` takes it.
-    pub fn element(&self) -> Result<String, XmlError> {
-        element(WANTED, self.attributes())
-    }
 }
 
 /// Where the device is in a domain that runs.
@@ -104,27 +96,4 @@ pub enum Plugged {
     At(Place),
     /// It was unplugged.
     Nowhere,
-}
-
-impl Plugged {
-    /// The element as `virsh metadata` takes it.
-    pub fn element(&self) -> Result<String, XmlError> {
-        let Plugged::At(place) = self else { return element(PLUGGED, []) };
-        let slot = place.slot.clone().map(|slot| ("slot", slot));
-        element(PLUGGED, [("bus", place.bus.clone())].into_iter().chain(slot))
-    }
-}
-
-fn element<'a>(
-    kind: Kind,
-    attributes: impl IntoIterator<Item = (&'a str, String)>,
-) -> Result<String, XmlError> {
-    let mut xot = Xot::new();
-    let name = xot.add_name(kind.name);
-    let element = xot.new_element(name);
-    for (key, value) in attributes {
-        let key = xot.add_name(key);
-        xot.set_attribute(element, key, value);
-    }
-    Ok(xot.to_string(element)?)
 }

@@ -403,6 +403,36 @@ impl Domain {
     }
 }
 
+impl Wanted {
+    /// The element as `virsh metadata` takes it.
+    pub fn element(&self) -> Result<String, XmlError> {
+        element(WANTED, self.attributes())
+    }
+}
+
+impl Plugged {
+    /// The element as `virsh metadata` takes it.
+    pub fn element(&self) -> Result<String, XmlError> {
+        let Plugged::At(place) = self else { return element(PLUGGED, []) };
+        let slot = place.slot.clone().map(|slot| ("slot", slot));
+        element(PLUGGED, [("bus", place.bus.clone())].into_iter().chain(slot))
+    }
+}
+
+fn element<'a>(
+    kind: Kind,
+    attributes: impl IntoIterator<Item = (&'a str, String)>,
+) -> Result<String, XmlError> {
+    let mut xot = Xot::new();
+    let name = xot.add_name(kind.name);
+    let element = xot.new_element(name);
+    for (key, value) in attributes {
+        let key = xot.add_name(key);
+        xot.set_attribute(element, key, value);
+    }
+    Ok(xot.to_string(element)?)
+}
+
 /// The device as QEMU takes it.
 pub fn device(place: &Place) -> Value {
     let mut device = json!({"driver": "vhost-user-ccc-pci", "id": DEVICE_ID, "bus": place.bus,
