@@ -35,7 +35,7 @@ def flow_count(vm: Vm) -> int:
     return sum(flows.count for flows in vm.flows)
 
 
-def tenant(kind: str, *flows: Flows, **more) -> Vm:
+def vm_of(kind: str, *flows: Flows, **more) -> Vm:
     """A VM of a run of that kind."""
     control = "ccc" if is_coupled(kind) else "reno"
     return Vm(flows, congestion_control=control, module_options=JOINS.get(kind, ""), **more)
@@ -105,4 +105,4 @@ POLICIES = {
 def policy_run(kind: str, seed: int, duration_s: float, *flows: Flows, **more) -> Scenario:
     """One VM's flows, coupled by the policy of that kind."""
     group = {"share": "window", "policy": POLICIES[kind]}
-    return several_kernels(kind, seed, duration_s, tenant(kind, *flows), group=group, **more)
+    return several_kernels(kind, seed, duration_s, vm_of(kind, *flows), group=group, **more)

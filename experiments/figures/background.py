@@ -11,7 +11,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, background, one_kernel, tenant
+from ccc_experiments.setups import KINDS, background, one_kernel, vm_of
 
 LOADS_MBIT = (0, 3.5)
 FLOWS = 4
@@ -24,7 +24,7 @@ THEIRS = 3.5
 
 def scenario(load_mbit: float, kind: str, seed: int) -> Scenario:
     others = background(seed, load_mbit, DURATION_S) if load_mbit else ()
-    ours = tenant(kind, Flows(count=FLOWS))
+    ours = vm_of(kind, Flows(count=FLOWS))
     return one_kernel(kind, seed, DURATION_S, ours, *others, sample_ms=500)
 
 

@@ -10,7 +10,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, tenant
+from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 # Shares slow start only, which is all there is here but for losses.
 LISA = "coupled LISA"
@@ -20,7 +20,7 @@ DURATION_S = 12.0
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    flows = tenant(kind, Flows(count=count, bytes=BYTES))
+    flows = vm_of(kind, Flows(count=count, bytes=BYTES))
     group = {"policy": "lisa"} if kind == LISA else {}
     return one_kernel(kind, seed, DURATION_S, flows, group=group, sample_ms=20)
 

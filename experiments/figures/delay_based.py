@@ -28,7 +28,7 @@ KINDS = {
 }
 
 
-def tenant(kind: str, algorithm: str, start_s: float) -> Vm:
+def vm_of(kind: str, algorithm: str, start_s: float) -> Vm:
     flows = (Flows(start_s=start_s),)
     if is_coupled(kind):
         return Vm(flows, module_options=f"inner={algorithm}")
@@ -37,7 +37,7 @@ def tenant(kind: str, algorithm: str, start_s: float) -> Vm:
 
 def scenario(_: str, kind: str, seed: int) -> Scenario:
     algorithms, growth_source = KINDS[kind]
-    vms = (tenant(kind, algorithm, start_s) for start_s, algorithm in enumerate(algorithms))
+    vms = (vm_of(kind, algorithm, start_s) for start_s, algorithm in enumerate(algorithms))
     group = {"share": "window", "growth_source": growth_source}
     return several_kernels(kind, seed, DURATION_S, *vms, group=group)
 

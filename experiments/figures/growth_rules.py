@@ -13,7 +13,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Flows, Scenario, Vm
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import one_kernel, tenant
+from ccc_experiments.setups import one_kernel, vm_of
 
 COUNTS = (2, 6, 10)
 STEP_MS = 20
@@ -39,14 +39,14 @@ def run_of(kind: str, seed: int, *vms: Vm) -> Scenario:
     return one_kernel(kind, seed, DURATION_S, *vms, group=group, sample_ms=500)
 
 
-def tenants(count: int, kind: str) -> tuple[Vm, ...]:
+def vms_of(count: int, kind: str) -> tuple[Vm, ...]:
     """Senders of 20 to 20n ms, a flow each."""
-    near = (tenant(kind, Flows(start_s=LATER_S), delay_ms=STEP_MS * i) for i in range(1, count))
-    return (*near, tenant(kind, Flows(), delay_ms=STEP_MS * count))
+    near = (vm_of(kind, Flows(start_s=LATER_S), delay_ms=STEP_MS * i) for i in range(1, count))
+    return (*near, vm_of(kind, Flows(), delay_ms=STEP_MS * count))
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    return run_of(kind, seed, *tenants(count, kind))
+    return run_of(kind, seed, *vms_of(count, kind))
 
 
 def points(effort: Effort) -> Iterator[Point]:

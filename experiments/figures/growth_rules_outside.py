@@ -14,7 +14,7 @@ from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
 from ccc_experiments.setups import outsider
 
-from .growth_rules import BY_RATE, COUNTS, DURATION_S, KINDS, MEAN, SHORTEST, run_of, tenants
+from .growth_rules import BY_RATE, COUNTS, DURATION_S, KINDS, MEAN, SHORTEST, run_of, vms_of
 
 OUTSIDE_MS = 100.0
 # What slow start left is over.
@@ -24,7 +24,7 @@ MOST = COUNTS[-1]
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     outside = outsider(Flows(), delay_ms=OUTSIDE_MS)
-    return run_of(kind, seed, *tenants(count, kind), outside)
+    return run_of(kind, seed, *vms_of(count, kind), outside)
 
 
 def points(effort: Effort) -> Iterator[Point]:

@@ -11,7 +11,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import outsider, several_kernels, tenant
+from ccc_experiments.setups import outsider, several_kernels, vm_of
 
 VMS, FLOWS = 4, 4
 PERCENT = (0, 25, 50, 75, 100)
@@ -24,7 +24,7 @@ def without(percent: int) -> int:
 
 
 def scenario(percent: int, kind: str, seed: int) -> Scenario:
-    with_module = (tenant(kind, Flows(count=FLOWS)),) * (VMS - without(percent))
+    with_module = (vm_of(kind, Flows(count=FLOWS)),) * (VMS - without(percent))
     others = (outsider(Flows(count=FLOWS)),) * without(percent)
     # With nobody to couple there is nothing for a daemon to do.
     coupled = KIND if with_module else "uncoupled"

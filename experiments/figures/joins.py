@@ -13,7 +13,7 @@ from ccc_experiments.interval import Interval
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, tenant
+from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, vm_of
 
 JOINS_S = (5.0, 6.0)
 # Long enough for what a join loses to be noticed, and for nothing else.
@@ -27,7 +27,7 @@ CASES = ALONE, JOINED = "alone", "joined"
 def scenario(case: str, kind: str, seed: int) -> Scenario:
     starts = (0.0,) if case == ALONE else (0.0, *JOINS_S)
     flows = (Flows(start_s=start) for start in starts)
-    return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows), sample_ms=10)
+    return one_kernel(kind, seed, DURATION_S, vm_of(kind, *flows), sample_ms=10)
 
 
 def points(effort: Effort) -> Iterator[Point]:

@@ -10,7 +10,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Cross, Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, tenant
+from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 COUNTS = (2, 4, 6, 8, 10)
 CROSSED = tuple(f"{kind}, cross" for kind in KINDS)
@@ -25,7 +25,7 @@ LEAST_SEEDS = 3
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    flows = tenant(kind, Flows(count=1 if kind == ONE else count))
+    flows = vm_of(kind, Flows(count=1 if kind == ONE else count))
     cross = Cross(LOAD) if kind.endswith("cross") else None
     group = {"equivalent_tcps": count} if kind == AS_MANY else {}
     return one_kernel(kind, seed, DURATION_S, flows, cross=cross, group=group)

@@ -10,7 +10,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import one_kernel, tenant
+from ccc_experiments.setups import one_kernel, vm_of
 
 FIRST_S, JOIN_S, LEAVE_S, DURATION_S = 3.0, 30.0, 85.0, 110.0
 CASE = "0.75 : 0.25"
@@ -28,7 +28,7 @@ def scenario(_: str, kind: str, seed: int) -> Scenario:
     if kind != SINGLE:
         flows.append(Flows(start_s=JOIN_S, stop_s=LEAVE_S, priority=1))
     group = {"share": SHARES.get(kind)}
-    return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows), sample_ms=20, group=group)
+    return one_kernel(kind, seed, DURATION_S, vm_of(kind, *flows), sample_ms=20, group=group)
 
 
 def points(effort: Effort) -> Iterator[Point]:

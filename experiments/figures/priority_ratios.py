@@ -10,7 +10,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import one_kernel, tenant
+from ccc_experiments.setups import one_kernel, vm_of
 
 DURATION_S = 100.0
 RATIOS = tuple(range(1, 11))
@@ -18,7 +18,7 @@ RATIOS = tuple(range(1, 11))
 
 def scenario(ratio: int, kind: str, seed: int) -> Scenario:
     flows = (Flows(priority=ratio), Flows(priority=1))
-    return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows))
+    return one_kernel(kind, seed, DURATION_S, vm_of(kind, *flows))
 
 
 def points(effort: Effort) -> Iterator[Point]:

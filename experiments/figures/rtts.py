@@ -14,7 +14,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, tenant
+from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 COUNTS = tuple(range(2, 11))
 STEP_MS = 20
@@ -24,7 +24,7 @@ DURATION_S = 100.0
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    vms = (tenant(kind, Flows(), delay_ms=STEP_MS * (i + 1)) for i in range(count))
+    vms = (vm_of(kind, Flows(), delay_ms=STEP_MS * (i + 1)) for i in range(count))
     group = {"share": "window" if kind == BY_WINDOW else "rate"}
     return one_kernel(kind, seed, DURATION_S, *vms, group=group)
 

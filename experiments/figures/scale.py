@@ -11,7 +11,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, several_kernels, tenant
+from ccc_experiments.setups import KINDS, several_kernels, vm_of
 
 # VMs, and flows of each.
 SIZES = (8, 16, 32, 64)
@@ -23,7 +23,7 @@ DURATION_S = 10.0
 def scenario(size: int, kind: str, seed: int) -> Scenario:
     rate = MBIT_A_FLOW * size * size
     packets = round(rate * 1e6 * 0.1 / 8 / 1500)
-    vms = (tenant(kind, Flows(count=size)) for _ in range(size))
+    vms = (vm_of(kind, Flows(count=size)) for _ in range(size))
     bottleneck = Bottleneck(rate_mbit=rate, limit_packets=packets)
     return several_kernels(kind, seed, DURATION_S, *vms, bottleneck=bottleneck, sample_ms=500)
 

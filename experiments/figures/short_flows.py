@@ -17,7 +17,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, tenant
+from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, vm_of
 
 RATES_MBIT = tuple(range(1, 11))
 LONG_BYTES, SHORT_BYTES = 25_000_000, 200_000
@@ -57,7 +57,7 @@ def beside_long(
     short = Flows(start_s=SHORT_AT_S + random.uniform(0, 0.9), bytes=short_bytes)
     flows = (long, short) if short_bytes else (long,)
     bottleneck = Bottleneck(rate_mbit=rate_mbit, limit_packets=queue_packets(rate_mbit))
-    return one_kernel(kind, seed, duration_s, tenant(kind, *flows), bottleneck=bottleneck)
+    return one_kernel(kind, seed, duration_s, vm_of(kind, *flows), bottleneck=bottleneck)
 
 
 def points(effort: Effort) -> Iterator[Point]:

@@ -16,7 +16,7 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, tenant
+from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 from .short_flows import SHORT, SHORT_BYTES, completion_s, queue_packets
 
@@ -33,7 +33,7 @@ def scenario(rate_mbit: int, kind: str, seed: int) -> Scenario:
     start_s = EARLIEST_S + (seed - 1) % STARTS + Random(seed).random()
     flows = Flows(), Flows(start_s=start_s, bytes=SHORT_BYTES)
     bottleneck = Bottleneck(rate_mbit=rate_mbit, limit_packets=queue_packets(rate_mbit))
-    return one_kernel(kind, seed, DURATION_S, tenant(kind, *flows), bottleneck=bottleneck)
+    return one_kernel(kind, seed, DURATION_S, vm_of(kind, *flows), bottleneck=bottleneck)
 
 
 def points(effort: Effort) -> Iterator[Point]:

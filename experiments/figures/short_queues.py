@@ -13,7 +13,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Bottleneck, Cross, Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, tenant
+from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 QUEUES = (20, 10, 5)
 FLOWS = 4
@@ -33,7 +33,7 @@ SMALL_WINDOWS = "each of the four has a window of a few segments, and waits for 
 
 def scenario(packets: int, kind: str, seed: int) -> Scenario:
     bottleneck = Bottleneck(rate_mbit=10, limit_packets=packets, delay_ms=20)
-    flows = tenant(kind, Flows(count=1 if kind in (ONE, ONE_COUPLED) else FLOWS))
+    flows = vm_of(kind, Flows(count=1 if kind in (ONE, ONE_COUPLED) else FLOWS))
     group = {"equivalent_tcps": FLOWS} if kind == AS_MANY else {}
     return one_kernel(kind, seed, DURATION_S, flows, bottleneck=bottleneck, cross=CROSS, group=group)
 

@@ -8,7 +8,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import several_kernels, tenant
+from ccc_experiments.setups import several_kernels, vm_of
 from ccc_experiments.sharing import MEASURES, PANELS, jain
 
 DELAYS_MS = (0, 1, 10, 30, 100, 200, 300)
@@ -18,7 +18,7 @@ UNCOUPLED = "uncoupled"
 
 
 def scenario(delay_ms: float, kind: str, seed: int) -> Scenario:
-    vms = (tenant(kind, Flows()), tenant(kind, Flows(count=4)))
+    vms = (vm_of(kind, Flows()), vm_of(kind, Flows(count=4)))
     delay = delay_ms if delay_ms and kind == KIND else None
     return several_kernels(kind, seed, DURATION_S, *vms, doorbell_delay_ms=delay)
 

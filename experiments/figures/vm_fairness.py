@@ -9,7 +9,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, several_kernels, tenant
+from ccc_experiments.setups import KINDS, several_kernels, vm_of
 from ccc_experiments.sharing import MEASURES, PANELS, jain
 
 DURATION_S = 60.0
@@ -49,7 +49,7 @@ QUICK = (equal(1, 4), equal(1, 16), Case((1, 4), (3, 1)))
 
 def scenario(case: Case, kind: str, seed: int) -> Scenario:
     vms = tuple(
-        tenant(kind, Flows(count=count), weight=weight) for count, weight in zip(case.flows, case.weights)
+        vm_of(kind, Flows(count=count), weight=weight) for count, weight in zip(case.flows, case.weights)
     )
     return several_kernels(kind, seed, DURATION_S, *vms)
 

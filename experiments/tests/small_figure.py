@@ -17,7 +17,7 @@ from ccc_experiments import gallery, lab, plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, tenant
+from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 DATA = Path(__file__).with_name("unit") / "data"
 KEPT = ("flows.csv", "goodput.csv", "queue.csv", "flows.json", "bottleneck.json", "speed.json")
@@ -26,7 +26,7 @@ MEASURES = {"sum Mbit/s": lambda run: run.measured.sum_mbit}
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    return one_kernel(kind, seed, 5, tenant(kind, Flows(count=count)), sample_ms=200, queue_sample_ms=50)
+    return one_kernel(kind, seed, 5, vm_of(kind, Flows(count=count)), sample_ms=200, queue_sample_ms=50)
 
 
 def points(effort: Effort) -> Iterator[Point]:
