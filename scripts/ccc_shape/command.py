@@ -75,7 +75,7 @@ def _host(tree: Tree) -> dict[str, tuple[str, list[str]]]:
     code = [path.as_posix() for path in standing if not is_test(path) and not is_document(path)]
     return {
         "top-level modules of ccc-vhost": (str(len(modules)), modules),
-        "files a group setting stands in, without tests and documents": (f"{len(standing)}, {len(code)}", code),
+        "files that name a group's setting, of these code": (f"{len(standing)}, {len(code)}", code),
     }
 
 
