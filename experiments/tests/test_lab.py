@@ -37,7 +37,7 @@ def test_the_types_are_those_of_the_laboratory():
 
 def test_a_bad_scenario_is_refused_with_its_field(parts, tmp_path):
     bad = Scenario("bad", (Vm((Flows(), Flows(count=0))),), 1, 60)
-    with pytest.raises(lab.LabError, match=r"vms\[0\].flows\[1\].count: expected 1 to 1000, got 0"):
+    with pytest.raises(lab.LabError, match=r"invalid vms\[0\].flows\[1\].count: expected 1 to 1000, got 0"):
         lab.run(bad, parts, tmp_path)
 
 

@@ -11,9 +11,9 @@ pub type Result<T> = std::result::Result<T, LabError>;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The scenario file says something that cannot be run.
-    #[error("scenario: {field}: {reason}")]
+    #[error("invalid {field}: {reason}")]
     Scenario {
-        /// Path of the field, for example `vms[1].weight`.
+        /// Path of the field, for example `vms[1].weight`; `scenario` is the whole.
         field: String,
         /// What was expected of its value, and what it is.
         reason: String,

@@ -10,7 +10,7 @@ use crate::error::{LabError, Result};
 pub struct Field(String);
 
 impl Field {
-    /// The file itself.
+    /// The scenario itself.
     pub fn root() -> Self {
         Self::default()
     }
@@ -27,12 +27,26 @@ impl Field {
 
     /// Refuses a value.
     pub fn refuse<T>(&self, expected: impl Display, got: impl Display) -> Result<T> {
-        self.because(format!("expected {expected}, got {got}"))
+        let field = if self.0.is_empty() { "scenario".to_owned() } else { self.0.clone() };
+        Err(LabError::Scenario { field, reason: format!("expected {expected}, got {got}") })
     }
 
-    /// Refuses a value for a reason that says both what was expected and got.
-    pub fn because<T>(&self, reason: String) -> Result<T> {
-        Err(LabError::Scenario { field: self.0.clone(), reason })
+    /// Refuses what cannot be read here. serde says what it got before what it
+    /// expected, and names some of it as Rust does.
+    pub fn refuse_unread<T>(&self, error: &serde_json::Error) -> Result<T> {
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let told = error.to_string();
+        let told = told.strip_suffix(&place).unwrap_or(&told);
+        if !error.is_data() {
+            return self.refuse("JSON", format!("{told}{place}"));
+        }
+        if let Some(missing) = told.strip_prefix("missing field ") {
+            return self.refuse(format!("the field {missing}"), format!("none{place}"));
+        }
+        let (got, expected) = told.rsplit_once(", expected ").unwrap_or((told, "each field once"));
+        let kinds = ["invalid type: ", "invalid value: ", "invalid "];
+        let got = kinds.iter().find_map(|kind| got.strip_prefix(kind)).unwrap_or(got);
+        self.refuse(plain(expected), format!("{got}{place}"))
     }
 
     /// Refuses what is not in a range; `unit` may be empty.
@@ -70,6 +84,20 @@ impl Field {
             earliest = at_s;
         }
         Ok(())
+    }
+}
+
+/// What serde expects, in words for those who write scenarios.
+fn plain(expected: &str) -> String {
+    match expected {
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u64" => "a whole number from 0".to_owned(),
+        "f64" => "a number".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "an object".to_owned(),
+        other if other.starts_with("struct ") => "an object".to_owned(),
+        other => other.to_owned(),
     }
 }
 

@@ -125,11 +125,12 @@ impl Scenario {
         let mut json = serde_json::Deserializer::from_str(text);
         let scenario: std::result::Result<Self, _> = serde_path_to_error::deserialize(&mut json);
         let mut scenario = scenario.or_else(|error| {
-            Field::root().at(&error.path().to_string()).because(error.inner().to_string())
+            let path = error.path().to_string();
+            // The path of the whole is a dot.
+            let at = if path == "." { Field::root() } else { Field::root().at(&path) };
+            at.refuse_unread(error.inner())
         })?;
-        if let Err(error) = json.end() {
-            return Field::root().at("the file").because(error.to_string());
-        }
+        json.end().or_else(|error| Field::root().refuse_unread(&error))?;
         for (number, vm) in (1..).zip(&mut scenario.vms) {
             if vm.name.is_empty() {
                 vm.name = format!("vm{number}");

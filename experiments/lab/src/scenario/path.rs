@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::field::Field;
 use crate::error::Result;
 
+/// Lowest rate of a link; `tc` refuses what it rounds to 0 bytes a second.
+pub(super) const MIN_RATE_MBIT: f64 = 0.001;
 /// Highest rate of a link.
 pub(super) const MAX_RATE_MBIT: f64 = 100_000.0;
 /// Longest delay.
@@ -146,12 +148,17 @@ pub struct Fault {
 
 impl Bottleneck {
     pub(super) fn check(&self, at: &Field, duration_s: f64) -> Result<()> {
-        at.at("rate_mbit").above_zero(self.rate_mbit, MAX_RATE_MBIT, "Mbit/s")?;
+        check_rate(&at.at("rate_mbit"), self.rate_mbit)?;
         at.at("limit_packets").within(self.limit_packets, 1, u32::MAX, "packets")?;
         at.in_order("rate_changes", self.rate_changes.iter().map(|c| c.at_s), duration_s)?;
         for (i, change) in self.rate_changes.iter().enumerate() {
-            let rate = at.element("rate_changes", i).at("rate_mbit");
-            rate.above_zero(change.rate_mbit, MAX_RATE_MBIT, "Mbit/s")?;
+            let at = at.element("rate_changes", i);
+            check_rate(&at.at("rate_mbit"), change.rate_mbit)?;
+            if i > 0 && change.at_s == self.rate_changes[i - 1].at_s {
+                return at
+                    .at("at_s")
+                    .refuse("one change at a time", format!("{} s twice", change.at_s));
+            }
         }
         check_return_path(at, self.delay_ms, self.return_jitter_ms, self.return_loss_percent)?;
         let Some(mark_ms) = self.mark_ms else {
@@ -162,6 +169,11 @@ impl Bottleneck {
         }
         at.at("mark_ms").within(mark_ms, 0.0, MAX_DELAY_MS, "ms")
     }
+}
+
+/// Refuses a rate that a link cannot have.
+pub(super) fn check_rate(at: &Field, rate_mbit: f64) -> Result<()> {
+    at.within(rate_mbit, MIN_RATE_MBIT, MAX_RATE_MBIT, "Mbit/s")
 }
 
 /// Refuses a way back that cannot be.

@@ -47,11 +47,36 @@ fn the_readmes_scenarios_are_valid() {
 #[test]
 fn what_the_file_cannot_say_is_named_with_its_place() {
     let told = message(|j| j["vms"][0]["wieght"] = 3.into());
-    assert!(told.contains("vms[0].wieght: unknown field `wieght`, expected one of"), "{told}");
-    let told = message(|j| j["vms"][0]["flows"][0]["count"] = "four".into());
-    assert!(told.contains("vms[0].flows[0].count: invalid type: string"), "{told}");
-    let told = Scenario::parse("{} {}").expect_err("refused").to_string();
-    assert!(told.contains("missing field"), "{told}");
+    assert!(told.starts_with("invalid vms[0].wieght: expected one of `flows`, `name`, "), "{told}");
+    assert!(told.contains(", got unknown field `wieght` at line 1 "), "{told}");
+    let count = |of: serde_json::Value| message(|j| j["vms"][0]["flows"][0]["count"] = of);
+    let expected = "invalid vms[0].flows[0].count: expected a whole number from 0 to 4294967295";
+    let told = count("a, expected b".into());
+    assert!(told.starts_with(&format!("{expected}, got string \"a, expected b\" at ")), "{told}");
+    let told = count((-1).into());
+    assert!(told.starts_with(&format!("{expected}, got integer `-1` at line 1 column ")), "{told}");
+    let told = message(|j| j["bottleneck"]["queue"] = "red".into());
+    assert!(told.starts_with("invalid bottleneck.queue: expected one of `fifo`, "), "{told}");
+    assert!(told.contains(", got unknown variant `red` at line 1 "), "{told}");
+    let told = message(|j| j["vms"] = 1.into());
+    assert!(told.starts_with("invalid vms: expected a list, got integer `1` at line 1 "), "{told}");
+}
+
+#[test]
+fn what_is_no_scenario_at_all_is_named_so() {
+    let told = |text: &str| Scenario::parse(text).expect_err("refused").to_string();
+    assert_eq!(
+        told("{} {}"),
+        "invalid scenario: expected the field `name`, got none at line 1 column 2"
+    );
+    assert_eq!(
+        told(""),
+        "invalid scenario: expected JSON, got EOF while parsing a value at line 1 column 0"
+    );
+    let whole = r#"{"name": "a", "seed": 1, "duration_s": 1, "vms": [{"flows": []}]}"#;
+    assert!(told(&format!("{whole} {{")).contains("expected JSON, got trailing characters at "));
+    let twice = told(&whole.replace("}]}", "}], \"seed\": 2}"));
+    assert!(twice.contains("expected each field once, got duplicate field `seed`"), "{twice}");
 }
 
 #[test]
@@ -66,7 +91,7 @@ fn the_schema_is_the_committed_one() {
 fn bad_values_are_named_with_their_place() {
     assert!(
         message(|j| j["duration_s"] = 0.into())
-            .contains("duration_s: expected above 0, at most 100000 s, got 0")
+            .contains("invalid duration_s: expected above 0, at most 100000 s, got 0")
     );
     assert!(message(|j| j["vms"][0]["weight"] = 0.into()).contains("vms[0].weight"));
     assert!(
@@ -258,7 +283,18 @@ fn the_path_is_checked() {
     let told = message(|j| {
         j["bottleneck"]["rate_changes"] = serde_json::json!([{"at_s": 9, "rate_mbit": 0}])
     });
-    assert!(told.contains("bottleneck.rate_changes[0].rate_mbit: expected above 0"), "{told}");
+    assert!(
+        told.contains("rate_changes[0].rate_mbit: expected 0.001 to 100000 Mbit/s, got 0"),
+        "{told}"
+    );
+    let twice = serde_json::json!([{"at_s": 9, "rate_mbit": 1}, {"at_s": 9, "rate_mbit": 2}]);
+    let told = message(|j| j["bottleneck"]["rate_changes"] = twice);
+    assert!(
+        told.contains("rate_changes[1].at_s: expected one change at a time, got 9 s twice"),
+        "{told}"
+    );
+    let told = message(|j| j["vms"][0]["link"] = serde_json::json!({"rate_mbit": 0.0009}));
+    assert!(told.contains("vms[0].link.rate_mbit: expected 0.001 to 100000 Mbit/s"), "{told}");
     let told = message(|j| j["bottleneck"]["return_loss_percent"] = 101.into());
     assert!(
         told.contains("bottleneck.return_loss_percent: expected 0 to 100 %, got 101"),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::Field;
 use super::flows::{Flows, JITTER_S};
-use super::path::{MAX_DELAY_MS, MAX_RATE_MBIT};
+use super::path::{MAX_DELAY_MS, check_rate};
 use crate::error::Result;
 
 /// Names that programs and namespaces of the laboratory have.
@@ -151,7 +151,7 @@ impl Vm {
             at.at("delay_ms").within(delay, 0.0, MAX_DELAY_MS, "ms")?;
         }
         if let Some(Link { rate_mbit, limit_packets }) = self.link {
-            at.at("link.rate_mbit").above_zero(rate_mbit, MAX_RATE_MBIT, "Mbit/s")?;
+            check_rate(&at.at("link.rate_mbit"), rate_mbit)?;
             at.at("link.limit_packets").within(limit_packets, 1, u32::MAX, "packets")?;
         }
         at.in_order("delay_changes", self.delay_changes.iter().map(|c| c.at_s), duration_s)?;
