@@ -77,3 +77,10 @@ def test_every_fault_has_its_test():
     named = re.findall(r"`(b\d\d_\w+)`", (PROJECT / "docs" / "faults.md").read_text())
     tests = re.findall(r"fn (b\d\d_\w+)", (PROJECT / "host" / "ccc-core" / "tests" / "faults.rs").read_text())
     assert named == tests and len(tests) == 24
+
+
+def test_every_setting_of_a_group_is_in_the_operators_table():
+    types = (PROJECT / "host" / "ccc-settings" / "src" / "types.rs").read_text()
+    struct = re.search(r"pub struct GroupSettings \{(.*?)^\}", types, re.MULTILINE | re.DOTALL).group(1)
+    table = (PROJECT / "docs" / "operator.md").read_text().split("**A group's settings**")[1].split("\n\n")[1]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == re.findall(r"pub (\w+):", struct)
