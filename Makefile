@@ -3,7 +3,7 @@
 # All set-up is done on the way: packages, the guests' kernel, our builds.
 # What takes long is built by scripts/build, kept in $(shell scripts/cache) and found again.
 
-CACHE := $(shell scripts/cache)
+CACHE := $(or $(shell scripts/cache),$(error there is no cache))
 export CARGO_TARGET_DIR := $(CACHE)/target
 CARGO := cargo --quiet
 HOST := --manifest-path host/Cargo.toml
@@ -51,7 +51,11 @@ weights: ## VM weights, and three VMs; WEIGHTS=3:1
 outside: ## the coupled aggregate beside an uncoupled outside flow
 dynamics: ## limited, alternating, short, distant and joining flows
 live: ## weights and priorities changed, daemon killed, while flows run
-demo weights outside dynamics live: build
+# What was asked for is checked before all that it needs is built.
+.PHONY: asked figure-asked figures-asked
+asked:
+	@$(if $(FLOWS)$(WEIGHTS)$(SEED),$(PYTHON) -m ccc_experiments demo --out out/demo --check)
+demo weights outside dynamics live: asked build
 	@$(PYTHON) -m ccc_experiments $@ --out out/$@
 
 FIG ?=
@@ -60,9 +64,14 @@ FROM_DATA ?=
 FIGURES = $(PYTHON) -m figures --out out/figures \
 	$(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM_DATA),--from-data)
 
-figure: build ## FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
-	@$(if $(FIG),,echo "figure: which one? FIG=vm-fairness" >&2; exit 2;) $(FIGURES) $(FIG)
-figures: build ## all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
+figure-asked:
+	@$(if $(FIG),$(FIGURES) --check $(FIG),echo "figure: invalid FIG: expected the name of a figure, got none:" \
+		"try 'make figure FIG=vm-fairness'" >&2; exit 2)
+figures-asked:
+	@$(if $(SEEDS),$(FIGURES) --check)
+figure: figure-asked build ## FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
+	@$(FIGURES) $(FIG)
+figures: figures-asked build ## all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 	@$(FIGURES)
 docs-images: ## the documents' plots, from out/
 	@scripts/docs-images

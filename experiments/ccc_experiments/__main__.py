@@ -14,9 +14,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
     parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics", "live"))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    parser.add_argument("--check", action="store_true", help="no more than whether FLOWS, WEIGHTS and SEED are right")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     try:
+        if args.check:
+            fairness.parse_case(*case())
+            return 0
+        args.out.mkdir(parents=True, exist_ok=True)
         holds = run(args.experiment, args.out)
     except (LabError, fairness.BadCase) as error:
         print(f"{args.experiment}: {error}", file=sys.stderr)
@@ -24,9 +28,14 @@ def main() -> int:
     return 0 if holds else 1
 
 
+def case() -> list[str]:
+    """What `make demo` was asked for."""
+    return [os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED")]
+
+
 def run(experiment: str, out: Path) -> bool:
     if experiment == "demo":
-        return fairness.demo(out, *(os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED")))
+        return fairness.demo(out, *case())
     experiments = {
         "weights": fairness.weights,
         "outside": outside.run,

@@ -28,12 +28,13 @@ class BadCase(ValueError):
 
 def parse_list(name: str, text: str, least: float, kind=float) -> tuple:
     """Numbers separated by colons, each at least `least`."""
+    kinds = "whole numbers" if kind is int else "numbers"
     try:
         values = tuple(kind(part) for part in text.split(":"))
     except ValueError:
-        raise BadCase(f"{name}={text}: expected numbers separated by ':', as in 1:4") from None
+        raise BadCase(f"invalid {name}: expected {kinds} separated by ':', as in 1:4, got '{text}'") from None
     if any(not value >= least for value in values):
-        raise BadCase(f"{name}={text}: each must be at least {least:g}")
+        raise BadCase(f"invalid {name}: expected {kinds} of at least {least:g}, got '{text}'")
     return values
 
 
@@ -43,10 +44,10 @@ def parse_case(flows: str, weights: str, seed: str) -> tuple[tuple, tuple, tuple
     shares = parse_list("WEIGHTS", weights, 0.01) if weights else (1,) * len(counts)
     counts = counts or (1,) * len(shares)
     if len(counts) != len(shares):
-        raise BadCase(f"FLOWS={flows} has {len(counts)} VMs, WEIGHTS={weights} has {len(shares)}")
+        raise BadCase(f"invalid WEIGHTS: expected one for each of the {len(counts)} VMs of FLOWS, got '{weights}'")
     seeds = parse_list("SEED", seed, 0, int) if seed else None
     if seeds is not None and len(seeds) != 1:
-        raise BadCase(f"SEED={seed}: expected one number")
+        raise BadCase(f"invalid SEED: expected one whole number, got '{seed}'")
     if not counts:
         return tuple((1, count) for count in COUNTS), ((1, 1),) * len(COUNTS), seeds or SEEDS
     return (counts,), (shares,), seeds or (1,)

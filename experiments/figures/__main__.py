@@ -19,10 +19,13 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the short form")
     parser.add_argument("--seeds", type=_count, help="runs of each case, in place of 10 (quick: 1)")
     parser.add_argument("--from-data", action="store_true", help="no run: make them of earlier data")
+    parser.add_argument("--check", action="store_true", help="no more than whether all this can be asked")
     args = parser.parse_args()
     unknown = sorted(set(args.figure) - set(names()))
     if unknown:
-        parser.error(f"there is no figure {', '.join(unknown)}; there are {', '.join(names())}")
+        parser.error(f"invalid figure: expected one of {', '.join(names())}, got {', '.join(unknown)}")
+    if args.check:
+        return 0
     figures = {name: load(name) for name in args.figure or names()}
     args.out.mkdir(parents=True, exist_ok=True)
     try:
@@ -37,10 +40,9 @@ def main() -> int:
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text}: needs at least 1")
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"invalid count: expected a whole number from 1, got '{text}'")
+    return int(text)
 
 
 if __name__ == "__main__":
