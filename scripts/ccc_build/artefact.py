@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccc_build.process import say
+from ccc_build.process import Failed, say
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,13 @@ def cache() -> Path:
     """Where artefacts are kept, as `scripts/cache` says."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     directory = Path(os.environ.get("CCC_CACHE") or Path(home) / "ccc")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failed(
+            f"invalid cache: expected a directory that is there or can be made, got {directory}"
+            f" ({error.strerror}): set CCC_CACHE to another"
+        ) from None
     return directory
 
 

@@ -64,8 +64,9 @@ def main() -> int:
         if names[0] == "packages":
             require_packages(*names[1:])
             return 0
-        if unknown := [name for name in names if name not in (*ARTEFACTS, "qemu-tests")]:
-            parser.error(f"no artefact is called {', '.join(unknown)}; see scripts/build --help")
+        known = (*ARTEFACTS, "qemu-tests")
+        if unknown := [name for name in names if name not in known]:
+            parser.error(f"invalid artefact: expected one of {', '.join(known)}, got {', '.join(unknown)}")
         for name in names:
             print(build(name), flush=True)
     except Failed as failed:

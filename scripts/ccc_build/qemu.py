@@ -55,7 +55,7 @@ class Tree:
 
     def __init__(self, series: str) -> None:
         if series not in SUITES:
-            raise Failed(f"CCC_QEMU: one of {', '.join(SUITES)} was expected, not '{series}'")
+            raise Failed(f"invalid CCC_QEMU: expected one of {', '.join(SUITES)}, got '{series}'")
         require(*PACKAGES)
         self.suite = Suite(SUITES[series], "deb-src")
         versions = [v for v in self.suite.source_versions("qemu") if f":{series}." in v]

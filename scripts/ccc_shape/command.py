@@ -13,6 +13,7 @@ from .tree import Tree, is_document, is_test
 PROJECT = Path(__file__).resolve().parents[2]
 # A group's setting, by its name of today and the one before.
 SETTING = re.compile(r"\b(growth_source|coco)\b")
+CODE = (".c", ".h", ".rs")
 ROOMS = {"daemon": "host/ccc-vhost/src", "engine": "host/ccc-core/src", "guest": guest.PLACE}
 
 
@@ -22,6 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--names", action="store_true", help="also what is behind the numbers")
     chosen = parser.parse_args(arguments)
     tree = Tree(chosen.tree.resolve())
+    if missing := [place for place in ROOMS.values() if not tree.under(place, suffixes=CODE)]:
+        parser.error(f"invalid --tree: expected a tree of ccc, got {chosen.tree}, without {', '.join(missing)}")
     print("| what | measured |\n|---|---|")
     for what, (number, names) in measured(tree).items():
         print(f"| {what} | {number} |")
@@ -90,7 +93,7 @@ def _sizes(tree: Tree) -> dict[str, tuple[str, list[str]]]:
     tests = sum(count for path, count in lines.items() if is_test(path))
     longest = {}
     for room, place in ROOMS.items():
-        found = functions(tree, tree.under(place, suffixes=(".c", ".h", ".rs")))
+        found = functions(tree, tree.under(place, suffixes=CODE))
         longest[room] = max(found, key=lambda function: function.lines)
     return {
         "lines by hand, of these tests": (f"{sum(lines.values())}, {tests}", []),

@@ -186,7 +186,7 @@ def test_the_laboratorys_kernel_keeps_its_key(monkeypatch):
 
 def test_an_unknown_version_of_qemu_is_refused(monkeypatch):
     monkeypatch.setenv("CCC_QEMU", "9.9")
-    with pytest.raises(Failed, match="one of 10.0, .* was expected, not '9.9'"):
+    with pytest.raises(Failed, match="invalid CCC_QEMU: expected one of 10.0, .*, got '9.9'"):
         qemu.qemu()
 
 
@@ -194,7 +194,18 @@ def test_an_unknown_artefact_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["build", "kernle"])
     with pytest.raises(SystemExit):
         command.main()
-    assert "no artefact is called kernle" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "invalid artefact: expected one of kernel, module, " in told and told.endswith(", got kernle\n")
+
+
+def test_a_cache_that_cannot_be_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("CCC_CACHE", "/proc/nope")
+    monkeypatch.setattr(sys, "argv", ["build", "venv"])
+    assert command.main() == 1
+    told = "invalid cache: expected a directory that is there or can be made, got /proc/nope"
+    assert capsys.readouterr().err.startswith(f"venv: {told} ")
+    done = subprocess.run([SCRIPTS / "cache"], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr.startswith(f"cache: {told} ")
 
 
 def test_the_series_has_a_form_for_each_version_of_qemu(tmp_path):

@@ -63,4 +63,5 @@ def test_a_part_that_passes_says_no_more(check, capsys):
 def test_an_unknown_part_is_refused():
     done = subprocess.run([CHECK, "lint"], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("check: unknown part lint; expected cccctl, ")
+    assert done.stderr.startswith("check: invalid part: expected one of cccctl, ")
+    assert done.stderr.endswith(", got lint\n")

@@ -174,5 +174,11 @@ def test_the_table(tree, capsys):
     assert f"| lines by hand, of these tests | {by_hand}, 1 |" in table
 
 
+def test_what_is_no_tree_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--tree", str(tmp_path / "nope")])
+    assert "invalid --tree: expected a tree of ccc, got " in capsys.readouterr().err
+
+
 def test_the_way_through_this_tree_is_declared():
     journey.declared(Tree(Path(__file__).resolve().parents[2]))
