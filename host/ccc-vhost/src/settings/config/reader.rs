@@ -75,9 +75,9 @@ impl Reader<'_> {
 
     /// A fault that shows what JSON does not have as it is in the file.
     fn as_written(&self, value: &Spanned<DeValue<'_>>, fault: Fault) -> Fault {
-        let is_told = fault.got == json_of(value.get_ref()).to_string();
+        let told = json_of(value.get_ref()).to_string();
         match self.text.get(value.span()) {
-            Some(text) if is_told && is_foreign(value.get_ref()) => {
+            Some(text) if fault.got == told && is_foreign(value.get_ref()) => {
                 Fault { got: text.split_whitespace().collect::<Vec<_>>().join(" "), ..fault }
             }
             _ => fault,
