@@ -12,6 +12,8 @@ from ccc_build.process import output, run
 
 TESTS = PROJECT / "guest" / "tests"
 SANITIZED = TESTS / "sanitized"
+# What makes them: other steps, another guest.
+PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("guests.py", "initrd.py", "module.py"))
 WARNINGS_ARE_ERRORS = "KCFLAGS=-Werror"
 
 
@@ -28,7 +30,7 @@ def _cloud_guest(name: str, init: Path, programs: tuple[str, ...], modules: tupl
             shutil.copy(kernel.get() / "boot" / f"vmlinuz-{release}", directory / "vmlinuz")
             pack(root.path, directory / "initrd")
 
-    key = digest(kernel.path.name, init, BEGIN, repr((programs, modules)), module.key(), Path(__file__))
+    key = digest(kernel.path.name, init, BEGIN, repr((programs, modules)), module.key(), *PROGRAMS)
     return Artefact(kernels.packages() / f"{name}-{key}", build)
 
 
@@ -65,5 +67,5 @@ def sanitized_guest() -> Artefact:
             pack(root.path, directory / "initrd")
         (directory / "bzImage").symlink_to(kernel.path / "bzImage")
 
-    key = digest(kernel.path.name, *ours, BEGIN, module.key(), Path(__file__))
+    key = digest(kernel.path.name, *ours, BEGIN, module.key(), *PROGRAMS)
     return Artefact(kernels.packages() / f"sanitized-guest-{key}", build)

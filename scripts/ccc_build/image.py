@@ -150,6 +150,7 @@ def image() -> Artefact:
         shutil.copy(kernel.get() / "boot" / f"vmlinuz-{release}", directory / "vmlinuz")
         (directory / "packages").write_text(f"Linux {release}\n{_versions(PACKAGES)}")
 
-    sources = [*sorted(GUEST.iterdir()), Path(__file__)]
+    programs = (Path(__file__).with_name(name) for name in ("image.py", "initrd.py"))
+    sources = [*sorted(GUEST.iterdir()), *programs]
     key = digest(_versions(PACKAGES + tools), kernel.path.name, *sources, module.key())
     return Artefact(kernels.packages() / f"image-{key}", build)
