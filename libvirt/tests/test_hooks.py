@@ -477,7 +477,9 @@ def test_o13_a_name_that_is_the_id_of_another_domain_is_a_name(daemon, domains, 
     numbered.destroy()
     daemon.start()
     until("removed", lambda: daemon.vm(name) is None)
-    assert ours.is_running() and served_as_wanted(daemon)
+    # QEMU may come back to the daemon only after that.
+    until("the other is served", lambda: served_as_wanted(daemon))
+    assert ours.is_running()
 
 
 def test_o13_ids_and_uuids_are_refused_with_words(daemon, domains):
