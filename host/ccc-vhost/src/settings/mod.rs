@@ -327,8 +327,16 @@ fn prefix(written: &str) -> Result<IpNet, Fault> {
     if net == prefix { Ok(net) } else { Err(wrong().remedy(format!("write {prefix}"))) }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often similar names were looked for: among many VMs that takes long.
+    static SEARCHES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The name most like `name`, if one is like it.
 fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    #[cfg(test)]
+    SEARCHES.set(SEARCHES.get() + 1);
     names
         .map(|known| (strsim::normalized_damerau_levenshtein(name, known), known))
         .filter(|(likeness, _)| *likeness >= 0.5)

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The flow table without the engine's law, and what a guest may do to it.
+use ccc_core::{Engine, EngineError, Grant, GroupConfig};
+use vm_memory::Bytes;
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::{device::engine::GroupInfo, virtio::chain::Array};
+
+/// Where everything goes to one group, and what is asked for is noted.
+struct FakeEngine {
+    numbers: Engine,
+    route: Option<usize>,
+    most: usize,
+    full: Option<usize>,
+    calls: Vec<String>,
+    detached: Vec<FlowId>,
+}
+
+impl FlowEngine for FakeEngine {
+    fn route(&self, _: usize, _: IpAddr) -> Option<usize> {
+        self.route
+    }
+
+    fn group_info(&self, _: usize) -> GroupInfo<'_> {
+        GroupInfo { name: "g", by_rate: false }
+    }
+
+    fn max_flows_per_vm(&self) -> usize {
+        self.most
+    }
+
+    fn full(&self) -> Option<usize> {
+        self.full
+    }
+
+    fn register(
+        &mut self,
+        now: Micros,
+        vm: usize,
+        group: usize,
+        report: &ccc_core::Report,
+        adopted: bool,
+    ) -> Result<FlowId, EngineError> {
+        self.calls.push(format!("register {vm} in {group}, adopted {adopted}"));
+        let (group, vm) = (self.numbers.add_group(GroupConfig::default()), self.numbers.add_vm());
+        self.numbers.register(now, vm, group, report)
+    }
+
+    fn update(
+        &mut self,
+        _: Micros,
+        _: FlowId,
+        report: &ccc_core::Report,
+    ) -> Result<(), EngineError> {
+        self.calls.push(format!("update {}", report.delivered_bytes));
+        Ok(())
+    }
+
+    fn leave(&mut self, _: Micros, _: FlowId) {
+        self.calls.push("leave".to_owned());
+    }
+
+    fn detach(&mut self, _: Micros, flows: &[FlowId]) {
+        self.calls.push(format!("detach {}", flows.len()));
+        self.detached = flows.to_vec();
+    }
+
+    fn grant(&self, _: usize, _: usize) -> Grant {
+        Grant::default()
+    }
+}
+
+const REPORTS: u64 = 0x1000;
+const GRANTS: u64 = 0x2000;
+
+struct World {
+    mapping: Mapping,
+    counters: Counters,
+    engine: FakeEngine,
+    table: FlowTable,
+}
+
+impl World {
+    /// Four slots that were offered and scanned.
+    fn new() -> World {
+        let mapping = Mapping::from_ranges(&[(GuestAddress(0), 0x4000)]).expect("memory");
+        let engine = FakeEngine {
+            numbers: Engine::new(),
+            route: Some(0),
+            most: 2,
+            full: None,
+            calls: Vec::new(),
+            detached: Vec::new(),
+        };
+        let mut table = FlowTable::new(7);
+        let lines = Array::of_test(8, 1, 0x3000);
+        let (reports, grants) = (Array::of_test(128, 4, REPORTS), Array::of_test(16, 4, GRANTS));
+        table.hold(Extent::of_test(0..4, reports, grants, lines)).expect("the first");
+        let mut world = World { mapping, counters: Counters::new("a"), engine, table };
+        world.with(|table, scope| assert!(table.scan_offer(&mut 9, scope).is_some()));
+        world
+    }
+
+    fn with<R>(&mut self, work: impl FnOnce(&mut FlowTable, &mut Scope<'_>) -> R) -> R {
+        let mut context = Context { engine: &mut self.engine, now: 1 };
+        let scope = &mut Scope::new(&self.mapping, &mut self.counters, &mut context);
+        work(&mut self.table, scope)
+    }
+
+    fn write(&self, slot: u32, generation: u32, delivered: u64) {
+        let report = Report {
+            state: wire::STATE_CA,
+            flags: wire::R_ACTIVE,
+            priority: wire::PRIORITY_ONE.into(),
+            delivered_bytes: delivered.into(),
+            mss_bytes: 1448.into(),
+            generation: generation.into(),
+            family: 4,
+            ..Report::FREE
+        };
+        let at = GuestAddress(REPORTS + 128 * u64::from(slot));
+        self.mapping.write_slice(report.as_bytes(), at).expect("in memory");
+    }
+
+    /// A message about a slot, and what its driver finds: coupled or not.
+    fn scan(&mut self, slot: u32, generation: u32) -> bool {
+        let reason = ScanReason::Message(generation);
+        self.with(|table, scope| table.scan_or_refuse(slot, reason, scope));
+        let at = GuestAddress(GRANTS + 16 * u64::from(slot));
+        let [word, _]: [u64; 2] = self.mapping.read_obj(at).expect("in memory");
+        assert_eq!(word as u32, generation, "answered");
+        word >> 48 & u64::from(wire::G_ACCEPTED) != 0
+    }
+
+    fn calls(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.engine.calls)
+    }
+}
+
+#[test]
+fn a_slot_is_coupled_reports_and_is_used_anew() {
+    let mut world = World::new();
+    world.write(2, 5, 0);
+    assert!(world.scan(2, 5));
+    assert_eq!(world.calls(), ["register 7 in 0, adopted false"]);
+    world.write(2, 5, 9);
+    assert!(world.scan(2, 5));
+    world.write(2, 6, 0);
+    assert!(world.scan(2, 6));
+    assert_eq!(world.calls(), ["update 9", "leave", "register 7 in 0, adopted false"]);
+    world.with(|table, scope| table.leave_or_refuse(2, 6, scope));
+    assert_eq!(world.calls(), ["update 0", "leave"]);
+    assert!(matches!(world.table.state(2), SlotState::Free));
+}
+
+#[test]
+fn a_flow_waits_while_the_host_is_full_and_is_refused_once() {
+    let mut world = World::new();
+    world.engine.full = Some(3);
+    world.write(0, 1, 0);
+    assert!(!world.scan(0, 1) && !world.scan(0, 1));
+    assert_eq!(world.counters.refused(Kind::Limit), 1);
+    assert!(matches!(world.table.state(0), SlotState::Waiting(_)));
+    world.engine.full = None;
+    assert!(world.scan(0, 1));
+    assert!(matches!(world.table.state(0), SlotState::Coupled(..)));
+}
+
+#[test]
+fn flows_move_where_the_operator_wants_them() {
+    let mut world = World::new();
+    world.write(1, 1, 0);
+    assert!(world.scan(1, 1));
+    world.engine.route = None;
+    world.with(FlowTable::remap);
+    assert!(matches!(world.table.state(1), SlotState::Uncoupled(_)));
+    assert_eq!(world.calls()[1..], ["detach 1"], "it goes on alone");
+    world.engine.route = Some(1);
+    world.with(FlowTable::remap);
+    assert_eq!(world.calls(), ["detach 0", "register 7 in 1, adopted false"]);
+}
+
+#[test]
+fn a_vm_has_no_more_flows_than_it_may_and_they_go_with_their_extent() {
+    let mut world = World::new();
+    for slot in 0..3 {
+        world.write(slot, 1, 0);
+        assert_eq!(world.scan(slot, 1), slot < 2);
+    }
+    assert_eq!((world.table.len(), world.counters.refused(Kind::Limit)), (2, 1));
+    world.calls();
+    world.with(|table, scope| table.release(0, scope)).expect("there");
+    assert_eq!((world.calls(), world.table.len()), (vec!["detach 2".to_owned()], 0));
+}
+
+#[test]
+fn flows_go_in_the_order_in_which_their_extents_were_offered() {
+    for (released, slots) in [(8, vec![9, 11, 3, 13]), (0, vec![3]), (12, vec![13])] {
+        let mut world = World::new();
+        world.engine.most = 4;
+        world.table = FlowTable::new(7);
+        for (first, lines) in [(8, 1), (0, 0), (12, 0)] {
+            let array =
+                |size: usize, base| Array::of_test(size, 4, base + size as u64 * u64::from(first));
+            let extent = Extent::of_test(
+                first..first + 4,
+                array(128, REPORTS),
+                array(16, GRANTS),
+                Array::of_test(8, lines, 0x3000),
+            );
+            world.table.hold(extent).expect("it goes with the others");
+            world.with(|table, scope| assert!(table.scan_offer(&mut 9, scope).is_some()));
+        }
+        for slot in [13, 3, 11, 9] {
+            world.write(slot, 1, 0);
+            assert!(world.scan(slot, 1));
+        }
+        let flow = |slot| world.table.state(slot).member().expect("coupled").flow;
+        let flows: Vec<FlowId> = slots.into_iter().map(flow).collect();
+        world.with(|table, scope| table.release(released, scope)).expect("there");
+        assert_eq!(world.engine.detached, flows);
+        assert_eq!(world.table.len(), 4 - flows.len(), "the others stay");
+        assert_eq!(world.counters.left, flows.len() as u64);
+    }
+}
