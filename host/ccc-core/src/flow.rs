@@ -28,6 +28,8 @@ pub(crate) struct Contribution {
     pub(crate) priority: u64,
     /// Priority, times srtt where shares are rates.
     pub(crate) units: u64,
+    /// Its round-trip time has been measured.
+    pub(crate) rtt_known: bool,
     /// Its growth counts: cwnd-limited and not in recovery.
     pub(crate) growing: bool,
     /// What an application-limited flow uses; `None` for a backlogged one, which
@@ -51,6 +53,7 @@ impl Contribution {
         Contribution {
             priority: report.priority.into(),
             units: share.units(report.priority, report.srtt_us),
+            rtt_known: report.srtt_us > 0,
             growing: report.cwnd_limited && may_grow,
             demand_bytes: app_limited.then(|| demand_bytes(report, before.demand_bytes)),
             timed_out: report.state == CongestionState::Loss,

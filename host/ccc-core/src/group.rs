@@ -7,7 +7,7 @@ use crate::{
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
     flow::{self, Contribution, Delta, Flow},
-    members::{MaxMinLevel, Members},
+    members::{MaxMinLevel, MeanUnits, Members},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
     report::Report,
 };
@@ -70,6 +70,8 @@ impl Grant {
 #[derive(Debug)]
 pub(crate) struct Group {
     members: Members,
+    /// Their mean units when the last one left: what the aggregate was shared by.
+    left_units: Option<MeanUnits>,
     aggregate: Aggregate,
     policy: Box<dyn Policy>,
     config: GroupConfig,
@@ -92,6 +94,7 @@ impl Group {
     pub(crate) fn new(config: GroupConfig) -> Group {
         Group {
             members: Members::default(),
+            left_units: None,
             aggregate: Aggregate::default(),
             policy: policy::build(&config),
             config,
@@ -115,7 +118,7 @@ impl Group {
     }
 
     pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
-        self.members.set_weight(member, weight);
+        self.at_the_same_rate(|members| members.set_weight(member, weight));
         self.version += 1;
     }
 
@@ -149,48 +152,80 @@ impl Group {
 
     /// Takes the parts of some of its flows out of the aggregate.
     pub(crate) fn take_out<'a>(&mut self, flows: impl Iterator<Item = &'a Flow>) {
-        let whole = self.members.weights();
+        let whole = self.members.rate_weights();
         let own: u128 =
-            flows.map(|flow| self.members.weight(flow.member, &flow.contribution)).sum();
+            flows.map(|flow| self.members.rate_weight(flow.member, &flow.contribution)).sum();
         if own == 0 || own >= whole {
             // Idle flows have none; the last ones leave what is remembered.
             return;
         }
-        self.aggregate.keep(Fraction::new(whole - own, whole));
+        self.aggregate.scale(Fraction::new(whole - own, whole));
         self.policy.resume(&self.aggregate);
     }
 
     /// Counts a flow no more (B7).
     pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
-        let share = self.members.share(flow.member, &flow.contribution);
-        self.members.count(flow.member, &flow.contribution, &Contribution::default());
+        let share = self.members.rate_share(flow.member, &flow.contribution);
+        let (member, gone) = (flow.member, flow.contribution);
+        self.at_the_same_rate(|members| members.count(member, &gone, &Contribution::default()));
         match self.members.active_flows() {
-            _ if !flow.contribution.active() => {}
+            _ if !gone.active() => {}
             0 => self.policy.end(now),
             _ => self.policy.leave(&mut self.aggregate, share),
         }
         self.version += 1;
     }
 
-    /// Counts a flow anew; joining and leaving leave the aggregate as it is.
+    /// Counts a flow anew.
     fn count(&mut self, now: Micros, flow: &Flow, new: &Contribution, report: &Report) {
         if !new.active() {
             self.uncount(now, flow);
-            return;
-        }
-        let mss_bytes = new.mss_bytes;
-        let initial_bytes =
-            u64::from(report.cwnd_bytes).min(INITIAL_SEGMENTS * mss_bytes).max(mss_bytes);
-        let initial = Window::from_bytes(initial_bytes);
-        if self.members.active_flows() == 0 {
-            self.policy.begin(&mut self.aggregate, now, initial);
+        } else if self.members.active_flows() == 0 {
+            self.count_at_the_same_rate(flow, new);
+            self.policy.begin(&mut self.aggregate, now, initial(report));
         } else if !flow.contribution.active() {
-            let on_path = Window::from_bytes(flow::on_path_bytes(report));
-            let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
-            let joiner = Joiner { initial, on_path, ssthresh, mss_bytes };
-            self.policy.join(&mut self.aggregate, &joiner);
+            self.join(flow, new, report);
+        } else if changes_who_counts(flow, new) {
+            self.count_at_the_same_rate(flow, new);
+        } else {
+            self.members.count(flow.member, &flow.contribution, new);
         }
-        self.members.count(flow.member, &flow.contribution, new);
+    }
+
+    /// A flow joins others.  In a cold start nothing is known of the rate yet.
+    fn join(&mut self, flow: &Flow, new: &Contribution, report: &Report) {
+        if self.policy.is_cold(&self.aggregate, new.mss_bytes) {
+            self.members.count(flow.member, &flow.contribution, new);
+        } else {
+            self.count_at_the_same_rate(flow, new);
+        }
+        // As much as a flow at the mean distance has at this one's rate.
+        let mean = self.members.mean_units().map_or(Fraction::ALL, |mean| mean.over_own(new));
+        let on_path = Window::from_bytes(flow::on_path_bytes(report)).times(mean);
+        let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
+        let joiner =
+            Joiner { initial: initial(report), on_path, ssthresh, mss_bytes: new.mss_bytes };
+        self.policy.join(&mut self.aggregate, &joiner);
+    }
+
+    fn count_at_the_same_rate(&mut self, flow: &Flow, new: &Contribution) {
+        let (member, old) = (flow.member, flow.contribution);
+        self.at_the_same_rate(|members| members.count(member, &old, new));
+    }
+
+    /// Changes who counts; the sum of rates stays as it is, and the aggregate follows.
+    /// A round-trip time that drifts is no such change: windows, not rates, are what
+    /// fills a queue.
+    fn at_the_same_rate(&mut self, edit: impl FnOnce(&mut Members)) {
+        let before = self.members.mean_units().or(self.left_units);
+        edit(&mut self.members);
+        let after = self.members.mean_units();
+        self.left_units = before;
+        if let (Some(before), Some(after)) = (before, after)
+            && before != after
+        {
+            self.policy.scale(&mut self.aggregate, after.over(before));
+        }
     }
 
     fn grow(&mut self, update: &Update, delta: &Delta) {
@@ -303,6 +338,10 @@ impl Group {
             self.policy = policy::build(&config);
             self.policy.resume(&self.aggregate);
         }
+        if config.share != self.config.share {
+            // Counted in something else; the windows stay.
+            self.left_units = None;
+        }
         self.config = config;
         self.version += 1;
     }
@@ -337,6 +376,19 @@ impl Group {
             active_flows: self.members.active_flows(),
         }
     }
+}
+
+/// What a flow begins with, at most the initial window.
+fn initial(report: &Report) -> Window {
+    let mss_bytes = u64::from(report.mss_bytes);
+    let own = u64::from(report.cwnd_bytes);
+    Window::from_bytes(own.min(INITIAL_SEGMENTS * mss_bytes).max(mss_bytes))
+}
+
+/// Whether an active flow counts as another one from now on: with another priority, or
+/// with the first round-trip time that is known of it.
+fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
+    flow.contribution.priority != new.priority || !flow.contribution.rtt_known && new.rtt_known
 }
 
 /// What a policy is told of, if anything.

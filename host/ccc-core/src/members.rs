@@ -60,6 +60,11 @@ impl Member {
         self.growing = self.part(self.growing_units);
     }
 
+    /// Its weight, while it has active flows.
+    fn weight_in_use(&self) -> u64 {
+        if self.priorities == 0 { 0 } else { self.weight.raw() }
+    }
+
     /// Every active flow is application-limited.
     fn is_app_limited(&self) -> bool {
         self.units > 0 && self.backlogged_units == 0
@@ -78,6 +83,8 @@ impl Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sums {
     effective: u64,
+    /// Weights of the VMs with active flows.
+    weight: u64,
     /// Wider than a VM's: 1,060 of the largest weight at a second's srtt are more
     /// than 64 bits hold.
     growing: u128,
@@ -126,10 +133,12 @@ impl Members {
     fn change(&mut self, member: usize, edit: impl FnOnce(&mut Member)) {
         let m = &mut self.members[member];
         self.sums.effective -= m.effective;
+        self.sums.weight -= m.weight_in_use();
         self.sums.growing -= u128::from(m.growing);
         edit(m);
         m.refresh();
         self.sums.effective += m.effective;
+        self.sums.weight += m.weight_in_use();
         self.sums.growing += u128::from(m.growing);
     }
 
@@ -175,6 +184,29 @@ impl Members {
         let own = self.weight(member, flow);
         let others = if flow.growing { 0 } else { own };
         Fraction::new(own, (self.sums.growing + others).max(own))
+    }
+
+    /// The weighted mean of what one share is counted in; of nobody's, none.
+    pub(crate) fn mean_units(&self) -> Option<MeanUnits> {
+        let Sums { effective, weight, .. } = self.sums;
+        (weight > 0).then_some(MeanUnits { effective, weight })
+    }
+
+    /// A flow's share of the sum of rates; of windows, where shares are of those.
+    pub(crate) fn rate_share(&self, member: usize, flow: &Contribution) -> Fraction {
+        Fraction::new(self.rate_weight(member, flow), self.rate_weights().max(1))
+    }
+
+    /// A flow's part of [`Members::rate_weights`].
+    pub(crate) fn rate_weight(&self, member: usize, flow: &Contribution) -> u128 {
+        let m = &self.members[member];
+        let weight = u128::from(m.weight.raw()) << 32;
+        weight * u128::from(flow.priority) / u128::from(m.priorities.max(1))
+    }
+
+    /// Weight of all VMs with active flows, with 32 fraction bits.
+    pub(crate) fn rate_weights(&self) -> u128 {
+        u128::from(self.sums.weight) << 32
     }
 
     /// A flow's share of the aggregate.
@@ -250,6 +282,28 @@ impl Members {
         let part = level.part(m);
         let rest = part.minus(Window::from_bytes(m.demand_bytes)).level(m.backlogged_units);
         Some(rest.max(part.level(m.units)))
+    }
+}
+
+/// The mean of all VMs' units for one of priority, by their weights: where shares are
+/// rates, the mean round-trip time in microseconds, and 1 where they are windows.  So
+/// the aggregate window over it is the sum of rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MeanUnits {
+    effective: u64,
+    weight: u64,
+}
+
+impl MeanUnits {
+    /// This mean as a multiple of what a flow counts for its priority.
+    pub(crate) fn over_own(self, flow: &Contribution) -> Fraction {
+        self.over(MeanUnits { effective: flow.units, weight: flow.priority })
+    }
+
+    /// This mean as a multiple of `other`.
+    pub(crate) fn over(self, other: MeanUnits) -> Fraction {
+        let wide = |a, b| u128::from(a) * u128::from(b);
+        Fraction::new(wide(self.effective, other.weight), wide(other.effective, self.weight))
     }
 }
 

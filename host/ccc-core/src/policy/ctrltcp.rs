@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::GroupConfig,
-    fixed::{EquivalentTcps, Micros, Window},
+    fixed::{EquivalentTcps, Fraction, Micros, Window},
 };
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
@@ -109,6 +109,22 @@ impl Policy for CtrlTcp {
             }
         }
         self.resume(aggregate);
+    }
+
+    fn scale(&mut self, aggregate: &mut Aggregate, factor: Fraction) {
+        aggregate.scale(factor);
+        if let Some(undo) = &mut self.undo {
+            undo.window = undo.window.times(factor);
+            undo.ssthresh = undo.ssthresh.map(|ssthresh| ssthresh.times(factor));
+        }
+        self.before_timeouts = self.before_timeouts.map(|window| window.times(factor));
+        self.reduced_from = self.reduced_from.times(factor);
+        self.exit.scale(factor);
+    }
+
+    fn is_cold(&self, aggregate: &Aggregate, mss_bytes: u64) -> bool {
+        aggregate.ssthresh.is_none()
+            && aggregate.window < Window::from_bytes(COLD_SEGMENTS * mss_bytes)
     }
 
     /// Joins are neutral, but for a cold start: before anything is known of the

@@ -75,10 +75,10 @@ impl Aggregate {
         self.window = self.window.plus(window);
     }
 
-    /// Keeps a part of it.
-    pub(crate) fn keep(&mut self, part: Fraction) {
-        self.window = self.window.times(part);
-        self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.times(part));
+    /// Makes it so many times what it is.
+    pub(crate) fn scale(&mut self, factor: Fraction) {
+        self.window = self.window.times(factor);
+        self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.times(factor));
     }
 }
 
@@ -164,9 +164,19 @@ pub(crate) trait Policy: Debug + Send {
     fn begin(&mut self, aggregate: &mut Aggregate, _now: Micros, initial: Window) {
         aggregate.begin(initial);
     }
+    /// Who counts has changed: so many times the window is the same sum of rates.  What
+    /// is remembered as a window is scaled too.
+    fn scale(&mut self, aggregate: &mut Aggregate, factor: Fraction) {
+        aggregate.scale(factor);
+    }
+    /// Nothing is known of the path's rate: a flow that joins brings a window, and does
+    /// not keep the rate.
+    fn is_cold(&self, aggregate: &Aggregate, _mss_bytes: u64) -> bool {
+        aggregate.ssthresh.is_none()
+    }
     /// A flow has joined others.
     fn join(&mut self, _aggregate: &mut Aggregate, _joiner: &Joiner) {}
-    /// A flow that had this share has left the others.
+    /// A flow that had this share of the rate has left the others.
     fn leave(&mut self, _aggregate: &mut Aggregate, _share: Fraction) {}
     /// The group's last active flow has left or fallen idle.
     fn end(&mut self, _now: Micros) {}

@@ -19,7 +19,7 @@
 //! one bandwidth-delay product in its five rounds).  It ends after five rounds,
 //! and is itself again if for a whole round there is no sign of a full path.
 use super::interface::PathSample;
-use crate::fixed::Micros;
+use crate::fixed::{Fraction, Micros, Window};
 
 /// Delay that counts as waiting (RFC 9406, section 4.3).
 const MIN_RTT_THRESH_US: u64 = 4_000;
@@ -69,6 +69,12 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
+    /// Others share the path: at its rate it holds so many times the window.
+    pub(crate) fn scale(&mut self, factor: Fraction) {
+        self.delivery.bdp_bytes =
+            self.delivery.bdp_bytes.map(|bdp| Window::from_bytes(bdp).times(factor).bytes());
+    }
+
     /// Takes a sample while the window is this large; says how to go on.
     pub(crate) fn pace(&mut self, window_bytes: u64, sample: PathSample) -> Pace {
         if sample.min_rtt_us == 0 {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! With shares by rate, who counts may change: the sum of rates stays.
+mod common;
+
+use ccc_core::{CongestionState, GroupConfig, Micros, Report, ShareOf, VmId, Weight};
+use common::{Flow, Host, MSS};
+use proptest::{prelude::*, sample::select};
+
+/// A backlogged flow as far away as that.
+fn far(srtt_ms: u32) -> Report {
+    let srtt_us = 1000 * srtt_ms;
+    let state = CongestionState::Avoidance;
+    Report { srtt_us, min_rtt_us: srtt_us, state, ..common::report(10) }
+}
+
+/// A host in congestion avoidance whose first VM's flow, alone, has that many segments.
+fn alone(segments: u64, report: &Report, share: ShareOf) -> (Host, Flow) {
+    let mut host = Host::with(GroupConfig { share, ..GroupConfig::default() });
+    let vm = host.vm(1.0);
+    let mut flow = host.flow_of(vm, report);
+    while host.segments() < 2 * segments {
+        host.ack(&mut flow);
+    }
+    host.lose(&mut flow, host.epoch());
+    host.recover(&mut flow);
+    (host, flow)
+}
+
+/// Segments that the flow is granted, rounded to the nearest.
+fn segments(host: &Host, flow: &Flow) -> u64 {
+    (host.window_of(flow) + u64::from(MSS) / 2) / u64::from(MSS)
+}
+
+/// Bytes a second that all are granted together.
+fn rate(host: &Host, flows: &[Flow]) -> f64 {
+    let of = |flow: &Flow| host.window_of(flow) as f64 / f64::from(flow.report.srtt_us) * 1e6;
+    flows.iter().map(of).sum()
+}
+
+#[test]
+fn a_far_flow_takes_half_of_a_near_ones_rate_and_gives_it_back() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Rate);
+    let vm = host.vm(1.0);
+    let joiner = host.flow_of(vm, &far(200));
+    assert_eq!([&near, &joiner].map(|flow| segments(&host, flow)), [20, 400]);
+    host.leave(joiner);
+    assert_eq!((segments(&host, &near), host.segments()), (40, 40));
+}
+
+#[test]
+fn shares_of_the_window_leave_the_window_as_it_is() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Window);
+    let vm = host.vm(1.0);
+    let joiner = host.flow_of(vm, &far(200));
+    assert_eq!((host.segments(), segments(&host, &near)), (40, 20));
+    host.leave(joiner);
+    assert_eq!((host.segments(), segments(&host, &near)), (40, 40));
+}
+
+#[test]
+fn a_round_trip_time_that_drifts_moves_no_window_but_its_share() {
+    let (mut host, mut near) = alone(40, &far(10), ShareOf::Rate);
+    near.report.srtt_us = 20_000;
+    host.send(&near);
+    assert_eq!(host.segments(), 40);
+}
+
+#[test]
+fn the_first_round_trip_time_that_is_known_of_a_flow_keeps_the_rate() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Rate);
+    let vm = host.vm(1.0);
+    let mut joiner = host.flow_of(vm, &far(0));
+    assert_eq!(segments(&host, &near), 20);
+    joiner.report.srtt_us = 10_000;
+    host.send(&joiner);
+    assert_eq!([&near, &joiner].map(|flow| segments(&host, flow)), [20, 20]);
+}
+
+#[test]
+fn an_empty_group_remembers_a_rate() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Rate);
+    host.leave(near);
+    let vm = host.vm(1.0);
+    host.flow_of(vm, &far(200));
+    assert_eq!(host.segments(), 800);
+}
+
+#[test]
+fn a_remembered_window_is_not_a_rate_once_shares_are_others() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Window);
+    host.leave(near);
+    host.configure(GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() });
+    let vm = host.vm(1.0);
+    host.flow_of(vm, &far(200));
+    assert_eq!(host.segments(), 40);
+}
+
+#[test]
+fn an_undone_reduction_is_of_the_same_rate() {
+    let (mut host, mut near) = alone(40, &far(10), ShareOf::Rate);
+    host.lose(&mut near, host.epoch());
+    let vm = host.vm(1.0);
+    let joiner = host.flow_of(vm, &far(200));
+    near.report.spurious_events += 1;
+    host.recover(&mut near);
+    assert_eq!([&near, &joiner].map(|flow| segments(&host, flow)), [20, 400]);
+}
+
+#[test]
+fn in_a_cold_start_a_far_flow_brings_its_initial_window() {
+    let mut host = Host::with(GroupConfig::default());
+    let vms = [1.0, 1.0].map(|weight| host.vm(weight));
+    host.flow_of(vms[0], &Report { state: CongestionState::SlowStart, ..far(10) });
+    host.flow_of(vms[1], &Report { state: CongestionState::SlowStart, ..far(200) });
+    assert_eq!(host.segments(), 20);
+}
+
+#[test]
+fn what_ran_uncoupled_brings_its_rate() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Rate);
+    let vm = host.vm(1.0);
+    let inflight_bytes = 40 * MSS;
+    let brings = Report { inflight_bytes, cwnd_bytes: inflight_bytes, ..far(200) };
+    let joiner = host.flow_of(vm, &brings);
+    // 40 segments in 10 ms and 40 in 200 ms are 4,200 a second.
+    assert_eq!([&near, &joiner].map(|flow| segments(&host, flow)), [21, 420]);
+}
+
+#[test]
+fn flows_that_go_on_uncoupled_take_their_rate_along() {
+    let (mut host, near) = alone(40, &far(10), ShareOf::Rate);
+    let vm = host.vm(3.0);
+    let gone = host.flow_of(vm, &far(200));
+    host.engine.detach(host.now, &[gone.id]);
+    assert_eq!(segments(&host, &near), 10);
+}
+
+/// Who counts changes.
+#[derive(Clone, Debug)]
+enum Change {
+    Join { vm: usize, srtt_us: u32, priority: u16 },
+    Leave(usize),
+    Idle(usize),
+    Wake(usize),
+    Weight { vm: usize, weight: f64 },
+    Priority { flow: usize, priority: u16 },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let priority = || 1..=2560_u16;
+    prop_oneof![
+        4 => (0..4_usize, 100..1_000_000_u32, priority())
+            .prop_map(|(vm, srtt_us, priority)| Change::Join { vm, srtt_us, priority }),
+        1 => (0..64_usize).prop_map(Change::Leave),
+        2 => (0..64_usize).prop_map(Change::Idle),
+        2 => (0..64_usize).prop_map(Change::Wake),
+        1 => (0..4_usize, select(vec![0.01, 0.5, 1.0, 4.0, 1000.0]))
+            .prop_map(|(vm, weight)| Change::Weight { vm, weight }),
+        1 => (0..64_usize, priority()).prop_map(|(flow, priority)| Change::Priority { flow, priority }),
+    ]
+}
+
+/// Flows of some VMs, the first of which always counts.
+struct World {
+    host: Host,
+    vms: Vec<VmId>,
+    flows: Vec<Flow>,
+}
+
+impl World {
+    fn take(&mut self, change: &Change) {
+        let i = |i: usize, flows: &[Flow]| 1 + i % flows.len().max(2).saturating_sub(1);
+        match *change {
+            Change::Join { vm, srtt_us, priority } => {
+                let report = Report { priority, srtt_us, ..far(1) };
+                self.flows.push(self.host.flow_of(self.vms[vm], &report));
+            }
+            Change::Weight { vm, weight } => {
+                let weight = Weight::from_f64(weight).expect("in range");
+                self.host.engine.set_weight(self.vms[vm], self.host.group, weight).expect("known");
+            }
+            _ if self.flows.len() < 2 => {}
+            Change::Leave(flow) => {
+                let flow = self.flows.remove(i(flow, &self.flows));
+                self.host.leave(flow);
+            }
+            Change::Idle(flow) => self.with(i(flow, &self.flows), |report| report.active = false),
+            Change::Wake(flow) => self.with(i(flow, &self.flows), |report| report.active = true),
+            Change::Priority { flow, priority } => {
+                self.with(i(flow, &self.flows), |report| report.priority = priority);
+            }
+        }
+    }
+
+    fn with(&mut self, i: usize, edit: impl FnOnce(&mut Report)) {
+        edit(&mut self.flows[i].report);
+        self.host.send(&self.flows[i]);
+    }
+
+    fn counting(&self) -> Vec<Flow> {
+        self.flows.iter().copied().filter(|flow| flow.report.active).collect()
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_sum_of_rates_stays_whoever_counts(
+        srtt_ms in 1..500_u32,
+        changes in prop::collection::vec(change(), 1..100),
+    ) {
+        let (mut host, first) = alone(400, &far(srtt_ms), ShareOf::Rate);
+        let vms = [1.0, 1.0, 3.0].map(|weight| host.vm(weight));
+        let vms = [&[first.vm], &vms[..]].concat();
+        let mut world = World { host, vms, flows: vec![first] };
+        let before = rate(&world.host, &world.counting());
+        for change in &changes {
+            world.take(change);
+            world.host.now += Micros::from(world.flows.len() as u64);
+        }
+        let after = rate(&world.host, &world.counting());
+        // Windows are rounded down to bytes, and weights to 1/256.
+        let rounding: f64 =
+            world.counting().iter().map(|flow| 1e6 / f64::from(flow.report.srtt_us)).sum();
+        prop_assert!((after - before).abs() <= before / 500.0 + rounding, "{before} became {after}");
+    }
+}
