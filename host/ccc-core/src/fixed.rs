@@ -179,13 +179,6 @@ impl Window {
         Window(self.0.saturating_sub(other.0))
     }
 
-    /// Bytes for one of `units`, with 32 fraction bits, rounded down.
-    pub(crate) fn level(self, units: u64) -> u64 {
-        let scaled = u128::from(self.0) << 16;
-        // The largest value means unset on the wire.
-        u64::try_from(scaled / u128::from(units.max(1))).unwrap_or(u64::MAX - 1)
-    }
-
     /// `self` halved `times` times.
     pub(crate) fn halved(self, times: u32) -> Window {
         Window(self.0.checked_shr(times).unwrap_or(0))

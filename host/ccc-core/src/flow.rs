@@ -69,8 +69,15 @@ impl Contribution {
         if self.growing { self.units } else { 0 }
     }
 
-    pub(crate) fn backlogged_units(&self) -> u64 {
-        if self.demand_bytes.is_none() { self.units } else { 0 }
+    pub(crate) fn backlogged_priority(&self) -> u64 {
+        if self.demand_bytes.is_none() { self.priority } else { 0 }
+    }
+
+    /// Its demand in what one of its priority counts: where shares are rates, in a
+    /// microsecond; with 32 fraction bits.
+    pub(crate) fn demand_rate(&self) -> u128 {
+        let bytes = u128::from(self.demand_bytes.unwrap_or(0));
+        (bytes << 32) * u128::from(self.priority) / u128::from(self.units.max(1))
     }
 }
 

@@ -19,9 +19,9 @@ struct Member {
     priorities: u64,
     units: u64,
     growing_units: u64,
-    backlogged_units: u64,
-    /// Sum over its application-limited flows.
-    demand_bytes: u64,
+    backlogged_priorities: u64,
+    /// Sum over its application-limited flows, of [`Contribution::demand_rate`].
+    demand_rate: u128,
     /// e_v, in 1/256 of weight (times microseconds).
     effective: u64,
     /// Part of e_v that belongs to growing flows, with 16 fraction bits.
@@ -35,8 +35,8 @@ impl Member {
             priorities: 0,
             units: 0,
             growing_units: 0,
-            backlogged_units: 0,
-            demand_bytes: 0,
+            backlogged_priorities: 0,
+            demand_rate: 0,
             effective: 0,
             growing: 0,
         }
@@ -46,10 +46,9 @@ impl Member {
         self.priorities = self.priorities + new.priority - old.priority;
         self.units = self.units + new.units - old.units;
         self.growing_units = self.growing_units + new.growing_units() - old.growing_units();
-        self.backlogged_units =
-            self.backlogged_units + new.backlogged_units() - old.backlogged_units();
-        self.demand_bytes =
-            self.demand_bytes + new.demand_bytes.unwrap_or(0) - old.demand_bytes.unwrap_or(0);
+        self.backlogged_priorities =
+            self.backlogged_priorities + new.backlogged_priority() - old.backlogged_priority();
+        self.demand_rate = self.demand_rate + new.demand_rate() - old.demand_rate();
     }
 
     fn refresh(&mut self) {
@@ -67,7 +66,7 @@ impl Member {
 
     /// Every active flow is application-limited.
     fn is_app_limited(&self) -> bool {
-        self.units > 0 && self.backlogged_units == 0
+        self.priorities > 0 && self.backlogged_priorities == 0
     }
 
     /// e_v · units / Σ units, with 16 fraction bits.
@@ -224,21 +223,22 @@ impl Members {
         u128::from(self.sums.effective) << 16
     }
 
-    /// How `window` is split between VMs with backlogged flows.
+    /// How the rate of `window` is split between VMs with backlogged flows.
     ///
     /// Weighted max-min: a VM whose flows are all application-limited keeps what
     /// it uses, if that is less than its fair part, and the others share the
     /// rest by weight.  That raises the level and may bring in more such VMs, so
     /// it is repeated until it does not; two or three times in practice.
     pub(crate) fn max_min_level(&self, window: Window) -> MaxMinLevel {
-        let mut level = self.equal_level(window);
+        let equal = self.equal_level(window);
+        let mut level = equal;
         if self.sums.app_limited == 0 {
             return level;
         }
         loop {
-            let raised = self.without_satisfied(window, level);
+            let raised = self.without_satisfied(equal, level);
             // Each pass takes at least one more VM out, or is the last.
-            if raised.effective >= level.effective {
+            if raised.weight >= level.weight {
                 return level;
             }
             level = raised;
@@ -247,17 +247,18 @@ impl Members {
 
     /// The level if each VM had its part, whatever it uses.
     fn equal_level(&self, window: Window) -> MaxMinLevel {
-        MaxMinLevel { window, effective: self.sums.effective }
+        let Sums { effective, weight, .. } = self.sums;
+        let wide = (u128::from(window.raw()) << 16) * u128::from(weight);
+        MaxMinLevel { rate: wide / u128::from(effective.max(1)), weight }
     }
 
     /// What is left of all when VMs satisfied at `level` have their demand.
-    fn without_satisfied(&self, window: Window, level: MaxMinLevel) -> MaxMinLevel {
-        let mut left = self.equal_level(window);
+    fn without_satisfied(&self, equal: MaxMinLevel, level: MaxMinLevel) -> MaxMinLevel {
+        let mut left = equal;
         for (_, m) in self.members.iter().filter(|(_, m)| m.is_app_limited()) {
-            let demand = Window::from_bytes(m.demand_bytes);
-            if demand < level.part(m) {
-                left.window = left.window.minus(demand);
-                left.effective -= m.effective;
+            if m.demand_rate < level.part(m) {
+                left.rate = left.rate.saturating_sub(m.demand_rate);
+                left.weight -= m.weight.raw();
             }
         }
         left
@@ -272,16 +273,20 @@ impl Members {
         level: MaxMinLevel,
     ) -> Option<u64> {
         let m = &self.members[member];
-        if m.units == 0 {
+        if m.priorities == 0 {
             return None;
         }
-        if m.backlogged_units == 0 {
+        let each = |rate: u128, priorities: u64| rate / u128::from(priorities.max(1));
+        let level = if m.is_app_limited() {
             // It may come to want its fair part, and then has it at once.
-            return Some(self.equal_level(window).part(m).level(m.units));
-        }
-        let part = level.part(m);
-        let rest = part.minus(Window::from_bytes(m.demand_bytes)).level(m.backlogged_units);
-        Some(rest.max(part.level(m.units)))
+            each(self.equal_level(window).part(m), m.priorities)
+        } else {
+            let part = level.part(m);
+            let rest = part.saturating_sub(m.demand_rate);
+            each(rest, m.backlogged_priorities).max(each(part, m.priorities))
+        };
+        // The largest value means unset on the wire.
+        Some(u64::try_from(level).unwrap_or(u64::MAX).min(u64::MAX - 1))
     }
 }
 
@@ -307,18 +312,18 @@ impl MeanUnits {
     }
 }
 
-/// Window for one unit of effective weight: what is left for VMs with
-/// backlogged flows, and their weight.
+/// Rate for one of weight: what is left for VMs with backlogged flows, in bytes for what
+/// one of priority counts, with 32 fraction bits; and their weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaxMinLevel {
-    window: Window,
-    effective: u64,
+    rate: u128,
+    weight: u64,
 }
 
 impl MaxMinLevel {
     /// A VM's part.
-    fn part(&self, member: &Member) -> Window {
-        self.window.times(Fraction::new(member.effective.into(), self.effective.into()))
+    fn part(&self, member: &Member) -> u128 {
+        self.rate * u128::from(member.weight.raw()) / u128::from(self.weight.max(1))
     }
 }
 
@@ -393,8 +398,25 @@ mod tests {
     fn vms_that_are_all_satisfied_leave_nobody_to_share() {
         let members = members(&[1.0; 2], &[(0, app_limited(10_000)), (1, app_limited(60_000))]);
         let level = members.max_min_level(Window::from_bytes(100_000));
-        assert_eq!((level.window.bytes(), level.effective), (30_000, 0));
+        assert_eq!((level.rate >> 32, level.weight), (30_000, 0));
         assert_eq!(granted(&members, 0, 256, 100_000), 50_000, "what it may come to want");
+    }
+
+    #[test]
+    fn what_a_far_vm_does_not_use_of_its_rate_goes_to_the_near_ones() {
+        // 10,000 bytes in the time of 4 are a rate of 2,500.
+        let far = Contribution { units: 4 * 256, ..app_limited(10_000) };
+        let flows = [(0, far), (1, flow(256)), (2, Contribution { units: 2 * 256, ..flow(256) })];
+        let members = members(&[1.0; 3], &flows);
+        let windows = [0, 1, 2].map(|vm| granted(&members, vm, flows[vm].1.units, 70_000));
+        assert_eq!(windows, [40_000, 13_750, 27_500], "a rate of 30,000 in all");
+    }
+
+    #[test]
+    fn within_a_vm_what_a_far_flow_does_not_use_goes_to_a_near_one() {
+        let far = Contribution { units: 4 * 256, ..app_limited(10_000) };
+        let members = members(&[1.0], &[(0, far), (0, flow(256))]);
+        assert_eq!(granted(&members, 0, 256, 50_000), 17_500, "of a rate of 20,000");
     }
 
     #[test]

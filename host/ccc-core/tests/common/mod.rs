@@ -58,6 +58,12 @@ impl Host {
         Flow { vm, id, report: *report, carry: 0 }
     }
 
+    /// A flow that was running before and reports this.
+    pub fn adopted(&mut self, vm: VmId, report: &Report) -> Flow {
+        let id = self.engine.adopt(self.now, vm, self.group, report).expect("registered");
+        Flow { vm, id, report: *report, carry: 0 }
+    }
+
     /// Reports `flow` as it stands.
     pub fn send(&mut self, flow: &Flow) {
         self.engine.update(self.now, flow.id, &flow.report).expect("known flow");
