@@ -31,9 +31,8 @@ static inline u8 ccc_ramp(u32 cwnd, u32 granted)
 }
 
 /*
- * A smaller window is in force at once.  A larger one is approached by what
- * the flow's own ACKs release, @ramp for one: a window opened in one step
- * would leave as one burst.
+ * A larger window is approached by what the flow's own ACKs release, @ramp for
+ * one: a window opened in one step would leave as one burst.
  */
 static inline u32 ccc_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight,
 				u32 acked, u8 ramp)
@@ -47,16 +46,30 @@ static inline u32 ccc_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight,
 }
 
 /*
- * The window with which a flow joins others, who need a round trip to make room
- * for it.  If their ACKs release what is granted, no more than it takes to
- * begin; if not, half of it, which will find the room that they have made by
- * then.
+ * Of each acknowledged packet, the part that a flow does not send again on the
+ * way from @cwnd down to @granted, in 256ths: so a window of ACKs covers it.
  */
-static inline u32 ccc_join_cwnd(u32 cwnd, u32 granted, bool clocked)
+static inline u8 ccc_shed(u32 cwnd, u32 granted)
 {
-	return min_t(u32, cwnd,
-		     clocked ? CCC_JOIN_PACKETS :
-			       max_t(u32, granted / 2, CCC_JOIN_PACKETS));
+	if (granted >= cwnd)
+		return 0;
+	return clamp_t(u64, (((u64)cwnd - granted) << 8) / cwnd, 1, U8_MAX);
+}
+
+/*
+ * A window that others have a part of from now on is given up at the pace of
+ * the flow's ACKs, @shed of each: at once, it would send nothing for the first
+ * part of a round trip and as much as before for the rest.  @rest is what has
+ * been given up of a packet.
+ */
+static inline u32 ccc_shed_cwnd(u32 cwnd, u32 granted, u32 acked, u8 shed,
+				u8 *rest)
+{
+	u64 credit = (u64)acked * shed + *rest;
+
+	*rest = credit & U8_MAX;
+	granted = clamp_t(u32, granted, 1, CCC_CWND_MAX);
+	return max_t(s64, (s64)cwnd - (s64)(credit >> 8), granted);
 }
 
 /* The rate, in bytes a second, that spreads a window over a round trip. */

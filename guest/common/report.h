@@ -9,10 +9,12 @@
 
 /* No ACK acknowledges more packets than fit into TCP's largest window, 2^30. */
 #define CCC_DELIVERED_MAX	(1u << 25)
-/* Round trips in the average that shares by rate count, and how far it may
- * go from what is reported, as a part of it.
+/* Round trips in the average that shares by rate count, those after a jump of
+ * the level that do not count, and how far the average may go from what is
+ * reported, as a part of it.
  */
 #define CCC_RTT_ROUNDS	32u
+#define CCC_RTT_SETTLES	2u
 #define CCC_RTT_SLACK	32u
 
 /*
@@ -57,17 +59,22 @@ static inline u16 ccc_rtt_sample(u32 rtt_us)
  * TCP's own average follows the queue within a round trip.  Shares by rate
  * that did so too would chase each other, so they count an average over
  * CCC_RTT_ROUNDS round trips, in which @delivered bytes of a window of @cwnd
- * are a part of one; over fewer, if @rounds, in 256ths, is less.
+ * are a part of one; over fewer, if @rounds, in 256ths, is less.  While the
+ * windows move, so do the queue and the RTT: what they settle to counts.
  */
 static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u64 delivered,
 				  u32 cwnd, u32 rounds)
 {
 	s64 difference = (s64)rtt_us - average_us;
 	u32 part = min_t(u64, delivered, cwnd);
-	u32 over = clamp_t(u32, rounds >> 8, 1, CCC_RTT_ROUNDS);
+	u32 seen = rounds >> 8;
+	u32 over;
 
 	if (!average_us || !cwnd)
 		return rtt_us;
+	if (seen < CCC_RTT_SETTLES)
+		return average_us;
+	over = clamp_t(u32, seen - CCC_RTT_SETTLES, 1, CCC_RTT_ROUNDS);
 	return average_us +
 	       (s32)div_s64(div_s64(difference * part, cwnd), over);
 }
@@ -78,7 +85,8 @@ static inline u32 ccc_rtt_rounds(u32 rounds, u64 delivered, u32 cwnd)
 	u32 part = div_u64(min_t(u64, delivered, cwnd) << 8,
 			   max_t(u32, cwnd, 1));
 
-	return min_t(u32, rounds + part, CCC_RTT_ROUNDS << 8);
+	return min_t(u32, rounds + part,
+		     (CCC_RTT_SETTLES + CCC_RTT_ROUNDS) << 8);
 }
 
 /* The average that is reported: steady while the flow's own moves little. */

@@ -108,10 +108,15 @@ void ccc_ack_clock_count(struct ccc_flow *flow, u64 units, bool drives)
 /* Whether others' ACKs will release what is granted to the flow within an RTT. */
 bool ccc_ack_clock_runs(const struct ccc_flow *flow)
 {
-	const struct ccc_ack_clock *clock = flow->release.clock;
+	const struct ccc_release *release = &flow->release;
+	const struct ccc_ack_clock *clock = release->clock;
+	u64 driving;
 
-	return clock && READ_ONCE(clock->driving) >=
-			READ_ONCE(clock->units) / CCC_ACK_CLOCK_DRIVERS;
+	if (!clock)
+		return false;
+	driving = READ_ONCE(clock->driving);
+	return driving > (release->drives ? release->units : 0) &&
+	       driving >= READ_ONCE(clock->units) / CCC_ACK_CLOCK_DRIVERS;
 }
 
 /*

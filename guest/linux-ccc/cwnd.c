@@ -63,6 +63,7 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 	const struct ccc_report *report = &flow->report;
 	const struct ccc_grant *grant = &flow->grant;
 	bool was_coupled = grant->coupled;
+	u32 epoch = grant->epoch;
 
 	ccc_grant_refresh(flow->slot, &flow->grant, report->priority,
 			  report->srtt_us, tcp_sk(sk)->mss_cache);
@@ -74,8 +75,13 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 	}
 	ccc_ack_clock_count(flow, report->active ? grant->units : 0,
 			    report->cwnd_limited && !flow->cwnd.joining);
-	if (grant->redivided)
+	if (grant->redivided) {
 		ccc_report_restart_rtt(flow);
+		flow->cwnd.shed = ccc_shed(tcp_snd_cwnd(tcp_sk(sk)),
+					   grant->cwnd);
+	} else if (grant->epoch != epoch) {
+		flow->cwnd.shed = 0;
+	}
 	ccc_flow_show(sk, max(grant->cwnd, 1u));
 	ccc_shadow_follow_epoch(sk, flow, was_coupled);
 	return true;
@@ -136,55 +142,78 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 		ccc_ack_clock_stop(flow);
 }
 
-/* So many packets of the flow have been acknowledged. */
-void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
-{
-	struct ccc_cwnd *cwnd = &flow->cwnd;
-	struct tcp_sock *tp = tcp_sk(sk);
-	u32 before = tcp_snd_cwnd(tp);
-	u32 granted;
-
-	if (!ccc_cwnd_read_grant(sk, flow))
-		return;
-	ccc_shadow_follow_phase(flow);
-	granted = flow->grant.cwnd;
-	if (granted <= before)
-		cwnd->ramp = 0;
-	else if (!cwnd->ramp)
-		cwnd->ramp = ccc_ramp(before, granted);
-	set_cwnd(tp, flow, ccc_ramp_cwnd(before, granted,
-					 tcp_packets_in_flight(tp), acked,
-					 cwnd->ramp));
-	follow_ack_clock(sk, flow);
-}
-
 /* From now on; a rate that the socket's owner or its queue has set stays. */
-static void pace(struct sock *sk, u32 granted)
+static void pace(struct sock *sk, struct ccc_flow *flow, u32 granted)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	if (cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
 		    SK_PACING_NEEDED) != SK_PACING_NONE)
 		return;
+	flow->cwnd.paced = true;
 	WRITE_ONCE(sk->sk_pacing_rate,
 		   ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3));
 }
 
-/* The window with which the flow begins; others' ACKs release the rest. */
-static u32 first_cwnd(struct sock *sk, const struct ccc_flow *flow)
+/* Once its window is in flight, its own ACKs pace it. */
+static void stop_pacing(struct sock *sk, struct ccc_flow *flow)
 {
-	u32 granted = flow->grant.cwnd;
+	flow->cwnd.paced = false;
+	cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
+}
 
-	switch (READ_ONCE(join_mode)) {
-	case JOIN_PACED:
-		pace(sk, granted);
-		fallthrough;
-	case JOIN_UNCLOCKED:
-		return max(granted, CCC_JOIN_PACKETS);
-	default:
-		return ccc_join_cwnd(tcp_snd_cwnd(tcp_sk(sk)), granted,
-				     ccc_ack_clock_runs(flow));
-	}
+/* The window on the way to what is granted, with so many packets acknowledged. */
+static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
+		     u32 acked)
+{
+	struct ccc_cwnd *cwnd = &flow->cwnd;
+	u32 granted = flow->grant.cwnd;
+	u32 before = tcp_snd_cwnd(tp);
+
+	if (granted >= before)
+		cwnd->shed = 0;
+	if (granted <= before)
+		cwnd->ramp = 0;
+	else if (!cwnd->ramp)
+		cwnd->ramp = ccc_ramp(before, granted);
+	if (cwnd->shed)
+		return ccc_shed_cwnd(before, granted, acked, cwnd->shed,
+				     &cwnd->shed_rest);
+	return ccc_ramp_cwnd(before, granted, tcp_packets_in_flight(tp), acked,
+			     cwnd->ramp);
+}
+
+/* So many packets of the flow have been acknowledged. */
+void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!ccc_cwnd_read_grant(sk, flow))
+		return;
+	ccc_shadow_follow_phase(flow);
+	if (flow->cwnd.paced &&
+	    tcp_packets_in_flight(tp) + acked >= tcp_snd_cwnd(tp))
+		stop_pacing(sk, flow);
+	set_cwnd(tp, flow, next_cwnd(tp, flow, acked));
+	follow_ack_clock(sk, flow);
+}
+
+/*
+ * The window with which the flow begins.  If others of this guest are there,
+ * their ACKs release it.  If not, the others behind the bottleneck give up
+ * their part at the pace of their ACKs, so at its rate, from when they are
+ * told; and it takes it at that rate.
+ */
+static u32 first_cwnd(struct sock *sk, struct ccc_flow *flow)
+{
+	u32 granted = max(flow->grant.cwnd, CCC_JOIN_PACKETS);
+	int mode = READ_ONCE(join_mode);
+
+	if (mode == JOIN_CLOCK && ccc_ack_clock_runs(flow))
+		return min(tcp_snd_cwnd(tcp_sk(sk)), CCC_JOIN_PACKETS);
+	if (mode != JOIN_UNCLOCKED)
+		pace(sk, flow, granted);
+	return granted;
 }
 
 /*

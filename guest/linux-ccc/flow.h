@@ -49,7 +49,10 @@ struct ccc_report {
 /* cwnd.c: on the way to the granted window. */
 struct ccc_cwnd {
 	u8 ramp;		/* packets an ACK releases towards it */
+	u8 shed;		/* 256ths of a packet an ACK takes towards it */
+	u8 shed_rest;		/* of a packet, so taken */
 	bool joining;		/* has not had it yet */
+	bool paced;		/* by a rate of ours, until it has had it */
 };
 
 /* recovery.c: congestion events. */

@@ -19,7 +19,7 @@
 
 #define MSS	1448u
 #define ONE	VIRTIO_CCC_PRIORITY_ONE
-#define MANY	(CCC_RTT_ROUNDS << 8)
+#define MANY	((CCC_RTT_SETTLES + CCC_RTT_ROUNDS) << 8)
 
 /* The level at which a flow of priority 1 has @bytes. */
 static u64 level_of(u64 bytes)
@@ -165,6 +165,26 @@ static void cap_limits_a_grant(struct kunit *test)
 	EXPECT_EQ(ccc_grant_capped(9, 0, 0), 0u);
 }
 
+/* A window of ACKs takes a window of 40 to 20, and one of 3 to 2. */
+static void windows_are_given_up_at_the_pace_of_acks(struct kunit *test)
+{
+	u8 shed = ccc_shed(40, 20), rest = 0;
+	u32 i, cwnd = 40;
+
+	for (i = 0; i < 20; i++)
+		cwnd = ccc_shed_cwnd(cwnd, 20, 1, shed, &rest);
+	EXPECT_EQ(cwnd, 30u);
+	for (i = 0; i < 10; i++)
+		cwnd = ccc_shed_cwnd(cwnd, 20, 2, shed, &rest);
+	EXPECT_EQ(cwnd, 20u);
+	EXPECT_EQ(ccc_shed_cwnd(cwnd, 20, 9, shed, &rest), 20u);
+	EXPECT_EQ(ccc_shed(3, 2), 85);
+	EXPECT_EQ(ccc_shed(U32_MAX, 0), U8_MAX);
+	EXPECT_EQ(ccc_shed(1000, 999), 1);
+	EXPECT_EQ(ccc_shed(2, 2), 0);
+	EXPECT_EQ(ccc_shed_cwnd(10, 0, U32_MAX, U8_MAX, &rest), 1u);
+}
+
 static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 {
 	EXPECT_EQ(ccc_ramp_cwnd(40, 20, 39, 1, 2), 20u);
@@ -175,10 +195,6 @@ static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
 	EXPECT_EQ(ccc_ramp_cwnd(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
 		  CCC_CWND_MAX);
 	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 8), 17u);
-	EXPECT_EQ(ccc_join_cwnd(10, 8, false), 4u);
-	EXPECT_EQ(ccc_join_cwnd(10, 80, false), 10u);
-	EXPECT_EQ(ccc_join_cwnd(10, 1, false), 2u);
-	EXPECT_EQ(ccc_join_cwnd(10, 80, true), 2u);
 	EXPECT_EQ(ccc_ramp(10, 11), 2);
 	EXPECT_EQ(ccc_ramp(10, 41), 5);
 	EXPECT_EQ(ccc_ramp(0, U32_MAX), CCC_RAMP_MAX);
@@ -266,9 +282,11 @@ static void rtt_is_averaged(struct kunit *test)
 	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, MANY), 101000);
 	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, MANY), 100500);
 	EXPECT_EQ(ccc_rtt_average(100000, 68000, 900, 500, MANY), 99000);
-	/* The first round trips count as much as they are. */
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 128), 116000);
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, 2 << 8), 116000);
+	/* Two settle; the first ones after them count as much as they are. */
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 511), 100000);
+	EXPECT_EQ(ccc_rtt_average(0, 132000, 250, 500, 511), 132000);
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 512), 116000);
+	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, 4 << 8), 116000);
 	EXPECT_EQ(ccc_rtt_rounds(128, 250, 500), 256u);
 	EXPECT_EQ(ccc_rtt_rounds(MANY, 900, 0), MANY);
 	EXPECT(!ccc_level_jumps(1000, 1125));
@@ -342,6 +360,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(f8_a_cleared_counter_is_no_delivery),
 	KUNIT_CASE(rounding_keeps_the_sum),
 	KUNIT_CASE(cap_limits_a_grant),
+	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
 	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
 	KUNIT_CASE(shadows_have_as_many_acks_as_their_window),
