@@ -106,6 +106,26 @@ impl Beta {
     pub(crate) fn clamped(raw: u16) -> Beta {
         Beta(u32::from(raw).clamp(Beta::LOWEST, Beta::HIGHEST))
     }
+
+    /// That of a reduction to this part of a whole, within the same bounds.
+    pub(crate) fn of(part: u128, whole: u128) -> Beta {
+        let raw = part.saturating_mul(Beta::ONE.into()) / whole.max(1);
+        let raw = u32::try_from(raw).unwrap_or(u32::MAX);
+        Beta(raw.clamp(Beta::LOWEST, Beta::HIGHEST))
+    }
+
+    pub(crate) fn max(self, other: Beta) -> Beta {
+        Beta(self.0.max(other.0))
+    }
+
+    /// The part of its growth with which a controller that reduces by `self`
+    /// takes no more than one that reduces by `other`: who gives up less, grows
+    /// less (Yang and Lam, "General AIMD Congestion Control").
+    pub(crate) fn growth_of(self, other: Beta) -> Fraction {
+        let (own, others) = (u128::from(self.0), u128::from(other.0));
+        let one = u128::from(Beta::ONE);
+        Fraction::new((one - own) * (one + others), (one + own) * (one - others))
+    }
 }
 
 /// A part of a whole, both in the same unit.  They are sums over any number of
@@ -122,6 +142,12 @@ impl Fraction {
 
     pub(crate) fn new(part: u128, whole: u128) -> Fraction {
         Fraction { part, whole }
+    }
+}
+
+impl Default for Fraction {
+    fn default() -> Fraction {
+        Fraction::ALL
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
     flow::{self, Contribution, Delta, Flow},
     members::{MaxMinLevel, MeanUnits, Members},
+    path::Path,
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
     report::Report,
 };
@@ -72,6 +73,7 @@ pub(crate) struct Group {
     members: Members,
     /// Their mean units when the last one left: what the aggregate was shared by.
     left_units: Option<MeanUnits>,
+    path: Path,
     aggregate: Aggregate,
     policy: Box<dyn Policy>,
     config: GroupConfig,
@@ -95,6 +97,7 @@ impl Group {
         Group {
             members: Members::default(),
             left_units: None,
+            path: Path::default(),
             aggregate: Aggregate::default(),
             policy: policy::build(&config),
             config,
@@ -126,6 +129,7 @@ impl Group {
     pub(crate) fn apply(&mut self, update: &Update) -> Contribution {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
+        self.path.add(path_sample(update, &delta));
         if flow.contribution.active() {
             // Against the sums in which the data was sent.
             self.grow(update, &delta);
@@ -229,7 +233,7 @@ impl Group {
     }
 
     fn grow(&mut self, update: &Update, delta: &Delta) {
-        let Update { now, key, flow, report } = *update;
+        let Update { key, flow, report, .. } = *update;
         if delta.acked_limited_bytes == 0 {
             return;
         }
@@ -242,12 +246,7 @@ impl Group {
             shrink_bytes: delta.shrink_bytes,
             floor_bytes: self.members.floor_bytes(),
             share: self.members.growth_share(flow.member, &flow.contribution),
-            sample: PathSample {
-                now,
-                delivered_bytes: delta.delivered_bytes,
-                rtt_us: report.rtt_us,
-                min_rtt_us: report.min_rtt_us,
-            },
+            sample: path_sample(update, delta),
         };
         self.policy.ack(&mut self.aggregate, &ack);
     }
@@ -260,6 +259,7 @@ impl Group {
             srtt_us: report.srtt_us.into(),
             flow: key,
             beta: Beta::clamped(report.beta),
+            holds: self.path.holds(),
             epoch: report.congestion_epoch,
             mss_bytes: report.mss_bytes.into(),
             share: self.members.share(flow.member, &flow.contribution),
@@ -389,6 +389,15 @@ fn initial(report: &Report) -> Window {
 /// with the first round-trip time that is known of it.
 fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
     flow.contribution.priority != new.priority || !flow.contribution.rtt_known && new.rtt_known
+}
+
+fn path_sample(update: &Update, delta: &Delta) -> PathSample {
+    PathSample {
+        now: update.now,
+        delivered_bytes: delta.delivered_bytes,
+        rtt_us: update.report.rtt_us,
+        min_rtt_us: update.report.min_rtt_us,
+    }
 }
 
 /// What a policy is told of, if anything.

@@ -36,6 +36,7 @@ mod flow;
 mod group;
 mod lru;
 mod members;
+mod path;
 mod policy;
 mod report;
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::GroupConfig,
-    fixed::{EquivalentTcps, Fraction, Micros, Window},
+    fixed::{Beta, EquivalentTcps, Fraction, Micros, Window},
 };
 
 /// An empty group remembers its window this long (RFC 2140, RFC 9040).
@@ -32,6 +32,10 @@ const COLD_SEGMENTS: u64 = 48;
 const UNDO_ROUNDS: Micros = 4;
 const UNDO_MIN_US: Micros = 200_000;
 
+/// A window larger than that of the latest reduction by this part of it, as a shift,
+/// is one the path did not hold then.
+const PAST_SHIFT: u32 = 3;
+
 /// The aggregate before its latest reduction.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
@@ -40,6 +44,7 @@ struct Undo {
     until: Micros,
     window: Window,
     ssthresh: Option<Window>,
+    growth: Fraction,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +66,8 @@ pub(crate) struct CtrlTcp {
     /// may be for losses of the same round trip.
     reduced_from: Window,
     more: u32,
+    /// The part of the flows' growth that is the aggregate's after a reduction.
+    growth: Fraction,
 }
 
 impl CtrlTcp {
@@ -72,10 +79,28 @@ impl CtrlTcp {
         }
     }
 
-    /// What is left of `window` after one reduction for this event.
-    fn reduced(&self, window: Window, event: &CongestionEvent) -> Window {
-        let lost = self.reduced_from.without(self.tcps.soften(event.beta));
+    /// The window factor of this event: the flow's own, unless the path holds more
+    /// without a queue, or more is needed for a segment for each flow.
+    fn factor(&self, event: &CongestionEvent) -> Beta {
+        let floor = Window::from_bytes(event.floor_bytes);
+        let least = match floor < self.reduced_from {
+            true => Beta::of(floor.raw().into(), self.reduced_from.raw().into()),
+            false => event.beta,
+        };
+        event.beta.max(event.holds.unwrap_or(event.beta)).max(least)
+    }
+
+    /// What is left of `window` after one reduction by this factor.
+    fn reduced(&self, window: Window, beta: Beta, event: &CongestionEvent) -> Window {
+        let lost = self.reduced_from.without(self.tcps.soften(beta));
         window.minus(lost).max(Window::from_bytes(event.floor_bytes)).min(window)
+    }
+
+    /// Who gives up less in a reduction grows less after it, or would take more than
+    /// one TCP does.  Where that meets no congestion, the path has changed.
+    fn growth(&self, window: Window) -> Fraction {
+        let known = self.reduced_from.plus(self.reduced_from.halved(PAST_SHIFT));
+        if window > known { Fraction::ALL } else { self.growth }
     }
 
     fn slow_start(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
@@ -106,6 +131,7 @@ impl Policy for CtrlTcp {
             _ => {
                 aggregate.begin(initial);
                 self.exit = Exit::default();
+                self.growth = Fraction::ALL;
             }
         }
         self.resume(aggregate);
@@ -162,8 +188,9 @@ impl Policy for CtrlTcp {
         } else {
             let recovers = ack.sample.now < self.grows_from;
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
-            let (growth_bytes, shrink_bytes) =
-                (growing.scale(ack.growth_bytes), growing.scale(ack.shrink_bytes));
+            let grown = Window::from_bytes(growing.scale(ack.growth_bytes));
+            let growth_bytes = grown.times(self.growth(aggregate.window)).bytes();
+            let shrink_bytes = growing.scale(ack.shrink_bytes);
             aggregate.avoid(&Ack { growth_bytes, shrink_bytes, share, ..*ack });
         }
     }
@@ -187,9 +214,11 @@ impl Policy for CtrlTcp {
         }
         self.more -= 1;
         let until = event.now.saturating_add((UNDO_ROUNDS * event.srtt_us).max(UNDO_MIN_US));
-        self.undo = Some(Undo { flow: event.flow, until, window, ssthresh });
+        self.undo = Some(Undo { flow: event.flow, until, window, ssthresh, growth: self.growth });
         self.grows_from = event.now.saturating_add(event.srtt_us);
-        let reduced = self.reduced(window, event);
+        let beta = self.factor(event);
+        self.growth = beta.growth_of(event.beta);
+        let reduced = self.reduced(window, beta, event);
         aggregate.window = reduced;
         aggregate.ssthresh = Some(reduced);
         if is_new {
@@ -219,6 +248,7 @@ impl Policy for CtrlTcp {
         if now <= undo.until {
             aggregate.window = aggregate.window.max(undo.window);
             aggregate.ssthresh = undo.ssthresh;
+            self.growth = undo.growth;
         }
     }
 
@@ -363,6 +393,65 @@ mod tests {
         group.policy.congestion(&mut group.aggregate, &event);
         group.ack(ack(0, MSS));
         assert_eq!(group.segments(), 73, "three segments");
+    }
+
+    impl Begun {
+        /// A loss where the path holds so many of 16 parts of the window.
+        fn lose_where_it_holds(&mut self, sixteenths: u128) {
+            let holds = Some(Beta::of(sixteenths, 16));
+            let event = CongestionEvent { holds, ..self.event(0) };
+            self.policy.congestion(&mut self.aggregate, &event);
+        }
+    }
+
+    #[test]
+    fn a_reduction_leaves_what_the_path_holds() {
+        for (sixteenths, left) in [(0, 80), (8, 80), (12, 120), (14, 140), (16, 140)] {
+            let mut group = begun(160, 1.0);
+            group.lose_where_it_holds(sixteenths);
+            assert_eq!(group.segments(), left, "{sixteenths} of 16 parts");
+        }
+    }
+
+    #[test]
+    fn who_gives_up_less_grows_less() {
+        // (1 - 3/4) / (1 + 3/4) is a seventh, (1 - 1/2) / (1 + 1/2) a third.
+        let mut group = begun(160, 1.0);
+        group.lose_where_it_holds(12);
+        group.ack(ack(0, 7 * MSS));
+        assert_eq!(group.segments(), 123);
+    }
+
+    #[test]
+    fn a_window_the_path_did_not_hold_before_grows_in_full() {
+        let mut group = begun(160, 1.0);
+        group.lose_where_it_holds(12);
+        group.aggregate.window = testing::segments(180);
+        group.ack(ack(0, 7 * MSS));
+        assert_eq!(group.segments(), 183);
+        group.aggregate.window = testing::segments(181);
+        group.ack(ack(0, 7 * MSS));
+        assert_eq!(group.segments(), 188);
+    }
+
+    #[test]
+    fn a_segment_for_each_flow_is_part_of_what_is_not_given_up() {
+        let mut group = begun(160, 1.0);
+        let event = CongestionEvent { floor_bytes: 120 * MSS, ..group.event(0) };
+        group.policy.congestion(&mut group.aggregate, &event);
+        assert_eq!(group.segments(), 120);
+        group.ack(ack(0, 7 * MSS));
+        assert_eq!(group.segments(), 123);
+    }
+
+    #[test]
+    fn an_undone_reduction_leaves_growth_as_it_was() {
+        let mut group = begun(160, 1.0);
+        group.lose(0);
+        group.lose_where_it_holds(12);
+        group.undo(0, 0);
+        group.ack(ack(0, 7 * MSS));
+        assert_eq!(group.segments(), 87);
     }
 
     #[test]

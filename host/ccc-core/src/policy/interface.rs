@@ -148,6 +148,9 @@ pub(crate) struct CongestionEvent {
     pub(crate) flow: usize,
     /// The flow's own window factor.
     pub(crate) beta: Beta,
+    /// The part of the aggregate that the path holds without a queue; `None` if
+    /// it is not known.
+    pub(crate) holds: Option<Beta>,
     /// Epoch under which the lost segment was sent.
     pub(crate) epoch: u32,
     pub(crate) mss_bytes: u64,
@@ -237,6 +240,7 @@ pub(super) mod testing {
             srtt_us: 0,
             flow,
             beta: Beta::HALF,
+            holds: None,
             epoch,
             mss_bytes: MSS,
             share: half(),
