@@ -196,25 +196,25 @@ impl Group {
         }
     }
 
-    /// A flow joins others.  In a cold start nothing is known of the rate yet.
+    /// A flow joins others.
     fn join(&mut self, flow: &Flow, new: &Contribution, report: &Report) {
-        if self.policy.is_cold(&self.aggregate, new.mss_bytes) {
-            self.members.count(flow.member, &flow.contribution, new);
-        } else {
-            self.count_at_the_same_rate(flow, new);
-        }
+        self.count_at_the_same_rate(flow, new);
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units().map_or(Fraction::ALL, |mean| mean.over_own(new));
         let on_path = Window::from_bytes(flow::on_path_bytes(report)).times(mean);
         let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
-        let joiner =
-            Joiner { initial: initial(report), on_path, ssthresh, mss_bytes: new.mss_bytes };
+        let joiner = Joiner { initial: initial(report), on_path, ssthresh };
         self.policy.join(&mut self.aggregate, &joiner);
     }
 
+    /// In a cold start nothing is known of the rate yet.
     fn count_at_the_same_rate(&mut self, flow: &Flow, new: &Contribution) {
         let (member, old) = (flow.member, flow.contribution);
-        self.at_the_same_rate(|members| members.count(member, &old, new));
+        if self.policy.is_cold(&self.aggregate) {
+            self.members.count(member, &old, new);
+        } else {
+            self.at_the_same_rate(|members| members.count(member, &old, new));
+        }
     }
 
     /// Changes who counts; the sum of rates stays as it is, and the aggregate follows.

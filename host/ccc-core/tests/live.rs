@@ -82,7 +82,7 @@ fn a_vm_that_comes_back_alone_is_a_joiner() {
 }
 
 #[test]
-fn flows_that_start_together_have_their_initial_windows_up_to_48_segments() {
+fn flows_that_start_together_have_their_initial_windows() {
     let started = |flows: usize| {
         let mut host = Host::new();
         let vm = host.vm(1.0);
@@ -91,7 +91,29 @@ fn flows_that_start_together_have_their_initial_windows_up_to_48_segments() {
         }
         host.segments()
     };
-    assert_eq!([1, 2, 4, 16].map(started), [10, 20, 40, 48]);
+    assert_eq!([1, 2, 4, 16].map(started), [10, 20, 40, 160]);
+}
+
+#[test]
+fn who_joins_when_slow_start_has_found_a_full_path_brings_nothing() {
+    let mut host = Host::new();
+    let vm = host.vm(1.0);
+    let mut first = host.flow(vm, 10);
+    let joined = |host: &mut Host| {
+        let before = host.segments();
+        let joiner = host.flow(vm, 10);
+        let brought = host.segments() - before;
+        host.leave(joiner);
+        brought
+    };
+    host.ack(&mut first);
+    assert_eq!(joined(&mut host), 10, "a window that nothing is known against");
+    // A segment in 10 ms, so ten in the smallest round-trip time.
+    for _ in 0..40 {
+        host.now += 10_000;
+        host.ack(&mut first);
+    }
+    assert_eq!(joined(&mut host), 0);
 }
 
 #[test]

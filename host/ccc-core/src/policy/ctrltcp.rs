@@ -21,9 +21,6 @@ const REMEMBER_US: Micros = 10_000_000;
 /// A remembered window is halved once for each such time (RFC 7661, with the
 /// smallest retransmission timeout of common stacks doubled).
 const HALVE_US: Micros = 400_000;
-/// Of initial windows (RFC 6928), nearly five.  With 40 segments eight flows of
-/// 50 KB finish later than uncoupled at 10 Mbit/s and 100 ms, with 56 twenty-four.
-const COLD_SEGMENTS: u64 = 48;
 
 /// A flow finds out that its event was spurious a round-trip time or two after it
 /// (RFC 3522, RFC 5682, RFC 3708).  None of these knows an age; this one is ours.
@@ -148,24 +145,22 @@ impl Policy for CtrlTcp {
         self.exit.scale(factor);
     }
 
-    fn is_cold(&self, aggregate: &Aggregate, mss_bytes: u64) -> bool {
-        aggregate.ssthresh.is_none()
-            && aggregate.window < Window::from_bytes(COLD_SEGMENTS * mss_bytes)
+    /// Until slow start has found out how much the path holds.
+    fn is_cold(&self, aggregate: &Aggregate) -> bool {
+        aggregate.ssthresh.is_none() && !self.exit.is_full(aggregate.window.bytes())
     }
 
-    /// Joins are neutral, but for a cold start: before anything is known of the
-    /// path, flows that start together bring what they would have alone, until the
-    /// window is [`COLD_SEGMENTS`].  Short ones would else be slower coupled.
+    /// Joins are neutral, but for a cold start, in which flows bring the initial
+    /// windows that they would have alone.  Short ones would else be slower coupled.
     /// A flow that was on the path uncoupled brings what it has there, at most
     /// as much as the others have together.
     fn join(&mut self, aggregate: &mut Aggregate, joiner: &Joiner) {
-        let most = Window::from_bytes(COLD_SEGMENTS * joiner.mss_bytes);
         let brings = joiner.on_path.min(aggregate.window);
         if let Some(ssthresh) = aggregate.ssthresh {
             aggregate.window = aggregate.window.plus(brings);
             aggregate.ssthresh = Some(ssthresh.plus(brings));
-        } else if aggregate.window < most {
-            aggregate.window = aggregate.window.plus(joiner.initial).min(most);
+        } else if self.is_cold(aggregate) {
+            aggregate.window = aggregate.window.plus(joiner.initial);
         }
     }
 

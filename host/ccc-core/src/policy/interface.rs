@@ -124,7 +124,6 @@ pub(crate) struct Joiner {
     pub(crate) on_path: Window,
     /// Its own slow start threshold, if it has one.
     pub(crate) ssthresh: Option<Window>,
-    pub(crate) mss_bytes: u64,
 }
 
 /// What has happened to a flow.
@@ -174,7 +173,7 @@ pub(crate) trait Policy: Debug + Send {
     }
     /// Nothing is known of the path's rate: a flow that joins brings a window, and does
     /// not keep the rate.
-    fn is_cold(&self, aggregate: &Aggregate, _mss_bytes: u64) -> bool {
+    fn is_cold(&self, aggregate: &Aggregate) -> bool {
         aggregate.ssthresh.is_none()
     }
     /// A flow has joined others.
@@ -251,7 +250,7 @@ pub(super) mod testing {
     /// A flow that joins with an initial window of 10 segments.
     pub(crate) fn joiner() -> Joiner {
         let (initial, on_path) = (segments(10), Window::default());
-        Joiner { initial, on_path, ssthresh: None, mss_bytes: MSS }
+        Joiner { initial, on_path, ssthresh: None }
     }
 
     /// In congestion avoidance, with a window of that many segments.

@@ -75,6 +75,11 @@ impl Exit {
             self.delivery.bdp_bytes.map(|bdp| Window::from_bytes(bdp).times(factor).bytes());
     }
 
+    /// Whether the path has been seen to hold no more than this window.
+    pub(crate) fn is_full(&self, window_bytes: u64) -> bool {
+        self.css.is_some() || self.delivery.exceeded_by(window_bytes)
+    }
+
     /// Takes a sample while the window is this large; says how to go on.
     pub(crate) fn pace(&mut self, window_bytes: u64, sample: PathSample) -> Pace {
         if sample.min_rtt_us == 0 {
