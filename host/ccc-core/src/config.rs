@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an operator decides about a group.
-use crate::fixed::EquivalentTcps;
+use crate::fixed::{EquivalentTcps, TargetDelay};
 
 /// Coupling algorithm of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum PolicyKind {
     #[default]
     #[cfg_attr(feature = "serde", serde(rename = "ctrltcp"))]
     CtrlTcp,
+    /// One aggregate that keeps its bottleneck's queue at a target delay.
+    Delay,
     /// Each flow is its own controller.
     Uncoupled,
     /// Ensemble-TCP (Eggert, Heidemann, Touch).
@@ -90,4 +92,6 @@ pub struct GroupConfig {
     pub equivalent_tcps: EquivalentTcps,
     /// Whose growth ctrlTCP's aggregate takes.
     pub growth_source: GrowthSource,
+    /// The queueing delay that `delay` keeps.
+    pub target_delay: TargetDelay,
 }

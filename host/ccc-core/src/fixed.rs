@@ -85,6 +85,42 @@ impl EquivalentTcps {
     }
 }
 
+/// A queueing delay to keep, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetDelay(u32);
+
+impl Default for TargetDelay {
+    fn default() -> TargetDelay {
+        TargetDelay::DEFAULT
+    }
+}
+
+impl TargetDelay {
+    /// What is kept if nothing is said: as CoDel's and DualPI2's targets, some packets
+    /// at any rate above 10 Mbit/s.
+    pub const DEFAULT: TargetDelay = TargetDelay(5_000);
+    /// Shortest, milliseconds: as fine as guests report round-trip times.
+    pub const MIN_MS: f64 = 0.1;
+    /// Longest, milliseconds.
+    pub const MAX_MS: f64 = 1000.0;
+
+    /// Rounds to the nearest microsecond; `None` outside [`TargetDelay::MIN_MS`] to
+    /// [`TargetDelay::MAX_MS`] or if not a number.
+    pub fn from_ms(value: f64) -> Option<TargetDelay> {
+        let range = TargetDelay::MIN_MS..=TargetDelay::MAX_MS;
+        range.contains(&value).then(|| TargetDelay((value * 1000.0).round() as u32))
+    }
+
+    /// The delay in milliseconds.
+    pub fn ms(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+
+    pub(crate) fn us(self) -> u64 {
+        self.0.into()
+    }
+}
+
 /// Window factor of a reduction, of 65536.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beta(u32);

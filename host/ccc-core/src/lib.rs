@@ -42,6 +42,6 @@ mod report;
 
 pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, EngineError, FlowId, GroupId, IDLE_AFTER_US, VmId};
-pub use fixed::{EquivalentTcps, Micros, Weight};
+pub use fixed::{EquivalentTcps, Micros, TargetDelay, Weight};
 pub use group::{Grant, GroupStatus};
 pub use report::{CongestionState, Report};

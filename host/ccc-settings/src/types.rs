@@ -3,7 +3,7 @@
 //!
 //! A field's documentation is its help text, its `range` or words are what it can be, and
 //! `Default` says what it is if left out.  [`Changes`] makes sure of the ranges.
-use ccc_core::{EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, Weight};
+use ccc_core::{EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, TargetDelay, Weight};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -30,6 +30,9 @@ pub struct GroupSettings {
     pub equivalent_tcps: f64,
     /// Whose growth the aggregate takes; of ctrltcp
     pub growth_source: GrowthSource,
+    /// Queueing delay to keep, ms; of delay
+    #[schemars(range(min = TargetDelay::MIN_MS, max = TargetDelay::MAX_MS))]
+    pub target_delay_ms: f64,
     /// Whether its flows are coupled, or left alone
     pub coupled: bool,
 }
@@ -76,6 +79,7 @@ impl Default for GroupSettings {
             share: ShareOf::default(),
             equivalent_tcps: 1.0,
             growth_source: GrowthSource::default(),
+            target_delay_ms: TargetDelay::DEFAULT.ms(),
             coupled: true,
         }
     }
@@ -96,6 +100,7 @@ impl GroupSettings {
             equivalent_tcps: EquivalentTcps::from_f64(self.equivalent_tcps)
                 .unwrap_or(EquivalentTcps::ONE),
             growth_source: self.growth_source,
+            target_delay: TargetDelay::from_ms(self.target_delay_ms).unwrap_or_default(),
         }
     }
 }

@@ -8,10 +8,12 @@
 mod cm;
 mod coordinator;
 mod ctrltcp;
+mod delay;
 mod e_tcp;
 mod efcm;
 mod interface;
 mod lisa;
+mod rounds;
 mod slow_start;
 mod uncoupled;
 
@@ -26,6 +28,7 @@ pub(crate) fn build(config: &GroupConfig) -> Box<dyn Policy> {
         PolicyKind::ETcp => Box::new(e_tcp::ETcp::default()),
         PolicyKind::Efcm => Box::new(efcm::Efcm),
         PolicyKind::Lisa => Box::new(lisa::Lisa::default()),
+        PolicyKind::Delay => Box::new(delay::Delay::new(config)),
         PolicyKind::Cm => Box::new(cm::Cm::default()),
     }
 }
