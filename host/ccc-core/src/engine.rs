@@ -136,7 +136,7 @@ impl Engine {
         group: GroupId,
         report: &Report,
     ) -> Result<FlowId> {
-        let key = self.insert(vm, group, report)?;
+        let key = self.insert(now, vm, group, report)?;
         let flow = &mut self.flows[key];
         flow.contribution = self.groups[flow.group].adopt(now, flow);
         self.counted(now, key);
@@ -151,18 +151,19 @@ impl Engine {
         group: GroupId,
         report: &Report,
     ) -> Result<FlowId> {
-        let key = self.insert(vm, group, report)?;
+        let key = self.insert(now, vm, group, report)?;
         self.apply(now, key, report);
         Ok(FlowId(key as u32))
     }
 
-    fn insert(&mut self, vm: VmId, group: GroupId, report: &Report) -> Result<usize> {
+    fn insert(&mut self, now: Micros, vm: VmId, group: GroupId, report: &Report) -> Result<usize> {
         check(report)?;
         let Membership { group, member } = self.membership(vm, group)?;
         Ok(self.flows.insert(Flow {
             vm: vm.0 as usize,
             group,
             member,
+            joined: now,
             last: *report,
             contribution: Contribution::default(),
         }))

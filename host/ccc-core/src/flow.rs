@@ -3,6 +3,7 @@
 //! group, and what a new report adds to the last one.
 use crate::{
     config::ShareOf,
+    fixed::Micros,
     report::{CongestionState, Report},
 };
 
@@ -17,6 +18,8 @@ pub(crate) struct Flow {
     pub(crate) group: usize,
     /// Key of the VM in the group.
     pub(crate) member: usize,
+    /// When it was registered.
+    pub(crate) joined: Micros,
     pub(crate) last: Report,
     pub(crate) contribution: Contribution,
 }

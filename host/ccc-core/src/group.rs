@@ -397,6 +397,7 @@ fn path_sample(update: &Update, delta: &Delta) -> PathSample {
         delivered_bytes: delta.delivered_bytes,
         rtt_us: update.report.rtt_us,
         min_rtt_us: update.report.min_rtt_us,
+        joined: update.flow.joined,
     }
 }
 

@@ -76,7 +76,7 @@ mod tests {
     const RTT_US: u32 = 80_000;
 
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
-        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us }
+        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
     }
 
     /// A path on which packets wait so long, after a while in which they did not.

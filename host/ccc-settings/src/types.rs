@@ -3,7 +3,9 @@
 //!
 //! A field's documentation is its help text, its `range` or words are what it can be, and
 //! `Default` says what it is if left out.  [`Changes`] makes sure of the ranges.
-use ccc_core::{EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, TargetDelay, Weight};
+use ccc_core::{
+    EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, TargetDelay, Weight,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};

@@ -61,6 +61,8 @@ pub(crate) struct Delay {
     idle_looks: u32,
     drained: Micros,
     joined: bool,
+    /// No target is above this: half of what waited when packets were lost.
+    most_us: u64,
 }
 
 impl Delay {
@@ -68,6 +70,7 @@ impl Delay {
         Delay {
             target_us: config.target_delay.us(),
             loss: CtrlTcp::new(config),
+            most_us: u64::MAX,
             ..Delay::default()
         }
     }
@@ -104,7 +107,7 @@ impl Delay {
     fn act(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
         let window = aggregate.window;
         let segment_us = round.rtt_us * ack.mss_bytes / window.bytes().max(1);
-        let target_us = self.target_us.max(LEAST_SEGMENTS * segment_us);
+        let target_us = self.target_us.max(LEAST_SEGMENTS * segment_us).min(self.most_us);
         let step = |us: u64| window.times(Fraction::new(us.into(), round.rtt_us.into()));
         self.idle_looks = if 2 * round.queue_us < target_us { self.idle_looks + 1 } else { 0 };
         aggregate.window = if round.queue_us > target_us {
@@ -158,7 +161,8 @@ impl Policy for Delay {
     }
 
     fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
-        let round = self.rounds.add(ack.sample);
+        let trusted = ack.sample.joined <= self.drained;
+        let round = self.rounds.add(ack.sample, trusted);
         if aggregate.in_slow_start() {
             self.slow_start(aggregate, ack);
             self.phase = Phase::Settle;
@@ -172,6 +176,7 @@ impl Policy for Delay {
         self.loss.congestion(aggregate, event);
         if aggregate.epoch != epoch {
             self.phase = Phase::Settle;
+            self.most_us = self.rounds.most_us() / 2;
         }
     }
 

@@ -92,6 +92,8 @@ pub(crate) struct PathSample {
     pub(crate) rtt_us: u32,
     /// The flow's smallest round-trip time; 0 if not known.
     pub(crate) min_rtt_us: u32,
+    /// When the flow was registered.
+    pub(crate) joined: Micros,
 }
 
 /// Acknowledged data of one flow.
@@ -228,7 +230,13 @@ pub(super) mod testing {
             shrink_bytes: 0,
             floor_bytes: 2 * MSS,
             share: Fraction::ALL,
-            sample: PathSample { now: 0, delivered_bytes: bytes, rtt_us: 0, min_rtt_us: 0 },
+            sample: PathSample {
+                now: 0,
+                delivered_bytes: bytes,
+                rtt_us: 0,
+                min_rtt_us: 0,
+                joined: 0,
+            },
         }
     }
 

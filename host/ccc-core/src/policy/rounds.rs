@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a group's flows measure of the path, round trip by round trip.
+//! What a group's flows measure of the queue, round trip by round trip.
+//!
+//! All of them wait in the same queue, but a round-trip time has more in it: an
+//! acknowledgement that its receiver held back, or the flow's own burst.  So of all
+//! samples of a short time the least counts, and their mean over a round.
 use super::interface::PathSample;
 use crate::fixed::Micros;
 
@@ -7,55 +11,101 @@ use crate::fixed::Micros;
 const RTT_MAX_US: u32 = 1 << 21;
 /// What one report can weigh: as much as a window can be.
 const BYTES_MAX: u64 = 1 << 40;
+/// Of so many parts of a round the least sample counts each.
+const PARTS: u64 = 8;
 
-/// Means over the bytes delivered in a round.
+/// What a round has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
-    /// Round-trip time.
+    /// Mean round-trip time over the bytes delivered.
     pub(super) rtt_us: u64,
-    /// What of it is waiting.
+    /// Mean of what packets waited.
     pub(super) queue_us: u64,
+    /// The most that they waited.
+    pub(super) most_us: u64,
     /// Bytes delivered a second.
     pub(super) rate_bytes: u64,
 }
 
-/// Sums over the present round.
+/// The present round.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     since: Micros,
     length_us: u64,
     bytes: u128,
     rtt: u128,
-    queue: u128,
     longest_us: u64,
+    /// The present part, and the least sample in it: of flows whose smallest
+    /// round-trip time is trusted, and of all.
+    part: u64,
+    trusted_us: Option<u64>,
+    any_us: Option<u64>,
+    /// Sum over the parts before, and how many had a sample.
+    waits_us: u64,
+    parts: u64,
+    most_us: u64,
+    before_us: u64,
 }
 
 impl Rounds {
     /// Takes a sample; returns the round that it ends, if it ends one.  A round lasts
     /// as long as the longest round-trip time in the one before, or twice the mean
     /// where that is less, so that far flows have answered too.
-    pub(super) fn add(&mut self, sample: PathSample) -> Option<Round> {
-        let PathSample { now, delivered_bytes, rtt_us, min_rtt_us } = sample;
-        let rtt_us = u64::from(rtt_us.min(RTT_MAX_US));
-        let waits_us = rtt_us.saturating_sub(min_rtt_us.into());
-        if rtt_us > 0 && min_rtt_us > 0 {
-            let bytes = u128::from(delivered_bytes.min(BYTES_MAX));
-            self.bytes += bytes;
-            self.rtt += bytes * u128::from(rtt_us);
-            self.queue += bytes * u128::from(waits_us);
-            self.longest_us = self.longest_us.max(rtt_us);
+    pub(super) fn add(&mut self, sample: PathSample, trusted: bool) -> Option<Round> {
+        let elapsed_us = sample.now.saturating_sub(self.since);
+        let part = elapsed_us / (self.length_us / PARTS).max(1);
+        if part != self.part {
+            self.end_part();
+            self.part = part;
         }
-        let over = self.bytes > 0 && now.saturating_sub(self.since) >= self.length_us;
-        over.then(|| self.next(now))
+        let over = self.bytes > 0 && self.parts > 0 && elapsed_us >= self.length_us;
+        let round = over.then(|| self.next(sample.now));
+        if sample.rtt_us > 0 && sample.min_rtt_us > 0 {
+            self.count(sample, trusted);
+        }
+        round
+    }
+
+    /// The most that packets waited in this round and the one before.
+    pub(super) fn most_us(&self) -> u64 {
+        self.most_us.max(self.before_us)
+    }
+
+    fn count(&mut self, sample: PathSample, trusted: bool) {
+        let rtt_us = u64::from(sample.rtt_us.min(RTT_MAX_US));
+        let bytes = u128::from(sample.delivered_bytes.min(BYTES_MAX));
+        self.bytes += bytes;
+        self.rtt += bytes * u128::from(rtt_us);
+        self.longest_us = self.longest_us.max(rtt_us);
+        let waits_us = rtt_us.saturating_sub(sample.min_rtt_us.into());
+        let least = |before: Option<u64>| Some(before.map_or(waits_us, |us| us.min(waits_us)));
+        self.any_us = least(self.any_us);
+        if trusted {
+            self.trusted_us = least(self.trusted_us);
+        }
+    }
+
+    fn end_part(&mut self) {
+        if let Some(us) = self.trusted_us.take().or(self.any_us) {
+            self.waits_us += us;
+            self.parts += 1;
+            self.most_us = self.most_us.max(us);
+        }
+        self.any_us = None;
     }
 
     fn next(&mut self, now: Micros) -> Round {
-        let mean = |sum: u128| u64::try_from(sum / self.bytes).unwrap_or(u64::MAX);
-        let (rtt_us, queue_us) = (mean(self.rtt).max(1), mean(self.queue));
-        let lasted_us = u128::from(now.saturating_sub(self.since).max(1));
-        let rate_bytes = u64::try_from(self.bytes * 1_000_000 / lasted_us).unwrap_or(u64::MAX);
+        let elapsed_us = u128::from(now.saturating_sub(self.since).max(1));
+        let narrow = |wide: u128| u64::try_from(wide).unwrap_or(u64::MAX);
+        let rtt_us = narrow(self.rtt / self.bytes).max(1);
+        let round = Round {
+            rtt_us,
+            queue_us: (self.waits_us / self.parts).min(rtt_us - 1),
+            most_us: self.most_us,
+            rate_bytes: narrow(self.bytes * 1_000_000 / elapsed_us),
+        };
         let length_us = self.longest_us.min(2 * rtt_us);
-        *self = Rounds { since: now, length_us, ..Rounds::default() };
-        Round { rtt_us, queue_us, rate_bytes }
+        *self = Rounds { since: now, length_us, before_us: self.most_us, ..Rounds::default() };
+        round
     }
 }

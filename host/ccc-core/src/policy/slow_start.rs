@@ -173,7 +173,7 @@ mod tests {
 
     /// A segment delivered.
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
-        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us }
+        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
     }
 
     /// Segments are delivered each millisecond for `count` milliseconds.
@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn a_time_that_nobody_can_measure_in_is_not_waited_for() {
         let mut exit = Exit::default();
-        let claims = PathSample { now: 0, delivered_bytes: 0, rtt_us: 0, min_rtt_us: 100_000_000 };
+        let claims = PathSample { min_rtt_us: 100_000_000, ..sample(0, 0, 0) };
+        let claims = PathSample { delivered_bytes: 0, ..claims };
         exit.pace(40 * MSS, claims);
         deliver(&mut exit, 1_000_000, 1_000, 40, 0);
         assert_eq!(deliver(&mut exit, 2_000_000, 7_000, 90, 12_000), Pace::Over);
@@ -336,7 +337,8 @@ mod tests {
             let mut delivery = Delivery::default();
             intervals(&mut delivery, 100..103);
             let now = 103 * u64::from(RTT_US) / INTERVALS;
-            delivery.add(100 * MSS, PathSample { now, delivered_bytes: 0, rtt_us: 0, min_rtt_us });
+            delivery
+                .add(100 * MSS, PathSample { delivered_bytes: 0, ..sample(now, 0, min_rtt_us) });
             assert_eq!(delivery.length_us * INTERVALS, u64::from(length_us), "{min_rtt_us} us");
             assert_eq!(delivery.bdp_bytes.is_none(), length_us > RTT_US, "{min_rtt_us} us");
         }
