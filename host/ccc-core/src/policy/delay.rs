@@ -32,7 +32,7 @@ const DRAIN_JOINED_US: Micros = 1_000_000;
 /// Below the window that just fills the path, as a shift.
 const DRAIN_SHIFT: u32 = 5;
 /// Growth in a path that is not full doubles after so many looks.
-const PATIENCE: u32 = 2;
+const PATIENCE: u32 = 0;
 /// No look raises the window by more than this, as a shift.
 const RISE_SHIFT: u32 = 2;
 
@@ -107,12 +107,14 @@ impl Delay {
     fn act(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
         let window = aggregate.window;
         let segment_us = round.rtt_us * ack.mss_bytes / window.bytes().max(1);
-        let target_us = self.target_us.max(LEAST_SEGMENTS * segment_us).min(self.most_us);
+        self.most_us = self.most_us.saturating_add(self.most_us / 256 + 1);
+        let most_us = self.most_us.max(LEAST_SEGMENTS / 2 * segment_us);
+        let target_us = self.target_us.max(LEAST_SEGMENTS * segment_us).min(most_us);
         let step = |us: u64| window.times(Fraction::new(us.into(), round.rtt_us.into()));
         self.idle_looks = if 2 * round.queue_us < target_us { self.idle_looks + 1 } else { 0 };
         aggregate.window = if round.queue_us > target_us {
             let floor = Window::from_bytes(ack.floor_bytes).min(window);
-            window.minus(step(round.queue_us - target_us)).max(floor)
+            window.minus(step(round.queue_us - target_us).min(window.halved(3))).max(floor)
         } else {
             let doublings = self.idle_looks.saturating_sub(PATIENCE).min(16);
             let rise = step((target_us - round.queue_us) << doublings);
