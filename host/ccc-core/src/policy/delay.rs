@@ -14,6 +14,7 @@
 use super::{
     ctrltcp::CtrlTcp,
     interface::{Ack, Aggregate, CongestionEvent, Joiner, Policy},
+    outside::{Mode, Outside},
     rounds::{Round, Rounds},
     slow_start::{Exit, Pace},
 };
@@ -33,8 +34,9 @@ const DRAIN_JOINED_US: Micros = 1_000_000;
 const DRAIN_SHIFT: u32 = 5;
 /// Growth in a path that is not full doubles after so many looks.
 const PATIENCE: u32 = 0;
-/// No look raises the window by more than this, as a shift.
+/// No look raises the window by more than this, or lowers it, as shifts.
 const RISE_SHIFT: u32 = 2;
+const FALL_SHIFT: u32 = 3;
 
 /// What the rounds are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,7 @@ pub(crate) struct Delay {
     exit: Exit,
     rounds: Rounds,
     phase: Phase,
+    outside: Outside,
     /// Looks in a row that found next to no queue.
     idle_looks: u32,
     drained: Micros,
@@ -90,6 +93,10 @@ impl Delay {
 
     /// What a round is followed by.
     fn next(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
+        if let Mode::Compete(_) = self.outside.mode {
+            self.compete(aggregate, ack, round);
+            return;
+        }
         self.phase = match self.phase {
             Phase::Settle => Phase::Measure,
             Phase::Drain(window) => {
@@ -97,37 +104,66 @@ impl Delay {
                 Phase::Settle
             }
             Phase::Measure => {
-                self.act(aggregate, ack, round);
+                self.look(aggregate, ack, round);
                 self.drain(aggregate, ack, round)
             }
         };
     }
 
-    /// The window goes to what gives the target.
-    fn act(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
-        let window = aggregate.window;
-        let segment_us = round.rtt_us * ack.mss_bytes / window.bytes().max(1);
-        self.most_us = self.most_us.saturating_add(self.most_us / 256 + 1);
+    fn target_us(&self, aggregate: &Aggregate, ack: &Ack, round: &Round) -> u64 {
+        let segment_us = round.rtt_us * ack.mss_bytes / aggregate.window.bytes().max(1);
         let most_us = self.most_us.max(LEAST_SEGMENTS / 2 * segment_us);
-        let target_us = self.target_us.max(LEAST_SEGMENTS * segment_us).min(most_us);
-        let step = |us: u64| window.times(Fraction::new(us.into(), round.rtt_us.into()));
-        self.idle_looks = if 2 * round.queue_us < target_us { self.idle_looks + 1 } else { 0 };
-        aggregate.window = if round.queue_us > target_us {
-            let floor = Window::from_bytes(ack.floor_bytes).min(window);
-            window.minus(step(round.queue_us - target_us).min(window.halved(3))).max(floor)
-        } else {
-            let doublings = self.idle_looks.saturating_sub(PATIENCE).min(16);
-            let rise = step((target_us - round.queue_us) << doublings);
-            window.plus(rise.min(window.halved(RISE_SHIFT)))
+        self.target_us.max(LEAST_SEGMENTS * segment_us).min(most_us)
+    }
+
+    /// The window goes to what gives the target, unless others fill the queue.
+    fn look(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
+        self.most_us = self.most_us.saturating_add(self.most_us / 256 + 1);
+        let window = aggregate.window;
+        let target_us = self.target_us(aggregate, ack, round);
+        let competes = match window.bytes() > ack.floor_bytes {
+            true => self.outside.look(window, round.queue_us, target_us),
+            false => None,
+        };
+        aggregate.window = match competes {
+            Some(window) => window,
+            None => self.kept(window, ack, round, target_us),
         };
         aggregate.ssthresh = aggregate.ssthresh.map(|ssthresh| ssthresh.min(aggregate.window));
+    }
+
+    /// The window that gives the target.
+    fn kept(&mut self, window: Window, ack: &Ack, round: &Round, target_us: u64) -> Window {
+        let step = |us: u64| window.times(Fraction::new(us.into(), round.rtt_us.into()));
+        self.idle_looks = if 2 * round.queue_us < target_us { self.idle_looks + 1 } else { 0 };
+        if round.queue_us > target_us {
+            let floor = Window::from_bytes(ack.floor_bytes).min(window);
+            let fall = step(round.queue_us - target_us).min(window.halved(FALL_SHIFT));
+            return window.minus(fall).max(floor);
+        }
+        let doublings = self.idle_looks.saturating_sub(PATIENCE).min(16);
+        let rise = step((target_us - round.queue_us) << doublings);
+        window.plus(rise.min(window.halved(RISE_SHIFT)))
+    }
+
+    fn compete(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
+        let window = aggregate.window;
+        let target_us = self.target_us(aggregate, ack, round);
+        if self.outside.is_trial_due(window, round.queue_us, target_us) {
+            let above_us = round.queue_us - target_us;
+            let floor = Window::from_bytes(ack.floor_bytes).min(window);
+            let cut = Fraction::new(above_us.into(), round.rtt_us.into());
+            aggregate.window = window.without(cut).max(floor);
+            aggregate.ssthresh = Some(aggregate.window);
+            self.phase = Phase::Settle;
+        }
     }
 
     /// Empties the queue if that is due.
     fn drain(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) -> Phase {
         let now = ack.sample.now;
         let every = if self.joined { DRAIN_JOINED_US } else { DRAIN_EVERY_US };
-        if now.saturating_sub(self.drained) < every {
+        if now.saturating_sub(self.drained) < every || self.outside.mode != Mode::Keep {
             return Phase::Settle;
         }
         self.drained = now;
@@ -165,10 +201,15 @@ impl Policy for Delay {
     fn ack(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
         let trusted = ack.sample.joined <= self.drained;
         let round = self.rounds.add(ack.sample, trusted);
-        if aggregate.in_slow_start() {
+        let competes = matches!(self.outside.mode, Mode::Compete(_));
+        if competes {
+            self.loss.ack(aggregate, ack);
+        } else if aggregate.in_slow_start() {
             self.slow_start(aggregate, ack);
             self.phase = Phase::Settle;
-        } else if let Some(round) = round {
+            return;
+        }
+        if let Some(round) = round {
             self.next(aggregate, ack, &round);
         }
     }
@@ -179,6 +220,7 @@ impl Policy for Delay {
         if aggregate.epoch != epoch {
             self.phase = Phase::Settle;
             self.most_us = self.rounds.most_us() / 2;
+            self.outside.lost();
         }
     }
 

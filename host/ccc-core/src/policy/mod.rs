@@ -13,6 +13,7 @@ mod e_tcp;
 mod efcm;
 mod interface;
 mod lisa;
+mod outside;
 mod rounds;
 mod slow_start;
 mod uncoupled;
