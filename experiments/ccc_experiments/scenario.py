@@ -215,6 +215,8 @@ class Link:
     _: KW_ONLY
     # Length of the FIFO in packets, the one being sent included.
     limit_packets: int = 1000
+    # It goes past the bottleneck, right to the receivers.
+    past_bottleneck: bool = False
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,14 @@ def test_a_vm_has_no_more_than_its_link(run):
     assert told["vm1"]["sent_bytes"] == pytest.approx(30 * 2e6 / 8, rel=0.05)
 
 
+def test_a_link_may_lead_past_the_bottleneck(run):
+    past = Vm(RENO.flows, congestion_control="reno", link=Link(5, limit_packets=20, past_bottleneck=True))
+    beside = run("past", past, RENO)
+    assert beside.rate_mbit("vm1", 5, 30) == pytest.approx(5 * 1448 / 1514, rel=0.02)
+    assert beside.rate_mbit("vm2", 5, 30) == pytest.approx(10 * 1448 / 1514, rel=0.02)
+    assert beside.srtt_ms("vm1", 5, 30) < 40 + 20 * 1514 * 8 / 5000
+
+
 @pytest.mark.parametrize("topology", ["vms", "single"])
 def test_the_way_back_loses_and_spreads(topology, run):
     own = Vm(RENO.flows, congestion_control="reno", return_loss_percent=0, return_jitter_ms=0)

@@ -6,6 +6,7 @@
 //! 10.1.n.2                     10.1.n.1      10.2.0.1      10.2.0.2
 //! fd00:1:n::2              fd00:1:n::1     fd00:2::1     fd00:2::2
 //! ```
+//! Links that go past the bottleneck have an interface beside it, `past` to `rcvpast`.
 //! Neighbours are fixed, so that no ARP crosses the bottleneck.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,6 +15,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const RECEIVER: &str = "receiver";
 /// Interface whose queue is the bottleneck.
 pub const BOTTLENECK: &str = "bott";
+/// Interface beside it, of links that go past it.
+pub const PAST: &str = "past";
 /// Number of the network behind the bottleneck in MAC addresses.
 const BEHIND: u32 = 2;
 /// Number of the tenants' networks there.
@@ -31,6 +34,11 @@ pub fn receiver(ipv6: bool) -> IpAddr {
 /// MAC address of the receivers' interface, or of the router's towards it.
 pub fn receiver_mac(router: bool) -> String {
     text(&mac(BEHIND, 0, router))
+}
+
+/// The same of the interfaces beside the bottleneck.
+pub fn past_mac(router: bool) -> String {
+    text(&mac(BEHIND, 1, router))
 }
 
 /// MAC address of a tenant's interface, or of the router's towards it.

@@ -113,6 +113,8 @@ pub struct Router {
     pub congestion_control: String,
     /// Numbers of the VMs behind NICs `eth0`, `eth1`, … in this order.
     pub uplinks: Vec<Vec<u32>>,
+    /// VMs whose links go past the bottleneck.
+    pub past: Vec<u32>,
     /// Every flow of the run.
     pub flows: Vec<Flow>,
 }
@@ -249,6 +251,7 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
             changes: path_changes(scenario),
             congestion_control: scenario.receiver_congestion_control.clone(),
             uplinks,
+            past: past(scenario),
             flows,
         })
     };
@@ -276,6 +279,13 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         split_at_reboot(plan, vm.reboot_s.map(ns_of_s))
     };
     senders.into_iter().zip(&scenario.vms).flat_map(tenant).chain([net]).collect()
+}
+
+/// Numbers of the VMs whose links go past the bottleneck.
+fn past(scenario: &Scenario) -> Vec<u32> {
+    let goes_past = |vm: &Vm| vm.link.as_ref().is_some_and(|link| link.past_bottleneck);
+    let numbered = (1..).zip(&scenario.vms);
+    numbered.filter(|(_, vm)| goes_past(vm)).map(|(number, _)| number).collect()
 }
 
 /// The plan of a VM's kernel, or of the two it has one after the other.

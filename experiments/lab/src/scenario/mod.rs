@@ -220,6 +220,9 @@ impl Scenario {
         if vm.link.is_some() {
             self.needs_cables(&at.at("link"))?;
         }
+        if self.ipv6 && vm.link.as_ref().is_some_and(|link| link.past_bottleneck) {
+            return at.at("link.past_bottleneck").refuse("IPv4 with it", "ipv6: true");
+        }
         let crowded = self.topology == Topology::Vms && self.vms.len() > MOST_UPLINKS;
         if crowded && vm.has_own_return_path() {
             let got = format!("{} VMs", self.vms.len());

@@ -313,6 +313,9 @@ fn the_path_is_checked() {
     assert_eq!(s.vms[0].link.as_ref().expect("there").limit_packets, 1000);
     let told = message(|j| (j["vms"][0]["link"], j["topology"]) = (link.clone(), "single".into()));
     assert!(told.contains("vms[0].link: expected the topology vms with it"), "{told}");
+    let past = serde_json::json!({"rate_mbit": 2, "past_bottleneck": true});
+    let told = message(|j| (j["vms"][0]["link"], j["ipv6"]) = (past.clone(), true.into()));
+    assert!(told.contains("vms[0].link.past_bottleneck: expected IPv4 with it"), "{told}");
 }
 
 #[test]

@@ -80,6 +80,9 @@ pub struct Link {
     /// Length of the FIFO in packets, the one being sent included.
     #[serde(default = "thousand")]
     pub limit_packets: u32,
+    /// It goes past the bottleneck, right to the receivers.
+    #[serde(default)]
+    pub past_bottleneck: bool,
 }
 
 fn thousand() -> u32 {
@@ -150,7 +153,7 @@ impl Vm {
         if let Some(delay) = self.delay_ms {
             at.at("delay_ms").within(delay, 0.0, MAX_DELAY_MS, "ms")?;
         }
-        if let Some(Link { rate_mbit, limit_packets }) = self.link {
+        if let Some(Link { rate_mbit, limit_packets, .. }) = self.link {
             check_rate(&at.at("link.rate_mbit"), rate_mbit)?;
             at.at("link.limit_packets").within(limit_packets, 1, u32::MAX, "packets")?;
         }

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn frames_leave_at_the_rate_one_after_another() {
-        let mut link = Link::new(&vm::Link { rate_mbit: 8.0, limit_packets: 2 });
+        let mut link =
+            Link::new(&vm::Link { rate_mbit: 8.0, limit_packets: 2, past_bottleneck: false });
         assert_eq!(link.due(), None);
         for _ in 0..3 {
             link.push(500, frame());

@@ -3,8 +3,13 @@
 
 use std::fmt::Write;
 
-use crate::plan::addresses::{BOTTLENECK, RECEIVER, receiver, receiver_mac, tenant_mac};
+use crate::plan::addresses::{
+    BOTTLENECK, PAST, RECEIVER, past_mac, receiver, receiver_mac, tenant_mac,
+};
 use crate::plan::{Router, Sender};
+
+/// Routing table of the VMs whose links go past the bottleneck.
+const PAST_TABLE: u32 = 100;
 
 /// The router's: the bottleneck, and one towards each tenant.
 pub fn of_router(router: &Router, senders: &[Sender]) -> String {
@@ -33,6 +38,25 @@ pub fn of_router(router: &Router, senders: &[Sender]) -> String {
             batch += &uplink(&format!("eth{index}"), number);
         }
     }
+    if !router.past.is_empty() {
+        batch += &past(&router.past);
+    }
+    batch
+}
+
+/// An interface beside the bottleneck, which some VMs' packets take.
+fn past(vms: &[u32]) -> String {
+    let (router_mac, far_mac, receiver) = (past_mac(true), past_mac(false), receiver(false));
+    let mut batch = format!(
+        "link add {PAST} address {router_mac} type veth peer name rcv{PAST} address {far_mac} netns {RECEIVER}\n\
+         link set {PAST} up\n\
+         neigh replace {receiver} lladdr {far_mac} nud permanent dev {PAST}\n\
+         route add {receiver} dev {PAST} table {PAST_TABLE}\n",
+    );
+    for number in vms {
+        // Writing to a String cannot fail.
+        let _ = writeln!(batch, "rule add from 10.1.{number}.0/24 table {PAST_TABLE}");
+    }
     batch
 }
 
@@ -46,8 +70,10 @@ fn uplink(device: &str, number: u32) -> String {
 }
 
 /// The receivers'.
-pub fn of_receiver() -> String {
-    format!(
+pub fn of_receiver(router: &Router) -> String {
+    let past =
+        if router.past.is_empty() { String::new() } else { format!("link set rcv{PAST} up\n") };
+    past + &format!(
         "addr add {}/24 dev rcv\n\
          link set rcv up\n\
          neigh replace 10.2.0.1 lladdr {} nud permanent dev rcv\n\
@@ -85,5 +111,14 @@ mod tests {
         assert!(!batch.contains("up1"));
         let shared = of_router(&router(vec![vec![1, 2]]), &[]);
         assert!(shared.contains("addr add 10.1.2.1/24 dev eth0\n"));
+    }
+
+    #[test]
+    fn some_vms_go_past_the_bottleneck() {
+        let none = router(vec![vec![1], vec![2]]);
+        assert!(!of_router(&none, &[]).contains(PAST) && !of_receiver(&none).contains(PAST));
+        let second = Router { past: vec![2], ..none };
+        assert!(of_router(&second, &[]).contains("rule add from 10.1.2.0/24 table 100\n"));
+        assert!(of_receiver(&second).starts_with("link set rcvpast up\n"));
     }
 }

@@ -41,7 +41,7 @@ pub fn set_up(plan: &Plan) -> Result<Network> {
     let sysctls = sysctls::apply(plan, &namespaces)?;
     if let Some(router) = &plan.router {
         batch("ip", None, &links::of_router(router, &plan.senders))?;
-        batch("ip", Some(RECEIVER), &links::of_receiver())?;
+        batch("ip", Some(RECEIVER), &links::of_receiver(router))?;
     }
     for sender in &plan.senders {
         let namespace = sender.namespace.then_some(sender.vm.as_str());
