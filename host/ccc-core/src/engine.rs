@@ -11,6 +11,7 @@ use crate::{
     lru::LruList,
     policy::Aggregate,
     report::Report,
+    witness::Evidence,
 };
 
 /// A flow that reports nothing for this long while it claims to have data
@@ -185,7 +186,8 @@ impl Engine {
         let key = flow.0 as usize;
         if self.flows.contains(key) {
             self.uncount(now, key);
-            self.flows.remove(key);
+            let flow = self.flows.remove(key);
+            self.groups[flow.group].left(flow.member, key);
         }
     }
 
@@ -227,6 +229,20 @@ impl Engine {
             .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
             .map(|entry| self.groups[entry.group].grant(entry.member))
             .unwrap_or_default()
+    }
+
+    /// What speaks for and against a VM's being behind the group's bottleneck.
+    pub fn evidence(&self, now: Micros, vm: VmId, group: GroupId) -> Evidence {
+        self.vms
+            .get(vm.0 as usize)
+            .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
+            .map(|entry| self.groups[entry.group].evidence(now, entry.member))
+            .unwrap_or_default()
+    }
+
+    /// Changes whenever [`Engine::evidence`] comes to another verdict of a VM of the group.
+    pub fn verdicts(&self, group: GroupId) -> u64 {
+        self.groups.get(group.0 as usize).map_or(0, Group::verdicts)
     }
 
     /// Changes whenever a grant of the group may have changed.
@@ -274,7 +290,7 @@ impl Engine {
 
     fn apply(&mut self, now: Micros, key: usize, report: &Report) {
         let flow = &mut self.flows[key];
-        flow.contribution = self.groups[flow.group].apply(&Update { now, key, flow, report });
+        flow.contribution = self.groups[flow.group].take(&Update { now, key, flow, report });
         flow.last = *report;
         self.counted(now, key);
     }

@@ -11,6 +11,7 @@ use crate::{
     path::Path,
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
     report::Report,
+    witness::{Evidence, Sample, Witnesses},
 };
 
 /// Guests of a daemon that has begun anew come back within this time.
@@ -82,6 +83,7 @@ pub(crate) struct Group {
     level: Cell<Option<(u64, MaxMinLevel)>>,
     /// Flows adopted until then bring their windows along.
     adopts_until: Micros,
+    witnesses: Witnesses,
 }
 
 /// A flow's report, and the flow as it was before.
@@ -104,6 +106,7 @@ impl Group {
             version: 0,
             level: Cell::new(None),
             adopts_until: 0,
+            witnesses: Witnesses::default(),
         }
     }
 
@@ -112,11 +115,14 @@ impl Group {
     }
 
     pub(crate) fn add_member(&mut self, weight: Weight) -> usize {
-        self.members.add(weight)
+        let member = self.members.add(weight);
+        self.witnesses.add(member);
+        member
     }
 
     pub(crate) fn remove_member(&mut self, member: usize) {
         self.members.remove(member);
+        self.witnesses.forget(member);
         self.version += 1;
     }
 
@@ -125,8 +131,22 @@ impl Group {
         self.version += 1;
     }
 
-    /// Applies a report; returns what the flow contributes from now on.
-    pub(crate) fn apply(&mut self, update: &Update) -> Contribution {
+    /// Takes a report; returns what the flow contributes from now on.
+    pub(crate) fn take(&mut self, update: &Update) -> Contribution {
+        let epoch = self.aggregate.epoch;
+        let contribution = self.apply(update);
+        let Update { now, key: flow, report, .. } = *update;
+        let member = update.flow.member;
+        if self.aggregate.epoch != epoch {
+            self.witnesses.lost(member);
+        }
+        if self.policy.couples() {
+            self.witnesses.hear(&Sample { now, member, flow, report });
+        }
+        contribution
+    }
+
+    fn apply(&mut self, update: &Update) -> Contribution {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
         self.path.add(path_sample(update, &delta));
@@ -165,6 +185,21 @@ impl Group {
         }
         self.aggregate.scale(Fraction::new(whole - own, whole));
         self.policy.resume(&self.aggregate);
+    }
+
+    /// A flow has gone for good.
+    pub(crate) fn left(&mut self, member: usize, key: usize) {
+        self.witnesses.left(member, key);
+    }
+
+    /// What speaks for and against a VM's being behind this bottleneck.
+    pub(crate) fn evidence(&self, now: Micros, member: usize) -> Evidence {
+        self.witnesses.evidence(now, member)
+    }
+
+    /// Changes whenever that comes to another verdict.
+    pub(crate) fn verdicts(&self) -> u64 {
+        self.witnesses.verdicts()
     }
 
     /// Counts a flow no more (B7).

@@ -39,9 +39,11 @@ mod members;
 mod path;
 mod policy;
 mod report;
+mod witness;
 
 pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, EngineError, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use fixed::{EquivalentTcps, Micros, TargetDelay, Weight};
 pub use group::{Grant, GroupStatus};
 pub use report::{CongestionState, Report};
+pub use witness::Evidence;
