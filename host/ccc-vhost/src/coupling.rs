@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+};
 
 use ccc_core::{
-    Engine, EngineError, FlowId, Grant, GroupId, GroupStatus, Micros, Report, ShareOf, VmId,
+    Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros, Report, ShareOf,
+    VmId,
 };
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
@@ -27,6 +32,43 @@ struct Group {
     id: GroupId,
     /// Version of its grants that the VMs have.
     published: Option<u64>,
+    /// Verdicts of the engine that were taken, and VMs that are apart by them.
+    verdicts: u64,
+    apart: BTreeSet<usize>,
+}
+
+/// That a VM has come to be apart from a group, or no longer is.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Name of the VM.
+    pub vm: String,
+    /// Name of the group.
+    pub group: String,
+    /// What it comes from.
+    pub evidence: Evidence,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verdict { vm, group, evidence } = self;
+        if !evidence.apart {
+            return write!(f, "VM {vm}: sees the queue of the others in group {group} now");
+        }
+        let ms = |us: u32| f64::from(us) / 1000.0;
+        write!(
+            f,
+            "VM {vm}: does not seem to be behind the bottleneck of group {group}: of {} \
+             comparisons with others there, it saw no queue where they did at {}, and lost at a \
+             queue that none of them saw at {}; in 8 s its round-trip time moved by {:.1} ms, \
+             theirs by {:.1} ms; if its way is another one, give it a group of its own \
+             (cccctl set {vm} --group GROUP) or couple it no more (--coupled off)",
+            evidence.compared,
+            evidence.unseen,
+            evidence.alone,
+            ms(evidence.swing_us),
+            ms(evidence.others_swing_us),
+        )
+    }
 }
 
 #[derive(Debug)]
@@ -112,7 +154,7 @@ impl Coupling {
                 // Fails only for a group that is not there.
                 let _ = engine.set_group(0, id, config);
             }
-            Group { id, published: None }
+            Group { id, published: None, verdicts: 0, apart: BTreeSet::new() }
         };
         let groups = settings.groups.iter().map(&mut add).collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
@@ -152,6 +194,35 @@ impl Coupling {
             let version = Some(self.engine.group_version(group.id));
             changed |= group.published != version;
             group.published = version;
+        }
+        changed
+    }
+
+    /// What speaks for and against a VM's being behind a group's bottleneck.
+    pub fn evidence(&self, now: Micros, vm: usize, group: usize) -> Evidence {
+        self.engine.evidence(now, self.vms[&vm].id, self.groups[group].id)
+    }
+
+    /// Verdicts since this was last asked.  A VM comes to one only after seconds, so it
+    /// cannot cause many.
+    pub fn take_verdicts(&mut self, now: Micros) -> Vec<Verdict> {
+        let mut changed = Vec::new();
+        for (group, named) in self.groups.iter_mut().zip(&self.settings.groups) {
+            let verdicts = self.engine.verdicts(group.id);
+            if std::mem::replace(&mut group.verdicts, verdicts) == verdicts {
+                continue;
+            }
+            for (number, vm) in &self.vms {
+                let evidence = self.engine.evidence(now, vm.id, group.id);
+                if evidence.apart == group.apart.contains(number) {
+                    continue;
+                }
+                if !group.apart.remove(number) {
+                    group.apart.insert(*number);
+                }
+                let vm = self.settings.vms[number].name.clone();
+                changed.push(Verdict { vm, group: named.name.clone(), evidence });
+            }
         }
         changed
     }
@@ -207,6 +278,9 @@ impl Coupling {
     /// Removes a VM.
     pub fn remove_vm(&mut self, now: Micros, number: usize) {
         self.settings.remove_vm(number);
+        for group in &mut self.groups {
+            group.apart.remove(&number);
+        }
         if let Some(vm) = self.vms.remove(&number) {
             self.engine.remove_vm(now, vm.id);
         }

@@ -71,6 +71,10 @@ fn state(vm: &Value) -> String {
     if let ("silent", Some(heard)) = (state.as_str(), vm["heard_ms"].as_u64()) {
         state = format!("silent for {} s", heard / 1000);
     }
+    if let [_, ..] = list(&vm["apart"]) {
+        let groups: Vec<String> = list(&vm["apart"]).iter().map(word).collect();
+        state = format!("{state}, apart from {}", groups.join(" and "));
+    }
     if vm["migrating"] == true { format!("{state}, migrating") } else { state }
 }
 
@@ -131,13 +135,25 @@ pub fn one_group(answer: &Value) -> String {
 
 /// The parts of the VMs in a group.
 pub fn parts(answer: &Value) -> String {
-    let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART"]);
+    let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART", "APART"]);
     for part in list(&answer["vms"]) {
         let cells = [&part["weight"], &part["flows"], &part["part"]].map(number);
         let [weight, flows, bytes] = cells;
-        table.row([word(&part["name"]), weight, flows, bytes]);
+        table.row([word(&part["name"]), weight, flows, bytes, apart(&part["evidence"])]);
     }
     table.text()
+}
+
+/// Whether a VM seems to be behind another bottleneck, and what says so.
+fn apart(evidence: &Value) -> String {
+    let [compared, unseen, alone] = ["compared", "unseen", "alone"].map(|key| &evidence[key]);
+    if compared.as_u64().unwrap_or(0) == 0 {
+        return "-".to_owned();
+    }
+    let against = unseen.as_u64().unwrap_or(0).saturating_add(alone.as_u64().unwrap_or(0));
+    let [own, others] = ["swing_us", "others_swing_us"].map(|key| milliseconds(&evidence[key]));
+    let answer = if evidence["apart"] == true { "yes" } else { "no" };
+    format!("{answer}: {against} of {} (RTT moved {own} ms, others' {others})", number(compared))
 }
 
 /// All rules.
@@ -225,5 +241,19 @@ mod tests {
         assert!(vm(&nothing).contains("weight     -"));
         assert!(one_group(&nothing).contains("PART"));
         assert!(rules(&json!({"rules": [{}]})).contains("every VM  everywhere   none"));
+    }
+
+    #[test]
+    fn a_vm_that_is_apart_is_told_with_what_says_so() {
+        let vm = json!({"name": "a", "state": "active", "apart": ["uplink", "wan"]});
+        assert!(super::vm(&vm).contains("active, apart from uplink and wan\n"));
+        let evidence = json!({
+            "apart": true, "compared": 14, "unseen": 10, "alone": 2, "swing_us": 640,
+            "others_swing_us": 67_000});
+        let apart = json!({"name": "a", "evidence": evidence});
+        let new = json!({"name": "b", "evidence": {"compared": 0}});
+        let text = parts(&json!({"vms": [apart, new]}));
+        assert!(text.contains("yes: 12 of 14 (RTT moved 0.6 ms, others' 67.0)"), "{text}");
+        assert!(text.lines().nth(2).is_some_and(|line| line.ends_with('-')), "{text}");
     }
 }

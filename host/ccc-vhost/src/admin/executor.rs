@@ -220,6 +220,7 @@ impl Executor<'_> {
             migrating: backend.as_ref().is_some_and(|backend| backend.is_migrating()),
             flows: flows.all,
             coupled_flows: flows.coupled,
+            apart: self.apart(index),
             counters: counters.unwrap_or_default(),
         }
     }
@@ -263,7 +264,16 @@ impl Executor<'_> {
         let (flows, part) = part.unwrap_or_default();
         let there = flows > 0 || vm.group() == Some(group);
         let (name, weight) = (vm.name.clone(), vm.settings.weight);
-        there.then_some(MemberView { name, weight, flows, part })
+        let evidence = self.coupling.evidence(self.now, number, group).into();
+        there.then_some(MemberView { name, weight, flows, part, evidence })
+    }
+
+    /// Names of the groups whose bottleneck a VM does not seem to be behind.
+    fn apart(&self, number: usize) -> Vec<String> {
+        let groups = self.settings().groups.iter().enumerate();
+        let apart =
+            groups.filter(|(group, _)| self.coupling.evidence(self.now, number, *group).apart);
+        apart.map(|(_, group)| group.name.clone()).collect()
     }
 
     fn rules(&self) -> RulesView {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What operators are told.
+use ccc_core::Evidence;
 use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
 
@@ -69,6 +70,8 @@ pub struct VmView {
     pub flows: usize,
     /// Those of them that are coupled.
     pub coupled_flows: usize,
+    /// Groups whose bottleneck it does not seem to be behind.
+    pub apart: Vec<String>,
     /// What its device did and refused since the daemon's start.
     pub counters: CountersView,
 }
@@ -134,6 +137,32 @@ pub struct MemberView {
     pub flows: usize,
     /// What they are granted together, bytes.
     pub part: u64,
+    /// What speaks for and against its being behind the group's bottleneck.
+    pub evidence: EvidenceView,
+}
+
+/// What speaks for and against a VM's being behind a group's bottleneck.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EvidenceView {
+    /// It does not seem to be.
+    pub apart: bool,
+    /// Comparisons with others that said something, of the last 32.
+    pub compared: u32,
+    /// Those at which others saw a queue and it did not.
+    pub unseen: u32,
+    /// Those at which it lost at a queue that none of the others saw.
+    pub alone: u32,
+    /// By how much its round-trip time moved in 8 s, microseconds.
+    pub swing_us: u32,
+    /// The same of the others.
+    pub others_swing_us: u32,
+}
+
+impl From<Evidence> for EvidenceView {
+    fn from(evidence: Evidence) -> EvidenceView {
+        let Evidence { apart, compared, unseen, alone, swing_us, others_swing_us } = evidence;
+        EvidenceView { apart, compared, unseen, alone, swing_us, others_swing_us }
+    }
 }
 
 /// All rules.

@@ -9,6 +9,7 @@
 use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
 
 use ccc_core::Micros;
+use log::Level;
 use thiserror::Error;
 
 use crate::{
@@ -396,13 +397,17 @@ impl Server {
         }
     }
 
-    /// After the engine was used: every VM sees its grants, and the clock knows
-    /// when the engine wants to be woken.
+    /// After the engine was used: every VM sees its grants, the operator is told what
+    /// was found, and the clock knows when the engine wants to be woken.
     fn publish(&mut self) -> Result<(), ServerError> {
         if self.coupling.take_changed() {
             for connection in self.vms.values().filter_map(|vm| vm.connection.as_ref()) {
                 connection.backend().device_mut().publish(&self.coupling);
             }
+        }
+        for verdict in self.coupling.take_verdicts(self.clock.now()) {
+            let level = if verdict.evidence.apart { Level::Warn } else { Level::Info };
+            log::log!(level, "{verdict}");
         }
         self.clock.wake_at(self.coupling.next_deadline())?;
         Ok(())
