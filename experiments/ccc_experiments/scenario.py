@@ -181,8 +181,10 @@ class Flows:
     priority: int = 0
     # What the application writes, kbit/s; none: as much as it can.
     rate_kbit: float | None = None
-    # When they start; a seeded 0..100 ms is added to each.
+    # When they start, to which each adds a seeded part of `start_spread_ms`.
     start_s: float = 0.0
+    # By how much each may start later; none: by 100 ms.
+    start_spread_ms: int | None = None
     # When they are aborted; none: they last to the end.
     stop_s: float | None = None
 

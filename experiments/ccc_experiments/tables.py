@@ -22,6 +22,7 @@ _TYPES = {
     "vm": pa.string(),
     "flow": pa.int32(),
     "bytes": pa.int64(),
+    "segments": pa.int64(),
     "bytes_acked": pa.int64(),
     "cwnd_packets": pa.int64(),
     "ssthresh_packets": pa.int64(),

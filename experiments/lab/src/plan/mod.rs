@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::random::Rng;
-use crate::scenario::flows::{Churn, Flows, JITTER_S, Phase};
+use crate::scenario::flows::{Churn, Flows, Phase};
 use crate::scenario::path::{Bottleneck, Cross, Queue};
 use crate::scenario::vm::{BOOT_S, GuestWork, Vm};
 use crate::scenario::{MOST_UPLINKS, Scenario, Topology};
@@ -20,7 +20,6 @@ pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
 /// Traffic starts this long after the guests do; all have booted by then.
 pub const LEAD_NS: u64 = (BOOT_S * 1e9) as u64;
 /// Starts of flows are spread over this.
-const JITTER_NS: u64 = (JITTER_S * 1e9) as u64;
 /// Name of the guest that holds the bottleneck and the receivers.
 pub const NETWORK_GUEST: &str = "net";
 /// What the name of a kernel has more when it is the second of its VM.
@@ -383,7 +382,7 @@ fn flows(vm: &Vm, ipv6: bool, rng: &mut Rng, ports: &mut impl Iterator<Item = u1
             vm: vm.name.clone(),
             flow: number as u32,
             port,
-            start_ns: ns_of_s(group.start_s) + rng.next_u64() % JITTER_NS,
+            start_ns: ns_of_s(group.start_s) + rng.next_u64() % spread_ns(group),
             stop_ns: group.stop_s.map(ns_of_s),
             bytes: group.bytes,
             ipv6,
@@ -393,6 +392,10 @@ fn flows(vm: &Vm, ipv6: bool, rng: &mut Rng, ports: &mut impl Iterator<Item = u1
             script: script(group),
         })
         .collect()
+}
+
+fn spread_ns(group: &Flows) -> u64 {
+    u64::from(group.start_spread_ms()) * MS_NS
 }
 
 fn script(group: &Flows) -> Vec<Step> {
@@ -486,14 +489,22 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_the_seeds_and_within_its_bound() {
-        let starts = |seed| -> Vec<u64> {
-            let plans = plans(&scenario(seed, "single"));
+    fn starts_are_the_seeds_and_within_their_spread() {
+        let starts = |seed, spread_ms| -> Vec<u64> {
+            let mut scenario = scenario(seed, "single");
+            scenario.vms[1].flows[1].start_spread_ms = spread_ms;
+            let plans = plans(&scenario);
             plans[0].router.as_ref().expect("router").flows.iter().map(|f| f.start_ns).collect()
         };
-        assert_eq!(starts(1), starts(1));
-        assert_ne!(starts(1), starts(2));
-        assert!(starts(1)[..3].iter().all(|&s| s < JITTER_NS));
-        assert!((3_000_000_000..3_000_000_000 + JITTER_NS).contains(&starts(1)[3]));
+        let usual = starts(1, None);
+        assert_eq!(usual, starts(1, None));
+        assert_ne!(usual, starts(2, None));
+        assert!(usual[..3].iter().all(|&s| s < 100 * MS_NS));
+        let later = |seed, spread_ms| starts(seed, spread_ms)[3] - 3000 * MS_NS;
+        assert!((1..20).all(|seed| later(seed, None) < 100 * MS_NS));
+        let second: Vec<_> = (1..20).map(|seed| later(seed, Some(1000))).collect();
+        assert!(second.iter().all(|&ns| ns < 1000 * MS_NS));
+        assert!(second.iter().any(|&ns| ns > 900 * MS_NS));
+        assert_eq!(starts(1, Some(1000))[..3], usual[..3]);
     }
 }

@@ -18,7 +18,7 @@ use crate::workdir::Workdir;
 
 const FLOWS: &str =
     "time_s,vm,flow,cwnd_packets,ssthresh_packets,srtt_us,bytes_acked,retrans,state\n";
-const GOODPUT: &str = "time_s,vm,flow,bytes\n";
+const GOODPUT: &str = "time_s,vm,flow,bytes,segments\n";
 const QUEUE: &str = "time_s,backlog_packets,backlog_bytes,sent_packets,dropped_packets\n";
 
 /// Gathers all files of a run that has ended well.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Connections of a VM, and the applications that write to them.
 
+use std::ops::Range;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -8,8 +10,10 @@ use super::field::Field;
 use crate::error::Result;
 use crate::units::{MS_NS, ns_of_s};
 
-/// By how much a flow may start later than its time.
-pub const JITTER_S: f64 = 0.1;
+/// By how much a flow may start later than its time, if nothing else is said.
+const START_SPREAD_MS: u32 = 100;
+/// Most of it.
+const MAX_START_SPREAD_MS: u32 = 60_000;
 /// Most connections of a churn; local ports suffice for them.
 const MAX_CHURN: u32 = 20_000;
 /// Highest rate of an application that has one.
@@ -22,9 +26,11 @@ pub struct Flows {
     /// How many.
     #[serde(default = "one")]
     pub count: u32,
-    /// When they start; a seeded 0..100 ms is added to each.
+    /// When they start, to which each adds a seeded part of `start_spread_ms`.
     #[serde(default)]
     pub start_s: f64,
+    /// By how much each may start later; none: by 100 ms.
+    pub start_spread_ms: Option<u32>,
     /// When they are aborted; none: they last to the end.
     pub stop_s: Option<f64>,
     /// How much each sends; none: without end.
@@ -98,9 +104,22 @@ fn default_churn_bytes() -> u32 {
 }
 
 impl Flows {
+    /// By how much each may start later than `start_s`.
+    pub fn start_spread_ms(&self) -> u32 {
+        self.start_spread_ms.unwrap_or(START_SPREAD_MS)
+    }
+
+    /// Whether one of them may start within these seconds.
+    pub fn may_start(&self, within: &Range<f64>) -> bool {
+        let latest = self.start_s + f64::from(self.start_spread_ms()) / 1e3;
+        self.start_s < within.end && latest >= within.start
+    }
+
     pub(super) fn check(&self, at: &Field, duration_s: f64) -> Result<()> {
         at.at("count").within(self.count, 1, 1000, "")?;
         at.at("start_s").within(self.start_s, 0.0, duration_s, "s")?;
+        let spread = self.start_spread_ms();
+        at.at("start_spread_ms").within(spread, 1, MAX_START_SPREAD_MS, "ms")?;
         if let Some(stop) = self.stop_s.filter(|s| !(*s > self.start_s && *s <= duration_s)) {
             return at.at("stop_s").refuse("after start_s, at most duration_s", stop);
         }

@@ -189,6 +189,11 @@ fn nothing_begins_while_a_vm_boots() {
         })
     };
     assert!(flows(25.0).is_ok() && flows(19.8).is_ok());
+    let spread = message(|j| {
+        j["vms"][0]["reboot_s"] = 20.into();
+        j["vms"][0]["flows"] = serde_json::json!([{"start_s": 10, "start_spread_ms": 15_000}]);
+    });
+    assert!(spread.contains("flows[0].start_s: expected no time while the VM boots"), "{spread}");
     for start_s in [19.95, 22.0] {
         let told = flows(start_s).expect_err("refused").to_string();
         assert!(

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::field::Field;
-use super::flows::{Flows, JITTER_S};
+use super::flows::Flows;
 use super::path::{MAX_DELAY_MS, check_rate};
 use crate::error::Result;
 
@@ -197,7 +197,7 @@ impl Vm {
         let away = reboot_s..reboot_s + BOOT_S;
         let expected = format!("no time while the VM boots, {reboot_s} to {} s", away.end);
         let mut flows = self.flows.iter();
-        if let Some(i) = flows.position(|flows| away.contains(&(flows.start_s + JITTER_S))) {
+        if let Some(i) = flows.position(|flows| flows.may_start(&away)) {
             return at.element("flows", i).at("start_s").refuse(expected, self.flows[i].start_s);
         }
         let mut actions = self.guest_actions.iter();

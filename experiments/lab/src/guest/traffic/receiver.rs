@@ -29,11 +29,20 @@ const MOST_WAITING: usize = 256 * 1024;
 #[derive(Default)]
 struct Arrival {
     stream: Option<TcpStream>,
-    /// Bytes, once the stream is gone.
-    bytes: u64,
+    /// What came, once the stream is gone.
+    received: Received,
     end_ns: Option<u64>,
     /// In place of all that, what is known of a churn.
     churn: Option<Arc<Count>>,
+}
+
+/// What has come of a flow so far.
+#[derive(Clone, Copy, Default)]
+struct Received {
+    /// Payload in order.
+    bytes: u64,
+    /// Segments with payload, in order or not.
+    segments: u32,
 }
 
 type Slot = Arc<Mutex<Arrival>>;
@@ -79,8 +88,10 @@ fn receive(
     lock(slot).stream = Some(stream.try_clone()?);
     let (bytes, outcome) = drain(&stream);
     let end = clock.now();
+    let segments = TcpInfo::of(&stream).map_or(0, |info| info.data_segments_in());
+    let received = Received { bytes, segments };
     let mut arrival = lock(slot);
-    *arrival = Arrival { bytes, end_ns: Some(end), ..Arrival::default() };
+    *arrival = Arrival { received, end_ns: Some(end), ..Arrival::default() };
     match outcome {
         // The sender's way to stop.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(()),
@@ -109,31 +120,35 @@ fn sample(plan: &Plan, flows: &[Flow], slots: &[Slot], clock: Clock) -> String {
     for tick in clock::ticks(plan.sample_ns, plan.duration_ns) {
         clock.sleep_until(tick);
         for (flow, slot) in flows.iter().zip(slots) {
-            if let Some(bytes) = received(&lock(slot), flow) {
+            if let Some(Received { bytes, segments }) = received(&lock(slot), flow) {
+                let time = clock::text(tick);
                 // Writing to a String cannot fail.
-                let _ = writeln!(rows, "{},{},{},{bytes}", clock::text(tick), flow.vm, flow.flow);
+                let _ = writeln!(rows, "{time},{},{},{bytes},{segments}", flow.vm, flow.flow);
             }
         }
     }
     rows
 }
 
-/// Bytes so far; none before the connection.
-fn received(arrival: &Arrival, flow: &Flow) -> Option<u64> {
+/// What came so far; none before the connection.
+fn received(arrival: &Arrival, flow: &Flow) -> Option<Received> {
     if let Some(count) = &arrival.churn {
-        return (count.accepted.load(Relaxed) > 0).then(|| count.bytes.load(Relaxed));
+        let bytes = count.bytes.load(Relaxed);
+        // Nobody asks for the segments of connections that are reset.
+        return (count.accepted.load(Relaxed) > 0).then_some(Received { bytes, segments: 0 });
     }
     let Some(stream) = &arrival.stream else {
-        return arrival.end_ns.map(|_| arrival.bytes);
+        return arrival.end_ns.map(|_| arrival.received);
     };
-    let bytes = TcpInfo::of(stream).ok()?.bytes_received();
+    let info = TcpInfo::of(stream).ok()?;
     // The kernel counts the FIN as a byte.
-    Some(bytes.min(flow.bytes.unwrap_or(u64::MAX)))
+    let bytes = info.bytes_received().min(flow.bytes.unwrap_or(u64::MAX));
+    Some(Received { bytes, segments: info.data_segments_in() })
 }
 
 fn summary(plan: &Plan, flow: &Flow, slot: &Slot) -> serde_json::Value {
     let arrival = lock(slot);
-    let bytes = received(&arrival, flow).unwrap_or(0);
+    let bytes = received(&arrival, flow).unwrap_or_default().bytes;
     let end = arrival.end_ns.unwrap_or(plan.duration_ns);
     if let (Some(count), Some(churn)) = (&arrival.churn, &flow.churn) {
         return churned(flow, churn, count, bytes);

@@ -14,7 +14,8 @@ const SND_CWND: usize = 80;
 const TOTAL_RETRANS: usize = 100;
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
-const LEN: usize = 136;
+const DATA_SEGS_IN: usize = 152;
+const LEN: usize = 160;
 
 /// A TCP_INFO answer.
 pub struct TcpInfo([u8; LEN]);
@@ -72,6 +73,11 @@ impl TcpInfo {
     /// Payload bytes received in order.
     pub fn bytes_received(&self) -> u64 {
         self.u64(BYTES_RECEIVED)
+    }
+
+    /// Segments with data that have arrived, in order or not, again or not.
+    pub fn data_segments_in(&self) -> u32 {
+        self.u32(DATA_SEGS_IN)
     }
 
     fn u32(&self, at: usize) -> u32 {
