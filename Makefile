@@ -16,7 +16,8 @@ TESTS ?=
 FLOWS ?=
 WEIGHTS ?=
 SEED ?=
-export FLOWS WEIGHTS SEED
+SEEDS ?=
+export FLOWS WEIGHTS SEED SEEDS
 
 .DEFAULT_GOAL := build
 .PHONY: help
@@ -44,7 +45,7 @@ qemu: packages ## QEMU with the device of qemu-patches/; CCC_QEMU=10.2 for anoth
 image: packages ## the guest of the experiments on QEMU
 	@scripts/build image
 
-##@ Experiments in virtual time
+##@ Experiments in virtual time; SEEDS=3 or SEEDS=101..110: so many or these runs of each case
 .PHONY: demo weights outside dynamics live figure figures docs-images speed same-data
 demo: ## the papers' VM fairness test, coupled beside uncoupled; FLOWS=1:4 SEED=1 for one run
 weights: ## VM weights, and three VMs; WEIGHTS=3:1
@@ -54,12 +55,11 @@ live: ## weights and priorities changed, daemon killed, while flows run
 # What was asked for is checked before all that it needs is built.
 .PHONY: asked figure-asked figures-asked
 asked:
-	@$(if $(FLOWS)$(WEIGHTS)$(SEED),$(PYTHON) -m ccc_experiments demo --out out/demo --check)
+	@$(if $(FLOWS)$(WEIGHTS)$(SEED)$(SEEDS),$(PYTHON) -m ccc_experiments demo --out out/demo --check)
 demo weights outside dynamics live: asked build
 	@$(PYTHON) -m ccc_experiments $@ --out out/$@
 
 FIG ?=
-SEEDS ?=
 FROM_DATA ?=
 FIGURES = $(PYTHON) -m figures --out out/figures \
 	$(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM_DATA),--from-data)
@@ -69,7 +69,7 @@ figure-asked:
 		"try 'make figure FIG=vm-fairness'" >&2; exit 2)
 figures-asked:
 	@$(if $(SEEDS),$(FIGURES) --check)
-figure: figure-asked build ## FIG=vm-fairness: one figure, SEEDS=3 runs of each case in place of 10
+figure: figure-asked build ## FIG=vm-fairness: one figure, 10 runs of each case
 	@$(FIGURES) $(FIG)
 figures: figures-asked build ## all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 	@$(FIGURES)

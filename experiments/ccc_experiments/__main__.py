@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from . import dynamics, fairness, live, outside
+from . import seeds as seed_numbers
 from .lab import LabError
 
 
@@ -14,7 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
     parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics", "live"))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
-    parser.add_argument("--check", action="store_true", help="no more than whether FLOWS, WEIGHTS and SEED are right")
+    parser.add_argument("--check", action="store_true", help="no more than whether what is asked for is right")
     args = parser.parse_args()
     try:
         if args.check:
@@ -22,15 +23,15 @@ def main() -> int:
             return 0
         args.out.mkdir(parents=True, exist_ok=True)
         holds = run(args.experiment, args.out)
-    except (LabError, fairness.BadCase) as error:
+    except (LabError, fairness.BadCase, seed_numbers.BadSeeds) as error:
         print(f"{args.experiment}: {error}", file=sys.stderr)
         return 2
     return 0 if holds else 1
 
 
 def case() -> list[str]:
-    """What `make demo` was asked for."""
-    return [os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED")]
+    """What was asked for; only `make demo` has flows and weights of one's own."""
+    return [os.environ.get(name, "") for name in ("FLOWS", "WEIGHTS", "SEED", "SEEDS")]
 
 
 def run(experiment: str, out: Path) -> bool:
@@ -42,7 +43,9 @@ def run(experiment: str, out: Path) -> bool:
         "dynamics": dynamics.run,
         "live": live.run,
     }
-    return experiments[experiment](out)
+    asked = os.environ.get("SEEDS")
+    chosen = {"seeds": seed_numbers.parse(asked)} if asked else {}
+    return experiments[experiment](out, **chosen)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import plots
+from . import seeds as seed_numbers
+from .figure import Measure
+from .interval import Interval
 from .measure import jain
 from .runs import Run, finish, run_all
 from .scenario import Flows, Phase, Scenario, Vm
 from .scores import Score
 
-SEEDS = (1, 2, 3, 4)
+SEEDS = seed_numbers.scoring(4)
 GREEDY_AT_S = 40.0
 # Two round-trip times with a full queue after the last of the flows that start
 # within 100 ms; and how long a share is looked at.
@@ -34,27 +37,45 @@ class Case:
     judge: Callable[[Run, Run], list[Score]]
 
 
+def _both(name: str, pair: tuple[Run, Run], measure: Measure, unit: str, relation: str, limit: float, guard=False):
+    """A bound on the coupled run, beside what the uncoupled one has."""
+    uncoupled, coupled = pair
+    return Score(name, measure(coupled), unit, relation, limit, uncoupled=measure(uncoupled), guard=guard)
+
+
+def _ratio(name: str, pair: tuple[Run, Run], measure: Measure, relation: str, limit: float) -> Score:
+    """A bound on the coupled run's measure over the uncoupled one's."""
+    uncoupled, coupled = pair
+    return Score.ratio(name, Interval(measure(coupled) / measure(uncoupled)), relation, limit)
+
+
+def _rates(run: Run, start_s: float, end_s: float) -> list[float]:
+    return [run.rate_mbit(vm, start_s, end_s) for vm in ("vm1", "vm2")]
+
+
 def _limited(uncoupled: Run, coupled: Run) -> list[Score]:
-    asked = 2.0
-    got = coupled.rate_mbit("vm1", 5, GREEDY_AT_S)
-    rest = coupled.rate_mbit("vm2", 5, GREEDY_AT_S)
-    whole = uncoupled.rate_mbit("vm1", 5, GREEDY_AT_S) + uncoupled.rate_mbit("vm2", 5, GREEDY_AT_S)
-    after = [coupled.rate_mbit(vm, GREEDY_AT_S + 2, GREEDY_AT_S + 4) for vm in ("vm1", "vm2")]
+    pair, asked = (uncoupled, coupled), 2.0
+    whole = sum(_rates(uncoupled, 5, GREEDY_AT_S))
     return [
-        Score("limited VM: goodput over what it asks", got / asked, "ratio", ">=", 0.99),
-        Score("limited VM: the other's goodput over the rest", rest / (whole - asked), "ratio", ">=", 0.97),
-        Score("limited VM: Jain's index 2 s after it became greedy", jain(after), "1", ">=", 0.995),
+        # Alone, it gets that from any TCP; beside four flows it does not.
+        _both("limited VM: goodput over what it asks", pair,
+              lambda run: run.rate_mbit("vm1", 5, GREEDY_AT_S) / asked, "ratio", ">=", 0.99, guard=True),
+        _both("limited VM: the other's goodput over the rest", pair,
+              lambda run: run.rate_mbit("vm2", 5, GREEDY_AT_S) / (whole - asked), "ratio", ">=", 0.97, guard=True),
+        _both("limited VM: Jain's index 2 s after it became greedy", pair,
+              lambda run: jain(_rates(run, GREEDY_AT_S + 2, GREEDY_AT_S + 4)), "1", ">=", 0.995),
     ]
 
 
-def _alternate(_: Run, coupled: Run) -> list[Score]:
-    both = [(27, 30), (47, 60)]
+def _alternate(uncoupled: Run, coupled: Run) -> list[Score]:
+    together = [(27, 30), (47, 60)]
     alone = [("vm2", 11, 14.5), ("vm1", 21, 24.5), ("vm2", 31, 34.5), ("vm1", 41, 44.5)]
-    fair = min(jain([coupled.rate_mbit(vm, *span) for vm in ("vm1", "vm2")]) for span in both)
-    full = min(coupled.rate_mbit(vm, start, end) for vm, start, end in alone)
+    pair = uncoupled, coupled
     return [
-        Score("VMs that alternate: Jain's index 2 s after both are there", fair, "1", ">=", 0.995),
-        Score("VMs that alternate: goodput of one alone, 1 s after the other left", full, "Mbit/s", ">=", 9.2),
+        _both("VMs that alternate: Jain's index 2 s after both are there", pair,
+              lambda run: min(jain(_rates(run, *span)) for span in together), "1", ">=", 0.995),
+        _both("VMs that alternate: goodput of one alone, 1 s after the other left", pair,
+              lambda run: min(run.rate_mbit(*span) for span in alone), "Mbit/s", ">=", 9.2),
     ]
 
 
@@ -62,37 +83,44 @@ def _cold(uncoupled: Run, coupled: Run) -> list[Score]:
     def last_end(run: Run) -> float:
         return max(flow["end_s"] for flow in run.flows())
 
+    def retransmissions(run: Run) -> float:
+        return run.retransmissions()
+
+    pair = uncoupled, coupled
     return [
-        Score(
-            "16 short flows at once: coupled over uncoupled time to finish",
-            last_end(coupled) / last_end(uncoupled), "ratio", "<=", 1,
-        ),
-        Score(
-            "16 short flows at once: coupled over uncoupled retransmissions",
-            coupled.retransmissions() / max(1, uncoupled.retransmissions()), "ratio", "<", 1,
-        ),
+        _ratio("16 short flows at once: coupled over uncoupled time to finish", pair, last_end, "<=", 1),
+        _ratio("16 short flows at once: coupled over uncoupled retransmissions", pair, retransmissions, "<", 1),
     ]
 
 
-def _distance(_: Run, coupled: Run) -> list[Score]:
-    near, far = (coupled.rate_mbit(vm, 5, 120) for vm in ("vm1", "vm2"))
-    return [Score("20 ms against 200 ms: error of the goodput ratio", 100 * abs(near / far - 1), "%", "<=", 5)]
+def _distance(uncoupled: Run, coupled: Run) -> list[Score]:
+    def error(run: Run) -> float:
+        near, far = _rates(run, 5, 120)
+        return 100 * abs(near / far - 1)
+
+    return [_both("20 ms against 200 ms: error of the goodput ratio", (uncoupled, coupled), error, "%", "<=", 5)]
 
 
 def _join(uncoupled: Run, coupled: Run) -> list[Score]:
-    caused = sum(coupled.dropped(at, at + 2) for at in (20, 40))
-    shared = jain([coupled.rate_mbit(vm, 21, 40) for vm in ("vm1", "vm2")])
-    after = coupled.rate_mbit("vm1", 40.5, 59) / uncoupled.rate_mbit("vm1", 50, 59)
-    before = coupled.window("vm1", 39, 40)
-    both = coupled.window("vm2", 39, 40) + before
-    taken = coupled.window("vm1", 40.35, 40.35 + LOOK_S) / both
-    joined = _part(coupled.window("vm2", *_soon(20)), coupled.window("vm1", *_soon(20)))
+    pair, joined = (uncoupled, coupled), "10 flows join and leave"
+    alone = uncoupled.rate_mbit("vm1", 50, 59)
+
+    def taken(run: Run) -> float:
+        both = sum(run.window(vm, 39, 40) for vm in ("vm1", "vm2"))
+        return run.window("vm1", 40.35, 40.35 + LOOK_S) / both
+
     return [
-        Score("10 flows join: their windows over their share, 2 RTT later", joined / 0.5, "ratio", ">=", 0.9),
-        Score("10 flows leave: windows taken over, 2 RTT later", taken, "ratio", ">=", 0.9),
-        Score("10 flows join and leave: Jain's index from 1 s after they came", shared, "1", ">=", 0.995),
-        Score("10 flows join and leave: goodput taken over 0.5 s after they left", after, "ratio", ">=", 0.97),
-        Score("10 flows join and leave: drops in the 2 s after each", caused, "packets", "<=", 0),
+        # Ten flows of slow start take more than a half by themselves.
+        _both("10 flows join: their windows over their share, 2 RTT later", pair,
+              lambda run: _part(run.window("vm2", *_soon(20)), run.window("vm1", *_soon(20))) / 0.5,
+              "ratio", ">=", 0.9, guard=True),
+        _both("10 flows leave: windows taken over, 2 RTT later", pair, taken, "ratio", ">=", 0.9),
+        _both(f"{joined}: Jain's index from 1 s after they came", pair,
+              lambda run: jain(_rates(run, 21, 40)), "1", ">=", 0.995),
+        _both(f"{joined}: goodput taken over 0.5 s after they left", pair,
+              lambda run: run.rate_mbit("vm1", 40.5, 59) / alone, "ratio", ">=", 0.97),
+        _both(f"{joined}: drops in the 2 s after each", pair,
+              lambda run: sum(run.dropped(at, at + 2) for at in (20, 40)), "packets", "<=", 0),
     ]
 
 
@@ -109,22 +137,26 @@ def _flow_window(run: Run, vm: str, flow: int, span: tuple[float, float]) -> flo
     return float(windows[(span[0] <= times) & (times <= span[1])].mean())
 
 
-def _join_siblings(_: Run, coupled: Run) -> list[Score]:
-    windows = [_flow_window(coupled, "vm1", flow, _soon(20)) for flow in range(12)]
+def _join_siblings(uncoupled: Run, coupled: Run) -> list[Score]:
+    def joined(run: Run) -> float:
+        windows = [_flow_window(run, "vm1", flow, _soon(20)) for flow in range(12)]
+        return sum(windows[2:]) / sum(windows) / (10 / 12)
+
+    pair, name = (uncoupled, coupled), "10 flows join 2 of their VM"
     return [
-        Score("10 flows join 2 of their VM: their windows over their share, 2 RTT later",
-              sum(windows[2:]) / sum(windows) / (10 / 12), "ratio", ">=", 0.9),
-        Score("10 flows join 2 of their VM: drops in the 2 s after", coupled.dropped(20, 22), "packets", "<=", 0),
+        _both(f"{name}: their windows over their share, 2 RTT later", pair, joined, "ratio", ">=", 0.9),
+        _both(f"{name}: drops in the 2 s after", pair, lambda run: run.dropped(20, 22), "packets", "<=", 0),
     ]
 
 
-def _join_idle(_: Run, coupled: Run) -> list[Score]:
-    joiner = _flow_window(coupled, "vm1", 1, _soon(20))
+def _join_idle(uncoupled: Run, coupled: Run) -> list[Score]:
+    def joined(run: Run) -> float:
+        return _part(_flow_window(run, "vm1", 1, _soon(20)), run.window("vm2", *_soon(20))) / 0.5
+
+    pair, name = (uncoupled, coupled), "a flow joins while its sibling is idle"
     return [
-        Score("a flow joins while its sibling is idle: its window over its share, 2 RTT later",
-              _part(joiner, coupled.window("vm2", *_soon(20))) / 0.5, "ratio", ">=", 0.9),
-        Score("a flow joins while its sibling is idle: drops in the 2 s after", coupled.dropped(20, 22), "packets",
-              "<=", 0),
+        _both(f"{name}: its window over its share, 2 RTT later", pair, joined, "ratio", ">=", 0.9),
+        _both(f"{name}: drops in the 2 s after", pair, lambda run: run.dropped(20, 22), "packets", "<=", 0),
     ]
 
 
@@ -174,9 +206,9 @@ def scenario(case: Case, coupled: bool, seed: int) -> Scenario:
     return Scenario(name, vms, seed, case.duration_s, coupled=coupled, sample_ms=50)
 
 
-def scenarios(case: Case) -> list[Scenario]:
+def scenarios(case: Case, seeds: Sequence[int] = SEEDS) -> list[Scenario]:
     """Uncoupled and coupled by turns, a pair for each seed."""
-    return [scenario(case, coupled, seed) for seed in SEEDS for coupled in (False, True)]
+    return [scenario(case, coupled, seed) for seed in seeds for coupled in (False, True)]
 
 
 def judge(case: Case, runs: Sequence[Run]) -> list[Score]:
@@ -185,10 +217,10 @@ def judge(case: Case, runs: Sequence[Run]) -> list[Score]:
     return [Score.over(scores) for scores in zip(*by_seed)]
 
 
-def run(out: Path) -> bool:
+def run(out: Path, seeds: Sequence[int] = SEEDS) -> bool:
     """`make dynamics`."""
-    each = 2 * len(SEEDS)
-    runs = run_all([scenario for case in CASES for scenario in scenarios(case)], out)
+    each = 2 * len(seeds)
+    runs = run_all([scenario for case in CASES for scenario in scenarios(case, seeds)], out)
     by_case = [(case, runs[at : at + each]) for case, at in zip(CASES, range(0, len(runs), each))]
     judged = [score for case, runs_of in by_case for score in judge(case, runs_of)]
     shown = [(case.name, *runs_of[:2]) for case, runs_of in by_case if case.duration_s >= 30]

@@ -9,21 +9,24 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from . import lab, plots, table
+from . import seeds as seed_numbers
 from .figure import Data, Point
+from .interval import Interval
 from .measure import Measured, measure
 from .runs import Run
 from .scenario import Flows, Scenario, Vm
 from .scores import Score, print_scores, write_result
+from .seeds import BadSeeds
 from .setups import flow_count
 from .sharing import PANELS
 
 COUNTS = (1, 2, 3, 4, 8, 16)
-SEEDS = (1, 2, 3)
+SEEDS = seed_numbers.scoring(3)
 DURATION_S = 60.0
 
 
 class BadCase(ValueError):
-    """FLOWS, WEIGHTS or SEED do not describe a case."""
+    """FLOWS, WEIGHTS, SEED or SEEDS do not describe a case."""
 
 
 def parse_list(name: str, text: str, least: float, kind=float) -> tuple:
@@ -38,19 +41,32 @@ def parse_list(name: str, text: str, least: float, kind=float) -> tuple:
     return values
 
 
-def parse_case(flows: str, weights: str, seed: str) -> tuple[tuple, tuple, tuple]:
+def parse_case(flows: str, weights: str, seed: str, seeds: str = "") -> tuple[tuple, tuple, tuple]:
     """Flow counts, weights and seeds of the cases asked for."""
     counts = parse_list("FLOWS", flows, 1, int) if flows else ()
     shares = parse_list("WEIGHTS", weights, 0.01) if weights else (1,) * len(counts)
     counts = counts or (1,) * len(shares)
     if len(counts) != len(shares):
         raise BadCase(f"invalid WEIGHTS: expected one for each of the {len(counts)} VMs of FLOWS, got '{weights}'")
-    seeds = parse_list("SEED", seed, 0, int) if seed else None
-    if seeds is not None and len(seeds) != 1:
-        raise BadCase(f"invalid SEED: expected one whole number, got '{seed}'")
+    chosen = parse_seeds(seed, seeds)
     if not counts:
-        return tuple((1, count) for count in COUNTS), ((1, 1),) * len(COUNTS), seeds or SEEDS
-    return (counts,), (shares,), seeds or (1,)
+        return tuple((1, count) for count in COUNTS), ((1, 1),) * len(COUNTS), chosen or SEEDS
+    return (counts,), (shares,), chosen or SEEDS[:1]
+
+
+def parse_seeds(seed: str, seeds: str) -> tuple[int, ...]:
+    """The seeds asked for, one or several; none if nothing was asked."""
+    if seed and seeds:
+        raise BadCase(f"invalid SEED: expected it or SEEDS, got both, '{seed}' and '{seeds}'")
+    if seeds:
+        try:
+            return seed_numbers.parse(seeds)
+        except BadSeeds as error:
+            raise BadCase(str(error)) from None
+    one = parse_list("SEED", seed, 0, int) if seed else ()
+    if len(one) > 1:
+        raise BadCase(f"invalid SEED: expected one whole number, got '{seed}'")
+    return one
 
 
 def pair(counts: Sequence[int], weights: Sequence[float], seed: int, duration_s=DURATION_S):
@@ -68,11 +84,11 @@ def pair(counts: Sequence[int], weights: Sequence[float], seed: int, duration_s=
 
 def scores(measured: Sequence[Measured]) -> list[Score]:
     """The bounds each case has to keep."""
-    result = []
+    by_case: dict[str, list[list[Score]]] = {}
     for uncoupled, coupled in pairs(measured):
-        case = plots.case_of(coupled) + f", seed {coupled.scenario.seed}"
-        result += case_scores(case, uncoupled, coupled)
-    return result
+        case = plots.case_of(coupled)
+        by_case.setdefault(case, []).append(case_scores(case, uncoupled, coupled))
+    return [Score.over(runs) for of_case in by_case.values() for runs in zip(*of_case)]
 
 
 def pairs(measured: Sequence[Measured]):
@@ -84,19 +100,37 @@ def pairs(measured: Sequence[Measured]):
 
 
 def case_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Score]:
-    weights = {vm.weight for vm in coupled.scenario.vms}
+    """The bounds of one pair of runs."""
     ratio = coupled.sum_mbit / uncoupled.sum_mbit
-    result = [Score(f"coupled over uncoupled goodput, {case}", ratio, "ratio", ">=", 0.99)]
-    if len(weights) == 1:
-        result.append(Score(f"Jain's index coupled, {case}", coupled.jain, "1", ">=", 0.995))
-    else:
-        result.append(Score(f"worst error of weighted share, {case}", share_error(coupled), "%", "<=", 5))
+    result = [
+        Score.ratio(f"coupled over uncoupled goodput, {case}", Interval(ratio), ">=", 0.99),
+        *_share_scores(case, uncoupled, coupled),
+    ]
     if sum(flow_count(vm) for vm in coupled.scenario.vms) >= 4:
-        drops = coupled.dropped_packets / max(1, uncoupled.dropped_packets)
-        queue = coupled.queue_ms_mean / uncoupled.queue_ms_mean
-        result.append(Score(f"coupled over uncoupled drops, {case}", drops, "ratio", "<=", 0.2))
-        result.append(Score(f"coupled over uncoupled queue, {case}", queue, "ratio", "<", 1))
+        drops = Interval(coupled.dropped_packets / max(1, uncoupled.dropped_packets))
+        queue = Interval(coupled.queue_ms_mean / uncoupled.queue_ms_mean)
+        result.append(Score.ratio(f"coupled over uncoupled drops, {case}", drops, "<=", 0.2))
+        result.append(Score.ratio(f"coupled over uncoupled queue, {case}", queue, "<", 1))
     return result
+
+
+def _share_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Score]:
+    weights = [vm.weight for vm in coupled.scenario.vms]
+    # Flows of like number and weight share alike by themselves.
+    guard = len({flow_count(vm) / vm.weight for vm in coupled.scenario.vms}) == 1
+
+    def beside(name: str, unit: str, relation: str, limit: float, measure: Callable[[Measured], float]) -> Score:
+        return Score(name, measure(coupled), unit, relation, limit, uncoupled=measure(uncoupled), guard=guard)
+
+    if len(set(weights)) == 1:
+        whole = beside(f"Jain's index coupled, {case}", "1", ">=", 0.995, lambda m: m.jain)
+    else:
+        whole = beside(f"worst error of weighted share, {case}", "%", "<=", 5, share_error)
+    errors = (
+        ("mean", 0.5, lambda m: m.share_error.mean),
+        ("p99", 2, lambda m: m.share_error.p99),
+    )
+    return [whole, *(beside(f"share error in 1 s, {name}, {case}", "%", "<=", most, of) for name, most, of in errors)]
 
 
 def share_error(measured: Measured) -> float:
@@ -131,9 +165,9 @@ def report(measured: list[Measured], out: Path, about: dict) -> bool:
     return holds
 
 
-def demo(out: Path, flows: str, weights: str, seed: str) -> bool:
+def demo(out: Path, flows: str, weights: str, seed: str, seed_range: str) -> bool:
     """`make demo`."""
-    counts, shares, seeds = parse_case(flows, weights, seed)
+    counts, shares, seeds = parse_case(flows, weights, seed, seed_range)
     scenarios = [
         scenario
         for case, weight in zip(counts, shares)
@@ -145,7 +179,7 @@ def demo(out: Path, flows: str, weights: str, seed: str) -> bool:
     return report(run_cases(scenarios, out), out, about)
 
 
-def weights(out: Path) -> bool:
+def weights(out: Path, seeds: tuple[int, ...] = SEEDS[:1]) -> bool:
     """`make weights`: 3 : 1 whatever the flow counts, and three VMs."""
     cases = [
         ((1, 1), (3, 1)),
@@ -157,6 +191,6 @@ def weights(out: Path) -> bool:
         ((1, 8, 3), (1, 2, 3)),
         ((8, 2, 1), (1, 2, 4)),
     ]
-    scenarios = [run for counts, shares in cases for run in pair(counts, shares, 1)]
-    about = {"experiment": "vm-weights", "duration_s": DURATION_S, "seeds": [1]}
+    scenarios = [run for counts, shares in cases for seed in seeds for run in pair(counts, shares, seed)]
+    about = {"experiment": "vm-weights", "duration_s": DURATION_S, "seeds": list(seeds)}
     return report(run_cases(scenarios, out), out, about)

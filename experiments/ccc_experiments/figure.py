@@ -6,16 +6,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from . import seeds as seed_numbers
 from .interval import Interval
 from .runs import Run
 from .scenario import Scenario
-from .scores import Score
+from .scores import Known, Score
 
 Measure = Callable[[Run], float]
+# The kind of runs without coupling.
+UNCOUPLED = "uncoupled"
 Case = TypeVar("Case", bound=Hashable)
 
-FULL_SEEDS = tuple(range(1, 11))
-QUICK_SEEDS = (1,)
+FULL_SEEDS = seed_numbers.scoring(10)
+QUICK_SEEDS = seed_numbers.scoring(1)
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,15 @@ class Effort:
     seeds: tuple[int, ...] = FULL_SEEDS
 
     @classmethod
-    def of(cls, quick: bool, seeds: int | None = None) -> "Effort":
-        """The full or the quick form, with its own number of seeds or another."""
+    def of(cls, quick: bool, seeds: tuple[int, ...] | None = None) -> "Effort":
+        """The full or the quick form, with its own seeds or others."""
         usual = QUICK_SEEDS if quick else FULL_SEEDS
-        return cls(quick, usual if seeds is None else tuple(range(1, seeds + 1)))
+        return cls(quick, usual if seeds is None else seeds)
 
     def at_least(self, runs: int) -> "Effort":
         """With more seeds, if there are fewer: for what a single run says little of."""
-        more = tuple(range(1, runs + 1)) if len(self.seeds) < runs else self.seeds
+        first = self.seeds[0]
+        more = tuple(range(first, first + runs)) if len(self.seeds) < runs else self.seeds
         return replace(self, seeds=more)
 
     def pick(self, full, quick):
@@ -98,6 +102,35 @@ class Data:
         """A kind's mean over another's, seed by seed."""
         return Interval.ratio(self.each(case, kind, measure), self.each(case, to, measure))
 
+    def off(self, case: Hashable, kind: str, measure: Measure, wanted: float) -> Interval:
+        """By how much a kind is off what is wanted, percent: the mean of absolute errors."""
+        return Interval.of([100 * abs(got / wanted - 1) for got in self.each(case, kind, measure)])
+
+    def apart(self, case: Hashable, kind: str, to: str, measure: Measure) -> Interval:
+        """By how much a kind is off another, seed by seed, percent: the mean of absolute errors."""
+        pairs = zip(self.each(case, kind, measure), self.each(case, to, measure), strict=True)
+        return Interval.of([100 * abs(one / other - 1) for one, other in pairs])
+
+    def more(self, case: Hashable, kind: str, than: str, measure: Measure) -> Interval:
+        """By how much a kind has more than another, seed by seed."""
+        pairs = zip(self.each(case, kind, measure), self.each(case, than, measure), strict=True)
+        return Interval.of([one - other for one, other in pairs])
+
+    def score(self, name: str, case: Hashable, kind: str, measure: Measure, unit: str, relation: str, limit: float,
+              **more) -> Score:  # fmt: skip
+        """A bound on a kind's mean, beside what uncoupled flows have there, if they are."""
+        mean = self.mean(case, kind, measure)
+        return Score.mean(name, mean, unit, relation, limit, **self._uncoupled(case, measure), **more)
+
+    def worst(self, name: str, case: Hashable, kind: str, measure: Measure, unit: str, relation: str, limit: float,
+              **more) -> Score:  # fmt: skip
+        """A bound on a kind's worst run, likewise."""
+        values = self.each(case, kind, measure)
+        return Score.worst(name, values, unit, relation, limit, **self._uncoupled(case, measure), **more)
+
+    def _uncoupled(self, case: Hashable, measure: Measure) -> dict[str, float]:
+        return {"uncoupled": self.mean(case, UNCOUPLED, measure).mean} if self.has(case, UNCOUPLED) else {}
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -112,8 +145,8 @@ class Figure:
     plot: Callable[[Data, Path], None]
     # Reported of every case and kind: name with unit, and how it is measured.
     measures: Mapping[str, Measure] = field(default_factory=dict)
-    # Scores that are known not to hold, by name, and why: as docs/results.md has it.
-    known: Mapping[str, str] = field(default_factory=dict)
+    # Scores that are known not to hold, by name, with the reason that docs/results.md has, and a floor.
+    known: Mapping[str, Known] = field(default_factory=dict)
 
     def judged(self, data: Data) -> list[Score]:
         """The scores, those that are known not to hold with the reason."""

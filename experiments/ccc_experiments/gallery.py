@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import lab, markdown, same_data
+from . import seeds as seed_numbers
 from .figure import Data, Effort, Figure, Point
 from .interval import Interval
 from .runs import Run
@@ -104,7 +105,7 @@ def _make(
 
 def _command(name: str, effort: Effort) -> str:
     quick = " QUICK=1" if effort.quick else ""
-    seeds = "" if effort == Effort.of(effort.quick) else f" SEEDS={len(effort.seeds)}"
+    seeds = "" if effort == Effort.of(effort.quick) else f" SEEDS={seed_numbers.text(effort.seeds)}"
     return f"make figure FIG={name}{quick}{seeds}"
 
 
@@ -145,9 +146,9 @@ def _summary(made: list[Made], out: Path) -> bool:
         for document in documents.values()
     ]
     scores = [score for figure in figures for score in figure["scores"]]
-    unheld = [score for score in scores if not score["holds"]]
-    known = sum("known" in score for score in unheld)
-    counts = {"scores": len(scores), "failed": len(unheld) - known, "known": known}
+    failed = sum(score["fails"] for score in scores)
+    known = sum("known" in score and not score["holds"] and not score["fails"] for score in scores)
+    counts = {"scores": len(scores), "failed": failed, "known": known}
     summary = counts | {"figures": figures}
     (out / RESULT).write_text(json.dumps(summary, indent=1) + "\n")
     (out / TEXT).write_text(markdown.results(documents.values()))

@@ -2,14 +2,18 @@
 """What an operator and an application change while flows run, and a daemon
 that dies among them."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from . import plots
+from . import seeds as seed_numbers
 from .measure import jain
 from .runs import Run, finish, run_all
 from .scenario import Action, Flows, Phase, Request, Scenario, Vm
 from .scores import Score
 
+SEEDS = seed_numbers.scoring(1)
 # Two round-trip times with a full queue, and one sample.
 SOON_S = 0.45
 KILLED_AT_S = 20.0
@@ -22,7 +26,7 @@ def _weigh(at_s: float, vm: str, weight: float) -> Action:
 
 def _two_vms(name: str, duration_s: float, *actions: Action) -> Scenario:
     vms = (Vm((Flows(),)), Vm((Flows(count=4),)))
-    return Scenario(name, vms, 1, duration_s, coupled=True, sample_ms=50, actions=actions)
+    return Scenario(name, vms, SEEDS[0], duration_s, coupled=True, sample_ms=50, actions=actions)
 
 
 WEIGHTS = _two_vms(
@@ -32,7 +36,7 @@ SLOW_START = _two_vms("weights-in-slow-start", 20, _weigh(0.4, "vm1", 4))
 PRIORITY = Scenario(
     "priority",
     (Vm((Flows(phases=(Phase(20, priority=4),)), Flows())),),
-    seed=1, duration_s=40, coupled=True, sample_ms=50,
+    seed=SEEDS[0], duration_s=40, coupled=True, sample_ms=50,
 )
 RESTART = _two_vms(
     "restart", 40, Action(KILLED_AT_S, kill_daemon=True), Action(BACK_AT_S, start_daemon=True)
@@ -81,10 +85,19 @@ def _restart(run: Run) -> list[Score]:
 CASES = ((WEIGHTS, _weights), (SLOW_START, _slow_start), (PRIORITY, _priority), (RESTART, _restart))
 
 
-def run(out: Path) -> bool:
+def scenarios(scenario: Scenario, seeds: Sequence[int]) -> list[Scenario]:
+    """A case with each seed."""
+    return [replace(scenario, name=f"{scenario.name}-seed{seed}", seed=seed) for seed in seeds]
+
+
+def run(out: Path, seeds: Sequence[int] = SEEDS) -> bool:
     """`make live`."""
-    runs = run_all([scenario for scenario, _ in CASES], out)
-    judged = [score for run, (_, judge) in zip(runs, CASES) for score in judge(run)]
-    shown = [(run.measured.scenario.name, run) for run in runs if run.measured.scenario in (WEIGHTS, RESTART)]
+    runs = run_all([one for scenario, _ in CASES for one in scenarios(scenario, seeds)], out)
+    judged, shown = [], []
+    for number, (scenario, judge) in enumerate(CASES):
+        of_case = runs[number * len(seeds) : (number + 1) * len(seeds)]
+        judged += [Score.over(scores) for scores in zip(*map(judge, of_case))]
+        if scenario in (WEIGHTS, RESTART):
+            shown.append((scenario.name, of_case[0]))
     plots.goodput_over_time(shown, ("",), out / "live")
     return finish(out, "live", runs, judged)

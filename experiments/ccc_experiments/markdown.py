@@ -49,7 +49,8 @@ def _score(score: dict) -> str:
 
 
 def _held(score: dict) -> str:
+    said = " guard" if score.get("guard") else ""
     if "known" in score:
         mark = "holds now, known not to" if score["holds"] else "known"
-        return f" **{mark}**: {score['known']}"
-    return "" if score["holds"] else " **does not hold**"
+        said += f" **{mark}**, floor {score['floor']:g}: {score['known']}"
+    return said + (" **fails**" if score["fails"] else "")

@@ -10,6 +10,7 @@ import numpy as np
 from . import tables
 from .scenario import Scenario
 from .setups import flow_count
+from .shares import ShareError
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Measured:
     queue_ms_p95: float
     sent_packets: int
     dropped_packets: int
+    # None of a run of a few seconds.
+    share_error: ShareError | None = None
 
     @property
     def sum_mbit(self) -> float:
@@ -48,6 +51,7 @@ class Measured:
                 for vm, goodput in zip(self.scenario.vms, self.vm_goodput_mbit)
             ],
             "jain": round(self.jain, 5),
+            **self._share_error(),
             "sum_mbit": round(self.sum_mbit, 4),
             "queue_ms_mean": round(self.queue_ms_mean, 3),
             "queue_ms_p95": round(self.queue_ms_p95, 3),
@@ -55,6 +59,12 @@ class Measured:
             "dropped_packets": self.dropped_packets,
             "raw": self.scenario.name,
         }
+
+    def _share_error(self) -> dict:
+        if self.share_error is None:
+            return {}
+        error = self.share_error
+        return {"share_error_percent": {"mean": round(error.mean, 3), "p99": round(error.p99, 3)}}
 
 
 def jain(values) -> float:
@@ -80,6 +90,7 @@ def measure(scenario: Scenario, raw: Path) -> Measured:
         queue_ms_p95=percentile(delays, 0.95),
         sent_packets=counters["sent_packets"],
         dropped_packets=counters["dropped_packets"],
+        share_error=ShareError.of(raw, [vm.weight for vm in scenario.vms], scenario.duration_s),
     )
 
 

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """What figures tell of VMs that share a bottleneck."""
 
+from collections.abc import Hashable
+
+from .figure import Data
 from .plots import Panel
 from .runs import Run
+from .scores import Score
+from .shares import WINDOW_S, ShareError
 
 
 def jain(run: Run) -> float:
@@ -10,14 +15,46 @@ def jain(run: Run) -> float:
     return run.measured.weighted_jain
 
 
+def mean_share_error(run: Run) -> float:
+    """Of the worst VM in each second, percent of its share."""
+    return _share_error(run).mean
+
+
+def p99_share_error(run: Run) -> float:
+    """Of 99 % of the seconds at most."""
+    return _share_error(run).p99
+
+
+def _share_error(run: Run) -> ShareError:
+    if run.measured.share_error is None:
+        raise ValueError(f"{run.scenario.name}: too short for shares in windows of {WINDOW_S:g} s")
+    return run.measured.share_error
+
+
+# What has to be shown of the papers' path, and at 100 Mbit/s.
+MOST_SHARE_ERROR = ((mean_share_error, "mean", 0.5), (p99_share_error, "p99", 2.0))
+
+
+def share_error_scores(data: Data, case: Hashable, guard: bool = False) -> list[Score]:
+    """Bounds on the worst VM's error of its share in windows of a second."""
+    return [
+        data.score(f"{case}: worst VM's error of its share in 1 s, {name}", case, "coupled", measure, "%", "<=", most,
+                   guard=guard)  # fmt: skip
+        for measure, name, most in MOST_SHARE_ERROR
+    ]
+
+
 MEASURES = {
     "Jain": jain,
+    "share error %": mean_share_error,
+    "share error p99 %": p99_share_error,
     "sum Mbit/s": lambda run: run.measured.sum_mbit,
     "queue ms": lambda run: run.measured.queue_ms_mean,
     "loss %": lambda run: run.loss_percent(),
 }
 PANELS = (
     Panel("Jain's index of the VMs, by weight", jain, {"bottom": 0, "top": 1.04}),
+    Panel("worst VM's error in 1 s, %", mean_share_error, log_from=1),
     Panel("sum of goodput, Mbit/s", MEASURES["sum Mbit/s"], {"bottom": 0, "top": 10.4}),
     Panel("mean queue delay, ms", MEASURES["queue ms"]),
     Panel("packets lost, %", MEASURES["loss %"], log_from=0.01),

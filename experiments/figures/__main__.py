@@ -5,7 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ccc_experiments import gallery
+from ccc_experiments import gallery, seeds
 from ccc_experiments.figure import Effort
 from ccc_experiments.lab import LabError
 
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("figure", nargs="*", help="which ones; none: all")
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     parser.add_argument("--quick", action="store_true", help="the short form")
-    parser.add_argument("--seeds", type=_count, help="runs of each case, in place of 10 (quick: 1)")
+    parser.add_argument("--seeds", type=_seeds, help="3, or 101..110: runs of each case, in place of 10 (quick: 1)")
     parser.add_argument("--from-data", action="store_true", help="no run: make them of earlier data")
     parser.add_argument("--check", action="store_true", help="no more than whether all this can be asked")
     args = parser.parse_args()
@@ -39,10 +39,11 @@ def main() -> int:
     return 0 if holds else 1
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"invalid count: expected a whole number from 1, got '{text}'")
-    return int(text)
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return seeds.parse(text)
+    except seeds.BadSeeds as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -40,10 +40,14 @@ def mean_s(run: Run) -> float:
     return sum(times) / len(times)
 
 
+def again(run: Run) -> float:
+    return run.retransmissions()
+
+
 MEASURES = {
     "last done s": last_s,
     "mean s": mean_s,
-    "retransmissions": lambda run: run.retransmissions(),
+    "retransmissions": again,
 }
 
 
@@ -51,17 +55,14 @@ def scores(data: Data) -> list[Score]:
     result = []
     for count in data.cases:
         last = data.ratio(count, "coupled", "uncoupled", last_s)
-        coupled, uncoupled = (data.mean(count, kind, MEASURES["retransmissions"]) for kind in reversed(KINDS))
-        alone = data.mean(count, LISA, MEASURES["retransmissions"])
         result += [
-            Score.mean(f"{count} flows: coupled over uncoupled time to finish", last, "ratio", "<=", 1),
-            Score.mean(
-                f"{count} flows: retransmissions, coupled, against uncoupled",
-                coupled, "segments", "<=", uncoupled.mean,
-            ),
-            Score.mean(
-                f"{count} flows: retransmissions, coupled, against LISA",
-                coupled, "segments", "<=", alone.mean,
+            Score.ratio(f"{count} flows: coupled over uncoupled time to finish", last, "<=", 1),
+            *(
+                Score.mean(
+                    f"{count} flows: retransmissions more than {other}", data.more(count, "coupled", other, again),
+                    "segments", "<=", 0, uncoupled=data.more(count, "uncoupled", other, again).mean, guard=True,
+                )  # fmt: skip
+                for other in ("uncoupled", LISA)
             ),
         ]
     return result

@@ -69,9 +69,9 @@ def scores(data: Data) -> list[Score]:
             )
             name = f"{count} flows, {kind} over uncoupled"
             result += [
-                Score.mean(f"{name}: queue", queue, "ratio", "<", 1),
-                Score.mean(f"{name}: loss", loss, "ratio", "<", 1),
-                Score.mean(f"{name}: goodput", goodput, "ratio", ">=", 0.97),
+                Score.ratio(f"{name}: queue", queue, "<", 1),
+                Score.ratio(f"{name}: loss", loss, "<", 1),
+                Score.ratio(f"{name}: goodput", goodput, ">=", 0.97),
             ]
     return result
 

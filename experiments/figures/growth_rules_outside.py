@@ -43,8 +43,9 @@ MEASURES = {"of the outside flow's": part, "sum Mbit/s": lambda run: run.measure
 
 def scores(data: Data) -> list[Score]:
     def over(kind: str, to: str) -> Score:
-        ratio = data.ratio(MOST, kind, to, part)
-        return Score.mean(f"{MOST} flows: part taken, {kind} over {to}", ratio, "ratio", "<", 1)
+        ratio, uncoupled = (data.ratio(MOST, one, to, part) for one in (kind, "uncoupled"))
+        name = f"{MOST} flows: part taken, {kind} over {to}"
+        return Score.mean(name, ratio, "ratio", "<", 1, uncoupled=uncoupled.mean)
 
     return [over(SHORTEST, "uncoupled"), over(MEAN, SHORTEST), over(BY_RATE, SHORTEST)]
 

@@ -47,9 +47,13 @@ def by_the_joins(data: Data, kind: str) -> Interval:
 def scores(data: Data) -> list[Score]:
     name = "packets lost by two joins"
     return [
-        Score.mean(f"{name}, coupled", by_the_joins(data, "coupled"), "packets", "<=", 0),
+        Score.mean(
+            f"{name}, coupled", by_the_joins(data, "coupled"), "packets", "<=", 0,
+            uncoupled=by_the_joins(data, "uncoupled").mean,
+        ),  # fmt: skip
+        # That there was something to lose.
         *(
-            Score.mean(f"{name}, {kind}", by_the_joins(data, kind), "packets", ">=", 1)
+            Score.mean(f"{name}, {kind}", by_the_joins(data, kind), "packets", ">=", 1, guard=True)
             for kind in ("uncoupled", UNCLOCKED)
         ),
     ]

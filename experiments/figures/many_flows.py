@@ -54,11 +54,10 @@ def scores(data: Data) -> list[Score]:
             name = f"{count} flows{with_cross}: coupled over uncoupled"
             most = 0.2 if count == 10 else 1
             result += [
-                Score.mean(f"{name} round-trip time", delay, "ratio", "<", 1),
-                Score.mean(f"{name} loss", loss, "ratio", "<=" if count == 10 else "<", most),
+                Score.ratio(f"{name} round-trip time", delay, "<", 1),
+                Score.ratio(f"{name} loss", loss, "<=" if count == 10 else "<", most),
+                Score.ratio(f"{name} goodput", goodput, ">=", 0.99),
             ]
-            if not with_cross:
-                result.append(Score.mean(f"{name} goodput", goodput, "ratio", ">=", 0.99))
         result += _crossed_scores(data, count)
     return result
 
@@ -66,20 +65,15 @@ def scores(data: Data) -> list[Score]:
 def _crossed_scores(data: Data, count: int) -> list[Score]:
     uncoupled, coupled = CROSSED
     goodput, loss = MEASURES["goodput Mbit/s"], MEASURES["loss %"]
-    single = data.ratio(count, coupled, ONE, goodput).scaled(100, -100)
+    single, uncoupled_off = (data.apart(count, kind, ONE, goodput) for kind in (coupled, uncoupled))
+    as_many = f"{count} flows, cross: coupled as {count} over uncoupled"
     return [
-        Score(
+        Score.mean(
             f"{count} flows, cross: coupled goodput off that of one Reno flow",
-            abs(single.mean), "%", "<=", 3, single.half,
-        ),
-        Score.mean(
-            f"{count} flows, cross: coupled as {count} over uncoupled goodput",
-            data.ratio(count, AS_MANY, uncoupled, goodput), "ratio", ">=", 0.98,
-        ),
-        Score.mean(
-            f"{count} flows, cross: coupled as {count} over uncoupled loss",
-            data.ratio(count, AS_MANY, uncoupled, loss), "ratio", "<", 1,
-        ),
+            single, "%", "<=", 3, uncoupled=uncoupled_off.mean,
+        ),  # fmt: skip
+        Score.ratio(f"{as_many} goodput", data.ratio(count, AS_MANY, uncoupled, goodput), ">=", 0.98),
+        Score.ratio(f"{as_many} loss", data.ratio(count, AS_MANY, uncoupled, loss), "<", 1),
     ]
 
 

@@ -69,16 +69,12 @@ def rounds_to_share(run: Run) -> float:
 def scores(data: Data) -> list[Score]:
     result = []
     for kind in SHARES:
-        error = data.mean(CASE, kind, window_ratio).scaled(100 / 3, -100)
-        together = data.ratio(CASE, kind, SINGLE, aggregate).scaled(100, -100)
-        rounds = max(data.each(CASE, kind, rounds_to_share))
+        together = data.apart(CASE, kind, SINGLE, aggregate)
+        rounds = data.each(CASE, kind, rounds_to_share)
         result += [
-            Score(f"{kind}: windows off 3 : 1", abs(error.mean), "%", "<=", 2, error.half),
-            Score(
-                f"{kind}: mean aggregate window off a single TCP's",
-                abs(together.mean), "%", "<=", 5, together.half,
-            ),
-            Score(f"{kind}: most round trips until the joiner has 90 % of its share", rounds, "RTT", "<=", 2),
+            Score.mean(f"{kind}: windows off 3 : 1", data.off(CASE, kind, window_ratio, 3), "%", "<=", 2),
+            Score.mean(f"{kind}: mean aggregate window off a single TCP's", together, "%", "<=", 5),
+            Score.worst(f"{kind}: most round trips until the joiner has 90 % of its share", rounds, "RTT", "<=", 2),
         ]
     return result
 

@@ -33,9 +33,8 @@ def ratio_of_goodput(run: Run) -> float:
 def scores(data: Data) -> list[Score]:
     result = []
     for ratio in data.cases:
-        error = data.mean(ratio, "coupled", ratio_of_goodput).scaled(100 / ratio, -100)
-        name = f"priorities {ratio} : 1, goodput ratio off"
-        result.append(Score(name, abs(error.mean), "%", "<=", 3, error.half))
+        error = data.off(ratio, "coupled", ratio_of_goodput, ratio)
+        result.append(Score.mean(f"priorities {ratio} : 1, goodput ratio off", error, "%", "<=", 3))
     return result
 
 

@@ -58,12 +58,12 @@ def scores(data: Data) -> list[Score]:
             )
             name = f"{count} flows, {kind} over uncoupled"
             result += [
-                Score.mean(f"{name}: queue", queue, "ratio", "<", 1),
-                Score.mean(f"{name}: loss", loss, "ratio", "<", 1),
-                Score.mean(f"{name}: goodput", goodput, "ratio", ">=", 0.97),
+                Score.ratio(f"{name}: queue", queue, "<", 1),
+                Score.ratio(f"{name}: loss", loss, "<", 1),
+                Score.ratio(f"{name}: goodput", goodput, ">=", 0.97),
             ]
-        fair = data.mean(count, BY_RATE, jain_of_rates)
-        result.append(Score.mean(f"{count} flows, shares by rate: Jain's index", fair, "1", ">=", 0.99))
+        name = f"{count} flows, shares by rate: Jain's index"
+        result.append(data.score(name, count, BY_RATE, jain_of_rates, "1", ">=", 0.99))
     return result
 
 

@@ -63,15 +63,14 @@ def scores(data: Data) -> list[Score]:
     result = []
     for size in data.cases:
         name = f"{size} VMs of {size} flows"
-        least = min(data.each(size, "coupled", fairness))
-        result.append(Score(f"{name}: Jain's index", least, "1", ">=", 0.99))
+        result.append(data.worst(f"{name}: Jain's index", size, "coupled", fairness, "1", ">=", 0.999))
         goodput, loss = (
             data.ratio(size, "coupled", "uncoupled", MEASURES[measure])
             for measure in ("goodput %", "loss %")
         )
         result += [
-            Score.mean(f"{name}: coupled over uncoupled goodput", goodput, "ratio", ">=", 0.97),
-            Score.mean(f"{name}: coupled over uncoupled loss", loss, "ratio", "<=", 0.2),
+            Score.ratio(f"{name}: coupled over uncoupled goodput", goodput, ">=", 0.97),
+            Score.ratio(f"{name}: coupled over uncoupled loss", loss, "<=", 0.2),
         ]
     return result
 

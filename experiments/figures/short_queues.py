@@ -12,7 +12,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Bottleneck, Cross, Flows, Scenario
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 QUEUES = (20, 10, 5)
@@ -29,6 +29,9 @@ AS_MANY = f"coupled as {FLOWS}"
 # Why bounds do not hold.
 ONE_TCP = "one TCP cannot fill a short queue with bursts beside it, and the aggregate is one TCP"
 SMALL_WINDOWS = "each of the four has a window of a few segments, and waits for delayed ACKs"
+# What goodput is all the same, of one Reno flow's and of four uncoupled ones', by the queue.
+OF_ONE = {20: 0.95, 10: 0.9, 5: 0.9}
+OF_FOUR = {20: 0.9, 10: 0.8, 5: 0.55}
 
 
 def scenario(packets: int, kind: str, seed: int) -> Scenario:
@@ -66,13 +69,14 @@ def _not_worse(data: Data, packets: int, kind: str) -> list[Score]:
     for name in ("retransmissions", "dropped"):
         ratio = data.ratio(packets, kind, "uncoupled", MEASURES[name])
         what = f"queue of {packets}: {kind} over uncoupled {name}"
-        result.append(Score.mean(what, ratio, "ratio", "<=", 1))
+        result.append(Score.ratio(what, ratio, "<=", 1))
     return [*result, _goodput(data, packets, kind, "uncoupled")]
 
 
 def _goodput(data: Data, packets: int, kind: str, other: str) -> Score:
     ratio = data.ratio(packets, kind, other, MEASURES["goodput Mbit/s"])
-    return Score.mean(_goodput_over(packets, kind, other), ratio, "ratio", ">=", 0.99)
+    # Four uncoupled flows have no less than one.
+    return Score.mean(_goodput_over(packets, kind, other), ratio, "ratio", ">=", 0.99, guard=True)
 
 
 def _goodput_over(packets: int, kind: str, other: str) -> str:
@@ -97,8 +101,8 @@ FIGURE = Figure(
     plot,
     MEASURES,
     {
-        _goodput_over(packets, "coupled", other): reason
+        _goodput_over(packets, "coupled", other): Known(reason, floors[packets])
         for packets in QUEUES
-        for other, reason in ((ONE, SMALL_WINDOWS), ("uncoupled", ONE_TCP))
+        for other, reason, floors in ((ONE, SMALL_WINDOWS, OF_ONE), ("uncoupled", ONE_TCP, OF_FOUR))
     },
 )

@@ -31,11 +31,10 @@ def points(effort: Effort) -> Iterator[Point]:
 def scores(data: Data) -> list[Score]:
     result = []
     for delay in (d for d in data.cases if d <= 100):
-        least = min(data.each(delay, KIND, jain))
-        result.append(Score(f"{delay} ms: least Jain's index, coupled", least, "1", ">=", 0.995))
-    loss = max(data.mean(delay, KIND, MEASURES["loss %"]).mean for delay in data.cases)
-    uncoupled = data.mean(data.cases[0], UNCOUPLED, MEASURES["loss %"]).mean
-    result.append(Score("most loss at any delay, against uncoupled", loss, "%", "<", uncoupled))
+        result.append(data.worst(f"{delay} ms: least Jain's index, coupled", delay, KIND, jain, "1", ">=", 0.995))
+    for delay in data.cases:
+        loss = data.ratio(delay, KIND, UNCOUPLED, MEASURES["loss %"])
+        result.append(Score.ratio(f"{delay} ms: coupled over uncoupled loss", loss, "<", 1))
     return result
 
 

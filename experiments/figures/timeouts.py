@@ -44,6 +44,7 @@ def scores(data: Data) -> list[Score]:
         Score.mean(
             f"{count} timeouts: goodput, {less} over {more}",
             data.ratio(count, less, more, goodput), "ratio", "<", 1,
+            uncoupled=data.ratio(count, "uncoupled", more, goodput).mean,
         )  # fmt: skip
         for count in data.cases
         if count

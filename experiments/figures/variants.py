@@ -61,7 +61,7 @@ def points(effort: Effort) -> Iterator[Point]:
 
 def scores(data: Data) -> list[Score]:
     return [
-        Score(f"{case}: least Jain's index, coupled", min(data.each(case, "coupled", jain)), "1", ">=", 0.995)
+        data.worst(f"{case}: least Jain's index, coupled", case, "coupled", jain, "1", ">=", 0.995)
         for case in data.cases
     ]
 

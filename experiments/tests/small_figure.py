@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ccc_experiments import gallery, lab, plots
+from ccc_experiments import gallery, lab, plots, seeds
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
@@ -21,7 +21,7 @@ from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 DATA = Path(__file__).with_name("unit") / "data"
 KEPT = ("flows.csv", "goodput.csv", "queue.csv", "flows.json", "bottleneck.json", "speed.json")
-EFFORT = Effort.of(quick=True, seeds=2)
+EFFORT = Effort.of(quick=True, seeds=seeds.scoring(2))
 MEASURES = {"sum Mbit/s": lambda run: run.measured.sum_mbit}
 
 

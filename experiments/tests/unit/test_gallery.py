@@ -11,14 +11,14 @@ import pytest
 from ccc_experiments import gallery, lab, tables
 from ccc_experiments.figure import Effort, Point
 from ccc_experiments.interval import Interval
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from small_figure import SMALL, points
 
 
 def test_a_figure_is_made_of_earlier_data(earlier, capsys):
     assert gallery.remake(SMALL, earlier)
     result = json.loads((earlier / "small" / "result.json").read_text())
-    assert result["command"] == "make figure FIG=small QUICK=1 SEEDS=2"
+    assert result["command"] == "make figure FIG=small QUICK=1 SEEDS=101..102"
     assert {(row["case"], row["kind"]) for row in result["values"]} == {
         (case, kind) for case in ("1", "4") for kind in ("uncoupled", "coupled")
     }
@@ -37,7 +37,7 @@ def test_same_data_same_files(earlier):
 
 
 def test_tables_are_kept_as_they_were_written(earlier):
-    raw = earlier / "runs" / "small-4-coupled-seed-1"
+    raw = earlier / "runs" / "small-4-coupled-seed-101"
     written = {name: tables.read(raw, name) for name in tables.TABLES}
     tables.keep(raw, {"seed": 1})
     assert not list(raw.glob("*.csv"))
@@ -57,19 +57,21 @@ def test_a_bound_known_not_to_hold_does_not_fail(earlier, capsys):
 
     assert not made({})
     reasons = {"too much": "there is no more", "enough": "there was too little"}
-    assert made(reasons)
+    assert made({name: Known(reason, 0.5) for name, reason in reasons.items()})
     told = capsys.readouterr().out
-    assert "known     too much: 1 1 (bound >= 2); known not to hold: there is no more" in told
+    assert "known     too much: 1 1 (bound >= 2); one run: no interval; known not to hold, " in told
     assert "holds now enough" in told
     scores = json.loads((earlier / "small" / "result.json").read_text())["scores"]
     assert {score["name"]: score["known"] for score in scores} == reasons
-    assert "**known**: there is no more" in (earlier / "result.md").read_text()
+    assert "**known**, floor 0.5: there is no more" in (earlier / "result.md").read_text()
     assert json.loads((earlier / "result.json").read_text())["known"] == 1
+    assert not made({"too much": Known("there is no more", 1.5)})
+    assert json.loads((earlier / "result.json").read_text())["failed"] == 1
 
 
 def test_the_results_tell_every_reason_why_a_bound_does_not_hold():
     results = " ".join((lab.PROJECT / "docs" / "results.md").read_text().split())
-    reasons = {reason for name in figures.names() for reason in figures.load(name).known.values()}
+    reasons = {known.reason for name in figures.names() for known in figures.load(name).known.values()}
     assert reasons
     assert not [reason for reason in reasons if reason not in results]
 
@@ -84,8 +86,8 @@ def test_data_of_another_figure_is_refused(earlier, tmp_path):
         gallery.remake(other, earlier)
     with pytest.raises(gallery.NoData, match="make figure FIG=small"):
         gallery.remake(SMALL, tmp_path / "elsewhere")
-    shutil.rmtree(earlier / "runs" / "small-4-coupled-seed-1")
-    with pytest.raises(gallery.NoData, match="small-4-coupled-seed-1 is not there"):
+    shutil.rmtree(earlier / "runs" / "small-4-coupled-seed-101")
+    with pytest.raises(gallery.NoData, match="small-4-coupled-seed-101 is not there"):
         gallery.remake(SMALL, earlier)
 
 

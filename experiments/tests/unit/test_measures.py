@@ -4,7 +4,6 @@
 import pytest
 from ccc_experiments.fairness import COUNTS, SEEDS, BadCase, parse_case
 from ccc_experiments.measure import jain, percentile
-from ccc_experiments.scores import Score
 
 
 def test_jain():
@@ -19,11 +18,6 @@ def test_percentile():
     assert percentile([7], 0.95) == 7
 
 
-def test_a_score_says_whether_it_holds():
-    assert Score("x", 0.99, "1", ">=", 0.99).holds
-    assert not Score("x", 1.0, "1", "<", 1).holds
-
-
 def test_the_papers_cases_by_default():
     counts, weights, seeds = parse_case("", "", "")
     assert counts == tuple((1, n) for n in COUNTS)
@@ -32,7 +26,8 @@ def test_the_papers_cases_by_default():
 
 def test_a_case_of_ones_own():
     assert parse_case("1:8:3", "1:2:3", "7") == (((1, 8, 3),), ((1.0, 2.0, 3.0),), (7,))
-    assert parse_case("", "3:1", "") == (((1, 1),), ((3.0, 1.0),), (1,))
+    assert parse_case("", "3:1", "") == (((1, 1),), ((3.0, 1.0),), (101,))
+    assert parse_case("1:4", "", "", "7..9")[2] == (7, 8, 9)
 
 
 @pytest.mark.parametrize(
