@@ -12,6 +12,7 @@ from . import lab, tables
 from .measure import Measured, measure
 from .scenario import Scenario
 from .scores import Score, print_scores, write_result
+from .setups import flow_count
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,19 @@ class Run:
         rows = (self.samples["vm"] == vm) & (self.samples["flow"] == flow)
         return self.samples["time_s"][rows], self.samples["cwnd_packets"][rows]
 
+    def window_of(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Times and congestion window of a flow, counted through all VMs, packets."""
+        for i, vm in enumerate(self.scenario.vms, 1):
+            if number < flow_count(vm):
+                return self.flow_window(f"vm{i}", number)
+            number -= flow_count(vm)
+        raise IndexError(f"{self.scenario.name} has no flow {number} more")
+
+    def all_flow_rates_mbit(self, start_s: float, end_s: float) -> list[float]:
+        """Goodput of each flow of all VMs between two times."""
+        vms = range(1, len(self.scenario.vms) + 1)
+        return [rate for i in vms for rate in self.flow_rates_mbit(f"vm{i}", start_s, end_s)]
+
     def srtt_ms(self, vm: str, start_s: float, end_s: float) -> float:
         """Mean of the round-trip times that a VM's flows see between two times."""
         return float(self.samples["srtt_us"][self._rows(vm, start_s, end_s)].mean() / 1000)
@@ -101,7 +115,8 @@ class Run:
         """Times and bytes received, by VM and flow."""
         table = tables.read(self.raw, "goodput")
         series: dict = {}
-        for vm, flow in dict.fromkeys(zip(table["vm"], table["flow"])):
+        # A flow of a greater number may have started first.
+        for vm, flow in sorted(set(zip(table["vm"], table["flow"]))):
             rows = (table["vm"] == vm) & (table["flow"] == flow)
             series.setdefault(vm, {})[int(flow)] = (table["time_s"][rows], table["bytes"][rows])
         return series

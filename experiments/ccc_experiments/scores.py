@@ -22,7 +22,7 @@ _HOLDS = {
 
 @dataclass(frozen=True)
 class Known:
-    """Why a bound is known not to hold, and the bound that holds in its place."""
+    """Why a bound is known not to hold, and what the value may not fall past all the same."""
 
     reason: str
     floor: float
@@ -79,7 +79,8 @@ class Score:
     @property
     def holds(self) -> bool:
         """Whether all of the interval keeps the bound; of one run, whether it does."""
-        return self._keeps(self.limit)
+        half = self.half or 0.0
+        return all(_HOLDS[self.relation](value, self.limit) for value in (self.value - half, self.value + half))
 
     @property
     def tells(self) -> bool:
@@ -91,7 +92,7 @@ class Score:
         """Whether it does not hold and nobody has said why, is below its floor, or tells nothing."""
         if not self.tells:
             return True
-        return not self.holds and (self.known is None or not self._keeps(self.known.floor))
+        return not self.holds and (self.known is None or not _HOLDS[self.relation](self.value, self.known.floor))
 
     @property
     def mark(self) -> str:
@@ -132,10 +133,6 @@ class Score:
             "holds": self.holds,
             "fails": self.fails,
         } | ({} if self.known is None else {"known": self.known.reason, "floor": self.known.floor})
-
-    def _keeps(self, limit: float) -> bool:
-        half = self.half or 0.0
-        return all(_HOLDS[self.relation](value, limit) for value in (self.value - half, self.value + half))
 
 
 def write_result(path: Path, runs: list[dict], scores: list[Score], about: dict) -> None:

@@ -11,6 +11,11 @@ from random import Random
 from .scenario import Flows, Scenario, Vm
 
 KINDS = ("uncoupled", "coupled")
+# The same flows in two VMs: the first alone in one, or half of them in each.
+TWO_VMS = ", two VMs"
+KINDS_OF_TWO = ("uncoupled, two VMs", "coupled, two VMs")
+# Flows of the papers' emulations start at random in the first second.
+FIRST_SECOND_MS = 1000
 
 # Sizes of background connections, as of files on the web (Barford and Crovella,
 # SIGMETRICS 1998): a log-normal body and a Pareto tail, here cut off.
@@ -54,6 +59,18 @@ def several_kernels(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -
 def one_kernel(kind: str, seed: int, duration_s: float, *vms: Vm, **more) -> Scenario:
     """One kernel for all, which counts as one VM: where shares of VMs do not matter."""
     return several_kernels(kind, seed, duration_s, *vms, topology="single", **more)
+
+
+def of_kind(kind: str, seed: int, duration_s: float, *flows: Flows, **more) -> Scenario:
+    """Flows of one VM; of a kind of two VMs the first in one and the rest in the other."""
+    if TWO_VMS not in kind:
+        return one_kernel(kind, seed, duration_s, vm_of(kind, *flows), **more)
+    return several_kernels(kind, seed, duration_s, *_in_two(kind, flows), **more)
+
+
+def _in_two(kind: str, flows: tuple[Flows, ...]) -> tuple[Vm, ...]:
+    first, *rest = flows
+    return (vm_of(kind, first), vm_of(kind, *rest)) if rest else (vm_of(kind, first),)
 
 
 def background(seed: int, load_mbit: float, duration_s: float) -> tuple[Vm, ...]:
@@ -103,6 +120,7 @@ POLICIES = {
 
 
 def policy_run(kind: str, seed: int, duration_s: float, *flows: Flows, **more) -> Scenario:
-    """One VM's flows, coupled by the policy of that kind."""
-    group = {"share": "window", "policy": POLICIES[kind]}
-    return several_kernels(kind, seed, duration_s, vm_of(kind, *flows), group=group, **more)
+    """One VM's flows, or those of two, coupled by the policy of that kind."""
+    group = {"share": "window", "policy": POLICIES[kind.removesuffix(TWO_VMS)]}
+    vms = _in_two(kind, flows) if TWO_VMS in kind else (vm_of(kind, *flows),)
+    return several_kernels(kind, seed, duration_s, *vms, group=group, **more)

@@ -2,6 +2,7 @@
 """Two flows join a third at 5 and 6 s: what that loses.
 
 What would have been lost anyway is known from the same run without joiners.
+The joiners are in the VM of the first flow, or in another.
 """
 
 from collections.abc import Iterator
@@ -13,21 +14,21 @@ from ccc_experiments.interval import Interval
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import JOINS, KINDS, UNCLOCKED, one_kernel, vm_of
+from ccc_experiments.setups import JOINS, KINDS, KINDS_OF_TWO, UNCLOCKED, of_kind
 
 JOINS_S = (5.0, 6.0)
 # Long enough for what a join loses to be noticed, and for nothing else.
 AFTER = (JOINS_S[0], JOINS_S[-1] + 1.5)
 DURATION_S = 15.0
 # The ACK clock is the module's own way; the others are there for comparison.
-ALL_KINDS = (*KINDS, *JOINS)
+ALL_KINDS = (*KINDS, *JOINS, *KINDS_OF_TWO)
 CASES = ALONE, JOINED = "alone", "joined"
 
 
 def scenario(case: str, kind: str, seed: int) -> Scenario:
     starts = (0.0,) if case == ALONE else (0.0, *JOINS_S)
     flows = (Flows(start_s=start) for start in starts)
-    return one_kernel(kind, seed, DURATION_S, vm_of(kind, *flows), sample_ms=10)
+    return of_kind(kind, seed, DURATION_S, *flows, sample_ms=10)
 
 
 def points(effort: Effort) -> Iterator[Point]:
@@ -47,10 +48,13 @@ def by_the_joins(data: Data, kind: str) -> Interval:
 def scores(data: Data) -> list[Score]:
     name = "packets lost by two joins"
     return [
-        Score.mean(
-            f"{name}, coupled", by_the_joins(data, "coupled"), "packets", "<=", 0,
-            uncoupled=by_the_joins(data, "uncoupled").mean,
-        ),  # fmt: skip
+        *(
+            Score.mean(
+                f"{name}, {coupled}", by_the_joins(data, coupled), "packets", "<=", 0,
+                uncoupled=by_the_joins(data, uncoupled).mean,
+            )  # fmt: skip
+            for uncoupled, coupled in (KINDS, KINDS_OF_TWO)
+        ),
         # That there was something to lose.
         *(
             Score.mean(f"{name}, {kind}", by_the_joins(data, kind), "packets", ">=", 1, guard=True)
@@ -60,11 +64,11 @@ def scores(data: Data) -> list[Score]:
 
 
 def plot(data: Data, stem: Path) -> None:
-    figure, axes = plots.subplots(12, 4.6, 2, len(ALL_KINDS), sharex=True, sharey="row")
+    figure, axes = plots.subplots(17, 4.6, 2, len(ALL_KINDS), sharex=True, sharey="row")
     for (windows, queue), kind in zip(axes.T, ALL_KINDS):
         run = data.runs(JOINED, kind)[0]
         for flow in range(1 + len(JOINS_S)):
-            windows.plot(*run.flow_window("vm1", flow), lw=1, label=f"flow {flow + 1}")
+            windows.plot(*run.window_of(flow), lw=1, label=f"flow {flow + 1}")
         windows.set_title(kind)
         windows.set_ylim(0, 180)
         queue.plot(run.queue["time_s"], run.queue["backlog_packets"], lw=0.8, color="#777777")

@@ -9,31 +9,37 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Cross, Flows, Scenario
-from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, vm_of
+from ccc_experiments.scores import Known, Score
+from ccc_experiments.setups import FIRST_SECOND_MS, KINDS, KINDS_OF_TWO, TWO_VMS, of_kind
 
 COUNTS = (2, 4, 6, 8, 10)
 CROSSED = tuple(f"{kind}, cross" for kind in KINDS)
+# Half of the flows in each of two VMs.
+OF_TWO = (*KINDS_OF_TWO, *(f"{kind}, cross" for kind in KINDS_OF_TWO))
+COUNTS_OF_TWO = (2, 10)
 # The aggregate acts as so many TCPs as it has flows.
 AS_MANY = "coupled as n, cross"
 # One uncoupled flow in place of all: what a single TCP gets.
 ONE = "one Reno flow, cross"
 LOAD = 0.5
 DURATION_S = 100.0
-# Each seed has cross traffic of its own.
-LEAST_SEEDS = 3
+# Why a bound does not hold.
+ONE_TCP = "it is what one TCP gets"
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
-    flows = vm_of(kind, Flows(count=1 if kind == ONE else count))
+    count = 1 if kind == ONE else count
+    halves = (count // 2, count // 2) if TWO_VMS in kind else (count,)
+    flows = (Flows(count=half, start_spread_ms=FIRST_SECOND_MS) for half in halves)
     cross = Cross(LOAD) if kind.endswith("cross") else None
     group = {"equivalent_tcps": count} if kind == AS_MANY else {}
-    return one_kernel(kind, seed, DURATION_S, flows, cross=cross, group=group)
+    return of_kind(kind, seed, DURATION_S, *flows, cross=cross, group=group)
 
 
 def points(effort: Effort) -> Iterator[Point]:
     kinds = (*KINDS, *CROSSED, AS_MANY, ONE)
-    return grid("many-flows", effort.at_least(LEAST_SEEDS), effort.pick(COUNTS, (10,)), kinds, scenario)
+    yield from grid("many-flows", effort, effort.pick(COUNTS, (10,)), kinds, scenario)
+    yield from grid("many-flows", effort, effort.pick(COUNTS_OF_TWO, (10,)), OF_TWO, scenario)
 
 
 MEASURES = {
@@ -46,7 +52,10 @@ MEASURES = {
 def scores(data: Data) -> list[Score]:
     result = []
     for count in data.cases:
-        for uncoupled, coupled in (KINDS, CROSSED):
+        pairs = [KINDS, CROSSED]
+        if data.has(count, OF_TWO[0]):
+            pairs += [OF_TWO[:2], OF_TWO[2:]]
+        for uncoupled, coupled in pairs:
             with_cross = coupled.removeprefix("coupled")
             delay, goodput, loss = (
                 data.ratio(count, coupled, uncoupled, MEASURES[name]) for name in MEASURES
@@ -93,4 +102,9 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
+    {
+        f"{count} flows{where}, cross: coupled over uncoupled goodput": Known(ONE_TCP, 0.8)
+        for count in COUNTS
+        for where in ("", TWO_VMS)
+    },
 )

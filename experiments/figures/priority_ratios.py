@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Two flows of one VM share its part as their priorities say, 1 : 1 to 10 : 1."""
+"""Two flows of one VM share its part as their priorities say, 1 : 1 to 10 : 1.
+
+Two VMs share the bottleneck likewise as their weights say.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,31 +13,36 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import one_kernel, vm_of
+from ccc_experiments.setups import FIRST_SECOND_MS, TWO_VMS, one_kernel, several_kernels, vm_of
 
 DURATION_S = 100.0
 RATIOS = tuple(range(1, 11))
+KINDS = ("coupled", "coupled, two VMs")
 
 
 def scenario(ratio: int, kind: str, seed: int) -> Scenario:
-    flows = (Flows(priority=ratio), Flows(priority=1))
+    if kind.endswith(TWO_VMS):
+        flow = Flows(start_spread_ms=FIRST_SECOND_MS)
+        return several_kernels(kind, seed, DURATION_S, *(vm_of(kind, flow, weight=weight) for weight in (ratio, 1)))
+    flows = (Flows(priority=priority, start_spread_ms=FIRST_SECOND_MS) for priority in (ratio, 1))
     return one_kernel(kind, seed, DURATION_S, vm_of(kind, *flows))
 
 
 def points(effort: Effort) -> Iterator[Point]:
-    return grid("priority-ratios", effort, effort.pick(RATIOS, (2, 10)), ("coupled",), scenario)
+    return grid("priority-ratios", effort, effort.pick(RATIOS, (2, 10)), KINDS, scenario)
 
 
 def ratio_of_goodput(run: Run) -> float:
-    high, low = run.flow_rates_mbit("vm1", 5, DURATION_S)
+    high, low = run.all_flow_rates_mbit(5, DURATION_S)
     return high / low
 
 
 def scores(data: Data) -> list[Score]:
     result = []
     for ratio in data.cases:
-        error = data.off(ratio, "coupled", ratio_of_goodput, ratio)
-        result.append(Score.mean(f"priorities {ratio} : 1, goodput ratio off", error, "%", "<=", 3))
+        for kind, name in zip(KINDS, ("priorities", "weights of two VMs")):
+            error = data.off(ratio, kind, ratio_of_goodput, ratio)
+            result.append(Score.mean(f"{name} {ratio} : 1, goodput ratio off", error, "%", "<=", 3))
     return result
 
 

@@ -14,24 +14,30 @@ from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import KINDS, one_kernel, vm_of
+from ccc_experiments.setups import KINDS, one_kernel, several_kernels, vm_of
 
 COUNTS = tuple(range(2, 11))
 STEP_MS = 20
 BY_RATE = "coupled"
 BY_WINDOW = "coupled by window"
+# A kernel, and so a VM of the daemon's, for each flow.
+VM_EACH = ("uncoupled, a VM each", "coupled, a VM each")
+COUNTS_OF_VMS = (2, 6)
 DURATION_S = 100.0
 
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     vms = (vm_of(kind, Flows(), delay_ms=STEP_MS * (i + 1)) for i in range(count))
     group = {"share": "window" if kind == BY_WINDOW else "rate"}
+    if kind in VM_EACH:
+        return several_kernels(kind, seed, DURATION_S, *vms, group=group)
     return one_kernel(kind, seed, DURATION_S, *vms, group=group)
 
 
 def points(effort: Effort) -> Iterator[Point]:
     cases = effort.pick(COUNTS, (2, 10))
-    return grid("rtts", effort, cases, (*KINDS, BY_WINDOW), scenario)
+    yield from grid("rtts", effort, cases, (*KINDS, BY_WINDOW), scenario)
+    yield from grid("rtts", effort, effort.pick(COUNTS_OF_VMS, (2,)), VM_EACH, scenario)
 
 
 def jain_of_rates(run: Run) -> float:
@@ -51,9 +57,10 @@ MEASURES = {
 def scores(data: Data) -> list[Score]:
     result = []
     for count in data.cases:
-        for kind in (BY_RATE, BY_WINDOW):
+        pairs = [("uncoupled", BY_RATE), ("uncoupled", BY_WINDOW), VM_EACH]
+        for uncoupled, kind in (pair for pair in pairs if data.has(count, pair[1])):
             queue, loss, goodput = (
-                data.ratio(count, kind, "uncoupled", MEASURES[name])
+                data.ratio(count, kind, uncoupled, MEASURES[name])
                 for name in ("queue ms", "loss %", "sum Mbit/s")
             )
             name = f"{count} flows, {kind} over uncoupled"
@@ -63,7 +70,12 @@ def scores(data: Data) -> list[Score]:
                 Score.ratio(f"{name}: goodput", goodput, ">=", 0.97),
             ]
         name = f"{count} flows, shares by rate: Jain's index"
-        result.append(data.score(name, count, BY_RATE, jain_of_rates, "1", ">=", 0.99))
+        if data.has(count, BY_RATE):
+            result.append(data.score(name, count, BY_RATE, jain_of_rates, "1", ">=", 0.99))
+        if data.has(count, VM_EACH[1]):
+            fair, other = (data.mean(count, kind, jain_of_rates) for kind in reversed(VM_EACH))
+            name = f"{count} VMs, shares by rate: Jain's index"
+            result.append(Score.mean(name, fair, "1", ">=", 0.99, uncoupled=other.mean))
     return result
 
 

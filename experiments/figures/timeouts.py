@@ -9,12 +9,12 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Fault, Flows, Scenario
 from ccc_experiments.scores import Score
-from ccc_experiments.setups import policy_run
+from ccc_experiments.setups import KINDS_OF_TWO, policy_run
 
 from .one_event import BLACKOUT_S
 
 # As the dissertation compares them.
-KINDS = ("uncoupled", "coupled EFCM", "coupled E-TCP", "coupled")
+KINDS = ("uncoupled", "coupled EFCM", "coupled E-TCP", "coupled", *KINDS_OF_TWO)
 COUNTS = (0, 2, 5, 10, 15)
 DURATION_S = 60.0
 FIRST_S, LAST_S = 5.0, 55.0
@@ -23,7 +23,7 @@ FIRST_S, LAST_S = 5.0, 55.0
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     step = (LAST_S - FIRST_S) / max(count, 1)
     faults = (Fault("vm1", 0, round(FIRST_S + i * step, 3), for_s=BLACKOUT_S) for i in range(count))
-    return policy_run(kind, seed, DURATION_S, Flows(count=2), sample_ms=100, faults=tuple(faults))
+    return policy_run(kind, seed, DURATION_S, Flows(), Flows(), sample_ms=100, faults=tuple(faults))
 
 
 def points(effort: Effort) -> Iterator[Point]:
@@ -39,7 +39,7 @@ MEASURES = {
 
 def scores(data: Data) -> list[Score]:
     goodput = MEASURES["sum Mbit/s"]
-    order = (("coupled", "coupled EFCM"), ("coupled E-TCP", "coupled"))
+    order = (("coupled", "coupled EFCM"), ("coupled E-TCP", "coupled"), ("coupled, two VMs", "coupled EFCM"))
     return [
         Score.mean(
             f"{count} timeouts: goodput, {less} over {more}",

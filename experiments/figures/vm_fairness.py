@@ -7,12 +7,14 @@ from pathlib import Path
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
-from ccc_experiments.scenario import Flows, Scenario
+from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Known, Score
-from ccc_experiments.setups import KINDS, several_kernels, vm_of
+from ccc_experiments.setups import FIRST_SECOND_MS, KINDS, several_kernels, vm_of
 from ccc_experiments.sharing import MEASURES, PANELS, jain, share_error_scores
 
 DURATION_S = 60.0
+# At 100 Mbit/s.
+FAST_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,9 @@ class Case:
 
     flows: tuple[int, ...]
     weights: tuple[float, ...]
+    path: Bottleneck = Bottleneck()
+    # Whether all start within 0.1 s, in place of the first second.
+    at_once: bool = False
 
     @property
     def alike(self) -> bool:
@@ -29,13 +34,19 @@ class Case:
 
     def __str__(self) -> str:
         flows = ":".join(map(str, self.flows))
-        if len(set(self.weights)) == 1:
-            return flows
-        return f"{flows} ({':'.join(f'{weight:g}' for weight in self.weights)})"
+        if len(set(self.weights)) > 1:
+            flows += f" ({':'.join(f'{weight:g}' for weight in self.weights)})"
+        if self.path != Bottleneck():
+            flows += f", {self.path.rate_mbit:g} Mbit/s"
+        return flows + (", at once" if self.at_once else "")
 
 
-def equal(*flows: int) -> Case:
-    return Case(flows, (1,) * len(flows))
+def equal(*flows: int, **more) -> Case:
+    return Case(flows, (1,) * len(flows), **more)
+
+
+# One bandwidth-delay product of queue at ten times the rate.
+FAST = Bottleneck(rate_mbit=100, delay_ms=20, limit_packets=167)
 
 
 CASES = (
@@ -43,6 +54,9 @@ CASES = (
     equal(1, 3, 8),
     equal(1, 2, 4, 8),
     equal(1, 1, 2, 2, 4, 4, 8, 8),
+    equal(1, 1, 2, 2, 4, 4, 8, 8, at_once=True),
+    equal(1, 4, at_once=True),
+    equal(1, 4, path=FAST),
     Case((1, 4), (3, 1)),
     Case((1, 16), (3, 1)),
     Case((1, 8, 3), (1, 2, 3)),
@@ -53,10 +67,13 @@ QUICK = (equal(1, 4), equal(1, 16), Case((1, 4), (3, 1)))
 
 
 def scenario(case: Case, kind: str, seed: int) -> Scenario:
+    spread_ms = None if case.at_once else FIRST_SECOND_MS
     vms = tuple(
-        vm_of(kind, Flows(count=count), weight=weight) for count, weight in zip(case.flows, case.weights)
+        vm_of(kind, Flows(count=count, start_spread_ms=spread_ms), weight=weight)
+        for count, weight in zip(case.flows, case.weights)
     )
-    return several_kernels(kind, seed, DURATION_S, *vms)
+    duration_s = DURATION_S if case.path == Bottleneck() else FAST_S
+    return several_kernels(kind, seed, duration_s, *vms, bottleneck=case.path)
 
 
 def points(effort: Effort) -> Iterator[Point]:
@@ -87,5 +104,5 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
-    {"1:1:2:2:4:4:8:8: coupled over uncoupled goodput": Known(BURST, 0.97)},
+    {"1:1:2:2:4:4:8:8, at once: coupled over uncoupled goodput": Known(BURST, 0.97)},
 )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Measures, scores and the cases a user can ask for."""
 
+from dataclasses import replace
+
 import pytest
 from ccc_experiments.fairness import COUNTS, SEEDS, BadCase, parse_case
 from ccc_experiments.measure import jain, percentile
@@ -37,3 +39,11 @@ def test_a_case_of_ones_own():
 def test_bad_cases_are_refused(flows, weights, seed):
     with pytest.raises(BadCase):
         parse_case(flows, weights, seed)
+
+
+def test_flows_have_their_numbers_whichever_began_first(tmp_path, data):
+    run = data.runs(4, "coupled")[0]
+    later = "\n".join(f"{t:.3f},vm1,1,{t * 1e6:.0f},0" for t in (0, 1, 2))
+    sooner = "\n".join(f"{t:.3f},vm1,0,{t * 2e6:.0f},0" for t in (1, 2))
+    (tmp_path / "goodput.csv").write_text(f"time_s,vm,flow,bytes,segments\n{later}\n{sooner}\n")
+    assert replace(run, raw=tmp_path).flow_rates_mbit("vm1", 1, 2) == [16, 8]

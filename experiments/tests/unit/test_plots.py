@@ -81,7 +81,7 @@ def test_kinds_of_a_figure_can_be_told_apart(name):
 
 def test_priorities_over_time_have_their_sum():
     windows = {0: (np.array([1, 2, 3]), np.array([10, 20, 30])), 1: (np.array([2]), np.array([5]))}
-    run = SimpleNamespace(flow_window=lambda vm, flow: windows[flow])
+    run = SimpleNamespace(window_of=lambda flow: windows[flow])
     times, both = priorities_over_time.aggregate_window(run)
     assert (list(times), list(both)) == ([1, 2, 3], [10, 25, 30])
 

@@ -55,7 +55,8 @@ def test_a_known_score_fails_past_its_floor():
     known = Known("why", 0.9)
     assert mean(0.95, 0.02, ">=", 0.99, known=known).mark == "known"
     assert mean(0.995, 0.001, ">=", 0.99, known=known).mark == "holds now"
-    past = mean(0.91, 0.02, ">=", 0.99, known=known)
+    assert mean(0.91, 0.02, ">=", 0.99, known=known).mark == "known", "a floor is no claim"
+    past = mean(0.89, 0.02, ">=", 0.99, known=known)
     assert past.fails and "PAST its floor of 0.9: why" in past.remarks
 
 
