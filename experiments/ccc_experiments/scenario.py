@@ -222,6 +222,17 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Stalls:
+    """Times at which a VM stands still by turns with times at which it runs, each
+    evenly between two bounds."""
+
+    # Milliseconds from the end of one to the beginning of the next.
+    every_ms: tuple[float, float]
+    # Milliseconds that each lasts.
+    for_ms: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Vm:
     """One tenant."""
 
@@ -253,6 +264,8 @@ class Vm:
     return_jitter_ms: float | None = None
     # What its way back loses at random, percent, in place of the bottleneck's.
     return_loss_percent: float | None = None
+    # When its processor stands still, so that its packets wait; none: never.
+    stalls: Stalls | None = None
     # The operator's weight, for the daemon's configuration.
     weight: float = 1.0
 

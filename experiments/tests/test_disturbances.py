@@ -2,10 +2,11 @@
 """Losses on purpose, cross traffic, and other queues, in the laboratory."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Bottleneck, Cross, Fault, Flows, Scenario, Vm
+from ccc_experiments.scenario import Bottleneck, Cross, Fault, Flows, Scenario, Stalls, Vm
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,29 @@ def test_a_silence_makes_a_timeout(run):
     hit = done.samples["flow"] == 0
     assert "loss" in set(done.samples["state"][hit])
     assert "loss" not in set(done.samples["state"][~hit])
+
+
+def test_packets_of_a_vm_that_stands_still_wait(run):
+    """200 ms it runs, 50 ms it does not: nothing arrives of it then, and nothing is lost."""
+    limited = Vm((Flows(rate_kbit=2000),), congestion_control="reno")
+    vms = (replace(limited, stalls=Stalls((200, 200), (50, 50))), limited)
+    done = run(Scenario("stalls", vms, 1, 12, sample_ms=5))
+    times_s = [5 + i / 100 for i in range(500)]
+    still = [at_s for at_s in times_s if 0.205 <= at_s % 0.25 < 0.235]
+    arrived = {vm: [done.rate_mbit(vm, at_s, at_s + 0.01) for at_s in still] for vm in ("vm1", "vm2")}
+    assert max(arrived["vm1"]) == 0 < min(arrived["vm2"])
+    assert done.rate_mbit("vm1", 5, 10) == pytest.approx(2, rel=0.02)
+    assert done.measured.dropped_packets == 0
+
+
+def test_stalls_are_the_seeds(simulate):
+    stalls = Stalls((50, 150), (5, 50))
+    vms = (Vm((Flows(),), congestion_control="reno", stalls=stalls),) * 2
+
+    def received(seed: int, again: bool = False) -> bytes:
+        return (simulate(Scenario(f"stalls-{seed}", vms, seed, 5), again) / "goodput.csv").read_bytes()
+
+    assert received(1) == received(1, again=True) != received(2)
 
 
 def test_cross_traffic_is_the_seeds(run):

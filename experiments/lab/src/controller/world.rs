@@ -18,7 +18,7 @@ pub struct World {
 }
 
 impl World {
-    /// When the next thing under way arrives: a doorbell, or a frame on a link.
+    /// When the next thing under way arrives: a doorbell, or a frame that has to wait.
     pub fn due(&self) -> Option<u64> {
         self.relays.iter().filter_map(Relay::due).chain(self.switch.due()).min()
     }
@@ -28,7 +28,7 @@ impl World {
         self.scheduler.calendar().advance(at);
         let mut due = self.relays.iter_mut().filter(|relay| relay.due() == Some(at));
         due.try_for_each(Relay::deliver)?;
-        self.switch.deliver_leaving(self.scheduler.calendar())
+        self.switch.deliver_due(self.scheduler.calendar())
     }
 
     /// The daemon is back: the relays tell it all it has to know.

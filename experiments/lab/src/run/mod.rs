@@ -21,6 +21,7 @@ use crate::error::{Context, Result};
 use crate::ipc::poller::Poller;
 use crate::plan::addresses::nic_mac;
 use crate::plan::{CLOCK_START_NS, LEAD_NS, NETWORK_GUEST, Plan, WRITING_NS, plans};
+use crate::random::Rng;
 use crate::relay::{Relay, Sockets};
 use crate::scenario::Scenario;
 use crate::scenario::vm::Vm;
@@ -144,8 +145,12 @@ fn world(
     let scheduler = Scheduler::new(&work.socket(workdir::TIME), clients, settings, poller)?;
     let mut switch = Switch::new(Faults::new(&scenario.faults, plans)?);
     plug(&mut switch, plans, work, poller)?;
+    // Other numbers than those of the flows' starts.
+    let mut seeds = Rng(!scenario.seed);
     for vm in &scenario.vms {
+        let seed = seeds.next_u64();
         vm.link.iter().for_each(|link| switch.limit(&vm.name, link));
+        vm.stalls.iter().for_each(|stalls| switch.stall(&vm.name, stalls, seed));
     }
     let delay = scenario.doorbell_delay_ms.map(|ms| ns_of_s(ms / 1e3));
     let relayed = if scenario.relays() { devices(scenario, plans) } else { vec![] };

@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod field;
 pub mod flows;
 pub mod path;
+pub mod stalls;
 pub mod vm;
 
 #[cfg(test)]
@@ -222,6 +223,9 @@ impl Scenario {
         }
         if self.ipv6 && vm.link.as_ref().is_some_and(|link| link.past_bottleneck) {
             return at.at("link.past_bottleneck").refuse("IPv4 with it", "ipv6: true");
+        }
+        if vm.stalls.is_some() {
+            self.needs_cables(&at.at("stalls"))?;
         }
         let crowded = self.topology == Topology::Vms && self.vms.len() > MOST_UPLINKS;
         if crowded && vm.has_own_return_path() {

@@ -284,6 +284,25 @@ fn disturbances_are_checked() {
 }
 
 #[test]
+fn stalls_last_and_need_a_kernel_of_their_own() {
+    let told = |stalls: serde_json::Value, topology: &str| {
+        message(|j| {
+            j["topology"] = topology.into();
+            j["vms"][0]["stalls"] = stalls;
+        })
+    };
+    let even = serde_json::json!({"every_ms": [50, 450], "for_ms": [5, 50]});
+    with(|j| j["vms"][0]["stalls"] = even.clone()).expect("valid");
+    let turned = told(serde_json::json!({"every_ms": [50, 450], "for_ms": [50, 5]}), "vms");
+    assert_eq!(turned, "invalid vms[0].stalls.for_ms[1]: expected 50 to 10000 ms, got 5");
+    let none = told(serde_json::json!({"every_ms": [0, 450], "for_ms": [5, 50]}), "vms");
+    assert!(none.starts_with("invalid vms[0].stalls.every_ms[0]: expected above 0, "), "{none}");
+    let single = told(even, "single");
+    let expected = "expected the topology vms with it, got single";
+    assert_eq!(single, format!("invalid vms[0].stalls: {expected}"));
+}
+
+#[test]
 fn the_path_is_checked() {
     let told = message(|j| {
         j["bottleneck"]["rate_changes"] = serde_json::json!([{"at_s": 9, "rate_mbit": 0}])

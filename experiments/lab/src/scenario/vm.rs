@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::field::Field;
 use super::flows::Flows;
 use super::path::{MAX_DELAY_MS, check_rate};
+use super::stalls::Stalls;
 use crate::error::Result;
 
 /// Names that programs and namespaces of the laboratory have.
@@ -46,6 +47,8 @@ pub struct Vm {
     pub return_jitter_ms: Option<f64>,
     /// The link from it to the router; none: one without limits.
     pub link: Option<Link>,
+    /// When its processor stands still, so that its packets wait; none: never.
+    pub stalls: Option<Stalls>,
     /// What is done inside its kernel, in the order of times.
     #[serde(default)]
     pub guest_actions: Vec<GuestAction>,
@@ -156,6 +159,9 @@ impl Vm {
         if let Some(Link { rate_mbit, limit_packets, .. }) = self.link {
             check_rate(&at.at("link.rate_mbit"), rate_mbit)?;
             at.at("link.limit_packets").within(limit_packets, 1, u32::MAX, "packets")?;
+        }
+        if let Some(stalls) = &self.stalls {
+            stalls.check(&at.at("stalls"))?;
         }
         at.in_order("delay_changes", self.delay_changes.iter().map(|c| c.at_s), duration_s)?;
         for (i, change) in self.delay_changes.iter().enumerate() {

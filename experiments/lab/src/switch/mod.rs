@@ -3,12 +3,14 @@
 //!
 //! A frame crosses in no time: it is in the receiver's ring before the sender's
 //! kick is answered, and the receiver is interrupted before time goes on. Only
-//! before a [`link`] it may have to wait.
+//! before a [`link`], and at a guest that [stands still](stalls), it may have to
+//! wait.
 
 pub mod faults;
 pub mod link;
 pub mod nic;
 pub mod rings;
+pub mod stalls;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -17,10 +19,11 @@ use faults::Faults;
 use link::{Counters, Link};
 use nic::{Kick, Nic, Socket};
 use rings::{Frame, RX, TX, ethernet};
+use stalls::Stalls;
 
 use crate::error::Result;
 use crate::ipc::poller::{Poller, Stream};
-use crate::scenario::vm;
+use crate::scenario::{self, vm};
 use crate::time::calendar::Calendar;
 
 /// A NIC and the cable at it, or the switch that a cable with more ends is.
@@ -31,8 +34,46 @@ struct Port {
     frames: VecDeque<Frame>,
     /// What the NIC's own frames have to pass first.
     link: Option<Link>,
+    /// When the guest stands still.
+    stalls: Option<Stalls>,
+    /// What it would have sent meanwhile.
+    held: Vec<Frame>,
+    /// When frames that wait for the end of a stall go on, in both directions.
+    goes_on_at: Option<u64>,
     call_due: bool,
     calls_open: usize,
+}
+
+impl Port {
+    fn new(nic: Nic, peers: Range<usize>) -> Self {
+        Self {
+            nic,
+            peers,
+            frames: VecDeque::new(),
+            link: None,
+            stalls: None,
+            held: Vec::new(),
+            goes_on_at: None,
+            call_due: false,
+            calls_open: 0,
+        }
+    }
+
+    /// When something here goes on by itself.
+    fn due(&self) -> Option<u64> {
+        self.link.as_ref().and_then(Link::due).into_iter().chain(self.goes_on_at).min()
+    }
+
+    /// Whether the guest stands still, so that frames have to wait until it goes on.
+    fn stands_still(&mut self, calendar: &Calendar) -> bool {
+        let until = self.stalls.as_mut().and_then(|stalls| stalls.until(calendar.now()));
+        let Some(until) = until else {
+            return false;
+        };
+        self.goes_on_at = Some(until);
+        calendar.stop_at(until);
+        true
+    }
 }
 
 /// All NICs of a run and the cables between them.
@@ -60,8 +101,7 @@ impl Switch {
 
     fn plug(&mut self, socket: Socket, peers: Range<usize>, poller: &Poller) -> Result<()> {
         let nic = Nic::new(socket, self.ports.len(), poller)?;
-        let frames = VecDeque::new();
-        self.ports.push(Port { nic, peers, frames, link: None, call_due: false, calls_open: 0 });
+        self.ports.push(Port::new(nic, peers));
         Ok(())
     }
 
@@ -72,21 +112,33 @@ impl Switch {
         }
     }
 
+    /// Makes a guest stand still at times, which the seed decides.
+    pub fn stall(&mut self, guest: &str, bounds: &scenario::stalls::Stalls, seed: u64) {
+        for port in self.ports.iter_mut().filter(|port| port.nic.guest == guest) {
+            port.stalls = Some(Stalls::new(bounds, seed));
+        }
+    }
+
     /// What the links have done, by guest.
     pub fn links(&self) -> BTreeMap<&str, &Counters> {
         let links = self.ports.iter().filter_map(|port| Some((port, port.link.as_ref()?)));
         links.map(|(port, link)| (port.nic.guest.as_str(), link.counters())).collect()
     }
 
-    /// When the next frame leaves a link.
+    /// When the next frame leaves a link, or a guest that stood still goes on.
     pub fn due(&self) -> Option<u64> {
-        self.ports.iter().filter_map(|port| port.link.as_ref()?.due()).min()
+        self.ports.iter().filter_map(Port::due).min()
     }
 
-    /// Delivers the frames that leave a link now.
-    pub fn deliver_leaving(&mut self, calendar: &Calendar) -> Result<()> {
+    /// Delivers the frames that leave a link now, or waited for a guest.
+    pub fn deliver_due(&mut self, calendar: &Calendar) -> Result<()> {
         for index in 0..self.ports.len() {
             let now = calendar.now();
+            if self.ports[index].goes_on_at.take_if(|at| *at <= now).is_some() {
+                let held = std::mem::take(&mut self.ports[index].held);
+                self.send(index, held, calendar)?;
+                self.deliver(index, calendar)?;
+            }
             let leaving = self.ports[index].link.as_mut().map(|link| link.leaving(now));
             if let Some(frames) = leaving.filter(|frames| !frames.is_empty()) {
                 self.forward(index, frames, calendar)?;
@@ -132,6 +184,8 @@ impl Switch {
         for port in self.ports.iter_mut().filter(|p| p.nic.guest == guest) {
             port.nic.close()?;
             port.frames.clear();
+            port.held.clear();
+            port.goes_on_at = None;
             (port.call_due, port.calls_open) = (false, 0);
         }
         Ok(())
@@ -145,16 +199,25 @@ impl Switch {
             let frames = port.nic.rings.transmitted();
             let mut frames = frames.map_err(|e| port.nic.ring_error(&e))?;
             frames.retain(|frame| !self.faults.take(now, ethernet(frame)));
-            if let Some(link) = &mut port.link {
-                frames.into_iter().for_each(|frame| link.push(now, frame));
-                link.due().into_iter().for_each(|due| calendar.stop_at(due));
-            } else {
-                self.forward(index, frames, calendar)?;
-            }
+            self.send(index, frames, calendar)?;
         } else {
             self.deliver(index, calendar)?;
         }
         self.ports[index].nic.answer(kick)
+    }
+
+    /// Lets a guest's frames leave its NIC, unless it stands still.
+    fn send(&mut self, index: usize, frames: Vec<Frame>, calendar: &Calendar) -> Result<()> {
+        let (now, port) = (calendar.now(), &mut self.ports[index]);
+        if port.stands_still(calendar) {
+            port.held.extend(frames);
+        } else if let Some(link) = &mut port.link {
+            frames.into_iter().for_each(|frame| link.push(now, frame));
+            link.due().into_iter().for_each(|due| calendar.stop_at(due));
+        } else {
+            return self.forward(index, frames, calendar);
+        }
+        Ok(())
     }
 
     /// Gives frames to the NIC they are for, of several; what is for all goes
@@ -175,7 +238,11 @@ impl Switch {
     }
 
     fn deliver(&mut self, index: usize, calendar: &Calendar) -> Result<()> {
-        let Port { nic, frames, call_due, .. } = &mut self.ports[index];
+        let port = &mut self.ports[index];
+        if !port.frames.is_empty() && port.stands_still(calendar) {
+            return Ok(());
+        }
+        let Port { nic, frames, call_due, .. } = port;
         if nic.rings.receive(frames).map_err(|e| nic.ring_error(&e))? {
             *call_due = true;
             calendar.hold();
