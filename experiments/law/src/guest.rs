@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A flow's part of the guest module: `guest/linux-ccc`'s cwnd.c, grant.c and shadow.c,
+//! rule by rule and under the same names; what it reports is in [`crate::report`].
+use crate::{
+    ack_clock::{AckClock, Release},
+    env::Env,
+    inner::{UNSET, Window},
+    path::MSS_BYTES,
+    report::{Recovery, Reporter},
+    rules,
+    tcp::{State, Tcp},
+};
+
+/// What the flows of a VM share.
+#[derive(Debug, Default)]
+pub struct Tenant {
+    /// Their ACK clock.
+    pub clock: AckClock,
+    epoch: Option<Epoch>,
+    slots: Vec<bool>,
+}
+
+/// The epoch of the VM's grant line, and when it was first seen.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    number: u32,
+    since_us: u64,
+}
+
+impl Tenant {
+    fn watch_epoch(&mut self, now_us: u64, number: u32) {
+        match &mut self.epoch {
+            None => self.epoch = Some(Epoch { number, since_us: 0 }),
+            Some(seen) if seen.number != number => *seen = Epoch { number, since_us: now_us },
+            Some(_) => {}
+        }
+    }
+
+    /// The epoch under which a segment was sent.
+    pub fn epoch_at(&self, sent_us: u64) -> u32 {
+        let Some(seen) = self.epoch else { return 0 };
+        rules::epoch_of_segment(seen.number, seen.since_us, sent_us)
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        let free = self.slots.iter().position(|used| !used).unwrap_or(self.slots.len());
+        if free == self.slots.len() {
+            self.slots.push(true);
+        }
+        self.slots[free] = true;
+        free as u32
+    }
+}
+
+/// What is granted to the flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Granted {
+    /// It is in force.
+    pub coupled: bool,
+    /// The aggregate's epoch.
+    pub epoch: u32,
+    slow_start: bool,
+    level: u64,
+    ssthresh_level: Option<u64>,
+    units: u64,
+    /// The window, in segments.
+    pub cwnd: u32,
+    ssthresh: u32,
+    redivided: bool,
+}
+
+/// The shadow window and what belongs to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shadow {
+    window: Option<Window>,
+    rest: u32,
+    epoch: u32,
+    /// The inner algorithm's latest factor.
+    pub beta: u16,
+    reducing: bool,
+    charged: bool,
+}
+
+/// A coupled flow.
+#[derive(Debug)]
+pub struct Guest {
+    /// What it is granted.
+    pub granted: Granted,
+    /// What it reports.
+    pub reporter: Reporter,
+    /// Its congestion events.
+    pub recovery: Recovery,
+    /// Its inner algorithm's own window.
+    pub shadow: Shadow,
+    release: Release,
+    slot: u32,
+    rounding_offset: u32,
+    ramp: u8,
+    joining: bool,
+}
+
+fn shadow_of(cwnd: u32) -> Window {
+    let cwnd = cwnd.clamp(1, rules::CWND_MAX);
+    Window { cwnd, count: 0, ssthresh: cwnd }
+}
+
+impl Guest {
+    /// A flow that has data to send takes a slot.
+    pub fn attach(env: &mut Env, tcp: &Tcp) -> Guest {
+        let slot = env.tenant.take_slot();
+        let beta = rules::beta(1, 2, 1 << 15);
+        let shadow =
+            Shadow { window: None, rest: 0, epoch: 0, beta, reducing: false, charged: false };
+        let mut guest = Guest {
+            granted: Granted::default(),
+            reporter: Reporter::new(tcp),
+            recovery: Recovery::default(),
+            shadow,
+            release: Release::default(),
+            slot,
+            rounding_offset: rules::rounding_offset(slot),
+            ramp: 0,
+            joining: false,
+        };
+        guest.report_first(env, tcp);
+        guest
+    }
+
+    /// It gives its slot back.
+    pub fn detach(&mut self, env: &mut Env, tcp: &Tcp) {
+        env.tenant.clock.count(env.flow, &mut self.release, 0, false);
+        self.report_last(env, tcp);
+        env.tenant.slots[self.slot as usize] = false;
+    }
+
+    /// It has data to send, by its last report.
+    pub fn is_active(&self) -> bool {
+        self.reporter.active
+    }
+
+    /// `in_ack_event()`.
+    pub fn begin_ack(&mut self, env: &mut Env, tcp: &Tcp) {
+        if self.reporter.is_recovering() {
+            self.report_update(env, tcp, tcp.state);
+        }
+    }
+
+    /// `pkts_acked()`.
+    pub fn packets_acked(&mut self, env: &mut Env, segments: u32, rtt_us: Option<u32>) {
+        let bytes = u64::from(segments) * u64::from(MSS_BYTES);
+        env.tenant.clock.tick(&self.release, bytes);
+        if let Some(rtt_us) = rtt_us {
+            self.reporter.sample_rtt(rtt_us);
+        }
+    }
+
+    /// `ccc_cwnd_read_grant()`.
+    pub fn read_grant(&mut self, env: &mut Env, tcp: &Tcp) -> bool {
+        let was_coupled = self.granted.coupled;
+        self.refresh(env);
+        if !self.granted.coupled {
+            self.stop_shadow(env);
+            env.tenant.clock.count(env.flow, &mut self.release, 0, false);
+            return false;
+        }
+        let units = if self.reporter.active { self.granted.units } else { 0 };
+        let drives = self.reporter.cwnd_limited && !self.joining;
+        env.tenant.clock.count(env.flow, &mut self.release, units, drives);
+        if self.granted.redivided {
+            self.reporter.restart_rtt();
+        }
+        self.follow_epoch(env, was_coupled);
+        let _ = tcp;
+        true
+    }
+
+    fn refresh(&mut self, env: &mut Env) {
+        let before = self.granted;
+        let grant = env.host.grant(env.vm);
+        if !env.host.is_accepted(env.flow) {
+            self.granted.coupled = false;
+            return;
+        }
+        env.tenant.watch_epoch(env.now_us(), grant.epoch);
+        let units = rules::grant_units(env.priority, self.reporter.srtt_us, grant.rate_shares);
+        let offset = self.rounding_offset.wrapping_add(grant.rounding_offset);
+        let part = |level| rules::grant_packets(level, units, MSS_BYTES, offset);
+        let now = Granted {
+            coupled: grant.coupled,
+            epoch: grant.epoch,
+            slow_start: grant.slow_start,
+            level: grant.level,
+            ssthresh_level: grant.ssthresh_level,
+            redivided: grant.epoch == before.epoch
+                && !grant.slow_start
+                && rules::level_jumps(before.level, grant.level),
+            ..before
+        };
+        self.granted = now;
+        if grant.coupled {
+            self.granted.units = units;
+            self.granted.cwnd = part(grant.level);
+            self.granted.ssthresh = grant.ssthresh_level.map_or(UNSET, |level| part(level).max(2));
+        }
+    }
+
+    fn set_cwnd(&self, tcp: &mut Tcp, cwnd: u32) {
+        let cwnd = cwnd.clamp(1, rules::CWND_MAX);
+        let window = &mut tcp.window;
+        window.cwnd = cwnd;
+        window.count = window.count.min(cwnd - 1);
+        let ssthresh = self.granted.ssthresh;
+        window.ssthresh = if self.granted.slow_start { ssthresh } else { ssthresh.min(cwnd) };
+    }
+
+    fn follow_ack_clock(&mut self, env: &mut Env, tcp: &Tcp) {
+        if self.granted.cwnd <= tcp.window.cwnd {
+            self.joining = false;
+        }
+        if self.reporter.cwnd_limited && (self.joining || self.granted.slow_start) {
+            env.tenant.clock.wait(env.flow, &mut self.release, 0);
+        } else {
+            env.tenant.clock.stop(env.flow, &mut self.release);
+        }
+    }
+
+    /// `ccc_cwnd_update()`.
+    fn update_cwnd(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
+        if !self.read_grant(env, tcp) {
+            return;
+        }
+        self.follow_phase();
+        let (before, granted) = (tcp.window.cwnd, self.granted.cwnd);
+        if granted <= before {
+            self.ramp = 0;
+        } else if self.ramp == 0 {
+            self.ramp = rules::ramp(before, granted);
+        }
+        let cwnd = rules::ramp_cwnd(before, granted, tcp.in_flight, acked, self.ramp);
+        self.set_cwnd(tcp, cwnd);
+        self.follow_ack_clock(env, tcp);
+    }
+
+    /// `ccc_report_resume()`, and what goes before it.
+    pub fn resume(&mut self, env: &mut Env, tcp: &Tcp) {
+        if env.now.saturating_sub(tcp.last_send_ns) / 1000 > tcp.rto_us() {
+            self.stop_shadow(env);
+        }
+        self.report_resume(env, tcp);
+    }
+
+    /// The end of `begin_or_resume()`.
+    pub fn begin(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
+        self.update_cwnd(env, tcp, 0);
+        if joins {
+            self.join(env, tcp);
+        }
+    }
+
+    /// `ccc_cwnd_join()`.
+    fn join(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        if !self.granted.coupled || self.granted.slow_start {
+            return;
+        }
+        let runs = env.tenant.clock.runs(&self.release);
+        let cwnd = rules::join_cwnd(tcp.window.cwnd, self.granted.cwnd, runs);
+        let cwnd = cwnd.max(env.burst_segments.min(self.granted.cwnd));
+        self.set_cwnd(tcp, cwnd);
+        self.joining = cwnd < self.granted.cwnd;
+        if self.joining {
+            env.tenant.clock.wait(env.flow, &mut self.release, cwnd);
+        }
+    }
+
+    /// `ccc_cwnd_release()`.
+    pub fn release(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        if !self.release.waits {
+            return;
+        }
+        // A burst stands for as many calls as it has segments.
+        let most = rules::RAMP_MAX * env.burst_segments;
+        let packets = env.tenant.clock.take(env.flow, &mut self.release, most);
+        let cwnd = tcp.window.cwnd;
+        let has_room = tcp.in_flight + env.burst_segments <= cwnd;
+        if packets == 0 || has_room || tcp.state != State::Open || !self.read_grant(env, tcp) {
+            return;
+        }
+        self.set_cwnd(tcp, cwnd.max(self.granted.cwnd.min(cwnd + packets)));
+        self.follow_ack_clock(env, tcp);
+    }
+
+    /// `ccc_tcp_cong_avoid()`.
+    pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
+        let limited = tcp.is_cwnd_limited();
+        let before = tcp.window.cwnd;
+        let growth = if limited { self.grow(env, tcp, acked) } else { 0 };
+        self.reporter.acked(acked, growth, limited);
+        if self.granted.coupled && tcp.state != State::Loss {
+            tcp.window.cwnd = before;
+        }
+        self.report_update(env, tcp, tcp.state);
+        if tcp.state != State::Loss {
+            self.update_cwnd(env, tcp, acked);
+        }
+    }
+
+    /// `ccc_cwnd_after_event()`.
+    pub fn cwnd_after_event(&self, tcp: &Tcp, state: State) -> u32 {
+        let granted = &self.granted;
+        let has_threshold = granted.ssthresh_level.is_some();
+        let mut target = granted.cwnd;
+        if state == State::Loss && granted.slow_start && has_threshold {
+            target = target.max(granted.ssthresh);
+        }
+        target.clamp(2, tcp.prior_cwnd.max(2))
+    }
+
+    /// `ccc_shadow_grow()`: the packets by which the inner algorithm grew, modulo 2^32.
+    fn grow(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) -> u32 {
+        let before = tcp.window.cwnd;
+        let Some(mut window) = self.shadow.window else {
+            let slow_start = tcp.window.in_slow_start();
+            env.grow_alone(tcp, acked);
+            let grown = tcp.window.cwnd.saturating_sub(before);
+            return if slow_start { 0 } else { grown };
+        };
+        let scaled = rules::scale_acked(acked, window.cwnd, before, &mut self.shadow.rest);
+        let was = window.cwnd;
+        let (now_s, min_rtt_s) = (env.now as f64 / 1e9, f64::from(tcp.min_rtt_us) / 1e6);
+        env.inner.grow(&mut window, scaled, now_s, min_rtt_s);
+        window.cwnd = window.cwnd.clamp(1, rules::CWND_MAX);
+        window.ssthresh = window.ssthresh.min(window.cwnd);
+        self.shadow.window = Some(window);
+        window.cwnd.wrapping_sub(was)
+    }
+
+    fn stop_shadow(&mut self, env: &mut Env) {
+        if let Some(window) = self.shadow.window.take() {
+            env.inner.ssthresh(window.cwnd);
+        }
+    }
+
+    fn follow_phase(&mut self) {
+        if self.granted.slow_start {
+            self.shadow.window = None;
+        } else if self.shadow.window.is_none() {
+            self.shadow.window = Some(shadow_of(self.granted.cwnd));
+            self.shadow.rest = 0;
+            self.shadow.reducing = false;
+        }
+    }
+
+    fn follow_epoch(&mut self, env: &mut Env, was_coupled: bool) {
+        let shadow = &mut self.shadow;
+        let same = shadow.epoch == self.granted.epoch;
+        let follow = was_coupled && !shadow.charged && !same;
+        if !was_coupled || !same {
+            shadow.charged = false;
+        }
+        shadow.epoch = self.granted.epoch;
+        if !follow {
+            return;
+        }
+        let cwnd = shadow.window.map_or(self.granted.cwnd, |window| window.cwnd);
+        let ssthresh = env.inner.ssthresh(cwnd);
+        if shadow.window.is_some() {
+            shadow.window = Some(shadow_of(ssthresh.min(cwnd)));
+        }
+    }
+
+    /// `ccc_shadow_ssthresh()`.
+    pub fn shadow_ssthresh(&mut self, env: &mut Env, tcp: &Tcp) -> u32 {
+        let cwnd = tcp.window.cwnd;
+        let Some(window) = &mut self.shadow.window else {
+            let ssthresh = env.inner.ssthresh(cwnd);
+            self.shadow.beta = rules::beta(ssthresh, cwnd, self.shadow.beta);
+            return ssthresh;
+        };
+        window.ssthresh = env.inner.ssthresh(window.cwnd);
+        self.shadow.reducing = true;
+        self.shadow.beta = rules::beta(window.ssthresh, window.cwnd, self.shadow.beta);
+        rules::apply_beta(cwnd, self.shadow.beta).max(2)
+    }
+
+    /// `ccc_shadow_charge()`.
+    pub fn charge_shadow(&mut self, env: &mut Env, tcp: &Tcp) {
+        if !self.shadow.charged {
+            self.shadow_ssthresh(env, tcp);
+        }
+        self.shadow.charged = true;
+    }
+
+    /// `ccc_shadow_set_state()`.
+    pub fn shadow_set_state(&mut self, state: State) {
+        let shadow = &mut self.shadow;
+        let Some(window) = shadow.window else { return };
+        if shadow.reducing {
+            shadow.beta = rules::beta(window.ssthresh, window.cwnd, shadow.beta);
+            shadow.window = Some(shadow_of(window.ssthresh.min(window.cwnd)));
+            shadow.rest = 0;
+            shadow.reducing = false;
+        }
+        if state == State::Loss {
+            shadow.window = None;
+        }
+    }
+
+    /// `set_state()` of recovery.c.
+    pub fn set_state(&mut self, env: &mut Env, tcp: &mut Tcp, state: State) {
+        self.shadow_set_state(state);
+        if state != State::Open {
+            env.tenant.clock.stop(env.flow, &mut self.release);
+        }
+        let event = self.recovery.count(tcp.state, state);
+        self.report_update(env, tcp, state);
+        if event && self.read_grant(env, tcp) {
+            tcp.window.ssthresh = self.cwnd_after_event(tcp, state);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The law fuzzer: a packet-level model of guests around the real engine, fast enough
+//! to draw conditions at random by the thousand, with scenarios of the laboratory as
+//! its input and its output.
+//!
+//! A run is a [`world`] of senders ([`tcp`], with what is in [`env`]), the [`path`]
+//! and [`receiver`]s.  A coupled sender has a [`guest`] part that [`report`]s to the
+//! [`host`], where `ccc-core` itself is; its arithmetic are the guest's own headers
+//! ([`rules`]).
+pub mod ack_clock;
+pub mod env;
+pub mod guest;
+pub mod host;
+pub mod inner;
+pub mod measure;
+pub mod path;
+pub mod receiver;
+pub mod report;
+pub mod rules;
+pub mod setup;
+pub mod tcp;
+pub mod world;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! `ccc-law`: runs scenarios of the laboratory in the model.
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ccc_lab::scenario::Scenario;
+use ccc_law::{measure::Run, setup::Setup, world};
+use clap::{Parser, Subcommand};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(about = "A fast model of guests around the coupling engine")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a scenario coupled and uncoupled and prints what each second had
+    Run {
+        /// A scenario of the laboratory
+        scenario: PathBuf,
+        /// Prints all numbers as JSON
+        #[arg(long)]
+        json: bool,
+        /// Length of the intervals, seconds
+        #[arg(long, default_value_t = 1.0)]
+        interval: f64,
+    },
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let done = match command {
+        Command::Run { scenario, json, interval } => run(&scenario, json, interval),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ccc-law: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A scenario file.  Kernel, module and daemon are not needed, and not looked at.
+fn load(path: &Path) -> Result<Scenario> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut value: serde_json::Value = serde_json::from_str(&text)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.entry("daemon").or_insert_with(|| "none".into());
+    }
+    Ok(Scenario::parse(&value.to_string())?)
+}
+
+fn run(path: &Path, json: bool, interval_s: f64) -> Result<()> {
+    let setup = Setup::of(&load(path)?)?;
+    let interval_ns = (interval_s * 1e9) as u64;
+    let runs = [false, true].map(|coupled| world::run(&setup, coupled, interval_ns));
+    if json {
+        let [uncoupled, coupled] = &runs;
+        let both = serde_json::json!({"uncoupled": uncoupled, "coupled": coupled});
+        println!("{}", serde_json::to_string_pretty(&both)?);
+        return Ok(());
+    }
+    for (run, kind) in runs.iter().zip(["uncoupled", "coupled"]) {
+        print_run(&setup, run, kind);
+    }
+    Ok(())
+}
+
+fn print_run(setup: &Setup, run: &Run, kind: &str) {
+    let burst = setup.burst_segments;
+    println!("{kind} ({burst} segments at a time)");
+    print!("{:>8}", "from s");
+    setup.vms.iter().for_each(|vm| print!("{:>10}", vm.name));
+    println!("{:>10}{:>8}{:>8}   Mbit/s; segments", "sum", "drops", "queue");
+    let mbit = |bytes: u64| bytes as f64 * 8.0 / 1e6 / run.interval_s;
+    for (at, sum) in run.sums().iter().enumerate() {
+        print!("{:8.2}", at as f64 * run.interval_s);
+        run.vm_bytes.iter().for_each(|vm| print!("{:10.3}", mbit(vm[at])));
+        let drops = run.dropped_segments.get(at).unwrap_or(&0);
+        let queue = run.queue_segments.get(at).unwrap_or(&0.0);
+        println!("{:10.3}{drops:8}{queue:8.1}", mbit(*sum));
+    }
+    let duration_s = setup.duration_ns as f64 / 1e9;
+    let total = |bytes: u64| bytes as f64 * 8.0 / 1e6 / duration_s;
+    let vms: Vec<String> =
+        run.vm_bytes.iter().map(|vm| format!("{:.3}", total(vm.iter().sum()))).collect();
+    println!(
+        "whole: {:.3} Mbit/s ({}), {} dropped, {} timeouts, {} reductions, S {:.1} segments\n",
+        total(run.total_bytes()),
+        vms.join(" + "),
+        run.total_dropped(),
+        run.timeouts,
+        run.epochs,
+        run.aggregate_segments,
+    );
+}

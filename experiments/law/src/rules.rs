@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The guest's arithmetic: guest/common itself, by way of `guest_rules.c`.
+
+/// So many packets an acknowledgement may release (`CCC_RAMP_MAX`).
+pub const RAMP_MAX: u32 = 8;
+/// One part in so many of the units has to drive the ACK clock (`CCC_ACK_CLOCK_DRIVERS`).
+pub const CLOCK_DRIVERS: u64 = 4;
+/// Units of a round-trip sample (`VIRTIO_CCC_RTT_UNIT_US`).
+pub const RTT_UNIT_US: u32 = 32;
+/// Largest window, in packets (`CCC_CWND_MAX`).
+pub const CWND_MAX: u32 = 1 << 21;
+/// A message for each window >> this (the module's `report_shift`).
+pub const REPORT_SHIFT: u32 = 3;
+
+/// Declares each function of `guest_rules.c` and a safe one that calls it.
+macro_rules! rules {
+    ($($(#[$doc:meta])* fn $name:ident = $c:ident($($arg:ident: $of:ty),*) -> $result:ty;)*) => {
+        unsafe extern "C" {
+            $(fn $c($($arg: $of),*) -> $result;)*
+        }
+        $($(#[$doc])*
+        pub fn $name($($arg: $of),*) -> $result {
+            // SAFETY: plain arithmetic on numbers passed by value.
+            unsafe { $c($($arg),*) }
+        })*
+    };
+}
+
+rules! {
+    /// Bytes acknowledged, on the clock of flows with so many units.
+    fn clock_time = law_clock_time(bytes: u64, units: u64) -> u64;
+    /// What that time releases to a flow of these units.
+    fn clock_packets = law_clock_packets(time: u64, units: u64, mss: u32) -> u32;
+    /// Packets an acknowledged one releases on the way up.
+    fn ramp = law_ramp(cwnd: u32, granted: u32) -> u8;
+    /// The window on its way to the grant.
+    fn ramp_cwnd = law_ramp_cwnd(cwnd: u32, granted: u32, in_flight: u32, acked: u32, ramp: u8) -> u32;
+    /// The window with which a flow joins.
+    fn join_cwnd = law_join_cwnd(cwnd: u32, granted: u32, clocked: bool) -> u32;
+    /// Where a slot's rounding begins.
+    fn rounding_offset = law_rounding_offset(slot: u32) -> u32;
+    /// Packets that a level grants.
+    fn grant_packets = law_grant_packets(level: u64, units: u64, mss: u32, offset: u32) -> u32;
+    /// Units of a flow.
+    fn grant_units = law_grant_units(priority: u16, srtt_us: u32, rate: bool) -> u64;
+    /// Whether the aggregate was divided anew.
+    fn level_jumps = law_level_jumps(before: u64, now: u64) -> bool;
+    /// The epoch under which a segment was sent.
+    fn epoch_of_segment = law_epoch_of_segment(epoch: u32, since_us: u64, sent_us: u64) -> u32;
+    /// Bytes on the wire.
+    fn bytes = law_bytes(packets: u32, mss: u32) -> u32;
+    /// A round-trip sample on the wire.
+    fn rtt_sample = law_rtt_sample(rtt_us: u32) -> u16;
+    /// The average of round-trip times.
+    fn rtt_average = law_rtt_average(average_us: u32, rtt_us: u32, delivered: u64, cwnd: u32, rounds: u32) -> u32;
+    /// The round trips that it has seen.
+    fn rtt_rounds = law_rtt_rounds(rounds: u32, delivered: u64, cwnd: u32) -> u32;
+    /// What is reported of it.
+    fn rtt_steady = law_rtt_steady(reported_us: u32, average_us: u32) -> u32;
+    /// Whether a message is due.
+    fn report_due = law_report_due(delivered: u64, growth: u32, cwnd: u32, mss: u32, shift: u32) -> bool;
+    /// A window after a reduction.
+    fn apply_beta = law_apply_beta(cwnd: u32, beta: u16) -> u32;
+    /// The factor of a reduction.
+    fn beta = law_beta(ssthresh: u32, cwnd: u32, last: u16) -> u16;
+}
+
+unsafe extern "C" {
+    fn law_scale_acked(acked: u32, shadow: u32, cwnd: u32, rest: *mut u32) -> u32;
+}
+
+/// Packets acknowledged, had the window been the shadow.
+pub fn scale_acked(acked: u32, shadow: u32, cwnd: u32, rest: &mut u32) -> u32 {
+    // SAFETY: `rest` is valid for the call.
+    unsafe { law_scale_acked(acked, shadow, cwnd, rest) }
+}
