@@ -7,16 +7,24 @@
 //! and [`receiver`]s.  A coupled sender has a [`guest`] part that [`report`]s to the
 //! [`host`], where `ccc-core` itself is; its arithmetic are the guest's own headers
 //! ([`rules`]).
+//!
+//! [`mod@fuzz`] [`mod@draw`]s cases, [`mod@judge`]s them by [`bounds`] and [`mod@shrink`]s what it finds.
 pub mod ack_clock;
+pub mod bounds;
+pub mod draw;
 pub mod env;
+pub mod fuzz;
 pub mod guest;
 pub mod host;
 pub mod inner;
+pub mod judge;
+pub mod known;
 pub mod measure;
 pub mod path;
 pub mod receiver;
 pub mod report;
 pub mod rules;
 pub mod setup;
+pub mod shrink;
 pub mod tcp;
 pub mod world;

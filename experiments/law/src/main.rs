@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ccc_lab::scenario::Scenario;
-use ccc_law::{measure::Run, setup::Setup, world};
+use ccc_law::{fuzz, measure::Run, setup::Setup, world};
 use clap::{Parser, Subcommand};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -29,15 +29,38 @@ enum Command {
         #[arg(long, default_value_t = 1.0)]
         interval: f64,
     },
+    /// Draws conditions at random and looks for bounds that do not hold
+    Fuzz {
+        /// How many
+        #[arg(long, default_value_t = 2000)]
+        runs: u64,
+        /// Decides them all
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Where result.json and the counterexamples go
+        #[arg(long, default_value = "out/law")]
+        out: PathBuf,
+    },
+    /// Prints a case of a search as a scenario
+    Case {
+        /// The search's seed
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The case's number
+        number: u64,
+    },
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let done = match command {
         Command::Run { scenario, json, interval } => run(&scenario, json, interval),
+        Command::Fuzz { runs, seed, out } => fuzz(runs, seed, &out),
+        Command::Case { seed, number } => case(seed, number),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("ccc-law: {error}");
             ExitCode::from(2)
@@ -56,7 +79,7 @@ fn load(path: &Path) -> Result<Scenario> {
     Ok(Scenario::parse(&value.to_string())?)
 }
 
-fn run(path: &Path, json: bool, interval_s: f64) -> Result<()> {
+fn run(path: &Path, json: bool, interval_s: f64) -> Result<bool> {
     let setup = Setup::of(&load(path)?)?;
     let interval_ns = (interval_s * 1e9) as u64;
     let runs = [false, true].map(|coupled| world::run(&setup, coupled, interval_ns));
@@ -64,12 +87,37 @@ fn run(path: &Path, json: bool, interval_s: f64) -> Result<()> {
         let [uncoupled, coupled] = &runs;
         let both = serde_json::json!({"uncoupled": uncoupled, "coupled": coupled});
         println!("{}", serde_json::to_string_pretty(&both)?);
-        return Ok(());
+        return Ok(true);
     }
     for (run, kind) in runs.iter().zip(["uncoupled", "coupled"]) {
         print_run(&setup, run, kind);
     }
-    Ok(())
+    Ok(true)
+}
+
+fn case(seed: u64, number: u64) -> Result<bool> {
+    println!("{}", serde_json::to_string_pretty(&fuzz::case_of(seed, number).scenario)?);
+    Ok(true)
+}
+
+fn fuzz(runs: u64, seed: u64, out: &Path) -> Result<bool> {
+    let report = fuzz::fuzz(runs, seed, out)?;
+    for (invariant, summary) in &report.invariants {
+        let mark = match (summary.percent, summary.known_percent) {
+            (0.0, _) => "ok",
+            (found, known) if found <= known => "known",
+            _ => "FAILED",
+        };
+        println!("  {mark} {invariant}: {:.2} % of the runs", summary.percent);
+        for worst in &summary.worst {
+            println!("      {} ({})", worst.shrunk.detail, out.join(&worst.file).display());
+        }
+        if mark == "known" {
+            println!("      at most {} %: {}", summary.known_percent, summary.known_reason);
+        }
+    }
+    println!("{} runs of seed {}, {:.0} s", report.runs, report.seed, report.seconds);
+    Ok(report.holds())
 }
 
 fn print_run(setup: &Setup, run: &Run, kind: &str) {

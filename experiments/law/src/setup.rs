@@ -13,8 +13,8 @@ use crate::{
     path::{MSS_BYTES, Nanos},
 };
 
-/// Most segments of a burst: 64 KB, as segmentation offload sends at a time.
-const MOST_BURST: u64 = 44;
+/// Most segments of a burst: six of the 64 KB that segmentation offload sends at a time.
+const MOST_BURST: u64 = 256;
 /// A path that holds more bursts than this is modelled in larger ones.
 const PATH_BURSTS: u64 = 1500;
 /// The start of each flow is spread over that, as in the laboratory.
@@ -46,8 +46,8 @@ pub enum SetupError {
 pub struct VmSetup {
     /// Its name.
     pub name: String,
-    /// Its weight.
-    pub weight: Weight,
+    /// Its weight, which a [`Weight`] can be.
+    pub weight: f64,
     /// The way back's delay.
     pub delay_ns: Nanos,
     /// Changes of that delay.
@@ -228,7 +228,7 @@ fn vm_of(scenario: &Scenario, number: usize, vm: &Vm) -> Result<VmSetup, SetupEr
     let delay_ms = vm.delay_ms.unwrap_or(scenario.bottleneck.delay_ms);
     Ok(VmSetup {
         name: vm.name.clone(),
-        weight: weight(vm.weight, &format!("vms[{number}].weight"))?,
+        weight: weight(vm.weight, &format!("vms[{number}].weight")).map(|_| vm.weight)?,
         delay_ns: ns_of_s(delay_ms / 1e3),
         delay_changes: vm.delay_changes.iter().map(change).collect(),
         has_device: vm.device && vm.congestion_control == "ccc",

@@ -13,7 +13,7 @@ use crate::{
     measure::{Recorder, Run},
     path::{Bottleneck, MSS_BYTES, Nanos, Packet},
     receiver::{Ack, DELAYED_ACK_NS, Receiver},
-    setup::{FlowSetup, Setup},
+    setup::{FlowSetup, Setup, VmSetup},
     tcp::Tcp,
 };
 
@@ -79,7 +79,8 @@ pub fn run(setup: &Setup, coupled: bool, interval_ns: Nanos) -> Run {
 
 impl<'a> World<'a> {
     fn new(setup: &'a Setup, coupled: bool, interval_ns: Nanos) -> World<'a> {
-        let weights: Vec<Weight> = setup.vms.iter().map(|vm| vm.weight).collect();
+        let weight = |vm: &VmSetup| Weight::from_f64(vm.weight).expect("checked in the setup");
+        let weights: Vec<Weight> = setup.vms.iter().map(weight).collect();
         let flow = |flow: &FlowSetup| Flow {
             setup: flow.clone(),
             inner: flow.inner,

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Conditions at random, as scenarios of the laboratory.
+use ccc_lab::{random::Rng, scenario::Scenario};
+use serde_json::{Value, json};
+
+use crate::{path::FRAME_BYTES, setup::Setup};
+
+/// What is drawn from; the powers of ten of most of it are equally likely.
+const RATE_MBIT: [f64; 2] = [1.0, 100_000.0];
+const RTT_MS: [f64; 2] = [0.1, 300.0];
+const QUEUE_PRODUCTS: [f64; 2] = [0.125, 4.0];
+/// No queue is shorter, in packets.
+const LEAST_QUEUE: f64 = 10.0;
+const MOST_VMS: u64 = 6;
+const MOST_FLOWS: f64 = 64.0;
+const WEIGHTS: [f64; 7] = [1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 0.5];
+const DOORBELL_MS: [f64; 2] = [0.02, 5.0];
+const SHORT_BYTES: [f64; 2] = [4e3, 1e6];
+const SHORT_FLOWS: f64 = 12.0;
+const RATE_CHANGE: [f64; 2] = [0.25, 4.0];
+/// Round trips, queue and all, over which goodput is averaged.
+const INTERVAL_ROUNDS: f64 = 5.0;
+const INTERVAL_S: [f64; 2] = [0.1, 5.0];
+/// Intervals of a run, and the bursts that may be simulated.
+const INTERVALS: f64 = 40.0;
+const LEAST_INTERVALS: f64 = 14.0;
+const MOST_BURSTS: f64 = 80_000.0;
+
+/// One condition, and over what times its goodput is averaged.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What is simulated.
+    pub scenario: Scenario,
+    /// Length of an interval.
+    pub interval_ns: u64,
+}
+
+/// Draws conditions until there is one that can be simulated in reasonable time.
+pub fn draw(seed: u64) -> Case {
+    let mut rng = Rng(seed);
+    // A generator's first numbers are near for near seeds.
+    rng.next_u64();
+    loop {
+        if let Some(case) = try_draw(&mut rng) {
+            return case;
+        }
+    }
+}
+
+/// Uniform in the logarithm.
+fn log_uniform(rng: &mut Rng, [low, high]: [f64; 2]) -> f64 {
+    low * (high / low).powf(rng.uniform())
+}
+
+fn chance(rng: &mut Rng, percent: f64) -> bool {
+    rng.uniform() * 100.0 <= percent
+}
+
+fn below(rng: &mut Rng, count: u64) -> u64 {
+    rng.next_u64() % count
+}
+
+/// To three digits: nobody reads more.
+pub fn rounded(value: f64, digits: i32) -> f64 {
+    let scale = 10_f64.powi(digits - 1 - value.abs().log10().floor() as i32);
+    if value == 0.0 { 0.0 } else { (value * scale).round() / scale }
+}
+
+fn try_draw(rng: &mut Rng) -> Option<Case> {
+    let rate_mbit = rounded(log_uniform(rng, RATE_MBIT), 3);
+    let rtt_ms = rounded(log_uniform(rng, RTT_MS), 3);
+    let product = rate_mbit * rtt_ms * 1e3 / 8.0 / FRAME_BYTES as f64;
+    let queue = (product * log_uniform(rng, QUEUE_PRODUCTS)).max(LEAST_QUEUE).round();
+    let queue_ms = queue * FRAME_BYTES as f64 * 8.0 / rate_mbit / 1e3;
+    let interval_s = INTERVAL_ROUNDS * (rtt_ms + queue_ms) / 1e3;
+    let interval_s = rounded(interval_s.clamp(INTERVAL_S[0], INTERVAL_S[1]), 2);
+    let duration_s = interval_s * INTERVALS;
+    let vms = vms(rng, rate_mbit, rtt_ms, duration_s);
+    let mut bottleneck =
+        json!({"rate_mbit": rate_mbit, "limit_packets": queue as u64, "delay_ms": rtt_ms});
+    if chance(rng, 15.0) {
+        let to = (rate_mbit * log_uniform(rng, RATE_CHANGE)).min(RATE_MBIT[1]);
+        let to = rounded(to, 3);
+        let at_s = rounded(duration_s * (0.3 + 0.4 * rng.uniform()), 3);
+        bottleneck["rate_changes"] = json!([{"at_s": at_s, "rate_mbit": to}]);
+    }
+    let mut scenario = json!({
+        "name": "drawn", "seed": rng.next_u64() >> 32, "duration_s": duration_s, "coupled": true,
+        "daemon": "none", "bottleneck": bottleneck, "vms": vms,
+    });
+    if chance(rng, 25.0) {
+        scenario["doorbell_delay_ms"] = rounded(log_uniform(rng, DOORBELL_MS), 2).into();
+    }
+    let scenario = Scenario::parse(&scenario.to_string()).expect("a scenario that can be");
+    affordable(scenario, interval_s)
+}
+
+/// Shorter, if so long a run would take too long; `None` if nothing of it is left.
+fn affordable(mut scenario: Scenario, interval_s: f64) -> Option<Case> {
+    let setup = Setup::of(&scenario).expect("drawn of what is modelled");
+    let burst_bits = f64::from(setup.burst_segments) * FRAME_BYTES as f64 * 8.0;
+    let longest_s = MOST_BURSTS * burst_bits / setup.rate_bit as f64;
+    let whole = (longest_s / interval_s).floor().min(INTERVALS);
+    if whole < LEAST_INTERVALS {
+        return None;
+    }
+    let before_s = scenario.duration_s;
+    scenario.duration_s = whole * interval_s;
+    scale_times(&mut scenario, whole * interval_s / before_s);
+    Some(Case { scenario, interval_ns: (interval_s * 1e9) as u64 })
+}
+
+/// What happens in a run of another length happens at other times.
+fn scale_times(scenario: &mut Scenario, factor: f64) {
+    let scale = |at_s: &mut f64| *at_s = rounded(*at_s * factor, 3);
+    scenario.bottleneck.rate_changes.iter_mut().for_each(|change| scale(&mut change.at_s));
+    for flows in scenario.vms.iter_mut().flat_map(|vm| &mut vm.flows) {
+        scale(&mut flows.start_s);
+        flows.stop_s.iter_mut().for_each(scale);
+    }
+}
+
+fn vms(rng: &mut Rng, rate_mbit: f64, rtt_ms: f64, duration_s: f64) -> Vec<Value> {
+    let count = 1 + below(rng, MOST_VMS);
+    let weighted = chance(rng, 40.0);
+    let spread = chance(rng, 50.0);
+    let inner = if chance(rng, 60.0) { "" } else { "inner=cubic" };
+    let all = log_uniform(rng, [1.0, MOST_FLOWS]);
+    let vm = |number: u64| {
+        let nearer = if spread && number > 0 { log_uniform(rng, [0.1, 1.0]) } else { 1.0 };
+        let weight = WEIGHTS[if weighted { below(rng, 7) as usize } else { 0 }];
+        let most = (all / count as f64).max(1.0);
+        json!({
+            "module_options": inner, "weight": weight, "delay_ms": rounded(rtt_ms * nearer, 3),
+            "flows": flows(rng, most, rate_mbit, duration_s),
+        })
+    };
+    (0..count).map(vm).collect()
+}
+
+/// Most VMs have flows without end; some come and go, some are limited, some short.
+fn flows(rng: &mut Rng, most: f64, rate_mbit: f64, duration_s: f64) -> Vec<Value> {
+    let count = log_uniform(rng, [1.0, most.max(1.01)]).round();
+    let mut flows = Vec::new();
+    let part = |rng: &mut Rng| rounded(duration_s * (0.1 + 0.8 * rng.uniform()), 3);
+    if chance(rng, 85.0) {
+        let mut bulk = json!({"count": count as u64});
+        if chance(rng, 25.0) {
+            bulk["start_s"] = (part(rng) / 2.0).into();
+        }
+        if chance(rng, 15.0) {
+            bulk["stop_s"] = (duration_s / 2.0 + part(rng) / 2.0).into();
+        }
+        flows.push(bulk);
+    }
+    if chance(rng, 20.0) {
+        let kbit = (rate_mbit * 1e3 * log_uniform(rng, [0.01, 0.5])).min(200_000.0);
+        flows.push(json!({"rate_kbit": rounded(kbit, 2)}));
+    }
+    if flows.is_empty() || chance(rng, 25.0) {
+        let shorts = log_uniform(rng, [1.0, SHORT_FLOWS]) as usize;
+        for _ in 0..shorts {
+            let bytes = log_uniform(rng, SHORT_BYTES) as u64;
+            flows.push(json!({"start_s": part(rng), "bytes": bytes}));
+        }
+    }
+    flows
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Many cases, on all processors, and what was found in them.
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use serde::Serialize;
+
+use crate::{
+    draw::{Case, draw},
+    judge::{Finding, INVARIANTS, judge},
+    known::{KNOWN, Known},
+    shrink::shrink,
+};
+
+/// So many of the worst cases of an invariant are shrunk and written.
+const WORST: usize = 3;
+
+/// A violated bound of one case.
+#[derive(Clone, Debug)]
+struct Violation {
+    run: u64,
+    finding: Finding,
+}
+
+/// What is known of an invariant after all runs.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Runs that violate it.
+    pub violations: u64,
+    /// The same of all runs, percent.
+    pub percent: f64,
+    /// Percent up to which that is known.
+    pub known_percent: f64,
+    /// Why it is.
+    pub known_reason: &'static str,
+    /// The worst cases, shrunk.
+    pub worst: Vec<Worst>,
+}
+
+/// A counterexample.
+#[derive(Debug, Serialize)]
+pub struct Worst {
+    /// Its number: the run that found it.
+    pub run: u64,
+    /// As it was found.
+    pub found: Finding,
+    /// As simple as could be.
+    pub shrunk: Finding,
+    /// The simple scenario's file.
+    pub file: String,
+}
+
+/// Everything that is found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// How many cases.
+    pub runs: u64,
+    /// The seed that decides them.
+    pub seed: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// By invariant.
+    pub invariants: BTreeMap<&'static str, Summary>,
+}
+
+impl Report {
+    /// No bound is violated more often than is known.
+    pub fn holds(&self) -> bool {
+        self.invariants.values().all(|summary| summary.percent <= summary.known_percent)
+    }
+}
+
+/// The case of a number; each number has its own, whatever the order.
+pub fn case_of(seed: u64, run: u64) -> Case {
+    draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ run.wrapping_mul(0xd1b5_4a32_d192_ed03))
+}
+
+/// Judges `runs` cases, writes the worst into `out`.
+pub fn fuzz(runs: u64, seed: u64, out: &Path) -> std::io::Result<Report> {
+    let began = Instant::now();
+    let violations = search(runs, seed, began);
+    let mut invariants = BTreeMap::new();
+    fs::create_dir_all(out)?;
+    for invariant in INVARIANTS {
+        let of = violations.iter().filter(|one| one.finding.invariant == invariant);
+        invariants.insert(invariant, summary(invariant, of.cloned().collect(), runs, seed, out)?);
+    }
+    let report = Report { runs, seed, seconds: began.elapsed().as_secs_f64(), invariants };
+    fs::write(out.join("result.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+    Ok(report)
+}
+
+fn search(runs: u64, seed: u64, began: Instant) -> Vec<Violation> {
+    let next = AtomicU64::new(0);
+    let found = Mutex::new(Vec::new());
+    let worker = || loop {
+        let run = next.fetch_add(1, Ordering::Relaxed);
+        if run >= runs {
+            return;
+        }
+        let own = judge(&case_of(seed, run));
+        let mut found = found.lock().expect("no thread has panicked");
+        found.extend(own.into_iter().map(|finding| Violation { run, finding }));
+        if (run + 1) % (runs / 20).max(1) == 0 {
+            let seconds = began.elapsed().as_secs_f64();
+            eprintln!("law: {} of {runs} runs, {} findings, {seconds:.0} s", run + 1, found.len());
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
+    let mut found = found.into_inner().expect("no thread has panicked");
+    found.sort_by_key(|one| one.run);
+    found
+}
+
+fn summary(
+    invariant: &'static str,
+    mut violations: Vec<Violation>,
+    runs: u64,
+    seed: u64,
+    out: &Path,
+) -> std::io::Result<Summary> {
+    let count = violations.len() as u64;
+    violations.sort_by(|a, b| b.finding.excess.total_cmp(&a.finding.excess));
+    violations.truncate(WORST);
+    let worst: std::io::Result<Vec<Worst>> = violations
+        .into_iter()
+        .enumerate()
+        .map(|(rank, violation)| written(invariant, rank, violation, seed, out))
+        .collect();
+    let known = KNOWN.iter().find(|known| known.invariant == invariant);
+    let Known { most_percent, reason, .. } = known.copied().unwrap_or_default();
+    Ok(Summary {
+        violations: count,
+        percent: 100.0 * count as f64 / runs.max(1) as f64,
+        known_percent: most_percent,
+        known_reason: reason,
+        worst: worst?,
+    })
+}
+
+fn written(
+    invariant: &str,
+    rank: usize,
+    violation: Violation,
+    seed: u64,
+    out: &Path,
+) -> std::io::Result<Worst> {
+    let Violation { run, finding } = violation;
+    let (mut case, shrunk) = shrink(case_of(seed, run), finding.clone());
+    case.scenario.name = format!("law {invariant} {run}");
+    let file = format!("{invariant}-{}.json", rank + 1);
+    fs::write(out.join(&file), serde_json::to_string_pretty(&case.scenario)? + "\n")?;
+    Ok(Worst { run, found: finding, shrunk, file })
+}
