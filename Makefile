@@ -8,6 +8,7 @@ export CARGO_TARGET_DIR := $(CACHE)/target
 CARGO := cargo --quiet
 HOST := --manifest-path host/Cargo.toml
 LAB := --manifest-path experiments/lab/Cargo.toml
+LAW := --manifest-path experiments/law/Cargo.toml
 PYTHON = PYTHONPATH=experiments $$(scripts/build venv)
 LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client systemd
 
@@ -80,6 +81,18 @@ speed: build ## how fast the laboratory is on this machine
 BASE ?=
 same-data: ## BASE=commit: whether its seeded runs give the same data as this tree's
 	@scripts/same-data $(BASE)
+
+##@ The law under conditions drawn at random
+.PHONY: law law-check law-model
+RUNS ?= 2000
+LAW_SEED = $(or $(SEED),1)
+law-model: packages
+	@echo "law: building" >&2
+	@$(CARGO) build --release $(LAW)
+law: law-model ## RUNS=100000 conditions in a fast model, coupled beside uncoupled; SEED=1
+	@$(CARGO_TARGET_DIR)/release/ccc-law fuzz --runs $(RUNS) --seed $(LAW_SEED) --out out/law
+law-check: build law-model ## that model beside the laboratory
+	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
 
 ##@ Experiments in real time
 .PHONY: demo-qemu variants-qemu bench-isolation

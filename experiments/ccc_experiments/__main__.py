@@ -6,14 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-from . import dynamics, fairness, live, outside
+from . import dynamics, fairness, law_check, live, outside
 from . import seeds as seed_numbers
 from .lab import LabError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
-    parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics", "live"))
+    parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics", "live", "law-check"))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     parser.add_argument("--check", action="store_true", help="no more than whether what is asked for is right")
     args = parser.parse_args()
@@ -42,6 +42,7 @@ def run(experiment: str, out: Path) -> bool:
         "outside": outside.run,
         "dynamics": dynamics.run,
         "live": live.run,
+        "law-check": law_check.run,
     }
     asked = os.environ.get("SEEDS")
     chosen = {"seeds": seed_numbers.parse(asked)} if asked else {}
