@@ -21,24 +21,26 @@ static inline u32 ccc_cwnd_clamp(u32 cwnd, u32 limit)
 
 /*
  * Packets that an acknowledged one may release on the way from @cwnd to
- * @granted, so that one window of ACKs covers it: two, as in slow start, where
- * that is no more than twice the window.
+ * @granted, in 256ths, so that one window of ACKs covers it.
  */
-static inline u8 ccc_ramp(u32 cwnd, u32 granted)
+static inline u16 ccc_ramp(u32 cwnd, u32 granted)
 {
-	return clamp_t(u32, granted / max_t(u32, cwnd, 1), 1,
-		       CCC_RAMP_MAX - 1) + 1;
+	return clamp_t(u64, ((u64)granted << 8) / max_t(u32, cwnd, 1), 1 << 8,
+		       CCC_RAMP_MAX << 8);
 }
 
 /*
  * A larger window is approached by what the flow's own ACKs release, @ramp for
- * one: a window opened in one step would leave as one burst.
+ * one: a window opened in one step would leave as one burst.  @rest is what has
+ * been released of a packet.
  */
 static inline u32 ccc_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight,
-				u32 acked, u8 ramp)
+				u32 acked, u16 ramp, u8 *rest)
 {
-	u64 limit = (u64)in_flight + (u64)acked * ramp;
+	u64 credit = (u64)acked * ramp + *rest;
+	u64 limit = in_flight + (credit >> 8);
 
+	*rest = credit & U8_MAX;
 	granted = clamp_t(u32, granted, 1, CCC_CWND_MAX);
 	if (granted <= cwnd)
 		return granted;

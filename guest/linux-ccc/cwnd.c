@@ -76,9 +76,11 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 	ccc_ack_clock_count(flow, report->active ? grant->units : 0,
 			    report->cwnd_limited && !flow->cwnd.joining);
 	if (grant->redivided) {
+		u32 cwnd = tcp_snd_cwnd(tcp_sk(sk));
+
 		ccc_report_restart_rtt(flow);
-		flow->cwnd.shed = ccc_shed(tcp_snd_cwnd(tcp_sk(sk)),
-					   grant->cwnd);
+		flow->cwnd.shed = ccc_shed(cwnd, grant->cwnd);
+		flow->cwnd.ramp = ccc_ramp(cwnd, grant->cwnd);
 	} else if (grant->epoch != epoch) {
 		flow->cwnd.shed = 0;
 	}
@@ -142,17 +144,22 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 		ccc_ack_clock_stop(flow);
 }
 
-/* From now on; a rate that the socket's owner or its queue has set stays. */
+/*
+ * From now on; a rate that the socket's owner or its queue has set stays.  TCP
+ * lets the first packets of a socket pass at once.
+ */
 static void pace(struct sock *sk, struct ccc_flow *flow, u32 granted)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	u32 at_once = TCP_INIT_CWND - min_t(u32, tp->data_segs_out, TCP_INIT_CWND);
 
 	if (cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
 		    SK_PACING_NEEDED) != SK_PACING_NONE)
 		return;
 	flow->cwnd.paced = true;
 	WRITE_ONCE(sk->sk_pacing_rate,
-		   ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3));
+		   ccc_pacing_rate(max(granted, at_once + 1) - at_once,
+				   tp->mss_cache, tp->srtt_us >> 3));
 }
 
 /* Once its window is in flight, its own ACKs pace it. */
@@ -175,12 +182,12 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 	if (granted <= before)
 		cwnd->ramp = 0;
 	else if (!cwnd->ramp)
-		cwnd->ramp = ccc_ramp(before, granted);
+		cwnd->ramp = max_t(u16, ccc_ramp(before, granted), 2 << 8);
 	if (cwnd->shed)
 		return ccc_shed_cwnd(before, granted, acked, cwnd->shed,
-				     &cwnd->shed_rest);
+				     &cwnd->rest);
 	return ccc_ramp_cwnd(before, granted, tcp_packets_in_flight(tp), acked,
-			     cwnd->ramp);
+			     cwnd->ramp, &cwnd->rest);
 }
 
 /* So many packets of the flow have been acknowledged. */

@@ -48,9 +48,9 @@ struct ccc_report {
 
 /* cwnd.c: on the way to the granted window. */
 struct ccc_cwnd {
-	u8 ramp;		/* packets an ACK releases towards it */
+	u16 ramp;		/* 256ths of a packet an ACK releases towards it */
 	u8 shed;		/* 256ths of a packet an ACK takes towards it */
-	u8 shed_rest;		/* of a packet, so taken */
+	u8 rest;		/* of a packet, so released or taken */
 	bool joining;		/* has not had it yet */
 	bool paced;		/* by a rate of ours, until it has had it */
 };

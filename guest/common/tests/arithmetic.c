@@ -102,6 +102,7 @@ static u64 odd_number(u64 *state)
 static void f6_no_grant_makes_a_window_that_tcp_refuses(struct kunit *test)
 {
 	u32 granted, window, rest = 0, cwnd, shadow, scaled;
+	u8 part = 0;
 	u64 units, n = 1;
 	int i;
 
@@ -112,7 +113,7 @@ static void f6_no_grant_makes_a_window_that_tcp_refuses(struct kunit *test)
 					    odd_number(&n), odd_number(&n));
 		granted = ccc_grant_capped(granted, odd_number(&n), odd_number(&n));
 		window = ccc_ramp_cwnd(cwnd, granted, odd_number(&n),
-				       odd_number(&n), odd_number(&n));
+				       odd_number(&n), odd_number(&n), &part);
 		ASSERT_LE(window, max_t(u32, cwnd, CCC_CWND_MAX));
 		window = ccc_cwnd_clamp(window, odd_number(&n));
 		ASSERT_GE(window, 1u);
@@ -185,19 +186,26 @@ static void windows_are_given_up_at_the_pace_of_acks(struct kunit *test)
 	EXPECT_EQ(ccc_shed_cwnd(10, 0, U32_MAX, U8_MAX, &rest), 1u);
 }
 
-static void windows_fall_at_once_and_rise_by_acks(struct kunit *test)
+static void windows_rise_by_acks(struct kunit *test)
 {
-	EXPECT_EQ(ccc_ramp_cwnd(40, 20, 39, 1, 2), 20u);
-	EXPECT_EQ(ccc_ramp_cwnd(40, 0, 39, 1, 2), 1u);
-	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 2), 11u);
-	EXPECT_EQ(ccc_ramp_cwnd(10, 11, 9, 2, 2), 11u);
-	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 2, 1, 2), 10u);
-	EXPECT_EQ(ccc_ramp_cwnd(10, U32_MAX, U32_MAX, U32_MAX, U8_MAX),
+	u8 rest = 0;
+
+	EXPECT_EQ(ccc_ramp_cwnd(40, 20, 39, 1, 512, &rest), 20u);
+	EXPECT_EQ(ccc_ramp_cwnd(40, 0, 39, 1, 512, &rest), 1u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 512, &rest), 11u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 11, 9, 2, 512, &rest), 11u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 2, 1, 512, &rest), 10u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, U32_MAX, U32_MAX, U32_MAX, U16_MAX, &rest),
 		  CCC_CWND_MAX);
-	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 8), 17u);
-	EXPECT_EQ(ccc_ramp(10, 11), 2);
-	EXPECT_EQ(ccc_ramp(10, 41), 5);
-	EXPECT_EQ(ccc_ramp(0, U32_MAX), CCC_RAMP_MAX);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, CCC_RAMP_MAX << 8, &rest), 17u);
+	EXPECT_EQ(ccc_ramp(10, 11), 281);
+	EXPECT_EQ(ccc_ramp(10, 40), 4 << 8);
+	EXPECT_EQ(ccc_ramp(10, 9), 1 << 8);
+	EXPECT_EQ(ccc_ramp(0, U32_MAX), CCC_RAMP_MAX << 8);
+	/* Half a packet more for each. */
+	rest = 0;
+	EXPECT_EQ(ccc_ramp_cwnd(10, 15, 9, 1, ccc_ramp(10, 15), &rest), 10u);
+	EXPECT_EQ(ccc_ramp_cwnd(10, 15, 9, 1, ccc_ramp(10, 15), &rest), 11u);
 }
 
 static void pacing_spreads_a_window_over_a_round_trip(struct kunit *test)
@@ -361,7 +369,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(rounding_keeps_the_sum),
 	KUNIT_CASE(cap_limits_a_grant),
 	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
-	KUNIT_CASE(windows_fall_at_once_and_rise_by_acks),
+	KUNIT_CASE(windows_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
 	KUNIT_CASE(shadows_have_as_many_acks_as_their_window),
 	KUNIT_CASE(reductions),
