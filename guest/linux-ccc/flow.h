@@ -203,6 +203,7 @@ static inline void ccc_flow_show(struct sock *sk, u32 granted)
 
 u16 ccc_report_priority(const struct sock *sk);
 void ccc_report_first(const struct sock *sk, struct ccc_flow *flow);
+void ccc_report_end_of_data(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 		      u32 growth, bool cwnd_limited);
 void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us);

@@ -241,6 +241,13 @@ void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow)
 	report_as(sk, flow, inet_csk(sk)->icsk_ca_state, true);
 }
 
+/* A flow that has nothing to send does not use a larger window. */
+void ccc_report_end_of_data(const struct sock *sk, struct ccc_flow *flow)
+{
+	if (!tcp_send_head(sk))
+		flow->report.cwnd_limited = false;
+}
+
 /* An ACK, and the packets by which the inner algorithm grew; see shadow.c. */
 void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 		      u32 growth, bool cwnd_limited)
@@ -249,6 +256,7 @@ void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 	u32 mss = tcp_sk(sk)->mss_cache;
 
 	report->cwnd_limited = cwnd_limited;
+	ccc_report_end_of_data(sk, flow);
 	report->cwnd_growth_bytes += growth * mss;
 	/* Counted after a timeout too, in case all flows have timed out. */
 	if (cwnd_limited)

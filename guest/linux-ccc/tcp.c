@@ -59,8 +59,10 @@ static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
 	if (flow)
 		ccc_recovery_ack(sk, flow, flags);
 	/* cong_avoid() does not run while TCP reduces the window. */
-	if (flow && flow->report.state == VIRTIO_CCC_STATE_FR)
+	if (flow && flow->report.state == VIRTIO_CCC_STATE_FR) {
+		ccc_report_end_of_data(sk, flow);
 		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	}
 	rcu_read_unlock();
 }
 

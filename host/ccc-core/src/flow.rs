@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// A peak of demand fades by this part with each report.
-const DEMAND_FADES: u64 = 16;
+const DEMAND_FADES: u64 = 4;
 
 /// A registered flow.
 #[derive(Debug)]
@@ -52,13 +52,12 @@ impl Contribution {
         }
         let may_grow =
             matches!(report.state, CongestionState::SlowStart | CongestionState::Avoidance);
-        let app_limited = !report.cwnd_limited && may_grow;
         Contribution {
             priority: report.priority.into(),
             units: share.units(report.priority, report.srtt_us),
             rtt_known: report.srtt_us > 0,
             growing: report.cwnd_limited && may_grow,
-            demand_bytes: app_limited.then(|| demand_bytes(report, before.demand_bytes)),
+            demand_bytes: (!report.cwnd_limited).then(|| demand_bytes(report, before.demand_bytes)),
             timed_out: report.state == CongestionState::Loss,
             mss_bytes: report.mss_bytes.into(),
         }
@@ -220,6 +219,6 @@ mod tests {
             flow = Contribution::new(&report, ShareOf::Window, &flow);
             flow.demand_bytes
         });
-        assert_eq!(demands, [Some(52_000), Some(48_750), Some(45_704)]);
+        assert_eq!(demands, [Some(52_000), Some(39_000), Some(29_250)]);
     }
 }
