@@ -149,7 +149,7 @@ impl Group {
     fn apply(&mut self, update: &Update) -> Contribution {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
-        self.path.add(path_sample(update, &delta));
+        self.path.add(&self.aggregate, path_sample(update, &delta));
         if flow.contribution.active() {
             // Against the sums in which the data was sent.
             self.grow(update, &delta);
@@ -161,7 +161,10 @@ impl Group {
             self.policy.first_timeout(&self.aggregate);
         }
         if let Some(cause) = cause(&delta) {
-            let event = self.event(update, cause);
+            let mut event = self.event(update, cause);
+            if event.epoch == self.aggregate.epoch {
+                event.holds = self.path.event(self.aggregate.window);
+            }
             self.policy.congestion(&mut self.aggregate, &event);
         }
         let contribution = Contribution::new(report, self.config.share, &flow.contribution);
@@ -294,7 +297,7 @@ impl Group {
             srtt_us: report.srtt_us.into(),
             flow: key,
             beta: Beta::clamped(report.beta),
-            holds: self.path.holds(),
+            holds: None,
             epoch: report.congestion_epoch,
             mss_bytes: report.mss_bytes.into(),
             share: self.members.share(flow.member, &flow.contribution),
