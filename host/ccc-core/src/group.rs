@@ -161,11 +161,7 @@ impl Group {
             self.policy.first_timeout(&self.aggregate);
         }
         if let Some(cause) = cause(&delta) {
-            let mut event = self.event(update, cause);
-            if event.epoch == self.aggregate.epoch {
-                event.holds = self.path.event(self.aggregate.window);
-            }
-            self.policy.congestion(&mut self.aggregate, &event);
+            self.reduce(update, cause);
         }
         let contribution = Contribution::new(report, self.config.share, &flow.contribution);
         self.count(now, flow, &contribution, report);
@@ -287,6 +283,15 @@ impl Group {
             sample: path_sample(update, delta),
         };
         self.policy.ack(&mut self.aggregate, &ack);
+    }
+
+    /// An event of what was sent under the present epoch says something of the path.
+    fn reduce(&mut self, update: &Update, cause: Cause) {
+        let mut event = self.event(update, cause);
+        if event.epoch == self.aggregate.epoch {
+            event.holds = self.path.event(self.aggregate.window);
+        }
+        self.policy.congestion(&mut self.aggregate, &event);
     }
 
     fn event(&self, update: &Update, cause: Cause) -> CongestionEvent {
