@@ -6,7 +6,7 @@ import json
 import pytest
 from ccc_experiments import measure
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Bottleneck, Flows, Link, RateChange, Scenario, Vm
+from ccc_experiments.scenario import Action, Bottleneck, Flows, Link, RateChange, Request, Scenario, Vm
 
 RENO = Vm((Flows(),), congestion_control="reno")
 
@@ -70,3 +70,33 @@ def test_the_way_back_loses_and_spreads(topology, run):
     qdiscs = guests["net" if topology == "vms" else "lab"]["qdiscs"]
     assert "loss 30%" in qdiscs[1] and "delay 40ms  10ms" in qdiscs[1]
     assert "loss" not in qdiscs[2]
+
+
+def asked(name: str, *vms: Vm, **bottleneck) -> Scenario:
+    """A coupled run of 20 s at whose end the group is asked for."""
+    look = Action(19.9, control=Request("GET", "/v1/groups/uplink"))
+    return Scenario(name, vms, 1, 20, coupled=True, bottleneck=Bottleneck(**bottleneck), actions=(look,))
+
+
+def apart(raw) -> tuple[list[str], list[str]]:
+    """VMs that do not see their group's queue: by the API, and by the log."""
+    (record,) = json.loads((raw / "actions.json").read_text())
+    told = [vm["name"] for vm in record["answer"]["vms"] if vm["evidence"]["apart"]]
+    lines = (raw / "daemon.log").read_text().splitlines()
+    logged = [line.split("VM ")[1].split(":")[0] for line in lines if "does not seem to be behind" in line]
+    return told, logged
+
+
+@pytest.mark.parametrize("own", ["one", "all"])
+def test_a_wrong_group_is_said_within_20_s(own, simulate):
+    links = [Link(mbit, limit_packets=8 * mbit, past_bottleneck=True) for mbit in (10, 20, 40)]
+    linked = tuple(Vm((Flows(),), link=link) for link in links)
+    vms, wrong = ((Vm((Flows(),)), Vm((Flows(),)), linked[0]), "vm3") if own == "one" else (linked, "vm1")
+    assert apart(simulate(asked(f"wrong-{own}", *vms))) == ([wrong], [wrong])
+
+
+@pytest.mark.parametrize("queue_packets", [83, 15])
+def test_of_a_right_group_nothing_is_said(queue_packets, simulate):
+    vms = (Vm((Flows(),), delay_ms=20), Vm((Flows(count=4),), delay_ms=150), Vm((Flows(rate_kbit=800),)))
+    scenario = asked(f"right-{queue_packets}", *vms, limit_packets=queue_packets)
+    assert apart(simulate(scenario)) == ([], [])
