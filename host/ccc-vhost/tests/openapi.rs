@@ -85,7 +85,7 @@ fn compare(document: &Yaml, schema: &Yaml, value: &Value, place: &str) {
         }
         Value::Array(items) => {
             // Of words there is nothing to compare but that they are words.
-            let words = types(resolve(document, &schema["items"])) == ["string"];
+            let words = schema["items"]["type"].as_str() == Some("string");
             assert!(words || !items.is_empty(), "{place}: nothing to compare");
             for item in items {
                 compare(document, &schema["items"], item, &format!("{place}[]"));
