@@ -12,7 +12,7 @@ def test_flow_counts_do_not_matter(count, measured):
     uncoupled, coupled = map(measured, fairness.pair((1, count), (1, 1), seed=1))
     for score in fairness.case_scores(f"1:{count}", uncoupled, coupled):
         assert score.holds or "share error in 1 s" in score.name, score
-    # Wider than the bound of `make demo`: most of it is that windows are whole packets.
+    # Wider than the bound of `make demo`, whose seconds are not yet as even as they are to be.
     assert coupled.share_error.mean <= 5
 
 
