@@ -64,7 +64,7 @@ def scores(data: Data) -> list[Score]:
     result = []
     for case in data.cases:
         last = data.ratio(case, "coupled", "uncoupled", last_s)
-        result.append(Score.mean(f"{case}: coupled over uncoupled time to finish", last, "ratio", "<=", 1))
+        result.append(Score.ratio(f"{case}: coupled over uncoupled time to finish", last, "<=", 1))
     return result
 
 

@@ -55,16 +55,13 @@ def scores(data: Data) -> list[Score]:
     result = []
     for case in data.cases:
         for when, span in (("with both", BOTH), ("after the leave", AFTER)):
-            worst = seconds.by_seed(
-                data, case, "coupled", "uncoupled", lambda one, other: seconds.worst_over(one, other, span)
+            worst = seconds.worst(data, case, "coupled", "uncoupled", span)
+            result.append(
+                Score.ratio(f"{case}: coupled over uncoupled goodput, worst second {when}", worst, ">=", 0.95)
             )
-            name = f"{case}: coupled over uncoupled goodput, worst second {when}"
-            result.append(Score.mean(name, worst, "ratio", ">=", 0.95))
-        more = seconds.by_seed(
-            data, case, "coupled", "uncoupled", lambda one, other: dropped_by_leave(one) - dropped_by_leave(other)
-        )
+        more = data.more(case, "coupled", "uncoupled", dropped_by_leave)
         name = f"{case}: dropped in the second after the leave, coupled less uncoupled"
-        result.append(Score.mean(name, more, "packets", "<=", 0))
+        result.append(Score.mean(name, more, "packets", "<=", 0, uncoupled=0.0, guard=True))
     return result
 
 

@@ -58,8 +58,8 @@ def scores(data: Data) -> list[Score]:
         goodput = data.ratio(rate, "coupled", "uncoupled", MEASURES["sum Mbit/s"])
         median = data.ratio(rate, "coupled", "uncoupled", MEASURES["median s"])
         result += [
-            Score.mean(f"{rate:g} a second: coupled over uncoupled goodput", goodput, "ratio", ">=", 0.98),
-            Score.mean(f"{rate:g} a second: coupled over uncoupled median completion", median, "ratio", "<=", 1),
+            Score.ratio(f"{rate:g} a second: coupled over uncoupled goodput", goodput, ">=", 0.98),
+            Score.ratio(f"{rate:g} a second: coupled over uncoupled median completion", median, "<=", 1),
         ]
     return result
 

@@ -71,11 +71,10 @@ def scores(data: Data) -> list[Score]:
     for case in data.cases:
         goodput = data.ratio(case, "coupled", "uncoupled", MEASURES["sum Mbit/s"])
         dropped = data.ratio(case, "coupled", "uncoupled", MEASURES["dropped"])
-        least = min(data.each(case, "coupled", jain))
         result += [
-            Score.mean(f"{case}: coupled over uncoupled goodput", goodput, "ratio", ">=", 0.98),
-            Score.mean(f"{case}: coupled over uncoupled drops", dropped, "ratio", "<=", 0.2),
-            Score(f"{case}: least Jain's index of the VMs, coupled", least, "1", ">=", 0.995),
+            Score.ratio(f"{case}: coupled over uncoupled goodput", goodput, ">=", 0.98),
+            Score.ratio(f"{case}: coupled over uncoupled drops", dropped, "<=", 0.2),
+            data.worst(f"{case}: least Jain's index of the VMs, coupled", case, "coupled", jain, "1", ">=", 0.995),
         ]
     return result
 

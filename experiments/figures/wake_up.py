@@ -65,11 +65,18 @@ MEASURES = {
 def scores(data: Data) -> list[Score]:
     result = []
     for case in data.cases:
-        rounds = data.mean(case, "coupled", rounds_to_share)
         goodput = data.ratio(case, "coupled", "uncoupled", MEASURES["sum in 2 s Mbit/s"])
         result += [
-            Score.mean(f"{case}: round trips until it has 90 % of its share", rounds, "RTT", "<=", 5),
-            Score.mean(f"{case}: coupled over uncoupled goodput of 2 s", goodput, "ratio", ">=", 0.98),
+            data.score(
+                f"{case}: round trips until it has 90 % of its share",
+                case,
+                "coupled",
+                rounds_to_share,
+                "RTT",
+                "<=",
+                5,
+            ),
+            Score.ratio(f"{case}: coupled over uncoupled goodput of 2 s", goodput, ">=", 0.98),
         ]
     return result
 

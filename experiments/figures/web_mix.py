@@ -78,7 +78,7 @@ def scores(data: Data) -> list[Score]:
         ratio = data.ratio(count, "coupled", "uncoupled", taken_s(name, part))
         most = 0.5 if (name, part) == (SHORT, "p99") else 1
         beside = f"beside {count}, {name}: coupled over uncoupled {part} of completion"
-        result.append(Score.mean(beside, ratio, "ratio", "<=", most))
+        result.append(Score.ratio(beside, ratio, "<=", most))
     return result
 
 
