@@ -118,7 +118,9 @@ fn lisa_couples_until_the_first_loss() {
 #[test]
 fn a_change_of_policy_keeps_the_window() {
     let (mut host, _flows) = two_flows(PolicyKind::CtrlTcp, 40);
-    for policy in [PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm, PolicyKind::CtrlTcp] {
+    for policy in
+        [PolicyKind::ETcp, PolicyKind::Efcm, PolicyKind::Cm, PolicyKind::Delay, PolicyKind::CtrlTcp]
+    {
         let epoch = host.epoch();
         host.configure(config(policy));
         assert_eq!((host.segments(), host.epoch()), (80, epoch + 1), "{policy:?}");

@@ -26,8 +26,9 @@ const SRTT_US: u32 = 100_000;
 
 const SHARES: [ShareOf; 2] = [ShareOf::Window, ShareOf::Rate];
 
-const POLICIES: [PolicyKind; 6] = [
+const POLICIES: [PolicyKind; 7] = [
     PolicyKind::CtrlTcp,
+    PolicyKind::Delay,
     PolicyKind::Uncoupled,
     PolicyKind::ETcp,
     PolicyKind::Efcm,

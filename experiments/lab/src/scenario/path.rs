@@ -83,6 +83,8 @@ pub enum Queue {
     Cake,
     /// A FIFO for each VM, which has a rate by its weight and may borrow.
     Htb,
+    /// The same with FQ-CoDel in place of each FIFO.
+    HtbFqCodel,
 }
 
 /// On-off streams of UDP packets, which do not respond to congestion; the

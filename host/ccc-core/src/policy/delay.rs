@@ -26,14 +26,14 @@ use crate::{
 /// A queue is at least so many segments: what each flow sends comes in pairs, and a
 /// smallest round-trip time may be that of a packet without data.
 const LEAST_SEGMENTS: u64 = 4;
+/// The highest rate fades by this part with each look.
+const RATE_FADES: u64 = 256;
 /// The queue is emptied so often, as BBR looks for the smallest round-trip time.
 const DRAIN_EVERY_US: Micros = 10_000_000;
 /// After a join, so that the flow sees the path without a queue.
 const DRAIN_JOINED_US: Micros = 1_000_000;
 /// Below the window that just fills the path, as a shift.
 const DRAIN_SHIFT: u32 = 5;
-/// Growth in a path that is not full doubles after so many looks.
-const PATIENCE: u32 = 0;
 /// No look raises the window by more than this, or lowers it, as shifts.
 const RISE_SHIFT: u32 = 2;
 const FALL_SHIFT: u32 = 3;
@@ -62,6 +62,8 @@ pub(crate) struct Delay {
     outside: Outside,
     /// Looks in a row that found next to no queue.
     idle_looks: u32,
+    /// Highest rate of a round, bytes a second.
+    rate_bytes: u64,
     drained: Micros,
     joined: bool,
     /// No target is above this: half of what waited when packets were lost.
@@ -91,6 +93,12 @@ impl Delay {
         }
     }
 
+    /// Whatever a drain or a trial would go back to, the window is another one now.
+    fn settle(&mut self) {
+        self.phase = Phase::Settle;
+        self.outside.lost();
+    }
+
     /// What a round is followed by.
     fn next(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
         if let Mode::Compete(_) = self.outside.mode {
@@ -110,8 +118,13 @@ impl Delay {
         };
     }
 
-    fn target_us(&self, aggregate: &Aggregate, ack: &Ack, round: &Round) -> u64 {
-        let segment_us = round.rtt_us * ack.mss_bytes / aggregate.window.bytes().max(1);
+    /// The target, where some segments wait no longer and packets are not lost sooner.
+    /// A segment takes what it took at the highest rate: another who takes a part of
+    /// the path does not make it slower.
+    fn target_us(&mut self, ack: &Ack, round: &Round) -> u64 {
+        let faded = self.rate_bytes - self.rate_bytes / RATE_FADES;
+        self.rate_bytes = faded.max(round.rate_bytes).max(1);
+        let segment_us = ack.mss_bytes * 1_000_000 / self.rate_bytes;
         let most_us = self.most_us.max(LEAST_SEGMENTS / 2 * segment_us);
         self.target_us.max(LEAST_SEGMENTS * segment_us).min(most_us)
     }
@@ -120,10 +133,12 @@ impl Delay {
     fn look(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
         self.most_us = self.most_us.saturating_add(self.most_us / 256 + 1);
         let window = aggregate.window;
-        let target_us = self.target_us(aggregate, ack, round);
-        let competes = match window.bytes() > ack.floor_bytes {
-            true => self.outside.look(window, round.queue_us, target_us),
-            false => None,
+        let target_us = self.target_us(ack, round);
+        // A segment for each flow may be more than the path holds.
+        let is_least = window.bytes() <= ack.floor_bytes;
+        let competes = match is_least && round.rate_bytes >= self.rate_bytes / 4 * 3 {
+            true => None,
+            false => self.outside.look(window, round.queue_us, target_us),
         };
         aggregate.window = match competes {
             Some(window) => window,
@@ -141,14 +156,14 @@ impl Delay {
             let fall = step(round.queue_us - target_us).min(window.halved(FALL_SHIFT));
             return window.minus(fall).max(floor);
         }
-        let doublings = self.idle_looks.saturating_sub(PATIENCE).min(16);
+        let doublings = self.idle_looks.min(16);
         let rise = step((target_us - round.queue_us) << doublings);
         window.plus(rise.min(window.halved(RISE_SHIFT)))
     }
 
     fn compete(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {
         let window = aggregate.window;
-        let target_us = self.target_us(aggregate, ack, round);
+        let target_us = self.target_us(ack, round);
         if self.outside.is_trial_due(window, round.queue_us, target_us) {
             let above_us = round.queue_us - target_us;
             let floor = Window::from_bytes(ack.floor_bytes).min(window);
@@ -218,9 +233,8 @@ impl Policy for Delay {
         let epoch = aggregate.epoch;
         self.loss.congestion(aggregate, event);
         if aggregate.epoch != epoch {
-            self.phase = Phase::Settle;
+            self.settle();
             self.most_us = self.rounds.most_us() / 2;
-            self.outside.lost();
         }
     }
 
@@ -230,6 +244,7 @@ impl Policy for Delay {
 
     fn all_timed_out(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
         self.loss.all_timed_out(aggregate, event);
+        self.settle();
     }
 
     fn undo(&mut self, aggregate: &mut Aggregate, flow: usize, now: Micros) {
@@ -238,6 +253,161 @@ impl Policy for Delay {
 
     fn resume(&mut self, aggregate: &Aggregate) {
         self.loss.resume(aggregate);
-        self.phase = Phase::Settle;
+        self.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Cause, PathSample, interface::testing::*};
+
+    const MS: u64 = 1_000;
+    const BASE_MS: u64 = 100;
+
+    /// A group behind a queue: a segment leaves each millisecond, 100 fill the path.
+    struct Path {
+        policy: Delay,
+        aggregate: Aggregate,
+        now: Micros,
+        /// The window of an outside flow that is as large whatever happens.
+        outside: u64,
+        joined: Micros,
+        seen_ms: u64,
+    }
+
+    fn path(segments: u64) -> Path {
+        let policy = Delay::new(&GroupConfig::default());
+        let aggregate = steady(segments);
+        Path { policy, aggregate, now: 100_000_000, outside: 0, joined: 0, seen_ms: BASE_MS }
+    }
+
+    impl Path {
+        fn queue_ms(&self) -> u64 {
+            (self.segments() + self.outside).saturating_sub(BASE_MS)
+        }
+
+        fn segments(&self) -> u64 {
+            self.aggregate.segments().0
+        }
+
+        /// A round trip, in which the window is acknowledged.
+        fn round(&mut self) {
+            let rtt_ms = BASE_MS + self.queue_ms();
+            let window = self.segments();
+            for _ in 0..window {
+                self.now += rtt_ms * MS / window;
+                self.ack(rtt_ms);
+            }
+        }
+
+        fn ack(&mut self, rtt_ms: u64) {
+            let sample = PathSample {
+                now: self.now,
+                delivered_bytes: MSS,
+                rtt_us: (rtt_ms * MS) as u32,
+                min_rtt_us: (self.seen_ms * MS) as u32,
+                joined: self.joined,
+            };
+            self.policy.ack(&mut self.aggregate, &Ack { sample, ..ack(0, MSS) });
+        }
+
+        fn rounds(&mut self, count: u32) -> u64 {
+            (0..count).for_each(|_| self.round());
+            self.queue_ms()
+        }
+
+        fn lose(&mut self) {
+            let event = event(Cause::Recovery, 0, self.aggregate.epoch);
+            self.policy.congestion(&mut self.aggregate, &event);
+        }
+    }
+
+    #[test]
+    fn the_window_goes_to_the_target_from_above_and_below() {
+        for segments in [200, 130, 50] {
+            let queue_ms = path(segments).rounds(60);
+            assert!((3..=6).contains(&queue_ms), "{queue_ms} ms from {segments} segments");
+        }
+    }
+
+    #[test]
+    fn what_a_receiver_holds_back_is_no_queue() {
+        let mut path = path(105);
+        for _ in 0..60 {
+            // Every other acknowledgement is late.
+            path.ack(BASE_MS + 5 + 40);
+            path.round();
+        }
+        assert!((3..=6).contains(&path.queue_ms()), "{} ms", path.queue_ms());
+    }
+
+    #[test]
+    fn the_queue_is_emptied_now_and_then() {
+        let mut path = path(105);
+        let least = (0..200).map(|_| path.rounds(1)).min();
+        assert_eq!(least, Some(0));
+        let emptied = (0..200).filter(|_| path.rounds(1) == 0).count();
+        assert!((1..=8).contains(&emptied), "in {emptied} of 200 rounds");
+    }
+
+    #[test]
+    fn a_latecomer_is_not_believed_before_the_queue_was_emptied() {
+        let mut path = path(105);
+        path.rounds(4);
+        for _ in 0..10 {
+            path.round();
+            // It has seen the queue only, and takes it for the path.
+            (path.joined, path.seen_ms) = (u64::MAX, BASE_MS + 5);
+            path.ack(BASE_MS + path.queue_ms());
+            (path.joined, path.seen_ms) = (0, BASE_MS);
+        }
+        assert!((3..=7).contains(&path.queue_ms()), "{} ms", path.queue_ms());
+    }
+
+    #[test]
+    fn where_packets_are_lost_sooner_the_target_is_less() {
+        let mut path = path(104);
+        path.rounds(6);
+        path.lose();
+        let queue_ms = path.rounds(60);
+        assert!(queue_ms <= 3, "{queue_ms} ms, where 5 are lost");
+    }
+
+    #[test]
+    fn another_who_fills_the_queue_is_competed_with_until_it_has_gone() {
+        let mut path = path(105);
+        path.rounds(10);
+        path.outside = 60;
+        let given_up = (0..12).map(|_| (path.rounds(1), path.segments()).1).min();
+        assert!(given_up < Some(90), "{given_up:?} segments");
+        path.outside = 140;
+        path.rounds(40);
+        assert!(matches!(path.policy.outside.mode, Mode::Compete(_)), "{:?}", path.policy.outside);
+        path.outside = 0;
+        path.aggregate.window = segments(160);
+        let queue_ms = path.rounds(120);
+        assert_eq!(path.policy.outside.mode, Mode::Keep);
+        assert!((3..=7).contains(&queue_ms), "{queue_ms} ms");
+    }
+
+    #[test]
+    fn a_part_that_does_not_respond_is_not_competed_with() {
+        let mut path = path(105);
+        for taken in [30, 0, 40, 20] {
+            path.outside = taken;
+            path.rounds(30);
+            assert_eq!(path.policy.outside.mode, Mode::Keep, "beside {taken} segments");
+        }
+    }
+
+    #[test]
+    fn a_timeout_of_all_in_a_drain_restores_nothing() {
+        let mut path = path(105);
+        path.policy.phase = Phase::Drain(segments(105));
+        let event = event(Cause::Timeout, 0, path.aggregate.epoch);
+        path.policy.all_timed_out(&mut path.aggregate, &event);
+        assert_eq!(path.policy.phase, Phase::Settle);
+        assert_eq!(path.segments(), 2);
     }
 }

@@ -11,10 +11,10 @@
 use crate::fixed::Window;
 
 /// So many looks in a row above the target and a half, and someone fills the queue.
-const LOOKS: u32 = 10;
+const LOOKS: u32 = 8;
 /// Rounds between two trials, and at least that much of the target in the queue then:
 /// of less, half would be hard to tell from all.
-const ROUNDS: u32 = 30;
+const ROUNDS: u32 = 40;
 const FULL: u64 = 4;
 /// A queue that does not hold so much is tried after so many times as many rounds.
 const PATIENCE: u32 = 4;
@@ -81,5 +81,63 @@ impl Outside {
         if matches!(self.mode, Mode::Trial(..)) {
             self.mode = Mode::Compete(0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: u64 = 5_000;
+
+    fn window(bytes: u64) -> Window {
+        Window::from_bytes(bytes)
+    }
+
+    #[test]
+    fn a_queue_that_comes_back_to_its_target_is_nobodys() {
+        let mut outside = Outside::default();
+        for look in 1..100_u32 {
+            let queue_us = if look % LOOKS == 0 { TARGET } else { 20 * TARGET };
+            assert_eq!(outside.look(window(9), queue_us, TARGET), None, "look {look}");
+        }
+    }
+
+    #[test]
+    fn who_begins_to_compete_takes_back_what_was_given_up() {
+        let mut outside = Outside::default();
+        let windows =
+            (0..u64::from(LOOKS)).map(|look| outside.look(window(1000 - look), 2 * TARGET, TARGET));
+        assert_eq!(windows.last(), Some(Some(window(1000))));
+        assert_eq!(outside.mode, Mode::Compete(0));
+    }
+
+    #[test]
+    fn a_trial_finds_out_who_is_there() {
+        for (left_us, mode) in [(TARGET, Mode::Keep), (5 * TARGET, Mode::Compete(0))] {
+            let mut outside = Outside { mode: Mode::Compete(ROUNDS), ..Outside::default() };
+            assert!(outside.is_trial_due(window(1000), 9 * TARGET, TARGET));
+            let restored = outside.look(window(500), left_us, TARGET);
+            assert_eq!(outside.mode, mode);
+            assert_eq!(restored, (mode != Mode::Keep).then_some(window(1000)));
+        }
+    }
+
+    #[test]
+    fn a_short_queue_is_tried_less_often() {
+        let due = |queue_us| {
+            let mut outside = Outside { mode: Mode::Compete(0), ..Outside::default() };
+            (0..1000).position(|_| outside.is_trial_due(window(9), queue_us, TARGET))
+        };
+        assert_eq!(due(FULL * TARGET), Some(40));
+        assert_eq!(due(2 * TARGET), Some(160));
+        assert_eq!(due(TARGET), None, "nothing to cut");
+    }
+
+    #[test]
+    fn a_loss_in_a_trial_goes_on_competing() {
+        let mut outside = Outside { mode: Mode::Trial(window(9), TARGET), ..Outside::default() };
+        outside.lost();
+        assert_eq!(outside.mode, Mode::Compete(0));
     }
 }

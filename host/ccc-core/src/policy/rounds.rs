@@ -109,3 +109,48 @@ impl Rounds {
         round
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
+        PathSample { now, delivered_bytes: 1000, rtt_us, min_rtt_us, joined: 0 }
+    }
+
+    /// The round after a first one of 80 ms, with the flows' samples in each part.
+    fn round(samples: &[(u32, u32, bool)]) -> Round {
+        let mut rounds = Rounds::default();
+        rounds.add(sample(1_000_000, 80_000, 80_000), true);
+        rounds.add(sample(1_000_001, 0, 0), true);
+        let ended = (1..=80).find_map(|ms| {
+            samples.iter().find_map(|&(rtt_us, min_rtt_us, trusted)| {
+                rounds.add(sample(1_000_001 + ms * 1_000, rtt_us, min_rtt_us), trusted)
+            })
+        });
+        ended.expect("a round of 80 ms")
+    }
+
+    #[test]
+    fn the_least_of_a_part_counts() {
+        let round = round(&[(125_000, 80_000, true), (85_000, 80_000, true)]);
+        assert_eq!((round.queue_us, round.most_us), (5_000, 5_000));
+    }
+
+    #[test]
+    fn trusted_flows_count_before_others() {
+        let late = (85_000, 84_000, false);
+        assert_eq!(round(&[late, (85_000, 80_000, true)]).queue_us, 5_000);
+        assert_eq!(round(&[late]).queue_us, 1_000, "there is nobody else");
+    }
+
+    #[test]
+    fn what_no_path_has_overflows_nothing() {
+        let mut rounds = Rounds::default();
+        for now in 0..100 {
+            let claims = PathSample { delivered_bytes: u64::MAX, ..sample(now << 20, u32::MAX, 1) };
+            let round = rounds.add(claims, true).unwrap_or_default();
+            assert!(round.rtt_us <= u64::from(RTT_MAX_US) && round.queue_us <= round.rtt_us);
+        }
+    }
+}

@@ -123,6 +123,9 @@ mod tests {
         let batch = bottleneck(&Router { queue: Queue::Htb, ..router(vec![]) });
         assert!(batch.contains("classid 1:1 htb rate 7500000bit ceil 10000000bit "));
         assert!(batch.contains("match ip src 10.1.2.0/24 flowid 1:2\n"));
+        assert!(batch.contains("parent 1:2 pfifo limit 83\n"));
+        let batch = bottleneck(&Router { queue: Queue::HtbFqCodel, ..router(vec![]) });
+        assert!(batch.contains("parent 1:2 fq_codel noecn\n"));
         let batch = bottleneck(&Router { queue: Queue::Cake, ..router(vec![]) });
         assert!(batch.contains("root cake bandwidth 10000000bit besteffort dual-srchost\n"));
     }

@@ -33,7 +33,7 @@ pub fn set_up(router: &Router) -> String {
             let cake = format!("cake bandwidth {rate_bit}bit besteffort dual-srchost");
             format!("qdisc add dev {BOTTLENECK} root {cake}\n")
         }
-        (Queue::Htb, _) => classes(router),
+        (Queue::Htb | Queue::HtbFqCodel, _) => classes(router),
     }
 }
 
@@ -43,7 +43,7 @@ pub fn change_rate(router: &Router, rate_bit: u64) -> String {
         Queue::Cake => {
             format!("qdisc change dev {BOTTLENECK} root cake bandwidth {rate_bit}bit\n")
         }
-        Queue::Htb => {
+        Queue::Htb | Queue::HtbFqCodel => {
             let vms =
                 router.weights.keys().map(|&number| class(router, "change", number, rate_bit));
             root_class("change", rate_bit) + &vms.collect::<String>()
@@ -89,7 +89,11 @@ fn marking(router: &Router, mark_us: u64) -> String {
 
 /// A class for each VM, by weight, that lends what it does not use.
 fn classes(router: &Router) -> String {
-    let Router { rate_bit, limit_packets, weights, .. } = router;
+    let Router { rate_bit, limit_packets, weights, queue, .. } = router;
+    let leaf = match queue {
+        Queue::HtbFqCodel => "fq_codel noecn".to_owned(),
+        _ => format!("pfifo limit {limit_packets}"),
+    };
     let mut batch = format!("qdisc add dev {BOTTLENECK} root handle 1: htb default 1\n");
     batch += &root_class("add", *rate_bit);
     for &number in weights.keys() {
@@ -97,7 +101,7 @@ fn classes(router: &Router) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             batch,
-            "qdisc add dev {BOTTLENECK} parent 1:{number:x} pfifo limit {limit_packets}\n\
+            "qdisc add dev {BOTTLENECK} parent 1:{number:x} {leaf}\n\
              filter add dev {BOTTLENECK} parent 1: protocol ip prio 1 u32 \
              match ip src 10.1.{number}.0/24 flowid 1:{number:x}\n"
         );
