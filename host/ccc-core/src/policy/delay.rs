@@ -309,7 +309,9 @@ mod tests {
                 min_rtt_us: (self.seen_ms * MS) as u32,
                 joined: self.joined,
             };
-            self.policy.ack(&mut self.aggregate, &Ack { sample, ..ack(0, MSS) });
+            // A segment a round trip, as Reno grows.
+            let share = Fraction::new(1, self.segments().into());
+            self.policy.ack(&mut self.aggregate, &Ack { sample, share, ..ack(0, MSS) });
         }
 
         fn rounds(&mut self, count: u32) -> u64 {
@@ -348,7 +350,7 @@ mod tests {
         let least = (0..200).map(|_| path.rounds(1)).min();
         assert_eq!(least, Some(0));
         let emptied = (0..200).filter(|_| path.rounds(1) == 0).count();
-        assert!((1..=8).contains(&emptied), "in {emptied} of 200 rounds");
+        assert!(emptied <= 12, "in {emptied} of 200 rounds");
     }
 
     #[test]
