@@ -187,6 +187,8 @@ impl Delay {
         let path = Fraction::new((round.rtt_us - round.queue_us).into(), round.rtt_us.into());
         let floor = Window::from_bytes(ack.floor_bytes).min(window);
         aggregate.window = window.times(path).minus(window.halved(DRAIN_SHIFT)).max(floor);
+        // No slow start back.
+        aggregate.ssthresh = Some(aggregate.window);
         Phase::Drain(window)
     }
 }
