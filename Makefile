@@ -90,7 +90,8 @@ law-model: packages
 	@echo "law: building" >&2
 	@$(CARGO) build --release $(LAW)
 law: law-model ## RUNS=100000 conditions in a fast model, coupled beside uncoupled; SEED=1
-	@$(CARGO_TARGET_DIR)/release/ccc-law fuzz --runs $(RUNS) --seed $(LAW_SEED) --out out/law
+	@$(CARGO_TARGET_DIR)/release/ccc-law fuzz --runs $(RUNS) --seed $(LAW_SEED) \
+		--known experiments/law/known.json --out out/law
 law-check: build law-model ## that model beside the laboratory
 	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
 

@@ -19,19 +19,30 @@ u32 law_clock_packets(u64 time, u64 units, u32 mss)
 	return ccc_ack_clock_packets(time, units, mss);
 }
 
-u8 law_ramp(u32 cwnd, u32 granted)
+u16 law_ramp(u32 cwnd, u32 granted)
 {
 	return ccc_ramp(cwnd, granted);
 }
 
-u32 law_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight, u32 acked, u8 ramp)
+u32 law_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight, u32 acked, u16 ramp,
+		  u8 *rest)
 {
-	return ccc_ramp_cwnd(cwnd, granted, in_flight, acked, ramp);
+	return ccc_ramp_cwnd(cwnd, granted, in_flight, acked, ramp, rest);
 }
 
-u32 law_join_cwnd(u32 cwnd, u32 granted, bool clocked)
+u8 law_shed(u32 cwnd, u32 granted)
 {
-	return ccc_join_cwnd(cwnd, granted, clocked);
+	return ccc_shed(cwnd, granted);
+}
+
+u32 law_shed_cwnd(u32 cwnd, u32 granted, u32 acked, u8 shed, u8 *rest)
+{
+	return ccc_shed_cwnd(cwnd, granted, acked, shed, rest);
+}
+
+u64 law_pacing_rate(u32 packets, u32 mss, u32 rtt_us)
+{
+	return ccc_pacing_rate(packets, mss, rtt_us);
 }
 
 u32 law_rounding_offset(u32 slot)

@@ -49,7 +49,10 @@ impl AckClock {
 
     /// Whether others' ACKs release what is granted.
     pub fn runs(&self, own: &Release) -> bool {
-        own.units > 0 && self.driving >= self.units / rules::CLOCK_DRIVERS
+        let own_driving = if own.drives { own.units } else { 0 };
+        own.units > 0
+            && self.driving > own_driving
+            && self.driving >= self.units / rules::CLOCK_DRIVERS
     }
 
     /// The flow has more to send than its window allows; of what it is released,

@@ -8,7 +8,7 @@ use crate::{
     path::MSS_BYTES,
     report::{Recovery, Reporter},
     rules,
-    tcp::{State, Tcp},
+    tcp::{INITIAL_SEGMENTS, State, Tcp},
 };
 
 /// What the flows of a VM share.
@@ -95,7 +95,9 @@ pub struct Guest {
     release: Release,
     slot: u32,
     rounding_offset: u32,
-    ramp: u8,
+    ramp: u16,
+    shed: u8,
+    rest: u8,
     joining: bool,
 }
 
@@ -120,6 +122,8 @@ impl Guest {
             slot,
             rounding_offset: rules::rounding_offset(slot),
             ramp: 0,
+            shed: 0,
+            rest: 0,
             joining: false,
         };
         guest.report_first(env, tcp);
@@ -156,7 +160,7 @@ impl Guest {
 
     /// `ccc_cwnd_read_grant()`.
     pub fn read_grant(&mut self, env: &mut Env, tcp: &Tcp) -> bool {
-        let was_coupled = self.granted.coupled;
+        let Granted { coupled: was_coupled, epoch, .. } = self.granted;
         self.refresh(env);
         if !self.granted.coupled {
             self.stop_shadow(env);
@@ -168,9 +172,12 @@ impl Guest {
         env.tenant.clock.count(env.flow, &mut self.release, units, drives);
         if self.granted.redivided {
             self.reporter.restart_rtt();
+            self.shed = rules::shed(tcp.window.cwnd, self.granted.cwnd);
+            self.ramp = rules::ramp(tcp.window.cwnd, self.granted.cwnd);
+        } else if self.granted.epoch != epoch {
+            self.shed = 0;
         }
         self.follow_epoch(env, was_coupled);
-        let _ = tcp;
         true
     }
 
@@ -230,15 +237,30 @@ impl Guest {
             return;
         }
         self.follow_phase();
+        if tcp.in_flight + acked >= tcp.window.cwnd {
+            // Once its window is in flight, its own ACKs pace it.
+            tcp.paced_ns = None;
+        }
+        let cwnd = self.next_cwnd(tcp, acked);
+        self.set_cwnd(tcp, cwnd);
+        self.follow_ack_clock(env, tcp);
+    }
+
+    fn next_cwnd(&mut self, tcp: &Tcp, acked: u32) -> u32 {
         let (before, granted) = (tcp.window.cwnd, self.granted.cwnd);
+        if granted >= before {
+            self.shed = 0;
+        }
         if granted <= before {
             self.ramp = 0;
         } else if self.ramp == 0 {
-            self.ramp = rules::ramp(before, granted);
+            self.ramp = rules::ramp(before, granted).max(2 << 8);
         }
-        let cwnd = rules::ramp_cwnd(before, granted, tcp.in_flight, acked, self.ramp);
-        self.set_cwnd(tcp, cwnd);
-        self.follow_ack_clock(env, tcp);
+        let rest = &mut self.rest;
+        match self.shed {
+            0 => rules::ramp_cwnd(before, granted, tcp.in_flight, acked, self.ramp, rest),
+            shed => rules::shed_cwnd(before, granted, acked, shed, rest),
+        }
     }
 
     /// `ccc_report_resume()`, and what goes before it.
@@ -262,9 +284,18 @@ impl Guest {
         if !self.granted.coupled || self.granted.slow_start {
             return;
         }
-        let runs = env.tenant.clock.runs(&self.release);
-        let cwnd = rules::join_cwnd(tcp.window.cwnd, self.granted.cwnd, runs);
-        let cwnd = cwnd.max(env.burst_segments.min(self.granted.cwnd));
+        let granted = self.granted.cwnd.max(rules::JOIN_PACKETS);
+        let mut cwnd = granted;
+        if env.tenant.clock.runs(&self.release) {
+            let first = rules::JOIN_PACKETS.max(env.burst_segments.min(granted));
+            cwnd = tcp.window.cwnd.min(first);
+        } else {
+            // The first ones of a connection pass at once.
+            let at_once = INITIAL_SEGMENTS - tcp.sent_segments.min(INITIAL_SEGMENTS.into()) as u32;
+            let paced = granted.max(at_once + 1) - at_once;
+            let rate = rules::pacing_rate(paced, MSS_BYTES, tcp.srtt_us).max(1);
+            tcp.paced_ns = Some(u64::from(MSS_BYTES) * 1_000_000_000 / rate);
+        }
         self.set_cwnd(tcp, cwnd);
         self.joining = cwnd < self.granted.cwnd;
         if self.joining {

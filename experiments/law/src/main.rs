@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ccc_lab::scenario::Scenario;
-use ccc_law::{fuzz, measure::Run, setup::Setup, world};
+use ccc_law::{fuzz, known, measure::Run, setup::Setup, world};
 use clap::{Parser, Subcommand};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -40,6 +40,9 @@ enum Command {
         /// Where result.json and the counterexamples go
         #[arg(long, default_value = "out/law")]
         out: PathBuf,
+        /// What is known: a JSON list of invariant, most_percent and reason
+        #[arg(long)]
+        known: Option<PathBuf>,
     },
     /// Prints a case of a search as a scenario
     Case {
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let done = match command {
         Command::Run { scenario, json, interval } => run(&scenario, json, interval),
-        Command::Fuzz { runs, seed, out } => fuzz(runs, seed, &out),
+        Command::Fuzz { runs, seed, out, known } => fuzz(runs, seed, &out, known.as_deref()),
         Command::Case { seed, number } => case(seed, number),
     };
     match done {
@@ -100,8 +103,9 @@ fn case(seed: u64, number: u64) -> Result<bool> {
     Ok(true)
 }
 
-fn fuzz(runs: u64, seed: u64, out: &Path) -> Result<bool> {
-    let report = fuzz::fuzz(runs, seed, out)?;
+fn fuzz(runs: u64, seed: u64, out: &Path, known: Option<&Path>) -> Result<bool> {
+    let known = known.map(known::load).transpose()?.unwrap_or_default();
+    let report = fuzz::fuzz(runs, seed, &known, out)?;
     for (invariant, summary) in &report.invariants {
         let mark = match (summary.percent, summary.known_percent) {
             (0.0, _) => "ok",

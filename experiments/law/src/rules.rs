@@ -3,6 +3,8 @@
 
 /// So many packets an acknowledgement may release (`CCC_RAMP_MAX`).
 pub const RAMP_MAX: u32 = 8;
+/// What a flow begins with if the ACK clock runs (`CCC_JOIN_PACKETS`).
+pub const JOIN_PACKETS: u32 = 2;
 /// One part in so many of the units has to drive the ACK clock (`CCC_ACK_CLOCK_DRIVERS`).
 pub const CLOCK_DRIVERS: u64 = 4;
 /// Units of a round-trip sample (`VIRTIO_CCC_RTT_UNIT_US`).
@@ -31,12 +33,12 @@ rules! {
     fn clock_time = law_clock_time(bytes: u64, units: u64) -> u64;
     /// What that time releases to a flow of these units.
     fn clock_packets = law_clock_packets(time: u64, units: u64, mss: u32) -> u32;
-    /// Packets an acknowledged one releases on the way up.
-    fn ramp = law_ramp(cwnd: u32, granted: u32) -> u8;
-    /// The window on its way to the grant.
-    fn ramp_cwnd = law_ramp_cwnd(cwnd: u32, granted: u32, in_flight: u32, acked: u32, ramp: u8) -> u32;
-    /// The window with which a flow joins.
-    fn join_cwnd = law_join_cwnd(cwnd: u32, granted: u32, clocked: bool) -> u32;
+    /// What an acknowledged packet releases on the way up, in 256ths of one.
+    fn ramp = law_ramp(cwnd: u32, granted: u32) -> u16;
+    /// What a flow gives up of each acknowledged packet on the way down, in 256ths.
+    fn shed = law_shed(cwnd: u32, granted: u32) -> u8;
+    /// The rate that spreads a window over a round trip, bytes a second.
+    fn pacing_rate = law_pacing_rate(packets: u32, mss: u32, rtt_us: u32) -> u64;
     /// Where a slot's rounding begins.
     fn rounding_offset = law_rounding_offset(slot: u32) -> u32;
     /// Packets that a level grants.
@@ -66,6 +68,15 @@ rules! {
 }
 
 unsafe extern "C" {
+    fn law_ramp_cwnd(
+        cwnd: u32,
+        granted: u32,
+        in_flight: u32,
+        acked: u32,
+        ramp: u16,
+        rest: *mut u8,
+    ) -> u32;
+    fn law_shed_cwnd(cwnd: u32, granted: u32, acked: u32, shed: u8, rest: *mut u8) -> u32;
     fn law_scale_acked(acked: u32, shadow: u32, cwnd: u32, rest: *mut u32) -> u32;
 }
 
@@ -73,4 +84,23 @@ unsafe extern "C" {
 pub fn scale_acked(acked: u32, shadow: u32, cwnd: u32, rest: &mut u32) -> u32 {
     // SAFETY: `rest` is valid for the call.
     unsafe { law_scale_acked(acked, shadow, cwnd, rest) }
+}
+
+/// The window on its way down to the grant.
+pub fn shed_cwnd(cwnd: u32, granted: u32, acked: u32, shed: u8, rest: &mut u8) -> u32 {
+    // SAFETY: `rest` is valid for the call.
+    unsafe { law_shed_cwnd(cwnd, granted, acked, shed, rest) }
+}
+
+/// The window on its way up to the grant, or at once down to it.
+pub fn ramp_cwnd(
+    cwnd: u32,
+    granted: u32,
+    in_flight: u32,
+    acked: u32,
+    ramp: u16,
+    rest: &mut u8,
+) -> u32 {
+    // SAFETY: `rest` is valid for the call.
+    unsafe { law_ramp_cwnd(cwnd, granted, in_flight, acked, ramp, rest) }
 }

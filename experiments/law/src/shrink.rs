@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Runs that one shrinking may take.
-const MOST_TRIES: usize = 150;
+const MOST_TRIES: usize = 60;
 
 /// The simplest case found that violates the same invariant, and how.
 pub fn shrink(case: Case, finding: Finding) -> (Case, Finding) {

@@ -111,6 +111,11 @@ pub struct Tcp {
     probe: Option<(u64, bool)>,
     timer: Option<(Nanos, Timer)>,
     backoff: u32,
+    /// Nanoseconds for a segment, while it is paced.
+    pub paced_ns: Option<Nanos>,
+    paced_until_ns: Nanos,
+    /// Segments sent so far.
+    pub sent_segments: u64,
 }
 
 impl Tcp {
@@ -148,12 +153,22 @@ impl Tcp {
             probe: None,
             timer: None,
             backoff: 0,
+            paced_ns: None,
+            paced_until_ns: 0,
+            sent_segments: 0,
         }
     }
 
     /// When it wants to be called, if nothing happens before.
     pub fn timer_at(&self) -> Option<Nanos> {
-        self.timer.map(|(at, _)| at)
+        let paced = self.paced_ns.map(|_| self.paced_until_ns);
+        let sends = paced.filter(|at| *at > self.last_send_ns && self.has_room());
+        self.timer.map(|(at, _)| at).into_iter().chain(sends).min()
+    }
+
+    fn has_room(&self) -> bool {
+        let waits = self.available_segments > 0 || !self.lost.is_empty();
+        waits && self.in_flight < self.window.cwnd
     }
 
     /// Data is outstanding or waits to be sent.
@@ -217,7 +232,10 @@ impl Tcp {
 
     /// Its timer may be due.
     pub fn tick(&mut self, env: &mut Env) {
-        let Some((_, timer)) = self.timer.take_if(|(at, _)| *at <= env.now) else { return };
+        let Some((_, timer)) = self.timer.take_if(|(at, _)| *at <= env.now) else {
+            self.transmit(env);
+            return;
+        };
         match timer {
             Timer::Reorder => {
                 let lost = self.declare_lost(u64::MAX);
@@ -258,6 +276,9 @@ impl Tcp {
     }
 
     fn transmit_one(&mut self, env: &mut Env) -> bool {
+        if self.paced_ns.is_some() && env.now < self.paced_until_ns {
+            return false;
+        }
         let room = self.window.cwnd.saturating_sub(self.in_flight);
         let fits = |segments: u32| room >= segments || self.in_flight == 0 && room > 0;
         if let Some(lost) = self.lost.front().copied() {
@@ -293,6 +314,14 @@ impl Tcp {
         self.in_flight += one.segments;
         self.prr_out += one.segments;
         self.last_send_ns = env.now;
+        self.sent_segments += u64::from(one.segments);
+        // As Linux, which does not pace a connection's first segments.
+        if let Some(paced_ns) =
+            self.paced_ns.filter(|_| self.sent_segments > INITIAL_SEGMENTS.into())
+        {
+            let from = self.paced_until_ns.max(env.now);
+            self.paced_until_ns = from + paced_ns * u64::from(one.segments);
+        }
         let Transmission { burst, segments, .. } = one;
         env.path.offer(env.now, Packet { flow: self.flow, transmission, burst, segments });
     }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The model on conditions whose outcome is known.
+use ccc_lab::scenario::Scenario;
+use ccc_law::{fuzz::case_of, measure::Run, setup::Setup, world};
+use serde_json::{Value, json};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn setup(scenario: Value) -> Setup {
+    let scenario = Scenario::parse(&scenario.to_string()).expect("sound");
+    Setup::of(&scenario).expect("modelled")
+}
+
+/// A minute of the papers' path.
+fn papers(vms: Value) -> Setup {
+    setup(json!({"name": "test", "seed": 7, "duration_s": 60, "vms": vms}))
+}
+
+fn parts(run: &Run) -> Vec<f64> {
+    let half = |vm: &Vec<u64>| vm[vm.len() / 2..].iter().sum::<u64>() as f64;
+    let sum: f64 = run.vm_bytes.iter().map(half).sum();
+    run.vm_bytes.iter().map(|vm| half(vm) / sum).collect()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_numbers() {
+    let case = case_of(1, 4);
+    let setup = Setup::of(&case.scenario).expect("modelled");
+    let [one, other] = [(); 2].map(|()| world::run(&setup, true, case.interval_ns));
+    assert_eq!(format!("{one:?}"), format!("{other:?}"));
+}
+
+#[test]
+fn a_lone_flow_fills_the_path() {
+    let run = world::run(&papers(json!([{"flows": [{}]}])), false, SECOND_NS);
+    let mbit = run.total_bytes() as f64 * 8.0 / 60e6;
+    assert!((9.3..9.57).contains(&mbit), "{mbit} Mbit/s of 9.56 that fit");
+}
+
+#[test]
+fn vms_have_their_weights_coupled_and_their_flows_uncoupled() {
+    let setup = papers(json!([{"flows": [{}], "weight": 3}, {"flows": [{"count": 4}]}]));
+    let coupled = parts(&world::run(&setup, true, SECOND_NS));
+    assert!((coupled[0] - 0.75).abs() < 0.02, "{coupled:?}");
+    let uncoupled = parts(&world::run(&setup, false, SECOND_NS));
+    assert!(uncoupled[0] < 0.35, "{uncoupled:?}");
+}
+
+#[test]
+fn a_limited_flow_has_what_it_asks_for_and_a_finite_one_ends() {
+    let flows = json!([{"rate_kbit": 1000}, {"start_s": 10, "bytes": 200_000}]);
+    let run = world::run(&papers(json!([{"flows": [{}]}, {"flows": flows}])), true, SECOND_NS);
+    let mbit = run.flow_bytes[1] as f64 * 8.0 / 60e6;
+    assert!((mbit - 1.0).abs() < 0.03, "{mbit} Mbit/s");
+    assert_eq!(run.completed_s.iter().filter(|after| after.is_some()).count(), 1);
+    assert_eq!(run.flow_bytes[2].div_ceil(1448), 200_000_u64.div_ceil(1448));
+}
+
+#[test]
+fn a_slower_link_delivers_less() {
+    let change = json!([{"at_s": 30, "rate_mbit": 5}]);
+    let scenario = json!({"name": "test", "seed": 7, "duration_s": 60,
+        "bottleneck": {"rate_changes": change}, "vms": [{"flows": [{"count": 4}]}]});
+    let run = world::run(&setup(scenario), false, SECOND_NS);
+    let sums = run.sums();
+    let [before, after] = [&sums[10..30], &sums[35..59]]
+        .map(|part| part.iter().sum::<u64>() as f64 / part.len() as f64);
+    assert!((after / before - 0.5).abs() < 0.02, "{before} and {after} bytes a second");
+}
+
+#[test]
+fn what_is_drawn_can_be_run_by_both() {
+    for number in 0..200 {
+        let case = case_of(3, number);
+        let text = serde_json::to_string(&case.scenario).expect("serializable");
+        Scenario::parse(&text).expect("a scenario of the laboratory");
+        let setup = Setup::of(&case.scenario).expect("modelled");
+        assert!(setup.duration_ns >= 14 * case.interval_ns, "case {number} is too short");
+    }
+}
+
+#[test]
+fn what_is_not_modelled_is_refused_by_name() {
+    let scenario = json!({"name": "test", "seed": 7, "duration_s": 60,
+        "vms": [{"flows": [{}], "ecn": true}]});
+    let scenario = Scenario::parse(&scenario.to_string()).expect("sound");
+    let told = Setup::of(&scenario).expect_err("refused").to_string();
+    assert!(told.starts_with("invalid vms[].ecn: expected none"), "{told}");
+}
