@@ -25,6 +25,9 @@ const INTERVAL_S: [f64; 2] = [0.1, 5.0];
 const INTERVALS: f64 = 40.0;
 const LEAST_INTERVALS: f64 = 14.0;
 const MOST_BURSTS: f64 = 80_000.0;
+/// Path and queue hold so many segments for each flow: with windows of a segment or two
+/// the model departs from the laboratory.
+const LEAST_SEGMENTS: u64 = 4;
 
 /// One condition, and over what times its goodput is averaged.
 #[derive(Clone, Debug)]
@@ -98,6 +101,9 @@ fn try_draw(rng: &mut Rng) -> Option<Case> {
 /// Shorter, if so long a run would take too long; `None` if nothing of it is left.
 fn affordable(mut scenario: Scenario, interval_s: f64) -> Option<Case> {
     let setup = Setup::of(&scenario).expect("drawn of what is modelled");
+    if setup.path_segments() < LEAST_SEGMENTS * setup.flows.len() as u64 {
+        return None;
+    }
     let burst_bits = f64::from(setup.burst_segments) * FRAME_BYTES as f64 * 8.0;
     let longest_s = MOST_BURSTS * burst_bits / setup.rate_bit as f64;
     let whole = (longest_s / interval_s).floor().min(INTERVALS);
