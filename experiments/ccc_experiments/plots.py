@@ -66,6 +66,10 @@ _STYLES = {
     "FQ-CoDel": (_GREEN, "^"),
     "CAKE": (_SKY, "P"),
     "HTB per VM": (_BLACK, "v"),
+    "HTB, FQ-CoDel": (_BLACK, "v"),
+    "coupled, FQ-CoDel": (_ORANGE, "D"),
+    "coupled, ECN": (_GREY, "*"),
+    "coupled, delay": (_PURPLE, "X"),
 }
 _OTHERS = (_GREEN, _PURPLE, _ORANGE, _SKY, _GREY, _BLACK)
 # An axis whose greatest number is so many times its smallest shows ratios.
