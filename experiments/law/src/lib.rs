@@ -3,7 +3,7 @@
 //! to draw conditions at random by the thousand, with scenarios of the laboratory as
 //! its input and its output.
 //!
-//! A run is a [`world`] of senders ([`tcp`], with what is in [`env`]), the [`path`]
+//! A run is a [`world`] of senders ([`tcp`], with what is in [`mod@env`]), the [`path`]
 //! and [`receiver`]s.  A coupled sender has a [`guest`] part that [`report`]s to the
 //! [`host`], where `ccc-core` itself is; its arithmetic are the guest's own headers
 //! ([`rules`]).

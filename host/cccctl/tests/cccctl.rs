@@ -23,9 +23,9 @@ fn everything_can_be_looked_at() {
     assert_eq!(line(&show, "weight"), ["weight", "3"]);
     assert_eq!(line(&show, "SLOT")[0], "SLOT");
     let groups = daemon.prints(&["groups"]);
-    assert_eq!(line(&groups, "uplink")[1..6], ["ctrltcp", "rate", "1", "mean", "on"]);
+    assert_eq!(line(&groups, "uplink")[1..6], ["ctrltcp", "rate", "1", "mean", "5"]);
     let group = daemon.prints(&["group", "uplink"]);
-    assert_eq!(line(&group, "web"), ["web", "3", "0", "0"]);
+    assert_eq!(line(&group, "web"), ["web", "3", "0", "0", "-"]);
     assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
     let top = daemon.prints(&["top", "--count", "2", "--interval", "0.05"]);
     assert_eq!(top.matches("GROUP").count(), 2);

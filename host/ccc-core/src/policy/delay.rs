@@ -202,6 +202,19 @@ impl Policy for Delay {
         self.phase = Phase::Settle;
     }
 
+    fn scale(&mut self, aggregate: &mut Aggregate, factor: Fraction) {
+        self.loss.scale(aggregate, factor);
+        self.exit.scale(factor);
+        self.outside.scale(factor);
+        if let Phase::Drain(window) = &mut self.phase {
+            *window = window.times(factor);
+        }
+    }
+
+    fn is_cold(&self, aggregate: &Aggregate) -> bool {
+        aggregate.ssthresh.is_none() && !self.exit.is_full(aggregate.window.bytes())
+    }
+
     fn join(&mut self, aggregate: &mut Aggregate, joiner: &Joiner) {
         self.loss.join(aggregate, joiner);
         self.joined = true;
@@ -366,6 +379,19 @@ mod tests {
         path.rounds(300);
         let emptied = path.emptied - before;
         assert!((180..=900).contains(&emptied), "{emptied}: a round trip each time, or two");
+    }
+
+    #[test]
+    fn a_window_to_go_back_to_is_scaled_with_the_others() {
+        let mut path = path(105);
+        let drains = |path: &mut Path| (path.rounds(1), path.policy.phase).1;
+        let before = (0..100).find_map(|_| match drains(&mut path) {
+            Phase::Drain(window) => Some(window),
+            _ => None,
+        });
+        path.policy.scale(&mut path.aggregate, Fraction::new(2, 1));
+        let twice = before.expect("drained within 10 s").plus(before.expect("as above"));
+        assert_eq!(path.policy.phase, Phase::Drain(twice));
     }
 
     #[test]

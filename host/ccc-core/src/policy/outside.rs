@@ -8,7 +8,7 @@
 //!
 //! Whether the other has gone is tried: the window is cut by what waits.  Alone that is
 //! all there is in the queue; of two with equal windows it is a half.
-use crate::fixed::Window;
+use crate::fixed::{Fraction, Window};
 
 /// So many looks in a row above the target and a half, and someone fills the queue.
 const LOOKS: u32 = 8;
@@ -74,6 +74,14 @@ impl Outside {
         let is_due = rounds >= due && queue_us > target_us;
         self.mode = if is_due { Mode::Trial(window, queue_us) } else { Mode::Compete(rounds + 1) };
         is_due
+    }
+
+    /// Windows of before are so many times what they were.
+    pub(super) fn scale(&mut self, factor: Fraction) {
+        self.before = self.before.times(factor);
+        if let Mode::Trial(window, _) = &mut self.mode {
+            *window = window.times(factor);
+        }
     }
 
     /// A loss in a trial is an answer.
