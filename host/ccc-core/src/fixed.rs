@@ -154,11 +154,6 @@ impl Beta {
         Beta(self.0.max(other.0))
     }
 
-    /// What it takes of `amount`.
-    pub(crate) fn reduction_of(self, amount: u64) -> u64 {
-        mul_div(amount, Beta::ONE - u64::from(self.0), Beta::ONE)
-    }
-
     /// The part of its growth with which a controller that reduces by `self`
     /// takes no more than one that reduces by `other`: who gives up less, grows
     /// less (Yang and Lam, "General AIMD Congestion Control").

@@ -149,7 +149,7 @@ impl Group {
     fn apply(&mut self, update: &Update) -> Contribution {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
-        self.path.add(&self.aggregate, path_sample(update, &delta));
+        self.path.add(path_sample(update, &delta));
         if flow.contribution.active() {
             // Against the sums in which the data was sent.
             self.grow(update, &delta);
@@ -280,6 +280,7 @@ impl Group {
             shrink_bytes: delta.shrink_bytes,
             floor_bytes: self.members.floor_bytes(),
             share: self.members.growth_share(flow.member, &flow.contribution),
+            path_is_idle: self.path.is_idle(),
             sample: path_sample(update, delta),
         };
         self.policy.ack(&mut self.aggregate, &ack);
@@ -288,10 +289,21 @@ impl Group {
     /// An event of what was sent under the present epoch says something of the path.
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
-        if event.epoch == self.aggregate.epoch {
-            event.holds = self.path.event(self.aggregate.window);
+        let is_new = event.epoch == self.aggregate.epoch;
+        let (before, mean_us) = (self.aggregate.window, self.mean_rtt_us());
+        if is_new {
+            event.holds = self.path.event(mean_us);
         }
         self.policy.congestion(&mut self.aggregate, &event);
+        if is_new {
+            self.path.reduced(event.now, mean_us, before, self.aggregate.window);
+        }
+    }
+
+    /// That of the sum of rates; where shares are windows, none.
+    fn mean_rtt_us(&self) -> Option<Micros> {
+        let mean = self.members.mean_units().filter(|_| self.config.share == ShareOf::Rate);
+        mean.map(MeanUnits::us)
     }
 
     fn event(&self, update: &Update, cause: Cause) -> CongestionEvent {

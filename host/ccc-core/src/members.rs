@@ -300,6 +300,11 @@ pub(crate) struct MeanUnits {
 }
 
 impl MeanUnits {
+    /// Where shares are rates, microseconds.
+    pub(crate) fn us(self) -> u64 {
+        self.effective / self.weight.max(1)
+    }
+
     /// This mean as a multiple of what a flow counts for its priority.
     pub(crate) fn over_own(self, flow: &Contribution) -> Fraction {
         self.over(MeanUnits { effective: flow.units, weight: flow.priority })

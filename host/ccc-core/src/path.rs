@@ -2,45 +2,62 @@
 //! What the path holds of a group's window without a queue, and whether others use
 //! the path, too.
 //!
-//! Packets wait when a round-trip time is above the flow's smallest.  The rest
-//! of it is what the path itself takes; a window of that part of the present
-//! one keeps the path as busy and leaves the queue empty.  Each flow's times
-//! count by what it delivers: so near flows and far ones come to the part of
-//! their sum, whatever they share.
+//! Packets wait when a round-trip time is above the flow's smallest.  All who wait in
+//! a queue wait as long, so the rest of the group's mean time is what the path itself
+//! takes; a window of that part of the present one keeps the path as busy and leaves
+//! the queue empty.
 //!
 //! That is right for a group which has the path for itself.  Beside others, on
 //! a short queue, who reduces by little takes more than one TCP, however slowly it
 //! grows: the queue overflows by those who grow, and it is mostly them who lose
-//! (Bansal, Balakrishnan, Floyd, Shenker 2001).  A group that is alone has the
-//! same rate, the path's, at every event.  Beside others it changes: what they give
-//! up in their reductions it takes, and loses again.  So less than the largest
-//! rate of late is a sign of others.
+//! (Bansal, Balakrishnan, Floyd, Shenker 2001).  What a reduction leaves in the queue
+//! tells the two apart: that of a group that is alone takes its packets out, but the
+//! others' remain.
 use crate::{
     fixed::{Beta, Micros, Window, mul_div},
-    policy::{Aggregate, PathSample},
+    policy::PathSample,
 };
 
-/// A group is alone if its rate at an event is the largest but for this part of what
-/// others could free: the part that the queue is of the round-trip time.
-const OTHERS: u64 = 5;
-/// The largest rate fades by this part of it with each event.
-const FADES: u64 = 64;
 /// A longer round-trip time counts as this one.
 const RTT_MAX_US: u32 = 1 << 20;
+/// What a reduction leaves is the least within this many round-trip times, after the
+/// one in which it takes effect.
+const LOOKS_ROUNDS: Micros = 2;
+/// What is left tells something if the two expectations differ by more than this part of
+/// the queue.
+const TELLS: Micros = 4;
+/// Who shares the path tries whether it is alone after so many events.
+const TRIES_AFTER: u32 = 32;
+/// A round trip in which less than this part of a full queue waited is idle, and after
+/// so many the path is.
+const IDLE: Micros = 8;
+const IDLE_ROUNDS: u32 = 8;
 
-/// Round-trip times of a group's latest round and the one before, and its rate.
+/// Round-trip times of a group's latest round and the one before, and what its
+/// reductions left in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
     since: Micros,
     round: Round,
     before: Round,
-    /// The largest in congestion avoidance: in slow start a window is ahead of its
-    /// round-trip time.
-    most: Rate,
+    /// Queueing delay at the latest event.
+    full_us: Micros,
+    /// Idle rounds in a row.
+    idle: u32,
+    look: Option<Look>,
+    /// Others use the path, for so many events.
+    shared: u32,
 }
 
-/// Bytes a second.
-type Rate = u64;
+/// Waits for what a reduction leaves in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    from: Micros,
+    until: Micros,
+    least_us: Option<Micros>,
+    /// Who is alone leaves no more.
+    most_us: Micros,
+}
 
 /// Sums over what was delivered in a round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,48 +86,99 @@ impl Round {
         }
     }
 
+    fn mean_us(&self, sum: u128) -> Micros {
+        Micros::try_from(sum / self.delivered_bytes.max(1)).unwrap_or(Micros::MAX)
+    }
+
     fn rtt_us(&self) -> Micros {
-        let mean = self.present / self.delivered_bytes.max(1);
-        Micros::try_from(mean).unwrap_or(Micros::MAX)
+        self.mean_us(self.present)
     }
 
-    /// That of a window in this round-trip time.
-    fn rate(&self, window: Window) -> Rate {
-        mul_div(window.bytes(), 1_000_000, self.rtt_us())
-    }
-
-    fn holds(&self) -> Beta {
-        Beta::of(self.base, self.present)
+    fn queue_us(&self) -> Micros {
+        self.mean_us(self.present - self.base)
     }
 }
 
 impl Path {
-    /// Takes a sample of a group that has this window.
-    pub(crate) fn add(&mut self, aggregate: &Aggregate, sample: PathSample) {
-        let (window, steady) = (aggregate.window, !aggregate.in_slow_start());
+    pub(crate) fn add(&mut self, sample: PathSample) {
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
             return;
         }
         if sample.now.saturating_sub(self.since) >= self.round.rtt_us() {
-            if steady && self.round.delivered_bytes > 0 {
-                self.most = self.most.max(self.round.rate(window));
-            }
-            self.before = std::mem::take(&mut self.round);
-            self.since = sample.now;
+            self.next_round(sample.now);
         }
         self.round.add(sample);
+        self.look(sample);
     }
 
-    /// A congestion event of a group that has this window: the part of it that the
-    /// path holds for this group alone; `None` if others seem to use the path, or
-    /// nobody has measured it.
-    pub(crate) fn event(&mut self, window: Window) -> Option<Beta> {
+    fn next_round(&mut self, now: Micros) {
+        let idle = self.round.queue_us() < self.full_us / IDLE;
+        self.idle = if idle { self.idle.saturating_add(1) } else { 0 };
+        self.before = std::mem::take(&mut self.round);
+        self.since = now;
+    }
+
+    /// For what the latest reduction left.
+    fn look(&mut self, sample: PathSample) {
+        let Some(look) = &mut self.look else { return };
+        if sample.now > look.until {
+            self.judge();
+        } else if sample.now >= look.from {
+            let queue_us = sample.rtt_us.saturating_sub(sample.min_rtt_us).into();
+            look.least_us = Some(look.least_us.map_or(queue_us, |least| least.min(queue_us)));
+        }
+    }
+
+    fn judge(&mut self) {
+        let Some(Look { least_us: Some(least_us), most_us, .. }) = self.look.take() else {
+            return;
+        };
+        self.shared = if least_us > most_us { TRIES_AFTER } else { 0 };
+    }
+
+    /// Hardly a packet has waited for some rounds: the path holds more than was thought.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle >= IDLE_ROUNDS
+    }
+
+    /// A congestion event: the part of the group's window that the path holds for
+    /// this group alone; `None` if others seem to use the path, or nobody has
+    /// measured it.  `mean_us` is the group's mean round-trip time, if it is known.
+    pub(crate) fn event(&mut self, mean_us: Option<Micros>) -> Option<Beta> {
+        self.judge();
         let rounds = self.before.plus(&self.round);
-        let holds = rounds.holds();
-        let least = self.most - holds.reduction_of(self.most) / OTHERS;
-        self.most -= self.most / FADES;
-        let alone = rounds.present > 0 && rounds.rate(window) >= least;
-        alone.then_some(holds)
+        if rounds.present == 0 {
+            return None;
+        }
+        self.full_us = rounds.queue_us();
+        let mean_us = mean_us.unwrap_or(rounds.rtt_us());
+        if self.shared > 0 {
+            self.shared -= 1;
+            return None;
+        }
+        Some(Beta::of(mean_us.saturating_sub(self.full_us).into(), mean_us.into()))
+    }
+
+    /// The event has left so much of the window.
+    pub(crate) fn reduced(
+        &mut self,
+        now: Micros,
+        mean_us: Option<Micros>,
+        from: Window,
+        to: Window,
+    ) {
+        let mean_us = mean_us.unwrap_or(self.before.plus(&self.round).rtt_us());
+        let taken_us = mul_div(mean_us, from.minus(to).raw(), from.raw().max(1));
+        let alone_us = self.full_us.saturating_sub(taken_us);
+        // Of two that have as much.
+        let beside_us = self.full_us.saturating_sub(taken_us / 2);
+        let tells = beside_us - alone_us > self.full_us / TELLS;
+        self.look = tells.then_some(Look {
+            from: now.saturating_add(mean_us),
+            until: now.saturating_add((1 + LOOKS_ROUNDS) * mean_us),
+            least_us: None,
+            most_us: alone_us.midpoint(beside_us),
+        });
     }
 }
 
@@ -120,6 +188,7 @@ mod tests {
 
     const MSS: u64 = 1000;
     const RTT_US: u32 = 80_000;
+    const MEAN: Option<Micros> = Some(100_000);
 
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
         PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
@@ -129,106 +198,97 @@ mod tests {
         Window::from_bytes(count * MSS)
     }
 
-    fn steady(count: u64) -> Aggregate {
-        let window = segments(count);
-        Aggregate { window, ssthresh: Some(window), epoch: 1 }
-    }
-
     impl Path {
-        /// A second with this window, in which packets wait so long; at first it is less.
-        fn second(&mut self, from: Micros, window: u64, wait_us: u32) {
+        /// A second in which packets wait so long.
+        fn second(&mut self, from: Micros, wait_us: u32) {
             for i in 0..1_000 {
-                let window = if i < 200 { window / 2 } else { window };
-                self.add(&steady(window), sample(from + i * 1_000, RTT_US + wait_us, RTT_US));
+                self.add(sample(from + i * 1_000, RTT_US + wait_us, RTT_US));
             }
+        }
+
+        /// A second in which packets wait 20 ms, a reduction from 100 segments, and a
+        /// second with what it leaves.
+        fn leaves(&mut self, from: Micros, to: u64, left_us: u32) -> Option<Beta> {
+            self.second(from, 20_000);
+            let holds = self.event(MEAN);
+            self.reduced(from + 1_000_000, MEAN, segments(100), segments(to));
+            self.second(from + 1_000_000, left_us);
+            holds
         }
     }
 
-    /// What a path holds of 100 segments, on which packets wait so long after a time
-    /// in which they did not.
-    fn holds(wait_us: u32) -> Option<Beta> {
+    fn holds(wait_us: u32, mean_us: Option<Micros>) -> Option<Beta> {
         let mut path = Path::default();
-        path.second(0, 10, 0);
-        path.second(1_000_000, 100, wait_us);
-        path.event(segments(100))
+        path.second(0, 0);
+        path.second(1_000_000, wait_us);
+        path.event(mean_us)
     }
 
     #[test]
     fn what_nobody_has_measured_is_not_known() {
         let mut path = Path::default();
-        assert_eq!(path.event(segments(1)), None);
-        path.add(&steady(1), sample(0, 0, RTT_US));
-        path.add(&steady(1), sample(0, RTT_US, 0));
-        assert_eq!(path.event(segments(1)), None);
+        assert_eq!(path.event(MEAN), None);
+        path.add(sample(0, 0, RTT_US));
+        path.add(sample(0, RTT_US, 0));
+        assert_eq!(path.event(MEAN), None);
     }
 
     #[test]
     fn a_path_holds_its_smallest_time_of_the_present_one() {
-        assert_eq!(holds(RTT_US), Some(Beta::HALF));
-        assert_eq!(holds(RTT_US / 4), Some(Beta::of(4, 5)));
+        assert_eq!(holds(RTT_US, None), Some(Beta::HALF));
+        assert_eq!(holds(RTT_US / 4, None), Some(Beta::of(4, 5)));
     }
 
     #[test]
     fn bounds_are_those_of_any_reduction() {
-        assert_eq!(holds(0), Some(Beta::clamped(u16::MAX)));
-        assert_eq!(holds(10 * RTT_US), Some(Beta::clamped(0)));
+        assert_eq!(holds(0, None), Some(Beta::clamped(u16::MAX)));
+        assert_eq!(holds(10 * RTT_US, None), Some(Beta::clamped(0)));
+        assert_eq!(holds(10 * RTT_US, MEAN), Some(Beta::clamped(0)), "more queue than time");
     }
 
     #[test]
-    fn near_and_far_flows_count_by_what_they_deliver() {
+    fn a_far_flow_counts_before_it_delivers() {
+        // Only the near one has delivered, whose times would give a half.
+        assert_eq!(holds(RTT_US, Some(320_000)), Some(Beta::of(3, 4)));
+    }
+
+    #[test]
+    fn who_empties_the_queue_is_alone() {
         let mut path = Path::default();
-        // 20 ms of queue for both: 20 + 20, and 140 + 20 three times as fast.
-        for i in 0..1_000 {
-            let base_us = if i % 4 == 0 { 20_000 } else { 140_000 };
-            path.add(&steady(100), sample(i * 1_000, base_us + 20_000, base_us));
+        for i in 0..8 {
+            assert_eq!(path.leaves(i * 2_000_000, 80, 4_000), Some(Beta::of(4, 5)));
         }
-        let holds = path.event(segments(100)).expect("alone");
-        let (least, most) = (Beta::of(84, 100), Beta::of(86, 100));
-        assert_eq!(holds.max(least), holds, "0.846 of it");
-        assert_eq!(holds.max(most), most);
     }
 
-    /// At one event, and at another after a second with this window in this wait.
-    fn second_event(window: u64, wait_us: u32) -> Option<Beta> {
+    #[test]
+    fn who_leaves_others_packets_shares_the_path() {
         let mut path = Path::default();
-        path.second(0, 100, RTT_US / 4);
-        assert!(path.event(segments(100)).is_some());
-        path.second(1_000_000, window, wait_us);
-        path.event(segments(window))
+        assert!(path.leaves(0, 80, 6_000).is_some());
+        let tries = (1..100).find(|i| path.leaves(i * 2_000_000, 50, 0).is_some());
+        assert_eq!(tries, Some(33), "half of the window tells nothing: all is empty");
     }
 
     #[test]
-    fn who_has_the_same_rate_at_each_event_is_alone() {
-        assert!(second_event(100, RTT_US / 4).is_some());
-        assert!(second_event(97, RTT_US / 4).is_some());
-        assert!(second_event(130, RTT_US / 2).is_some(), "a longer queue, the same rate");
-    }
-
-    #[test]
-    fn who_had_more_shares_the_path() {
-        assert!(second_event(90, RTT_US / 4).is_none());
-        assert!(second_event(100, RTT_US / 2).is_none());
-    }
-
-    #[test]
-    fn a_path_that_has_less_than_before_is_learnt() {
+    fn what_must_remain_speaks_for_no_others() {
         let mut path = Path::default();
-        path.second(0, 100, RTT_US / 4);
-        let events = (1..100).find(|i| {
-            path.second(i * 1_000_000, 50, RTT_US / 4);
-            path.event(segments(50)).is_some()
-        });
-        assert_eq!(events, Some(43), "half the rate, which fades by a 64th each time");
+        // Taken are 12 ms: who is alone leaves 8, who is beside another one 14.
+        assert!(path.leaves(0, 88, 10_000).is_some());
+        assert!(path.leaves(2_000_000, 88, 12_000).is_some());
+        assert!(path.leaves(4_000_000, 88, 12_000).is_none());
     }
 
     #[test]
-    fn slow_start_shows_no_rate() {
+    fn a_path_is_idle_when_hardly_a_packet_waits_for_rounds() {
         let mut path = Path::default();
-        let starts = Aggregate { ssthresh: None, ..steady(200) };
-        for i in 0..1_000 {
-            path.add(&starts, sample(i * 1_000, RTT_US, RTT_US));
-        }
-        path.second(1_000_000, 100, RTT_US / 4);
-        assert!(path.event(segments(100)).is_some());
+        path.second(0, 0);
+        assert!(!path.is_idle(), "no queue is known yet");
+        path.second(1_000_000, 20_000);
+        path.event(MEAN);
+        path.second(2_000_000, 3_000);
+        assert!(!path.is_idle());
+        path.second(3_000_000, 2_000);
+        assert!(path.is_idle());
+        path.second(4_000_000, 20_000);
+        assert!(!path.is_idle());
     }
 }

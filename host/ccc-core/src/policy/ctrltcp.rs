@@ -94,10 +94,11 @@ impl CtrlTcp {
     }
 
     /// Who gives up less in a reduction grows less after it, or would take more than
-    /// one TCP does.  Where that meets no congestion, the path has changed.
-    fn growth(&self, window: Window) -> Fraction {
+    /// one TCP does.  Where that meets no congestion, or leaves the path idle, the path has
+    /// changed.
+    fn growth(&self, window: Window, ack: &Ack) -> Fraction {
         let known = self.reduced_from.plus(self.reduced_from.halved(PAST_SHIFT));
-        if window > known { Fraction::ALL } else { self.growth }
+        if window > known || ack.path_is_idle { Fraction::ALL } else { self.growth }
     }
 
     fn slow_start(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
@@ -184,7 +185,7 @@ impl Policy for CtrlTcp {
             let recovers = ack.sample.now < self.grows_from;
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
             let grown = Window::from_bytes(growing.scale(ack.growth_bytes));
-            let growth_bytes = grown.times(self.growth(aggregate.window)).bytes();
+            let growth_bytes = grown.times(self.growth(aggregate.window, ack)).bytes();
             let shrink_bytes = growing.scale(ack.shrink_bytes);
             aggregate.avoid(&Ack { growth_bytes, shrink_bytes, share, ..*ack });
         }
@@ -427,6 +428,14 @@ mod tests {
         group.aggregate.window = testing::segments(181);
         group.ack(ack(0, 7 * MSS));
         assert_eq!(group.segments(), 188);
+    }
+
+    #[test]
+    fn a_window_that_leaves_the_path_idle_grows_in_full() {
+        let mut group = begun(160, 1.0);
+        group.lose_where_it_holds(12);
+        group.ack(Ack { path_is_idle: true, ..ack(0, 7 * MSS) });
+        assert_eq!(group.segments(), 127);
     }
 
     #[test]

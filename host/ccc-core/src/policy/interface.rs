@@ -113,6 +113,8 @@ pub(crate) struct Ack {
     pub(crate) floor_bytes: u64,
     /// The flow's share of the growth of all flows that can grow.
     pub(crate) share: Fraction,
+    /// Hardly a packet of the group has waited for some round trips.
+    pub(crate) path_is_idle: bool,
     /// What was measured with these data.
     pub(crate) sample: PathSample,
 }
@@ -230,6 +232,7 @@ pub(super) mod testing {
             shrink_bytes: 0,
             floor_bytes: 2 * MSS,
             share: Fraction::ALL,
+            path_is_idle: false,
             sample: PathSample {
                 now: 0,
                 delivered_bytes: bytes,
