@@ -275,7 +275,7 @@ impl Group {
             flow: key,
             srtt_us: report.srtt_us.into(),
             mss_bytes: report.mss_bytes.into(),
-            acked_limited_bytes: delta.acked_limited_bytes,
+            acked_limited_bytes: if self.has_room(update) { 0 } else { delta.acked_limited_bytes },
             growth_bytes: delta.growth_bytes,
             shrink_bytes: delta.shrink_bytes,
             floor_bytes: self.members.floor_bytes(),
@@ -284,6 +284,14 @@ impl Group {
             sample: path_sample(update, delta),
         };
         self.policy.ack(&mut self.aggregate, &ack);
+    }
+
+    /// Whether a flow in slow start is granted more than twice its own window, so that
+    /// its application or its own way up limits it, and not the aggregate.
+    fn has_room(&self, update: &Update) -> bool {
+        let Update { flow, report, .. } = *update;
+        let granted = self.grant(flow.member).cwnd_bytes(flow.contribution.units);
+        self.aggregate.in_slow_start() && granted / 2 > u64::from(report.cwnd_bytes)
     }
 
     /// An event of what was sent under the present epoch says something of the path.

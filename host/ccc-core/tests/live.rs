@@ -4,7 +4,7 @@
 mod common;
 
 use ccc_core::{CongestionState, EquivalentTcps, GroupConfig, Report, ShareOf, Weight};
-use common::{Host, MSS, steady};
+use common::{Flow, Host, MSS, steady};
 
 #[test]
 fn a_new_weight_is_in_force_at_once_and_leaves_the_aggregate() {
@@ -169,4 +169,26 @@ fn adopted_flows_count_once_whatever_their_number() {
         }
         assert_eq!(host.aggregate().0, 240_000, "threshold {ssthresh:?}");
     }
+}
+
+/// A flow in slow start that goes on reporting a window of ten segments.
+fn acked_at_ten_segments(host: &mut Host, flow: &mut Flow) {
+    for _ in 0..1_000 {
+        flow.report.acked_limited_bytes += u64::from(MSS);
+        flow.report.delivered_bytes += u64::from(MSS);
+        host.send(flow);
+    }
+}
+
+#[test]
+fn who_does_not_use_what_is_granted_does_not_grow_it_in_slow_start() {
+    let mut host = Host::new();
+    let vms = [1.0, 1.0].map(|weight| host.vm(weight));
+    let mut limited = host.flow(vms[0], 10);
+    acked_at_ten_segments(&mut host, &mut limited);
+    assert_eq!(host.segments(), 21, "no more than twice its own, and one for an ACK");
+    let mut other = host.flow(vms[1], 10);
+    assert_eq!(host.segments(), 31, "with its initial window");
+    host.ack(&mut other);
+    assert_eq!(host.segments(), 32, "who uses what is granted grows it");
 }
