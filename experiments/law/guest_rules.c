@@ -86,14 +86,15 @@ u32 law_rtt_average(u32 average_us, u32 rtt_us, u64 delivered, u32 cwnd,
 	return ccc_rtt_average(average_us, rtt_us, delivered, cwnd, rounds);
 }
 
+u32 law_rtt_held(u32 srtt_us, u64 elapsed_us, u64 delivered, u32 cwnd,
+		 u32 rounds)
+{
+	return ccc_rtt_held(srtt_us, elapsed_us, delivered, cwnd, rounds);
+}
+
 u32 law_rtt_rounds(u32 rounds, u64 delivered, u32 cwnd)
 {
 	return ccc_rtt_rounds(rounds, delivered, cwnd);
-}
-
-u32 law_rtt_steady(u32 reported_us, u32 average_us)
-{
-	return ccc_rtt_steady(reported_us, average_us);
 }
 
 bool law_report_due(u64 delivered, u32 growth, u32 cwnd, u32 mss, u32 shift)

@@ -9,13 +9,19 @@
 
 /* No ACK acknowledges more packets than fit into TCP's largest window, 2^30. */
 #define CCC_DELIVERED_MAX	(1u << 25)
-/* Round trips in the average that shares by rate count, those after a jump of
- * the level that do not count, and how far the average may go from what is
- * reported, as a part of it.
+/*
+ * Round trips in the average that shares by rate count, and those after a jump
+ * of the level that do not count.
  */
 #define CCC_RTT_ROUNDS	32u
 #define CCC_RTT_SETTLES	2u
-#define CCC_RTT_SLACK	32u
+/*
+ * What a packet's stay in the window is told from: an average over so many
+ * round trips at the least, or trains of packets decide, and no pause of so
+ * many.
+ */
+#define CCC_RTT_HELD_ROUNDS	8u
+#define CCC_RTT_PAUSE		4u
 
 /*
  * SO_PRIORITY to the priority of a report: 0 is the default, as 1.  IP_TOS sets
@@ -68,6 +74,7 @@ static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u64 delivered,
 	s64 difference = (s64)rtt_us - average_us;
 	u32 part = min_t(u64, delivered, cwnd);
 	u32 seen = rounds >> 8;
+	s64 moved;
 	u32 over;
 
 	if (!average_us || !cwnd)
@@ -75,8 +82,10 @@ static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u64 delivered,
 	if (seen < CCC_RTT_SETTLES)
 		return average_us;
 	over = clamp_t(u32, seen - CCC_RTT_SETTLES, 1, CCC_RTT_ROUNDS);
-	return average_us +
-	       (s32)div_s64(div_s64(difference * part, cwnd), over);
+	moved = div_s64(difference * part, cwnd);
+	/* To the nearest, or many small steps one way would be none. */
+	moved += moved < 0 ? -(s64)(over / 2) : over / 2;
+	return average_us + (s32)div_s64(moved, over);
 }
 
 /* Round trips that an average has seen, in 256ths, with these bytes too. */
@@ -89,15 +98,20 @@ static inline u32 ccc_rtt_rounds(u32 rounds, u64 delivered, u32 cwnd)
 		     (CCC_RTT_SETTLES + CCC_RTT_ROUNDS) << 8);
 }
 
-/* The average that is reported: steady while the flow's own moves little. */
-static inline u32 ccc_rtt_steady(u32 reported_us, u32 average_us)
+/*
+ * How long a packet has held its place in the window, the mean of those that
+ * were delivered since @elapsed_us ago (Little's law).  That, over which the
+ * window is the rate, is less than TCP's RTT where ACKs are delayed: TCP
+ * measures the first packet of each ACK, which has waited the longest.  After
+ * a pause, and in a short average of @rounds, TCP's has to do.
+ */
+static inline u32 ccc_rtt_held(u32 srtt_us, u64 elapsed_us, u64 delivered,
+			       u32 cwnd, u32 rounds)
 {
-	u32 slack = reported_us / CCC_RTT_SLACK;
-
-	if (average_us > reported_us + slack ||
-	    average_us + slack < reported_us)
-		return average_us;
-	return reported_us;
+	if (!delivered || elapsed_us >= (u64)srtt_us * CCC_RTT_PAUSE ||
+	    rounds >> 8 < CCC_RTT_SETTLES + CCC_RTT_HELD_ROUNDS)
+		return srtt_us;
+	return min_t(u64, div64_u64(elapsed_us * cwnd, delivered), 1u << 30);
 }
 
 /*

@@ -31,9 +31,9 @@ struct ccc_report {
 	u32 cwnd_growth_bytes;
 	u32 tcp_delivered;	/* tp->delivered that delivered_bytes includes */
 	u32 updated;		/* tcp_jiffies32 of the latest report */
-	u32 rtt_average_us;	/* srtt, averaged over many round trips */
+	u64 averaged_us;	/* when srtt_us was brought up to date */
+	u32 srtt_us;		/* over many round trips: shares by rate count it */
 	u32 rtt_rounds;		/* that many, in 256ths */
-	u32 srtt_us;		/* as reported: shares by rate count it */
 	u16 rtt_sample;		/* least since the last message, on the wire */
 	u16 priority;
 	u8 state;

@@ -173,20 +173,34 @@ static void note_notified(struct ccc_flow *flow)
 	report->rtt_sample = 0;
 }
 
+/* What the average is of. */
+static u32 rtt_now(const struct tcp_sock *tp, struct ccc_report *report,
+		   u64 delivered, u32 cwnd)
+{
+	u64 elapsed_us = tcp_clock_us() - report->averaged_us;
+	u32 srtt_us = tp->srtt_us >> 3;
+
+	if (delivered)
+		report->averaged_us += elapsed_us;
+	/* A window that is not the limit has places that nobody holds. */
+	if (!report->cwnd_limited)
+		return srtt_us;
+	return ccc_rtt_held(srtt_us, elapsed_us, delivered, cwnd,
+			    report->rtt_rounds);
+}
+
 /* Shares by rate count it: device and driver must use the same. */
 static void average_rtt(const struct tcp_sock *tp, struct ccc_report *report)
 {
 	u32 cwnd = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache);
 	u64 delivered = report->delivered_bytes -
 			report->last_notified.delivered_bytes;
+	u32 rtt_us = rtt_now(tp, report, delivered, cwnd);
 
 	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
 					    cwnd);
-	report->rtt_average_us = ccc_rtt_average(report->rtt_average_us,
-						 tp->srtt_us >> 3, delivered,
-						 cwnd, report->rtt_rounds);
-	report->srtt_us = ccc_rtt_steady(report->srtt_us,
-					 report->rtt_average_us);
+	report->srtt_us = ccc_rtt_average(report->srtt_us, rtt_us, delivered,
+					  cwnd, report->rtt_rounds);
 }
 
 /* Write the slot and, unless @op is 0, have the device look at it. */
@@ -284,8 +298,7 @@ void ccc_report_first(const struct sock *sk, struct ccc_flow *flow)
 
 	report->cwnd_limited = true;
 	report->tcp_delivered = tcp_sk(sk)->delivered;
-	report->rtt_average_us = tcp_sk(sk)->srtt_us >> 3;
-	report->srtt_us = report->rtt_average_us;
+	report->srtt_us = tcp_sk(sk)->srtt_us >> 3;
 	update(sk, report, wire_state(sk, inet_csk(sk)->icsk_ca_state), true);
 	publish(sk, flow, VIRTIO_CCC_OP_REGISTER);
 }

@@ -36,7 +36,7 @@ pub struct Reporter {
     acked_limited_bytes: u64,
     delivered_bytes: u64,
     growth_bytes: u32,
-    rtt_average_us: u32,
+    averaged_us: u64,
     rtt_rounds: u32,
     rtt_sample: u16,
     notified_delivered: u64,
@@ -89,7 +89,7 @@ impl Reporter {
             acked_limited_bytes: 0,
             delivered_bytes: 0,
             growth_bytes: 0,
-            rtt_average_us: tcp.srtt_us,
+            averaged_us: 0,
             rtt_rounds: 0,
             rtt_sample: 0,
             notified_delivered: 0,
@@ -124,13 +124,24 @@ impl Reporter {
         }
     }
 
-    fn average_rtt(&mut self, tcp: &Tcp) {
+    fn average_rtt(&mut self, tcp: &Tcp, now_us: u64) {
         let cwnd = rules::bytes(tcp.window.cwnd, MSS_BYTES);
         let delivered = self.delivered_bytes - self.notified_delivered;
+        let rtt_us = self.rtt_now(tcp, now_us, delivered, cwnd);
         self.rtt_rounds = rules::rtt_rounds(self.rtt_rounds, delivered, cwnd);
-        self.rtt_average_us =
-            rules::rtt_average(self.rtt_average_us, tcp.srtt_us, delivered, cwnd, self.rtt_rounds);
-        self.srtt_us = rules::rtt_steady(self.srtt_us, self.rtt_average_us);
+        self.srtt_us = rules::rtt_average(self.srtt_us, rtt_us, delivered, cwnd, self.rtt_rounds);
+    }
+
+    /// What the average is of.
+    fn rtt_now(&mut self, tcp: &Tcp, now_us: u64, delivered: u64, cwnd: u32) -> u32 {
+        let elapsed_us = now_us - self.averaged_us;
+        if delivered > 0 {
+            self.averaged_us = now_us;
+        }
+        match self.cwnd_limited {
+            true => rules::rtt_held(tcp.srtt_us, elapsed_us, delivered, cwnd, self.rtt_rounds),
+            false => tcp.srtt_us,
+        }
     }
 }
 
@@ -200,7 +211,7 @@ impl Guest {
         self.bring_up_to_date(tcp, state, active);
         let due = self.is_due(env, tcp);
         if due {
-            self.reporter.average_rtt(tcp);
+            self.reporter.average_rtt(tcp, env.now_us());
         }
         self.publish(env, tcp, due.then_some(Doorbell::Update));
     }

@@ -55,10 +55,10 @@ rules! {
     fn rtt_sample = law_rtt_sample(rtt_us: u32) -> u16;
     /// The average of round-trip times.
     fn rtt_average = law_rtt_average(average_us: u32, rtt_us: u32, delivered: u64, cwnd: u32, rounds: u32) -> u32;
-    /// The round trips that it has seen.
+    /// How long a packet holds its place in the window.
+    fn rtt_held = law_rtt_held(srtt_us: u32, elapsed_us: u64, delivered: u64, cwnd: u32, rounds: u32) -> u32;
+    /// The round trips that the average has seen.
     fn rtt_rounds = law_rtt_rounds(rounds: u32, delivered: u64, cwnd: u32) -> u32;
-    /// What is reported of it.
-    fn rtt_steady = law_rtt_steady(reported_us: u32, average_us: u32) -> u32;
     /// Whether a message is due.
     fn report_due = law_report_due(delivered: u64, growth: u32, cwnd: u32, mss: u32, shift: u32) -> bool;
     /// A window after a reduction.

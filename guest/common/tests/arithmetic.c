@@ -290,6 +290,7 @@ static void rtt_is_averaged(struct kunit *test)
 	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, MANY), 101000);
 	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, MANY), 100500);
 	EXPECT_EQ(ccc_rtt_average(100000, 68000, 900, 500, MANY), 99000);
+	EXPECT_EQ(ccc_rtt_average(1000, 968, 1, 2, MANY), 999);
 	/* Two settle; the first ones after them count as much as they are. */
 	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 511), 100000);
 	EXPECT_EQ(ccc_rtt_average(0, 132000, 250, 500, 511), 132000);
@@ -300,9 +301,12 @@ static void rtt_is_averaged(struct kunit *test)
 	EXPECT(!ccc_level_jumps(1000, 1125));
 	EXPECT(ccc_level_jumps(1000, 1126));
 	EXPECT(ccc_level_jumps(1000, 874));
-	EXPECT_EQ(ccc_rtt_steady(160000, 164000), 160000);
-	EXPECT_EQ(ccc_rtt_steady(160000, 171000), 171000);
-	EXPECT_EQ(ccc_rtt_steady(160000, 149000), 149000);
+	/* Two packets of a window of four in half a round trip of 100 ms. */
+	EXPECT_EQ(ccc_rtt_held(120000, 50000, 2000, 4000, MANY), 100000);
+	EXPECT_EQ(ccc_rtt_held(120000, 50000, 2000, 4000, 2559), 120000);
+	EXPECT_EQ(ccc_rtt_held(120000, 480000, 2000, 4000, MANY), 120000);
+	EXPECT_EQ(ccc_rtt_held(120000, 50000, 0, 4000, MANY), 120000);
+	EXPECT_EQ(ccc_rtt_held(U32_MAX, U32_MAX, 1, U32_MAX, MANY), 1u << 30);
 	EXPECT_EQ(ccc_rtt_sample(U32_MAX), U16_MAX);
 	EXPECT_EQ(ccc_bytes(10, MSS), 10 * MSS);
 	EXPECT_EQ(ccc_bytes(U32_MAX, 9000), VIRTIO_CCC_SSTHRESH_UNSET - 1);
