@@ -25,7 +25,9 @@ pub const SHARE_ERROR: f64 = 0.05;
 /// Shares of fewer segments are not judged: a window is at least one segment.
 pub const SHARE_LEAST_SEGMENTS: f64 = 4.0;
 
-/// Mean completion time of the flows that end in both runs, of the uncoupled one's.
+/// Mean completion time of the flows that end in both runs, of the uncoupled one's; or
+/// of what a flow takes at the part that is due to it, if that is longer: the short flows
+/// of a VM of little weight, or of one with many flows, are rightly slower.
 pub const COMPLETION: f64 = 1.10;
 /// And so many round trips more.
 pub const COMPLETION_ROUNDS: f64 = 1.0;

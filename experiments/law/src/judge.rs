@@ -164,17 +164,48 @@ impl Both<'_> {
         found("share", coupled / most, detail)
     }
 
+    /// Whether the flow has more to send than it may, at that time.
+    fn competes(&self, number: usize, at_ns: u64) -> bool {
+        let flow = &self.setup.flows[number];
+        let ends_ns = match (flow.stop_ns, self.uncoupled.completed_s[number]) {
+            (Some(stop_ns), _) => stop_ns,
+            (None, Some(after_s)) => flow.start_ns + (after_s * 1e9) as u64,
+            (None, None) => u64::MAX,
+        };
+        let limited = flow.rates_bit.iter().any(|(_, rate)| rate.is_some());
+        !limited && flow.start_ns <= at_ns && at_ns < ends_ns
+    }
+
+    /// What a finite flow takes at exactly what is due to it of the uncoupled goodput:
+    /// its VM's part by weight of those that compete when it starts, shared within.
+    fn due_s(&self, number: usize) -> f64 {
+        let flows = &self.setup.flows;
+        let flow = &flows[number];
+        let rivals = (0..flows.len()).filter(|other| self.competes(*other, flow.start_ns));
+        let mut of_vm = vec![0_u32; self.setup.vms.len()];
+        rivals.for_each(|other| of_vm[flows[other].vm] += 1);
+        let there = self.setup.vms.iter().zip(&of_vm).filter(|(_, count)| **count > 0);
+        let all: f64 = there.map(|(vm, _)| vm.weight).sum();
+        let vm = flow.vm;
+        let part = self.setup.vms[vm].weight / all / f64::from(of_vm[vm].max(1));
+        let bytes = self.uncoupled.flow_bytes[number] as f64;
+        let run_s = self.setup.duration_ns as f64 / 1e9;
+        bytes * run_s / (self.uncoupled.total_bytes() as f64 * part)
+    }
+
     fn completion(&self) -> Option<Finding> {
-        let pairs = self.uncoupled.completed_s.iter().zip(&self.coupled.completed_s);
-        let pairs: Vec<(f64, f64)> = pairs.filter_map(|(u, c)| Some(((*u)?, (*c)?))).collect();
-        if pairs.is_empty() {
+        let pairs = self.uncoupled.completed_s.iter().zip(&self.coupled.completed_s).enumerate();
+        let ended: Vec<(f64, f64, f64)> =
+            pairs.filter_map(|(flow, (u, c))| Some(((*u)?, self.due_s(flow), (*c)?))).collect();
+        if ended.is_empty() {
             return None;
         }
-        let count = pairs.len() as f64;
-        let uncoupled: f64 = pairs.iter().map(|pair| pair.0).sum::<f64>() / count;
-        let coupled: f64 = pairs.iter().map(|pair| pair.1).sum::<f64>() / count;
+        let count = ended.len() as f64;
+        let mean = |of: &dyn Fn(&(f64, f64, f64)) -> f64| ended.iter().map(of).sum::<f64>() / count;
         let round_s = self.setup.delays_ns().1 as f64 / 1e9;
-        let most = bounds::COMPLETION * uncoupled + bounds::COMPLETION_ROUNDS * round_s;
+        let fair = mean(&|(uncoupled, due, _)| (bounds::COMPLETION * uncoupled).max(*due));
+        let most = fair + bounds::COMPLETION_ROUNDS * round_s;
+        let (uncoupled, coupled) = (mean(&|one| one.0), mean(&|one| one.2));
         let detail = format!(
             "{count} flows: expected at most {most:.3} s in the mean, got {coupled:.3} s (uncoupled {uncoupled:.3} s)"
         );
