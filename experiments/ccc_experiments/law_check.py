@@ -27,8 +27,6 @@ WINDOWS = {"uncoupled": 0.15, "coupled": 0.15}
 # Drops, as a ratio, with so many more on either side: small numbers say little.
 DROPS = {"uncoupled": 1.6, "coupled": 2.0}
 DROPS_MORE = 15
-# CUBIC has HyStart in the laboratory and not in the model, which loses in its slow start.
-DROPS_CUBIC = 3.0
 
 
 def _vms(
@@ -137,13 +135,12 @@ def scores(name: str, kind: str, theirs: Numbers, ours: Numbers) -> list[Score]:
     """How far the model is from the laboratory."""
     apart = max(abs(a - b) for a, b in zip(theirs.parts, ours.parts))
     more, fewer = sorted((theirs.dropped_packets, ours.dropped_packets), reverse=True)
-    drops = DROPS_CUBIC if "cubic" in name else DROPS[kind]
     window = abs(ours.window_packets / theirs.window_packets - 1)
     return [
         Score(f"{name}, {kind}: sum of goodput off", abs(ours.sum_mbit / theirs.sum_mbit - 1), "", "<=", SUM),
         Score(f"{name}, {kind}: a VM's part off", apart, "", "<=", PARTS[kind]),
         Score(f"{name}, {kind}: windows off", window, "", "<=", WINDOWS[kind]),
-        Score(f"{name}, {kind}: drops, larger of smaller", (more - DROPS_MORE) / max(fewer, 1), "", "<=", drops),
+        Score(f"{name}, {kind}: drops, larger of smaller", (more - DROPS_MORE) / max(fewer, 1), "", "<=", DROPS[kind]),
     ]
 
 

@@ -55,7 +55,10 @@ impl Env<'_> {
     }
 
     /// `pkts_acked()`.
-    pub fn packets_acked(&mut self, _tcp: &Tcp, segments: u32, rtt_us: Option<u32>) {
+    pub fn packets_acked(&mut self, tcp: &mut Tcp, segments: u32, rtt_us: Option<u32>) {
+        if let Some(sample) = rtt_us.map(|rtt_us| tcp.hystart_sample(self.now, rtt_us)) {
+            self.inner.acked(&mut tcp.window, sample);
+        }
         self.guest(|guest, env| guest.packets_acked(env, segments, rtt_us));
     }
 

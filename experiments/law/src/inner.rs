@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Inner algorithms, on a window of their own or on the flow's.
+use crate::hystart::{Hystart, Sample};
 
 /// A threshold that was never set (`TCP_INFINITE_SSTHRESH`).
 pub const UNSET: u32 = 0x7fff_ffff;
@@ -61,6 +62,7 @@ pub struct Cubic {
     origin: f64,
     k_s: f64,
     friendly: f64,
+    hystart: Hystart,
 }
 
 /// The algorithm of a flow.
@@ -68,7 +70,7 @@ pub struct Cubic {
 pub enum Inner {
     /// Reno.
     Reno,
-    /// CUBIC without HyStart.
+    /// CUBIC, with HyStart.
     Cubic(Cubic),
 }
 
@@ -101,6 +103,15 @@ impl Inner {
             Inner::Cubic(cubic) => cubic.segments_per_one(window.cwnd, rest, now_s, min_rtt_s),
         };
         window.avoid(per, rest);
+    }
+
+    /// An ACK has come (`pkts_acked()`).
+    pub fn acked(&mut self, window: &mut Window, sample: Sample) {
+        let Inner::Cubic(cubic) = self else { return };
+        let recovered = cubic.epoch_s.is_some_and(|since| sample.now as f64 / 1e9 - since < 1.0);
+        if !recovered {
+            cubic.hystart.sample(window, sample);
+        }
     }
 
     /// What the window is reduced to.

@@ -16,6 +16,7 @@ pub mod env;
 pub mod fuzz;
 pub mod guest;
 pub mod host;
+pub mod hystart;
 pub mod inner;
 pub mod judge;
 pub mod known;

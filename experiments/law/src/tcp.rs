@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use crate::{
     env::Env,
+    hystart::Sample,
     inner::Window,
     path::{Nanos, Packet},
     receiver::Ack,
@@ -366,6 +367,17 @@ impl Tcp {
         while self.sent.front().is_some_and(|one| one.fate == Fate::Done) {
             self.sent.pop_front();
             self.first += 1;
+        }
+    }
+
+    /// What HyStart sees of an ACK.
+    pub fn hystart_sample(&self, now: Nanos, rtt_us: u32) -> Sample {
+        Sample {
+            now,
+            rtt_us,
+            min_rtt_us: self.min_rtt_us,
+            acked_burst: self.next_burst - self.outstanding_bursts,
+            next_burst: self.next_burst,
         }
     }
 

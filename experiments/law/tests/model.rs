@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The model on conditions whose outcome is known.
 use ccc_lab::scenario::Scenario;
-use ccc_law::{fuzz::case_of, measure::Run, setup::Setup, world};
+use ccc_law::{draw::Case, fuzz::case_of, judge::judge, measure::Run, setup::Setup, world};
 use serde_json::{Value, json};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -66,6 +66,34 @@ fn a_slower_link_delivers_less() {
     let [before, after] = [&sums[10..30], &sums[35..59]]
         .map(|part| part.iter().sum::<u64>() as f64 / part.len() as f64);
     assert!((after / before - 0.5).abs() < 0.02, "{before} and {after} bytes a second");
+}
+
+#[test]
+fn cubic_leaves_slow_start_before_the_queue_is_full() {
+    let dropped = |options: &str| {
+        let scenario = json!({"name": "test", "seed": 7, "duration_s": 6,
+            "bottleneck": {"rate_mbit": 100, "limit_packets": 830},
+            "vms": [{"flows": [{}], "module_options": options}]});
+        world::run(&setup(scenario), false, SECOND_NS).total_dropped()
+    };
+    let [cubic, reno] = ["inner=cubic", ""].map(dropped);
+    assert!(cubic * 4 < reno, "{cubic} segments of CUBIC, {reno} of Reno");
+}
+
+#[test]
+fn short_flows_of_a_light_vm_may_be_slower() {
+    let vms = |weight| {
+        json!([{"flows": [{}], "weight": weight},
+        {"flows": [{"start_s": 20, "bytes": 1_000_000}]}])
+    };
+    let found = |weight| {
+        let scenario = json!({"name": "test", "seed": 7, "duration_s": 60, "vms": vms(weight)});
+        let scenario = Scenario::parse(&scenario.to_string()).expect("sound");
+        judge(&Case { scenario, interval_ns: SECOND_NS })
+            .into_iter()
+            .find(|one| one.invariant == "completion")
+    };
+    assert_eq!(found(10).map(|one| one.detail), None, "an eleventh is all that is due to it");
 }
 
 #[test]
