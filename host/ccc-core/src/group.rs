@@ -289,9 +289,12 @@ impl Group {
     /// Whether a flow in slow start is granted more than twice its own window, so that
     /// its application or its own way up limits it, and not the aggregate.
     fn has_room(&self, update: &Update) -> bool {
+        if !self.aggregate.in_slow_start() {
+            return false;
+        }
         let Update { flow, report, .. } = *update;
         let granted = self.grant(flow.member).cwnd_bytes(flow.contribution.units);
-        self.aggregate.in_slow_start() && granted / 2 > u64::from(report.cwnd_bytes)
+        granted / 2 > u64::from(report.cwnd_bytes)
     }
 
     /// An event of what was sent under the present epoch says something of the path.
