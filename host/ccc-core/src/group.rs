@@ -306,7 +306,7 @@ impl Group {
             event.holds = self.path.event(mean_us);
         }
         self.policy.congestion(&mut self.aggregate, &event);
-        if is_new {
+        if event.holds.is_some() {
             self.path.reduced(event.now, mean_us, before, self.aggregate.window);
         }
     }
