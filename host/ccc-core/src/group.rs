@@ -301,12 +301,14 @@ impl Group {
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
         let is_new = event.epoch == self.aggregate.epoch;
+        // Slow start leaves more on the path than it holds, whoever uses it.
+        let overshoots = self.aggregate.in_slow_start();
         let (before, mean_us) = (self.aggregate.window, self.mean_rtt_us());
         if is_new {
             event.holds = self.path.event(mean_us);
         }
         self.policy.congestion(&mut self.aggregate, &event);
-        if event.holds.is_some() {
+        if event.holds.is_some() && !overshoots {
             self.path.reduced(event.now, mean_us, before, self.aggregate.window);
         }
     }

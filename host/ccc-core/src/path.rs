@@ -28,9 +28,10 @@ const LOOKS_ROUNDS: Micros = 2;
 const TELLS: Micros = 4;
 /// Who shares the path tries whether it is alone after so many events.
 const TRIES_AFTER: u32 = 32;
-/// A round trip in which less than this part of a full queue waited is idle, and after
-/// so many the path is.
+/// A round trip in which less than this part of a full queue waited is idle, or less than
+/// this part of itself, which is what bursts make wait; and after so many the path is.
 const IDLE: Micros = 8;
+const IDLE_RTT: Micros = 32;
 const IDLE_ROUNDS: u32 = 8;
 
 /// Round-trip times of a group's latest round and the one before, and what its
@@ -112,7 +113,8 @@ impl Path {
     }
 
     fn next_round(&mut self, now: Micros) {
-        let idle = self.round.queue_us() < self.full_us / IDLE;
+        let idle_us = (self.full_us / IDLE).max(self.round.rtt_us() / IDLE_RTT);
+        let idle = self.round.queue_us() < idle_us;
         self.idle = if idle { self.idle.saturating_add(1) } else { 0 };
         self.before = std::mem::take(&mut self.round);
         self.since = now;
@@ -282,8 +284,6 @@ mod tests {
     #[test]
     fn a_path_is_idle_when_hardly_a_packet_waits_for_rounds() {
         let mut path = Path::default();
-        path.second(0, 0);
-        assert!(!path.is_idle(), "no queue is known yet");
         path.second(1_000_000, 20_000);
         path.event(MEAN);
         path.second(2_000_000, 3_000);
@@ -292,5 +292,14 @@ mod tests {
         assert!(path.is_idle());
         path.second(4_000_000, 20_000);
         assert!(!path.is_idle());
+    }
+
+    #[test]
+    fn a_loss_without_a_queue_does_not_hide_that_the_path_is_idle() {
+        let mut path = Path::default();
+        path.second(0, 0);
+        path.event(MEAN);
+        path.second(1_000_000, 2_000);
+        assert!(path.is_idle());
     }
 }

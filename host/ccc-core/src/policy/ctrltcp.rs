@@ -22,6 +22,11 @@ const REMEMBER_US: Micros = 10_000_000;
 /// smallest retransmission timeout of common stacks doubled).
 const HALVE_US: Micros = 400_000;
 
+/// So many flows bring an initial window each before anything is known of the path, and
+/// more share those.  64 flows whose windows are all too large for their path would lose
+/// half of what they send, and find their way back for seconds.
+const COLD_FLOWS: u128 = 16;
+
 /// A flow finds out that its event was spurious a round-trip time or two after it
 /// (RFC 3522, RFC 5682, RFC 3708).  None of these knows an age; this one is ours.
 /// After so many round-trip times, and at least the smallest retransmission timeout
@@ -152,7 +157,8 @@ impl Policy for CtrlTcp {
     }
 
     /// Joins are neutral, but for a cold start, in which flows bring the initial
-    /// windows that they would have alone.  Short ones would else be slower coupled.
+    /// windows that they would have alone, as many as [`COLD_FLOWS`].  Short ones would
+    /// else be slower coupled.
     /// A flow that was on the path uncoupled brings what it has there, at most
     /// as much as the others have together.
     fn join(&mut self, aggregate: &mut Aggregate, joiner: &Joiner) {
@@ -161,7 +167,8 @@ impl Policy for CtrlTcp {
             aggregate.window = aggregate.window.plus(brings);
             aggregate.ssthresh = Some(ssthresh.plus(brings));
         } else if self.is_cold(aggregate) {
-            aggregate.window = aggregate.window.plus(joiner.initial);
+            let most = joiner.initial.times(Fraction::new(COLD_FLOWS, 1)).max(aggregate.window);
+            aggregate.window = aggregate.window.plus(joiner.initial).min(most);
         }
     }
 
@@ -311,6 +318,17 @@ mod tests {
         group.policy.end(2_000_000);
         group.begin(20_000_000, 10);
         assert_eq!(group.aggregate.segments(), (10, None));
+    }
+
+    #[test]
+    fn sixteen_initial_windows_are_brought_to_an_unknown_path() {
+        let mut group = begun(10, 1.0);
+        let joiner =
+            Joiner { initial: testing::segments(10), on_path: Window::default(), ssthresh: None };
+        for _ in 1..64 {
+            group.policy.join(&mut group.aggregate, &joiner);
+        }
+        assert_eq!(group.segments(), 160);
     }
 
     #[test]
