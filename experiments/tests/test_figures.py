@@ -46,7 +46,7 @@ def test_data_says_how_it_came_to_be(made):
 
 def test_v6_figures_are_made_from_a_tarball_too(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "PROJECT", tmp_path)
-    assert gallery.make(SMALL, tmp_path / "out", Effort.of(quick=True, seeds=1))
+    assert gallery.make(SMALL, tmp_path / "out", Effort.of(quick=True, seeds=(1,)))
     run = json.loads((tmp_path / "out" / "small" / "result.json").read_text())["runs"][0]
     about = tables.about(tmp_path / "out" / "runs" / run["data"], "flows")
     assert about["revision"] == "unknown: no git clone" and about["digests"]["lab"]

@@ -12,6 +12,11 @@
 #define CCC_RAMP_MAX	8u
 /* What a flow that joins begins with if the ACK clock runs. */
 #define CCC_JOIN_PACKETS	2u
+/*
+ * The most that it takes at once, whatever is granted: more would fill a guest's
+ * own queues, for which TCP reduces as long as they stay full.
+ */
+#define CCC_JOIN_MAX		4096u
 
 /* A window that TCP will take, whatever was asked for and up to its limit. */
 static inline u32 ccc_cwnd_clamp(u32 cwnd, u32 limit)

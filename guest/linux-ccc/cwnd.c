@@ -175,6 +175,7 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 {
 	struct ccc_cwnd *cwnd = &flow->cwnd;
 	u32 granted = flow->grant.cwnd;
+	u32 in_flight = tcp_packets_in_flight(tp);
 	u32 before = tcp_snd_cwnd(tp);
 
 	if (granted >= before)
@@ -183,11 +184,12 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 		cwnd->ramp = 0;
 	else if (!cwnd->ramp)
 		cwnd->ramp = max_t(u16, ccc_ramp(before, granted), 2 << 8);
+	/* What is not in flight is given up at once. */
 	if (cwnd->shed)
-		return ccc_shed_cwnd(before, granted, acked, cwnd->shed,
-				     &cwnd->rest);
-	return ccc_ramp_cwnd(before, granted, tcp_packets_in_flight(tp), acked,
-			     cwnd->ramp, &cwnd->rest);
+		return ccc_shed_cwnd(min(before, in_flight + acked), granted,
+				     acked, cwnd->shed, &cwnd->rest);
+	return ccc_ramp_cwnd(before, granted, in_flight, acked, cwnd->ramp,
+			     &cwnd->rest);
 }
 
 /* So many packets of the flow have been acknowledged. */
@@ -213,7 +215,8 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
  */
 static u32 first_cwnd(struct sock *sk, struct ccc_flow *flow)
 {
-	u32 granted = max(flow->grant.cwnd, CCC_JOIN_PACKETS);
+	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS,
+			      CCC_JOIN_MAX);
 	int mode = READ_ONCE(join_mode);
 
 	if (mode == JOIN_CLOCK && ccc_ack_clock_runs(flow))

@@ -259,7 +259,10 @@ impl Guest {
         let rest = &mut self.rest;
         match self.shed {
             0 => rules::ramp_cwnd(before, granted, tcp.in_flight, acked, self.ramp, rest),
-            shed => rules::shed_cwnd(before, granted, acked, shed, rest),
+            shed => {
+                let before = before.min(tcp.in_flight + acked);
+                rules::shed_cwnd(before, granted, acked, shed, rest)
+            }
         }
     }
 
@@ -284,7 +287,7 @@ impl Guest {
         if !self.granted.coupled || self.granted.slow_start {
             return;
         }
-        let granted = self.granted.cwnd.max(rules::JOIN_PACKETS);
+        let granted = self.granted.cwnd.clamp(rules::JOIN_PACKETS, rules::JOIN_MAX);
         let mut cwnd = granted;
         if env.tenant.clock.runs(&self.release) {
             let first = rules::JOIN_PACKETS.max(env.burst_segments.min(granted));
