@@ -73,8 +73,9 @@ def test_marks_reduce_the_aggregate_once_for_all_flows(measured, simulate):
         if now["epoch"] != before["epoch"]
     ]
     assert len(reductions) >= 3
-    # Reno's factor, once for each window in which flows were told.
-    assert all(0.45 <= factor <= 0.55 and epochs == 1 for _, factor, epochs in reductions), reductions
+    # Reno's factor, or what the path holds beside 30 ms of queue; once for each window in
+    # which flows were told.
+    assert all(0.45 <= factor <= 0.85 and epochs == 1 for _, factor, epochs in reductions), reductions
     again = [at_s for (before_s, *_), (at_s, *_) in pairwise(reductions) if at_s - before_s < 10 * RTT_S]
     assert len(again) <= 1, reductions
     # Most flows are told of each.
