@@ -10,7 +10,7 @@ from . import seeds as seed_numbers
 from .interval import Interval
 from .runs import Run
 from .scenario import Scenario
-from .scores import Known, Score
+from .scores import Known, Score, with_known
 
 Measure = Callable[[Run], float]
 # The kind of runs without coupling.
@@ -150,7 +150,7 @@ class Figure:
 
     def judged(self, data: Data) -> list[Score]:
         """The scores, those that are known not to hold with the reason."""
-        return [replace(score, known=self.known.get(score.name)) for score in self.scores(data)]
+        return with_known(self.scores(data), self.known)
 
     def values(self, data: Data) -> list[dict]:
         """Every measure of every case and kind."""

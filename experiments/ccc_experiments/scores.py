@@ -7,8 +7,8 @@ is a guard, against what coupling could make worse.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .interval import Interval
@@ -73,8 +73,9 @@ class Score:
         theirs = [score.uncoupled for score in runs if score.uncoupled is not None]
         uncoupled = Interval.of(theirs).mean if theirs else None
         return cls.mean(
-            first.name, interval, first.unit, first.relation, first.limit, uncoupled=uncoupled, guard=first.guard
-        )
+            first.name, interval, first.unit, first.relation, first.limit,
+            uncoupled=uncoupled, guard=first.guard, known=first.known,
+        )  # fmt: skip
 
     @property
     def holds(self) -> bool:
@@ -133,6 +134,11 @@ class Score:
             "holds": self.holds,
             "fails": self.fails,
         } | ({} if self.known is None else {"known": self.known.reason, "floor": self.known.floor})
+
+
+def with_known(scores: Iterable[Score], known: Mapping[str, Known]) -> list[Score]:
+    """Scores, those that are known by name not to hold with the reason."""
+    return [replace(score, known=known.get(score.name)) for score in scores]
 
 
 def write_result(path: Path, runs: list[dict], scores: list[Score], about: dict) -> None:

@@ -12,7 +12,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario, Vm
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import is_coupled, several_kernels
 
 DURATION_S = 60.0
@@ -26,6 +26,11 @@ KINDS = {
     "coupled": ((VEGAS, RENO), "mean"),
     FIRST: ((VEGAS, RENO), "first"),
 }
+
+
+# Why bounds do not hold.
+ONE_SEED = "a third is passed with one seed of three, and the mean is below: the cause was not found"
+SPREAD = "0.99 ± 0.17 in the mean of three seeds, and the spread is that of uncoupled flows"
 
 
 def vm_of(kind: str, algorithm: str, start_s: float) -> Vm:
@@ -111,4 +116,5 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
+    {f"queue, {FIRST} over uncoupled": Known(ONE_SEED, 0.4), "queue, coupled over uncoupled": Known(SPREAD, 1.1)},
 )

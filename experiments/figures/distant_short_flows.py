@@ -13,7 +13,7 @@ from ccc_experiments import completion, plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.plots import Panel
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import KINDS, several_kernels, vm_of
 
 NEAR_MS, FAR_MS = 10.0, 200.0
@@ -21,6 +21,10 @@ QUEUE_PACKETS = 20
 SHORT_BYTES = 100_000
 # Flows that begin each second, in the mean, and when the first and last may.
 ARRIVALS_S, FIRST_S, LAST_S, DURATION_S = (0.5, 1.0), 5.0, 55.0, 60.0
+
+
+# Why a bound does not hold.
+LESS = "the far flows are done in about 0.3 of the time, with less goodput of all: the cause was not found"
 
 
 def short_flows(per_second: float, seed: int) -> tuple[Flows, ...]:
@@ -74,4 +78,7 @@ def plot(data: Data, stem: Path) -> None:
     plots.against_case(data, panels, "far flows of 100 KB a second", stem)
 
 
-FIGURE = Figure("far short flows beside a near long one", "none: new", points, scores, plot, MEASURES)
+FIGURE = Figure(
+    "far short flows beside a near long one", "none: new", points, scores, plot, MEASURES,
+    {f"{rate:g} a second: coupled over uncoupled goodput": Known(LESS, 0.8) for rate in ARRIVALS_S},
+)

@@ -13,7 +13,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import TWO_VMS, one_kernel, several_kernels, vm_of
 
 FIRST_S, JOIN_S, LEAVE_S, DURATION_S = 3.0, 30.0, 85.0, 110.0
@@ -25,6 +25,11 @@ SHARES = {"coupled": "rate", "coupled by window": "window", "coupled, two VMs": 
 TOGETHER = (JOIN_S + 2, LEAVE_S)
 # From the end of slow start on.
 STEADY = (10.0, DURATION_S)
+
+
+# Why bounds do not hold where shares are of the rate, and with how many round trips at most.
+PACED = "a joiner is paced over a round trip, and its average of the round-trip time waits two round trips"
+ROUNDS_FLOORS = {"coupled": 4, "coupled, two VMs": 5}
 
 
 def scenario(_: str, kind: str, seed: int) -> Scenario:
@@ -110,4 +115,8 @@ FIGURE = Figure(
     scores,
     plot,
     {"window, packets": aggregate, "sum Mbit/s": lambda run: sum(run.all_flow_rates_mbit(*STEADY))},
+    {
+        f"{kind}: most round trips until the joiner has 90 % of its share": Known(PACED, floor)
+        for kind, floor in ROUNDS_FLOORS.items()
+    },
 )

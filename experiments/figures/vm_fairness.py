@@ -10,7 +10,7 @@ from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import FIRST_SECOND_MS, KINDS, several_kernels, vm_of
-from ccc_experiments.sharing import MEASURES, PANELS, jain, share_error_scores
+from ccc_experiments.sharing import MEASURES, PANELS, jain, share_error_scores, uneven_seconds
 
 DURATION_S = 60.0
 # At 100 Mbit/s.
@@ -104,5 +104,11 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
-    {"1:1:2:2:4:4:8:8, at once: coupled over uncoupled goodput": Known(BURST, 0.97)},
+    {"1:1:2:2:4:4:8:8, at once: coupled over uncoupled goodput": Known(BURST, 0.97)}
+    | {
+        name: known
+        for case in CASES
+        if case.path != FAST
+        for name, known in uneven_seconds(str(case), max(case.flows)).items()
+    },
 )
