@@ -29,10 +29,14 @@ LOOK_S = 0.5
 # Why bounds do not hold.
 KNOWN = {
     "10 flows leave: windows taken over, 2 RTT later": Known(
-        "0.76 ± 0.35 of both windows, four seeds, two round trips after ten flows left: the cause was not found", 0.5
+        "two round trips later the windows are 86 to 100 packets in each of four seeds, where the path without a queue "
+        "holds 83, and were 92 to 156 before", 0.5
+    ),
+    "10 flows join and leave: drops in the 2 s after each": Known(
+        "4 to 10 packets are dropped after ten flows came, and none after they left: the cause was not found", 20
     ),
     "limited VM: Jain's index 2 s after it became greedy": Known(
-        "two of four seeds are below when a limited VM has become greedy: the cause was not found", 0.98
+        "0.9958 on an earlier build, two of four seeds below: the cause was not found", 0.98
     ),
 }
 
