@@ -38,7 +38,7 @@ MEASURES = {
 
 
 AS_THE_PATH_HOLDS = (
-    "Beside timeouts ctrlTCP has 1.10 of EFCM's goodput in one run, not less: alone on the path it is "
+    "Beside timeouts ctrlTCP has 1.10 of EFCM's goodput in one run, not less: probably since alone on the path it is "
     "reduced to what the path holds, and EFCM is not"
 )
 KNOWN = {
