@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, Bottleneck, dict]] = {
 
 
 # Why a bound does not hold.
-HELD_ACKS = "5 to 7 ms of it are queue, the rest is delayed ACKs in the round trips that flows measure"
+HELD_ACKS = "6 ms of it are queue, the rest is delayed ACKs in the round trips that flows measure"
 
 
 def scenario(_: str, kind: str, seed: int) -> Scenario:
@@ -59,6 +59,13 @@ def latency_ms(run: Run) -> np.ndarray:
     return samples["srtt_us"][of_flows] / 1000 - run.scenario.bottleneck.delay_ms
 
 
+def queue_ms(run: Run) -> float:
+    """What waits at the bottleneck, mean, as the time in which it leaves."""
+    queue = run.queue
+    waiting_bytes = float(np.mean(queue["backlog_bytes"][queue["time_s"] >= FROM_S]))
+    return waiting_bytes * 8 / (1000 * run.scenario.bottleneck.rate_mbit)
+
+
 def mean_ms(run: Run) -> float:
     return float(np.mean(latency_ms(run)))
 
@@ -78,6 +85,7 @@ def share_error(run: Run) -> float:
 
 
 MEASURES = {
+    "queue ms": queue_ms,
     "delay ms": mean_ms,
     "delay p99 ms": p99_ms,
     "goodput Mbit/s": goodput,
@@ -89,13 +97,15 @@ MEASURES = {
 def scores(data: Data) -> list[Score]:
     goodputs = data.ratio(CASE, DELAY, "uncoupled", goodput)
     return [
-        Score("most mean delay, delay", max(data.each(CASE, DELAY, mean_ms)), "ms", "<=", 12),
+        data.score("mean queue, delay", CASE, DELAY, queue_ms, "ms", "<=", 12),
+        data.score("mean delay, delay", CASE, DELAY, mean_ms, "ms", "<=", 12),
         Score.mean("goodput, delay over uncoupled", goodputs, "ratio", ">=", 0.98),
     ]
 
 
 def plot(data: Data, stem: Path) -> None:
     panels = [
+        Panel("queue, mean, ms", queue_ms),
         Panel("queueing delay, mean, ms", mean_ms),
         Panel("queueing delay, 99 %, ms", p99_ms),
         Panel("goodput of both, Mbit/s", goodput, {"bottom": 0, "top": 10.4}),
@@ -106,5 +116,5 @@ def plot(data: Data, stem: Path) -> None:
 
 FIGURE = Figure(
     "a target for the queue, and queues that keep one", "none: new", points, scores, plot, MEASURES,
-    {"most mean delay, delay": Known(HELD_ACKS, 15)},
+    {"mean delay, delay": Known(HELD_ACKS, 15)},
 )
