@@ -14,6 +14,16 @@ pub const SUM_OF_RUN: f64 = 0.98;
 /// trips; an interval has five.
 pub const SUM_OF_INTERVAL: f64 = 0.85;
 
+/// An interval in which uncoupled flows have less, in segments or bursts, says nothing.
+pub const INTERVAL_SEGMENTS: u32 = 50;
+
+/// A phase is grossly worse beyond this many times the bound, of the worst uncoupled one.
+pub const GROSS: f64 = 2.0;
+/// That many of the phases are not chance: of ten and ten without a difference, four of
+/// the ten coupled ones and no other are the worst in one of 23 cases, and they are twice
+/// as bad besides.
+pub const GROSS_PART: f64 = 0.4;
+
 /// Of the uncoupled losses.
 pub const LOSSES: f64 = 1.25;
 /// And so many more, for each flow: slow starts at other times.

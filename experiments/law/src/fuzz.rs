@@ -42,6 +42,8 @@ pub struct Summary {
     pub known_percent: f64,
     /// Why it is.
     pub known_reason: String,
+    /// Their numbers and excesses, the worst first.
+    pub cases: Vec<(u64, f64)>,
     /// The worst cases, shrunk.
     pub worst: Vec<Worst>,
 }
@@ -139,6 +141,7 @@ fn summary(
 ) -> std::io::Result<Summary> {
     let count = violations.len() as u64;
     violations.sort_by(|a, b| b.finding.excess.total_cmp(&a.finding.excess));
+    let cases = violations.iter().map(|one| (one.run, one.finding.excess)).collect();
     violations.truncate(WORST);
     let worst: std::io::Result<Vec<Worst>> = violations
         .into_iter()
@@ -150,6 +153,7 @@ fn summary(
         percent: 100.0 * count as f64 / runs.max(1) as f64,
         known_percent: 0.0,
         known_reason: String::new(),
+        cases,
         worst: worst?,
     })
 }

@@ -8,7 +8,7 @@
 //! [`host`], where `ccc-core` itself is; its arithmetic are the guest's own headers
 //! ([`rules`]).
 //!
-//! [`mod@fuzz`] [`mod@draw`]s cases, [`mod@judge`]s them by [`bounds`] and [`mod@shrink`]s what it finds.
+//! [`mod@fuzz`] [`mod@draw`]s cases, [`mod@judge`]s [`invariants`] by [`bounds`] and [`mod@shrink`]s what it finds.
 pub mod ack_clock;
 pub mod bounds;
 pub mod draw;
@@ -18,6 +18,7 @@ pub mod guest;
 pub mod host;
 pub mod hystart;
 pub mod inner;
+pub mod invariants;
 pub mod judge;
 pub mod known;
 pub mod measure;
@@ -27,5 +28,6 @@ pub mod report;
 pub mod rules;
 pub mod setup;
 pub mod shrink;
+pub mod spread;
 pub mod tcp;
 pub mod world;
