@@ -15,6 +15,12 @@ const MOST_VMS: u64 = 6;
 const MOST_FLOWS: f64 = 64.0;
 const WEIGHTS: [f64; 7] = [1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 0.5];
 const DOORBELL_MS: [f64; 2] = [0.02, 5.0];
+/// What a limited flow asks for, of the rate.
+const LIMITED_PART: [f64; 2] = [0.01, 0.5];
+/// And at least a segment with each write: with less, what a segment holds is Nagle's
+/// to decide, which the model has not.
+const LEAST_LIMITED_KBIT: f64 = 1_200.0;
+const MOST_LIMITED_KBIT: f64 = 200_000.0;
 const SHORT_BYTES: [f64; 2] = [4e3, 1e6];
 const SHORT_FLOWS: f64 = 12.0;
 const RATE_CHANGE: [f64; 2] = [0.25, 4.0];
@@ -160,8 +166,11 @@ fn flows(rng: &mut Rng, most: f64, rate_mbit: f64, duration_s: f64) -> Vec<Value
         flows.push(bulk);
     }
     if chance(rng, 20.0) {
-        let kbit = (rate_mbit * 1e3 * log_uniform(rng, [0.01, 0.5])).min(200_000.0);
-        flows.push(json!({"rate_kbit": rounded(kbit, 2)}));
+        let part = log_uniform(rng, LIMITED_PART);
+        let kbit = (rate_mbit * 1e3 * part).clamp(LEAST_LIMITED_KBIT, MOST_LIMITED_KBIT);
+        if kbit <= rate_mbit * 1e3 * LIMITED_PART[1] {
+            flows.push(json!({"rate_kbit": rounded(kbit, 2)}));
+        }
     }
     if flows.is_empty() || chance(rng, 25.0) {
         let shorts = log_uniform(rng, [1.0, SHORT_FLOWS]) as usize;

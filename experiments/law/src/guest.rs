@@ -145,6 +145,7 @@ impl Guest {
     /// `in_ack_event()`.
     pub fn begin_ack(&mut self, env: &mut Env, tcp: &Tcp) {
         if self.reporter.is_recovering() {
+            self.reporter.end_of_data(tcp);
             self.report_update(env, tcp, tcp.state);
         }
     }
@@ -328,7 +329,7 @@ impl Guest {
         let limited = tcp.is_cwnd_limited();
         let before = tcp.window.cwnd;
         let growth = if limited { self.grow(env, tcp, acked) } else { 0 };
-        self.reporter.acked(acked, growth, limited);
+        self.reporter.acked(tcp, acked, growth, limited);
         if self.granted.coupled && tcp.state != State::Loss {
             tcp.window.cwnd = before;
         }

@@ -115,9 +115,15 @@ impl Reporter {
         self.rtt_rounds = 0;
     }
 
+    /// `ccc_report_end_of_data()`.
+    pub fn end_of_data(&mut self, tcp: &Tcp) {
+        self.cwnd_limited &= tcp.available_segments > 0;
+    }
+
     /// `ccc_report_acked()`.
-    pub fn acked(&mut self, acked: u32, growth: u32, limited: bool) {
+    pub fn acked(&mut self, tcp: &Tcp, acked: u32, growth: u32, limited: bool) {
         self.cwnd_limited = limited;
+        self.end_of_data(tcp);
         self.growth_bytes = self.growth_bytes.wrapping_add(growth.wrapping_mul(MSS_BYTES));
         if limited {
             self.acked_limited_bytes += u64::from(acked) * u64::from(MSS_BYTES);
