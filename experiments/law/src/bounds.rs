@@ -45,8 +45,8 @@ pub const COMPLETION_ROUNDS: f64 = 1.0;
 /// A flow without end has at least this part of what is due to it.
 pub const STARVED: f64 = 0.1;
 
-/// The aggregate's window in the mean of the second half, in what the path and its
-/// queue hold, and in segments for each flow.
-pub const WINDOW: f64 = 2.0;
-/// Those segments.
-pub const WINDOW_PER_FLOW: f64 = 4.0;
+/// The aggregate's window at any time, in what the path and its queue hold: slow start
+/// doubles it beyond that before losses tell.
+pub const WINDOW: f64 = 4.0;
+/// And in segments for each flow: initial windows and floors.
+pub const WINDOW_PER_FLOW: f64 = 16.0;

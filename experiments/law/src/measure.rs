@@ -29,6 +29,8 @@ pub struct Run {
     pub flow_windows: Vec<f64>,
     /// Mean aggregate over the second half, in segments.
     pub aggregate_segments: f64,
+    /// The most that it ever was.
+    pub aggregate_peak_segments: f64,
     /// From its start to its last acknowledgement, of each flow that ended by itself.
     pub completed_s: Vec<Option<f64>>,
     /// Longest time in which a flow got nothing, in intervals.
@@ -131,10 +133,12 @@ impl Recorder {
         aggregate_bytes: u64,
     ) {
         self.samples += 1;
+        let aggregate_segments = aggregate_bytes as f64 / f64::from(MSS_BYTES);
+        self.run.aggregate_peak_segments = self.run.aggregate_peak_segments.max(aggregate_segments);
         self.queue_sum += path.held_segments();
         if self.samples > self.half {
             self.sampled += 1;
-            self.run.aggregate_segments += aggregate_bytes as f64 / f64::from(MSS_BYTES);
+            self.run.aggregate_segments += aggregate_segments;
             for (sum, window) in self.run.flow_windows.iter_mut().zip(windows) {
                 *sum += f64::from(window);
             }
