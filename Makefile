@@ -83,7 +83,7 @@ same-data: ## BASE=commit: whether its seeded runs give the same data as this tr
 	@scripts/same-data $(BASE)
 
 ##@ The law under conditions drawn at random
-.PHONY: law law-check law-model
+.PHONY: law law-check law-model law-mutants law-speed
 RUNS ?= 2000
 LAW_SEED = $(or $(SEED),1)
 law-model: packages
@@ -94,6 +94,10 @@ law: law-model ## RUNS=100000 conditions in a fast model, coupled beside uncoupl
 		--known experiments/law/known.json --out out/law
 law-check: build law-model ## that model beside the laboratory
 	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
+law-mutants: packages ## whether the search finds faults that are planted into the engine
+	@$(PYTHON) -m ccc_experiments law-mutants --out out/law-mutants
+law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110
+	@$(PYTHON) -m ccc_experiments law-speed --out out/law-speed
 
 ##@ Experiments in real time
 .PHONY: demo-qemu variants-qemu bench-isolation

@@ -6,14 +6,24 @@ import os
 import sys
 from pathlib import Path
 
-from . import dynamics, fairness, law_check, live, outside
+from . import dynamics, fairness, law_check, law_mutants, law_speed, live, outside
 from . import seeds as seed_numbers
 from .lab import LabError
+
+EXPERIMENTS = {
+    "weights": fairness.weights,
+    "outside": outside.run,
+    "dynamics": dynamics.run,
+    "live": live.run,
+    "law-check": law_check.run,
+    "law-mutants": law_mutants.run,
+    "law-speed": law_speed.run,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
-    parser.add_argument("experiment", choices=("demo", "weights", "outside", "dynamics", "live", "law-check"))
+    parser.add_argument("experiment", choices=("demo", *EXPERIMENTS))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     parser.add_argument("--check", action="store_true", help="no more than whether what is asked for is right")
     args = parser.parse_args()
@@ -37,16 +47,9 @@ def case() -> list[str]:
 def run(experiment: str, out: Path) -> bool:
     if experiment == "demo":
         return fairness.demo(out, *case())
-    experiments = {
-        "weights": fairness.weights,
-        "outside": outside.run,
-        "dynamics": dynamics.run,
-        "live": live.run,
-        "law-check": law_check.run,
-    }
     asked = os.environ.get("SEEDS")
     chosen = {"seeds": seed_numbers.parse(asked)} if asked else {}
-    return experiments[experiment](out, **chosen)
+    return EXPERIMENTS[experiment](out, **chosen)
 
 
 if __name__ == "__main__":

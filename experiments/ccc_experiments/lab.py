@@ -23,12 +23,17 @@ class LabError(Exception):
     """A run failed; the text says which, why, and where its logs are."""
 
 
-def _printed(*command: str) -> Path:
+def printed(*command: str) -> Path:
     """The path a build script prints."""
     done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise LabError(f"{command[0]} failed with status {done.returncode}")
     return Path(done.stdout.strip())
+
+
+def release() -> Path:
+    """Where cargo leaves our programs."""
+    return Path(os.environ.get("CARGO_TARGET_DIR") or printed("scripts/cache") / "target") / "release"
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,12 @@ class Parts:
     @classmethod
     def built(cls) -> "Parts":
         """The parts as `make build` left them."""
-        target = Path(os.environ.get("CARGO_TARGET_DIR") or _printed("scripts/cache") / "target")
+        target = release()
         parts = cls(
-            kernel=_printed("scripts/build", "kernel") / "linux",
-            module=_printed("scripts/build", "module") / "ccc.ko",
-            daemon=target / "release" / "ccc-vhost",
-            lab=target / "release" / "ccc-lab",
+            kernel=printed("scripts/build", "kernel") / "linux",
+            module=printed("scripts/build", "module") / "ccc.ko",
+            daemon=target / "ccc-vhost",
+            lab=target / "ccc-lab",
         )
         for path in (parts.kernel, parts.module, parts.daemon, parts.lab):
             if not path.exists():

@@ -21,8 +21,16 @@ use crate::{
     shrink::shrink,
 };
 
-/// So many of the worst cases of an invariant are shrunk and written.
-const WORST: usize = 2;
+/// What is searched.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// How many conditions.
+    pub runs: u64,
+    /// Decides them all.
+    pub seed: u64,
+    /// So many of the worst cases of an invariant are shrunk and written.
+    pub shrink: usize,
+}
 
 /// A violated bound of one case.
 #[derive(Clone, Debug)]
@@ -86,27 +94,29 @@ pub fn case_of(seed: u64, run: u64) -> Case {
     draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ run.wrapping_mul(0xd1b5_4a32_d192_ed03))
 }
 
-/// Judges `runs` cases, writes the worst into `out`.
-pub fn fuzz(runs: u64, seed: u64, known: &[Known], out: &Path) -> std::io::Result<Report> {
+/// Judges the cases, writes the worst into `out`.
+pub fn fuzz(search: &Search, known: &[Known], out: &Path) -> std::io::Result<Report> {
     let began = Instant::now();
-    let violations = search(runs, seed, began);
+    let violations = violations(search, began);
     let mut invariants = BTreeMap::new();
     fs::create_dir_all(out)?;
     for invariant in INVARIANTS {
         let of = violations.iter().filter(|one| one.finding.invariant == invariant);
-        let mut summary = summary(invariant, of.cloned().collect(), runs, seed, out)?;
+        let mut summary = summary(invariant, of.cloned().collect(), search, out)?;
         if let Some(known) = known.iter().find(|known| known.invariant == invariant) {
             summary.known_percent = known.most_percent;
             summary.known_reason.clone_from(&known.reason);
         }
         invariants.insert(invariant, summary);
     }
+    let Search { runs, seed, .. } = *search;
     let report = Report { runs, seed, seconds: began.elapsed().as_secs_f64(), invariants };
     fs::write(out.join("result.json"), serde_json::to_string_pretty(&report)? + "\n")?;
     Ok(report)
 }
 
-fn search(runs: u64, seed: u64, began: Instant) -> Vec<Violation> {
+fn violations(search: &Search, began: Instant) -> Vec<Violation> {
+    let Search { runs, seed, .. } = *search;
     let next = AtomicU64::new(0);
     let found = Mutex::new(Vec::new());
     let worker = || loop {
@@ -135,22 +145,21 @@ fn search(runs: u64, seed: u64, began: Instant) -> Vec<Violation> {
 fn summary(
     invariant: &'static str,
     mut violations: Vec<Violation>,
-    runs: u64,
-    seed: u64,
+    search: &Search,
     out: &Path,
 ) -> std::io::Result<Summary> {
     let count = violations.len() as u64;
     violations.sort_by(|a, b| b.finding.excess.total_cmp(&a.finding.excess));
     let cases = violations.iter().map(|one| (one.run, one.finding.excess)).collect();
-    violations.truncate(WORST);
+    violations.truncate(search.shrink);
     let worst: std::io::Result<Vec<Worst>> = violations
         .into_iter()
         .enumerate()
-        .map(|(rank, violation)| written(invariant, rank, violation, seed, out))
+        .map(|(rank, violation)| written(invariant, rank, violation, search.seed, out))
         .collect();
     Ok(Summary {
         violations: count,
-        percent: 100.0 * count as f64 / runs.max(1) as f64,
+        percent: 100.0 * count as f64 / search.runs.max(1) as f64,
         known_percent: 0.0,
         known_reason: String::new(),
         cases,

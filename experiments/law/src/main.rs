@@ -4,7 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ccc_lab::scenario::Scenario;
-use ccc_law::{fuzz, known, measure::Run, setup::Setup, world};
+use ccc_law::{
+    fuzz::{self, Search},
+    known,
+    measure::Run,
+    setup::Setup,
+    world,
+};
 use clap::{Parser, Subcommand};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -43,6 +49,9 @@ enum Command {
         /// What is known: a JSON list of invariant, most_percent and reason
         #[arg(long)]
         known: Option<PathBuf>,
+        /// How many of the worst of each invariant are shrunk and written
+        #[arg(long, default_value_t = 2)]
+        shrink: usize,
     },
     /// Prints a case of a search as a scenario
     Case {
@@ -58,7 +67,9 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let done = match command {
         Command::Run { scenario, json, interval } => run(&scenario, json, interval),
-        Command::Fuzz { runs, seed, out, known } => fuzz(runs, seed, &out, known.as_deref()),
+        Command::Fuzz { runs, seed, out, known, shrink } => {
+            fuzz(&Search { runs, seed, shrink }, &out, known.as_deref())
+        }
         Command::Case { seed, number } => case(seed, number),
     };
     match done {
@@ -103,9 +114,9 @@ fn case(seed: u64, number: u64) -> Result<bool> {
     Ok(true)
 }
 
-fn fuzz(runs: u64, seed: u64, out: &Path, known: Option<&Path>) -> Result<bool> {
+fn fuzz(search: &Search, out: &Path, known: Option<&Path>) -> Result<bool> {
     let known = known.map(known::load).transpose()?.unwrap_or_default();
-    let report = fuzz::fuzz(runs, seed, &known, out)?;
+    let report = fuzz::fuzz(search, &known, out)?;
     for (invariant, summary) in &report.invariants {
         let mark = match (summary.percent, summary.known_percent) {
             (0.0, _) => "ok",
