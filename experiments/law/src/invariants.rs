@@ -316,3 +316,42 @@ impl Both {
         starved.max_by(f64::total_cmp).map(|ratio| (ratio, 1.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(coupled: &[f64], reference: &[f64]) -> Compared {
+        Compared {
+            invariant: "sum",
+            what: "seconds",
+            coupled: coupled.to_vec(),
+            reference: reference.to_vec(),
+            bound: 1.1,
+        }
+    }
+
+    #[test]
+    fn one_phase_of_five_proves_nothing() {
+        let found = compared(&[3.0, 1.0, 1.01, 0.99, 1.0], &[1.0, 1.02, 0.98, 1.0, 1.01]);
+        assert!(!found.is_beyond(), "{found:?}");
+    }
+
+    #[test]
+    fn two_of_five_twice_as_bad_are_no_chance() {
+        let found = compared(&[3.0, 1.0, 2.5, 0.99, 1.0], &[1.0, 1.02, 0.98, 1.0, 1.01]);
+        assert!(found.is_beyond(), "{found:?}");
+    }
+
+    #[test]
+    fn a_little_in_every_phase_is_a_finding() {
+        let found = compared(&[1.15, 1.16, 1.14, 1.15, 1.15], &[1.0, 1.01, 0.99, 1.0, 1.0]);
+        assert!(found.is_beyond(), "{found:?}");
+    }
+
+    #[test]
+    fn what_uncoupled_runs_do_themselves_is_none() {
+        let found = compared(&[1.3, 1.6, 1.2, 1.5, 1.4], &[1.0, 1.7, 1.2, 1.5, 1.3]);
+        assert!(!found.is_beyond(), "{found:?}");
+    }
+}
