@@ -8,6 +8,11 @@
 #include "common/grant.h"
 #include "common/report.h"
 
+/*
+ * No less, whatever is granted: the receiver may hold back the ACK of a single
+ * segment (RFC 5681, 4.2).
+ */
+#define CCC_CWND_MIN	2u
 /* A flow is not to send more than this many packets for one ACK. */
 #define CCC_RAMP_MAX	8u
 /* What a flow that joins begins with if the ACK clock runs. */
@@ -46,7 +51,7 @@ static inline u32 ccc_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight,
 	u64 limit = in_flight + (credit >> 8);
 
 	*rest = credit & U8_MAX;
-	granted = clamp_t(u32, granted, 1, CCC_CWND_MAX);
+	granted = clamp_t(u32, granted, CCC_CWND_MIN, CCC_CWND_MAX);
 	if (granted <= cwnd)
 		return granted;
 	return max_t(u64, cwnd, min_t(u64, granted, limit));
@@ -75,7 +80,7 @@ static inline u32 ccc_shed_cwnd(u32 cwnd, u32 granted, u32 acked, u8 shed,
 	u64 credit = (u64)acked * shed + *rest;
 
 	*rest = credit & U8_MAX;
-	granted = clamp_t(u32, granted, 1, CCC_CWND_MAX);
+	granted = clamp_t(u32, granted, CCC_CWND_MIN, CCC_CWND_MAX);
 	return max_t(s64, (s64)cwnd - (s64)(credit >> 8), granted);
 }
 

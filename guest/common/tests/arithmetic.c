@@ -183,7 +183,7 @@ static void windows_are_given_up_at_the_pace_of_acks(struct kunit *test)
 	EXPECT_EQ(ccc_shed(U32_MAX, 0), U8_MAX);
 	EXPECT_EQ(ccc_shed(1000, 999), 1);
 	EXPECT_EQ(ccc_shed(2, 2), 0);
-	EXPECT_EQ(ccc_shed_cwnd(10, 0, U32_MAX, U8_MAX, &rest), 1u);
+	EXPECT_EQ(ccc_shed_cwnd(10, 0, U32_MAX, U8_MAX, &rest), CCC_CWND_MIN);
 }
 
 static void windows_rise_by_acks(struct kunit *test)
@@ -191,7 +191,7 @@ static void windows_rise_by_acks(struct kunit *test)
 	u8 rest = 0;
 
 	EXPECT_EQ(ccc_ramp_cwnd(40, 20, 39, 1, 512, &rest), 20u);
-	EXPECT_EQ(ccc_ramp_cwnd(40, 0, 39, 1, 512, &rest), 1u);
+	EXPECT_EQ(ccc_ramp_cwnd(40, 0, 39, 1, 512, &rest), CCC_CWND_MIN);
 	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 9, 1, 512, &rest), 11u);
 	EXPECT_EQ(ccc_ramp_cwnd(10, 11, 9, 2, 512, &rest), 11u);
 	EXPECT_EQ(ccc_ramp_cwnd(10, 80, 2, 1, 512, &rest), 10u);

@@ -12,6 +12,10 @@ use crate::{
     flow::Contribution,
 };
 
+/// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
+/// the ACK of a single segment (there, 4.2).
+const LEAST_SEGMENTS: u64 = 2;
+
 /// A VM in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
@@ -172,9 +176,9 @@ impl Members {
         self.sums.timed_out == 0
     }
 
-    /// One segment for each active flow.
+    /// What a reduction leaves at the least: two segments for each active flow.
     pub(crate) fn floor_bytes(&self) -> u64 {
-        self.sums.mss_bytes
+        self.sums.mss_bytes * LEAST_SEGMENTS
     }
 
     /// A flow's share of the growth of all that grow.  The flow counts as
@@ -444,6 +448,12 @@ mod tests {
         let members = members(&[Weight::MAX; 2_000], &flows);
         let sum: u128 = flows.iter().map(|(vm, far)| members.weight(*vm, far)).sum();
         assert_eq!(sum, members.weights());
+    }
+
+    #[test]
+    fn a_reduction_leaves_two_segments_to_each_active_flow() {
+        let members = members(&[3.0, 1.0], &[(0, flow(256)), (1, flow(256)), (1, flow(768))]);
+        assert_eq!(members.floor_bytes(), 6_000);
     }
 
     #[test]

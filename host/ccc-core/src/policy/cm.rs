@@ -51,6 +51,6 @@ mod tests {
     fn a_timeout_is_persistent_congestion() {
         let (mut policy, mut aggregate) = (Cm::default(), steady(80));
         policy.congestion(&mut aggregate, &event(Cause::Timeout, 0, 7));
-        assert_eq!(aggregate.segments(), (2, Some(40)));
+        assert_eq!(aggregate.segments(), (1, Some(40)));
     }
 }

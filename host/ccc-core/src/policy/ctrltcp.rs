@@ -82,7 +82,7 @@ impl CtrlTcp {
     }
 
     /// The window factor of this event: the flow's own, unless the path holds more
-    /// without a queue, or more is needed for a segment for each flow.
+    /// without a queue, or more is needed for two segments for each flow.
     fn factor(&self, event: &CongestionEvent) -> Beta {
         let floor = Window::from_bytes(event.floor_bytes);
         let least = match floor < self.reduced_from {
@@ -238,10 +238,9 @@ impl Policy for CtrlTcp {
     fn all_timed_out(&mut self, aggregate: &mut Aggregate, event: &CongestionEvent) {
         let before = self.before_timeouts.take().unwrap_or(aggregate.window);
         let floor = Window::from_bytes(event.floor_bytes);
-        let ssthresh = before.times(event.beta).max(floor.plus(floor));
         self.undo = None;
         self.more = 0;
-        aggregate.reduce_to(floor.min(before), ssthresh);
+        aggregate.reduce_to(floor.halved(1).min(before), before.times(event.beta).max(floor));
     }
 
     /// Restores the latest reduction, only for the flow that caused it and only
@@ -388,7 +387,7 @@ mod tests {
         group.ack(Ack { share: half(), ..closes });
         assert_eq!((group.segments(), group.aggregate.in_slow_start()), (38, false));
         group.ack(Ack { growth_bytes: 0, shrink_bytes: 900 * MSS, ..ack(0, 900 * MSS) });
-        assert_eq!(group.segments(), 2, "a segment for each flow is left");
+        assert_eq!(group.segments(), 2, "the floor is left");
     }
 
     #[test]

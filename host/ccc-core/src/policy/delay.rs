@@ -134,7 +134,7 @@ impl Delay {
         self.most_us = self.most_us.saturating_add(self.most_us / 256 + 1);
         let window = aggregate.window;
         let target_us = self.target_us(ack, round);
-        // A segment for each flow may be more than the path holds.
+        // Two segments for each flow may be more than the path holds.
         let is_least = window.bytes() <= ack.floor_bytes;
         let competes = match is_least && round.rate_bytes >= self.rate_bytes / 4 * 3 {
             true => None,
@@ -451,6 +451,6 @@ mod tests {
         let event = event(Cause::Timeout, 0, path.aggregate.epoch);
         path.policy.all_timed_out(&mut path.aggregate, &event);
         assert_eq!(path.policy.phase, Phase::Settle);
-        assert_eq!(path.segments(), 2);
+        assert_eq!(path.segments(), 1, "the loss window of one flow");
     }
 }

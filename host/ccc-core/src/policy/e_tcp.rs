@@ -40,7 +40,7 @@ impl Policy for ETcp {
             Cause::Recovery if !is_new => return,
             Cause::Recovery => aggregate.reduce_to(reduced, reduced),
             Cause::Timeout | Cause::LateTimeout => {
-                aggregate.reduce_to(floor.min(window), reduced.max(floor.plus(floor)));
+                aggregate.reduce_to(floor.halved(1).min(window), reduced.max(floor));
             }
         }
         self.grows_from = event.now.saturating_add(event.srtt_us);
@@ -64,7 +64,7 @@ mod tests {
     fn a_timeout_of_one_flow_sends_all_to_slow_start() {
         let (mut policy, mut aggregate) = (ETcp::default(), steady(80));
         policy.congestion(&mut aggregate, &event(Cause::Timeout, 0, 7));
-        assert_eq!(aggregate.segments(), (2, Some(40)), "a segment for each of two flows");
+        assert_eq!(aggregate.segments(), (1, Some(40)), "a segment for one flow");
         for _ in 0..100 {
             if aggregate.in_slow_start() {
                 policy.ack(&mut aggregate, &ack(1, MSS));
@@ -78,7 +78,7 @@ mod tests {
         let (mut policy, mut aggregate) = (ETcp::default(), steady(80));
         policy.congestion(&mut aggregate, &event(Cause::Recovery, 0, 7));
         policy.congestion(&mut aggregate, &event(Cause::LateTimeout, 0, 7));
-        assert_eq!(aggregate.segments(), (2, Some(40)));
+        assert_eq!(aggregate.segments(), (1, Some(40)));
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub(crate) struct Ack {
     pub(crate) growth_bytes: u64,
     /// Bytes by which it closed its window, as one that watches the delay does.
     pub(crate) shrink_bytes: u64,
-    /// One segment for each active flow.
+    /// Two segments for each active flow.
     pub(crate) floor_bytes: u64,
     /// The flow's share of the growth of all flows that can grow.
     pub(crate) share: Fraction,
@@ -159,7 +159,7 @@ pub(crate) struct CongestionEvent {
     pub(crate) mss_bytes: u64,
     /// The flow's share of the aggregate.
     pub(crate) share: Fraction,
-    /// One segment for each active flow.
+    /// Two segments for each active flow.
     pub(crate) floor_bytes: u64,
 }
 
