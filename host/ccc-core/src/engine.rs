@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::{
     config::GroupConfig,
     fixed::{Micros, Weight},
-    flow::{Contribution, Flow},
+    flow::{Contribution, Flow, Usage},
     group::{Grant, Group, GroupStatus, Update},
     lru::LruList,
     policy::Aggregate,
@@ -14,9 +14,9 @@ use crate::{
     witness::Evidence,
 };
 
-/// A flow that reports nothing for this long while it claims to have data
-/// outstanding is taken for idle until its next report, so that a guest that
-/// hangs or dies takes no share with it (B11).
+/// A flow that reports nothing for this long counts no more until its next report:
+/// one that fell idle keeps its place for so long, and a guest that hangs or dies takes
+/// no share with it (B11).
 pub const IDLE_AFTER_US: Micros = 1_000_000;
 
 /// Why the engine refuses a call.
@@ -72,7 +72,7 @@ pub struct Engine {
     groups: Slab<Group>,
     vms: Slab<Vm>,
     flows: Slab<Flow>,
-    /// Active flows, in the order in which they last reported.
+    /// Flows that count, in the order in which they last reported.
     active: LruList,
 }
 
@@ -166,6 +166,7 @@ impl Engine {
             member,
             joined: now,
             last: *report,
+            usage: Usage::default(),
             contribution: Contribution::default(),
         }))
     }
@@ -260,7 +261,7 @@ impl Engine {
     /// What the active flows of a group have by their own reports.
     fn reported(&self, group: usize) -> Aggregate {
         let mut reported = Aggregate::default();
-        for flow in self.flows_of(group).filter(|flow| flow.contribution.active()) {
+        for flow in self.flows_of(group).filter(|flow| flow.contribution.active) {
             reported.add(&flow.last);
         }
         reported
@@ -290,15 +291,19 @@ impl Engine {
 
     fn apply(&mut self, now: Micros, key: usize, report: &Report) {
         let flow = &mut self.flows[key];
+        let was_active = flow.contribution.active;
+        flow.usage = flow.usage.with(now, &flow.last, report);
         flow.contribution = self.groups[flow.group].take(&Update { now, key, flow, report });
         flow.last = *report;
-        self.counted(now, key);
+        if was_active || report.active {
+            self.counted(now, key);
+        }
     }
 
     /// Notes that a flow has reported, and was counted by its group.
     fn counted(&mut self, now: Micros, key: usize) {
         let flow = &self.flows[key];
-        if flow.last.active {
+        if flow.contribution.counts() {
             self.active.touch(key, now);
         } else {
             self.active.remove(key);
@@ -310,6 +315,7 @@ impl Engine {
         self.active.remove(key);
         let flow = &mut self.flows[key];
         self.groups[flow.group].uncount(now, flow);
+        flow.usage = Usage::default();
         flow.contribution = Contribution::default();
         let group = flow.group;
         debug_assert!(self.sums_hold(group), "sums of group {group} without flow {key}");

@@ -3,12 +3,14 @@
 //! group, and what a new report adds to the last one.
 use crate::{
     config::ShareOf,
-    fixed::Micros,
+    fixed::{Micros, mul_div},
     report::{CongestionState, Report},
 };
 
-/// A peak of demand fades by this part with each report.
-const DEMAND_FADES: u64 = 4;
+/// What a flow uses is an average over so many round-trip times, and this at the least:
+/// an application that writes now and then is to have one demand, not one for each write.
+const USAGE_ROUNDS: Micros = 4;
+const USAGE_MIN_US: Micros = 100_000;
 
 /// A registered flow.
 #[derive(Debug)]
@@ -21,14 +23,55 @@ pub(crate) struct Flow {
     /// When it was registered.
     pub(crate) joined: Micros,
     pub(crate) last: Report,
+    pub(crate) usage: Usage,
     pub(crate) contribution: Contribution,
 }
 
-/// A flow's contribution.  `Default` is that of a flow that does not count.
+/// What was delivered of a flow, the older the less.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    bytes: u64,
+    /// Of that time, until the latest report.
+    span_us: Micros,
+    until: Micros,
+}
+
+impl Usage {
+    /// With a new report.
+    pub(crate) fn with(self, now: Micros, old: &Report, new: &Report) -> Usage {
+        let srtt_us = Micros::from(new.srtt_us);
+        let over_us = (USAGE_ROUNDS * srtt_us).max(USAGE_MIN_US);
+        // Nothing is known of the time before the first report.
+        let passed_us = match self.until {
+            0 => srtt_us,
+            until => now.saturating_sub(until),
+        };
+        let span_us = self.span_us.saturating_add(passed_us);
+        let faded = mul_div(self.bytes, span_us.saturating_sub(over_us).min(over_us), over_us);
+        let delivered = advance(old.delivered_bytes, new.delivered_bytes);
+        Usage {
+            bytes: (self.bytes - faded).saturating_add(delivered),
+            span_us: span_us.min(over_us),
+            until: now,
+        }
+    }
+
+    /// In a round-trip time, with room to grow by a quarter.
+    fn demand_bytes(&self, srtt_us: u32) -> u64 {
+        let span_us = self.span_us.max(srtt_us.into()).max(1);
+        let bytes = mul_div(self.bytes, srtt_us.into(), span_us);
+        bytes.saturating_add(bytes / 4)
+    }
+}
+
+/// A flow's contribution.  `Default` is that of a flow that does not count.  One that
+/// falls idle counts on for a while, with no demand: it is likely to come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contribution {
-    /// Priority, 8 fraction bits; 0 for a flow that is idle.
+    /// Priority, 8 fraction bits; 0 for a flow that does not count.
     pub(crate) priority: u64,
+    /// Has data outstanding or to send.
+    pub(crate) active: bool,
     /// Priority, times srtt where shares are rates.
     pub(crate) units: u64,
     /// Its round-trip time has been measured.
@@ -46,24 +89,42 @@ pub(crate) struct Contribution {
 
 impl Contribution {
     /// That of a flow with this report, which contributed `before` until now.
-    pub(crate) fn new(report: &Report, share: ShareOf, before: &Contribution) -> Contribution {
-        if !report.active {
-            return Contribution::default();
-        }
-        let may_grow =
-            matches!(report.state, CongestionState::SlowStart | CongestionState::Avoidance);
-        Contribution {
+    pub(crate) fn new(
+        report: &Report,
+        share: ShareOf,
+        usage: &Usage,
+        before: &Contribution,
+    ) -> Contribution {
+        let counted = Contribution {
             priority: report.priority.into(),
             units: share.units(report.priority, report.srtt_us),
             rtt_known: report.srtt_us > 0,
-            growing: report.cwnd_limited && may_grow,
-            demand_bytes: (!report.cwnd_limited).then(|| demand_bytes(report, before.demand_bytes)),
-            timed_out: report.state == CongestionState::Loss,
-            mss_bytes: report.mss_bytes.into(),
+            ..Contribution::default()
+        };
+        match (report.active, before.counts()) {
+            (true, _) => counted.in_use(report, usage, before.counts() && !before.active),
+            (false, true) => Contribution { demand_bytes: Some(0), ..counted },
+            (false, false) => Contribution::default(),
         }
     }
 
-    pub(crate) fn active(&self) -> bool {
+    /// That of an active flow.  What one that comes back wants is not known until its
+    /// ACKs tell: it counts with what it used.
+    fn in_use(self, report: &Report, usage: &Usage, comes_back: bool) -> Contribution {
+        let may_grow =
+            matches!(report.state, CongestionState::SlowStart | CongestionState::Avoidance);
+        let limited = comes_back || !report.cwnd_limited;
+        Contribution {
+            active: true,
+            growing: !limited && may_grow,
+            demand_bytes: limited.then(|| usage.demand_bytes(report.srtt_us)),
+            timed_out: report.state == CongestionState::Loss,
+            mss_bytes: report.mss_bytes.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn counts(&self) -> bool {
         self.priority > 0
     }
 
@@ -81,15 +142,6 @@ impl Contribution {
         let bytes = u128::from(self.demand_bytes.unwrap_or(0));
         (bytes << 32) * u128::from(self.priority) / u128::from(self.units.max(1))
     }
-}
-
-/// What an application-limited flow uses: its peak of bytes outstanding, with
-/// room to grow by a quarter and two segments before it meets its limit.
-fn demand_bytes(report: &Report, before: Option<u64>) -> u64 {
-    let inflight = u64::from(report.inflight_bytes);
-    let wanted = inflight + inflight / 4 + 2 * u64::from(report.mss_bytes);
-    let faded = before.map_or(0, |peak| peak - peak / DEMAND_FADES);
-    wanted.max(faded)
 }
 
 /// What happened to a flow between two reports.
@@ -210,15 +262,47 @@ mod tests {
         assert_eq!(Delta::between(&Report::default(), &new).growth_bytes, 10);
     }
 
+    /// A flow that delivers so much every so many microseconds, for a second.
+    fn used(bytes: u64, every_us: Micros, srtt_us: u32) -> Usage {
+        let (mut usage, mut last) = (Usage::default(), Report { srtt_us, ..Report::default() });
+        for now in (1..1_000_000 / every_us).map(|i| i * every_us) {
+            let report = Report { delivered_bytes: last.delivered_bytes + bytes, ..last };
+            usage = usage.with(now, &last, &report);
+            last = report;
+        }
+        usage
+    }
+
     #[test]
-    fn a_demand_is_the_peak_in_use_and_fades() {
-        let report = Report { active: true, mss_bytes: 1000, ..Report::default() };
-        let peak = Report { inflight_bytes: 40_000, ..report };
-        let mut flow = Contribution::default();
-        let demands = [peak, report, report].map(|report| {
-            flow = Contribution::new(&report, ShareOf::Window, &flow);
-            flow.demand_bytes
-        });
-        assert_eq!(demands, [Some(52_000), Some(39_000), Some(29_250)]);
+    fn a_demand_is_what_is_used_in_a_round_trip_and_a_quarter() {
+        for (bytes, every_us, srtt_us) in
+            [(10_000, 10_000, 100_000), (100, 100, 300), (10_000, 10_000, 300)]
+        {
+            let demand = used(bytes, every_us, srtt_us).demand_bytes(srtt_us);
+            let wanted = bytes * u64::from(srtt_us) / every_us * 5 / 4;
+            assert!(demand.abs_diff(wanted) <= wanted / 16, "{demand} bytes of {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_a_flow_uses_is_known_after_its_first_round_trips() {
+        let report = |delivered_bytes, active| Report {
+            delivered_bytes,
+            active,
+            srtt_us: 100_000,
+            ..Report::default()
+        };
+        let usage = Usage::default().with(1, &report(0, true), &report(0, true));
+        let usage = usage.with(100_001, &report(0, true), &report(40_000, true));
+        assert_eq!(usage.demand_bytes(100_000), 25_000, "over two round trips");
+        let flow =
+            Contribution::new(&report(0, true), ShareOf::Window, &usage, &Contribution::default());
+        let idle = Contribution::new(&report(0, false), ShareOf::Window, &usage, &flow);
+        assert_eq!((idle.active, idle.demand_bytes), (false, Some(0)));
+        let limited = Report { cwnd_limited: true, ..report(0, true) };
+        let back = Contribution::new(&limited, ShareOf::Window, &usage, &idle);
+        assert_eq!(back.demand_bytes, Some(25_000), "not all it can have");
+        let backlogged = Contribution::new(&limited, ShareOf::Window, &usage, &back);
+        assert_eq!(backlogged.demand_bytes, None);
     }
 }

@@ -150,7 +150,7 @@ impl Group {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
         self.path.add(path_sample(update, &delta));
-        if flow.contribution.active() {
+        if flow.contribution.active {
             // Against the sums in which the data was sent.
             self.grow(update, &delta);
         }
@@ -163,7 +163,7 @@ impl Group {
         if let Some(cause) = cause(&delta) {
             self.reduce(update, cause);
         }
-        let contribution = Contribution::new(report, self.config.share, &flow.contribution);
+        let contribution = self.contribution(flow, report);
         self.count(now, flow, &contribution, report);
         if delta.timeout && self.members.all_timed_out() {
             let event = self.event(update, Cause::Timeout);
@@ -171,6 +171,11 @@ impl Group {
         }
         self.version += 1;
         contribution
+    }
+
+    /// What a flow contributes with this report.
+    fn contribution(&self, flow: &Flow, report: &Report) -> Contribution {
+        Contribution::new(report, self.config.share, &flow.usage, &flow.contribution)
     }
 
     /// Takes the parts of some of its flows out of the aggregate.
@@ -207,26 +212,36 @@ impl Group {
         let (member, gone) = (flow.member, flow.contribution);
         self.at_the_same_rate(|members| members.count(member, &gone, &Contribution::default()));
         match self.members.active_flows() {
-            _ if !gone.active() => {}
-            0 => self.policy.end(now),
-            _ => self.policy.leave(&mut self.aggregate, share),
+            0 if gone.active => self.policy.end(now),
+            1.. if gone.counts() => self.policy.leave(&mut self.aggregate, share),
+            _ => {}
         }
         self.version += 1;
     }
 
     /// Counts a flow anew.
     fn count(&mut self, now: Micros, flow: &Flow, new: &Contribution, report: &Report) {
-        if !new.active() {
+        if !new.counts() {
             self.uncount(now, flow);
+        } else if !new.active {
+            self.rest(now, flow, new);
         } else if self.members.active_flows() == 0 {
             self.count_at_the_same_rate(flow, new);
             self.policy.begin(&mut self.aggregate, now, initial(report));
-        } else if !flow.contribution.active() {
+        } else if !flow.contribution.counts() {
             self.join(flow, new, report);
         } else if changes_who_counts(flow, new) {
             self.count_at_the_same_rate(flow, new);
         } else {
             self.members.count(flow.member, &flow.contribution, new);
+        }
+    }
+
+    /// A flow falls idle, and keeps its place.
+    fn rest(&mut self, now: Micros, flow: &Flow, new: &Contribution) {
+        self.members.count(flow.member, &flow.contribution, new);
+        if flow.contribution.active && self.members.active_flows() == 0 {
+            self.policy.end(now);
         }
     }
 
@@ -373,9 +388,8 @@ impl Group {
     /// finds an empty group, it and those adopted soon after it make up the
     /// aggregate from the windows they have; otherwise it is a joiner.
     pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow) -> Contribution {
-        let contribution =
-            Contribution::new(&flow.last, self.config.share, &Contribution::default());
-        let first = contribution.active() && self.members.active_flows() == 0;
+        let contribution = self.contribution(flow, &flow.last);
+        let first = contribution.active && self.members.active_flows() == 0;
         self.version += 1;
         if !first && now > self.adopts_until {
             self.count(now, flow, &contribution, &flow.last);
@@ -388,7 +402,7 @@ impl Group {
         }
         // Not a joiner: what it has is counted once, here.
         self.members.count(flow.member, &Contribution::default(), &contribution);
-        if contribution.active() {
+        if contribution.active {
             self.aggregate.add(&flow.last);
             self.policy.resume(&self.aggregate);
         }
@@ -421,10 +435,10 @@ impl Group {
 
     /// Counts an active flow under the present way of sharing.
     pub(crate) fn recount(&mut self, flow: &Flow) -> Contribution {
-        if !flow.contribution.active() {
+        if !flow.contribution.counts() {
             return flow.contribution;
         }
-        let anew = Contribution::new(&flow.last, self.config.share, &flow.contribution);
+        let anew = self.contribution(flow, &flow.last);
         self.members.count(flow.member, &flow.contribution, &anew);
         anew
     }

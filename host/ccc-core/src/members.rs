@@ -126,7 +126,7 @@ impl Members {
         let step = |sum, counts: fn(&Contribution) -> bool| {
             sum + u64::from(counts(new)) - u64::from(counts(old))
         };
-        self.sums.active = step(self.sums.active, Contribution::active);
+        self.sums.active = step(self.sums.active, |flow| flow.active);
         self.sums.app_limited = step(self.sums.app_limited, |flow| flow.demand_bytes.is_some());
         self.sums.timed_out = step(self.sums.timed_out, |flow| flow.timed_out);
         self.sums.mss_bytes = self.sums.mss_bytes + new.mss_bytes - old.mss_bytes;
@@ -342,7 +342,15 @@ mod tests {
 
     fn flow(priority: u64) -> Contribution {
         let units = priority;
-        Contribution { priority, units, growing: true, mss_bytes: 1000, ..Contribution::default() }
+        let (active, growing) = (true, true);
+        Contribution {
+            priority,
+            units,
+            active,
+            growing,
+            mss_bytes: 1000,
+            ..Contribution::default()
+        }
     }
 
     fn app_limited(demand_bytes: u64) -> Contribution {
