@@ -56,11 +56,11 @@ impl Usage {
         }
     }
 
-    /// In a round-trip time, with room to grow by a quarter.
-    fn demand_bytes(&self, srtt_us: u32) -> u64 {
-        let span_us = self.span_us.max(srtt_us.into()).max(1);
-        let bytes = mul_div(self.bytes, srtt_us.into(), span_us);
-        bytes.saturating_add(bytes / 4)
+    /// In a round-trip time as it is now: one of a full queue would be a part that nobody
+    /// uses once a reduction has emptied it.
+    fn demand_bytes(&self, report: &Report) -> u64 {
+        let rtt_us = if report.rtt_us > 0 { report.rtt_us } else { report.srtt_us };
+        mul_div(self.bytes, rtt_us.into(), self.span_us.max(rtt_us.into()).max(1))
     }
 }
 
@@ -117,7 +117,7 @@ impl Contribution {
         Contribution {
             active: true,
             growing: !limited && may_grow,
-            demand_bytes: limited.then(|| usage.demand_bytes(report.srtt_us)),
+            demand_bytes: limited.then(|| usage.demand_bytes(report)),
             timed_out: report.state == CongestionState::Loss,
             mss_bytes: report.mss_bytes.into(),
             ..self
@@ -274,12 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn a_demand_is_what_is_used_in_a_round_trip_and_a_quarter() {
+    fn a_demand_is_what_is_used_in_a_round_trip() {
         for (bytes, every_us, srtt_us) in
             [(10_000, 10_000, 100_000), (100, 100, 300), (10_000, 10_000, 300)]
         {
-            let demand = used(bytes, every_us, srtt_us).demand_bytes(srtt_us);
-            let wanted = bytes * u64::from(srtt_us) / every_us * 5 / 4;
+            let report = Report { srtt_us, ..Report::default() };
+            let demand = used(bytes, every_us, srtt_us).demand_bytes(&report);
+            let wanted = bytes * u64::from(srtt_us) / every_us;
             assert!(demand.abs_diff(wanted) <= wanted / 16, "{demand} bytes of {wanted}");
         }
     }
@@ -294,14 +295,16 @@ mod tests {
         };
         let usage = Usage::default().with(1, &report(0, true), &report(0, true));
         let usage = usage.with(100_001, &report(0, true), &report(40_000, true));
-        assert_eq!(usage.demand_bytes(100_000), 25_000, "over two round trips");
+        assert_eq!(usage.demand_bytes(&report(0, true)), 20_000, "over two round trips");
+        let shorter = Report { rtt_us: 50_000, ..report(0, true) };
+        assert_eq!(usage.demand_bytes(&shorter), 10_000, "at the present round-trip time");
         let flow =
             Contribution::new(&report(0, true), ShareOf::Window, &usage, &Contribution::default());
         let idle = Contribution::new(&report(0, false), ShareOf::Window, &usage, &flow);
         assert_eq!((idle.active, idle.demand_bytes), (false, Some(0)));
         let limited = Report { cwnd_limited: true, ..report(0, true) };
         let back = Contribution::new(&limited, ShareOf::Window, &usage, &idle);
-        assert_eq!(back.demand_bytes, Some(25_000), "not all it can have");
+        assert_eq!(back.demand_bytes, Some(20_000), "not all it can have");
         let backlogged = Contribution::new(&limited, ShareOf::Window, &usage, &back);
         assert_eq!(backlogged.demand_bytes, None);
     }

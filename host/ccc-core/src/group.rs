@@ -230,7 +230,14 @@ impl Group {
             self.policy.begin(&mut self.aggregate, now, initial(report));
         } else if !flow.contribution.counts() {
             self.join(flow, new, report);
-        } else if changes_who_counts(flow, new) {
+        } else {
+            self.count_on(flow, new);
+        }
+    }
+
+    /// A flow goes on to count.
+    fn count_on(&mut self, flow: &Flow, new: &Contribution) {
+        if changes_who_counts(flow, new) {
             self.count_at_the_same_rate(flow, new);
         } else {
             self.members.count(flow.member, &flow.contribution, new);
@@ -239,7 +246,7 @@ impl Group {
 
     /// A flow falls idle, and keeps its place.
     fn rest(&mut self, now: Micros, flow: &Flow, new: &Contribution) {
-        self.members.count(flow.member, &flow.contribution, new);
+        self.count_on(flow, new);
         if flow.contribution.active && self.members.active_flows() == 0 {
             self.policy.end(now);
         }
@@ -467,7 +474,7 @@ fn initial(report: &Report) -> Window {
     Window::from_bytes(own.min(INITIAL_SEGMENTS * mss_bytes).max(mss_bytes))
 }
 
-/// Whether an active flow counts as another one from now on: with another priority, or
+/// Whether a flow that counts does so as another one from now on: with another priority, or
 /// with the first round-trip time that is known of it.
 fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
     flow.contribution.priority != new.priority || !flow.contribution.rtt_known && new.rtt_known

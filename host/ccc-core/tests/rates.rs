@@ -185,7 +185,11 @@ impl World {
                 self.host.leave(flow);
             }
             Change::Idle(flow) => self.with(i(flow, &self.flows), |report| report.active = false),
-            Change::Wake(flow) => self.with(i(flow, &self.flows), |report| report.active = true),
+            Change::Wake(flow) => {
+                self.with(i(flow, &self.flows), |report| report.active = true);
+                // It wants all it can have.
+                self.with(i(flow, &self.flows), |_| {});
+            }
             Change::Priority { flow, priority } => {
                 self.with(i(flow, &self.flows), |report| report.priority = priority);
             }
@@ -203,6 +207,26 @@ impl World {
 }
 
 proptest! {
+    #[test]
+    fn writes_of_an_application_scale_nothing_whatever_the_queue(
+        srtts_ms in prop::collection::vec(1..500_u32, 1..100),
+    ) {
+        let (mut host, mut near) = alone(400, &far(10), ShareOf::Rate);
+        let vm = host.vm(4.0);
+        let mut writes = host.flow_of(vm, &far(30));
+        let before = host.status();
+        for srtt_ms in srtts_ms {
+            near.report.srtt_us = 1000 * srtt_ms;
+            host.send(&near);
+            for (active, srtt_us) in [(false, 20_000), (true, 30_000)] {
+                host.now += 300_000;
+                writes.report = Report { active, srtt_us, ..writes.report };
+                host.send(&writes);
+            }
+        }
+        prop_assert_eq!(host.status(), before);
+    }
+
     #[test]
     fn the_sum_of_rates_stays_whoever_counts(
         srtt_ms in 1..500_u32,
