@@ -149,7 +149,8 @@ impl Group {
     fn apply(&mut self, update: &Update) -> Contribution {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
-        self.path.add(path_sample(update, &delta));
+        let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
+        self.path.add(path_sample(update, &delta), window);
         if flow.contribution.active {
             // Against the sums in which the data was sent.
             self.grow(update, &delta);
@@ -284,7 +285,9 @@ impl Group {
         if let (Some(before), Some(after)) = (before, after)
             && before != after
         {
-            self.policy.scale(&mut self.aggregate, after.over(before));
+            let factor = after.over(before);
+            self.policy.scale(&mut self.aggregate, factor);
+            self.path.scale(factor);
         }
     }
 
@@ -322,17 +325,10 @@ impl Group {
     /// An event of what was sent under the present epoch says something of the path.
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
-        let is_new = event.epoch == self.aggregate.epoch;
-        // Slow start leaves more on the path than it holds, whoever uses it.
-        let overshoots = self.aggregate.in_slow_start();
-        let (before, mean_us) = (self.aggregate.window, self.mean_rtt_us());
-        if is_new {
-            event.holds = self.path.event(mean_us);
+        if event.epoch == self.aggregate.epoch {
+            event.holds = self.path.event(event.now, self.mean_rtt_us());
         }
         self.policy.congestion(&mut self.aggregate, &event);
-        if event.holds.is_some() && !overshoots {
-            self.path.reduced(event.now, mean_us, before, self.aggregate.window);
-        }
     }
 
     /// That of the sum of rates; where shares are windows, none.

@@ -29,6 +29,7 @@
 //! assert_eq!(engine.grant(vm, uplink).cwnd_bytes(report.priority.into()), 28960);
 //! # Ok::<(), ccc_core::EngineError>(())
 //! ```
+mod alone;
 mod config;
 mod engine;
 mod fixed;

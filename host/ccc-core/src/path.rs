@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What the path holds of a group's window without a queue, and whether others use
-//! the path, too.
+//! What the path holds of a group's window without a queue.
 //!
 //! Packets wait when a round-trip time is above the flow's smallest.  All who wait in
 //! a queue wait as long, so the rest of the group's mean time is what the path itself
@@ -10,59 +9,46 @@
 //! That is right for a group which has the path for itself.  Beside others, on
 //! a short queue, who reduces by little takes more than one TCP, however slowly it
 //! grows: the queue overflows by those who grow, and it is mostly them who lose
-//! (Bansal, Balakrishnan, Floyd, Shenker 2001).  What a reduction leaves in the queue
-//! tells the two apart: that of a group that is alone takes its packets out, but the
-//! others' remain.
+//! (Bansal, Balakrishnan, Floyd, Shenker 2001).  Which of the two it is, `alone.rs` finds
+//! out.
 use crate::{
-    fixed::{Beta, Micros, Window, mul_div},
+    alone::{Alone, Full},
+    fixed::{Beta, Fraction, Micros, Window},
     policy::PathSample,
 };
 
 /// A longer round-trip time counts as this one.
 const RTT_MAX_US: u32 = 1 << 20;
-/// What a reduction leaves is the least within this many round-trip times, after the
-/// one in which it takes effect.
-const LOOKS_ROUNDS: Micros = 2;
-/// What is left tells something if the two expectations differ by more than this part of
-/// the queue.
-const TELLS: Micros = 4;
-/// Who shares the path tries whether it is alone after so many events.
-const TRIES_AFTER: u32 = 32;
+/// A loss while less than this part of a full queue waited is that of a burst.
+const BURST: Micros = 4;
 /// A round trip in which less than this part of a full queue waited is idle, or less than
 /// this part of itself, which is what bursts make wait; and after so many the path is.
 const IDLE: Micros = 8;
 const IDLE_RTT: Micros = 32;
 const IDLE_ROUNDS: u32 = 8;
 
-/// Round-trip times of a group's latest round and the one before, and what its
-/// reductions left in the queue.
+/// Round-trip times of a group's latest round and the two before.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
     since: Micros,
     round: Round,
     before: Round,
+    /// The least that waited in the round before that one.
+    earlier_us: Micros,
     /// Queueing delay at the latest event.
     full_us: Micros,
     /// Idle rounds in a row.
     idle: u32,
-    look: Option<Look>,
-    /// Others use the path, for so many events.
-    shared: u32,
-}
-
-/// Waits for what a reduction leaves in the queue.
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    from: Micros,
-    until: Micros,
-    least_us: Option<Micros>,
-    /// Who is alone leaves no more.
-    most_us: Micros,
+    alone: Alone,
 }
 
 /// Sums over what was delivered in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
+    /// The group's window as it began, but in slow start, where none is on the path for
+    /// a whole round.
+    window: Option<Window>,
+    least_us: Option<Micros>,
     delivered_bytes: u128,
     /// Bytes times smallest round-trip time.
     base: u128,
@@ -74,9 +60,12 @@ impl Round {
     fn add(&mut self, sample: PathSample) {
         let delivered = u128::from(sample.delivered_bytes);
         let base_us = sample.min_rtt_us.min(RTT_MAX_US);
+        let rtt_us = sample.rtt_us.clamp(base_us, RTT_MAX_US);
         self.delivered_bytes += delivered;
         self.base += delivered * u128::from(base_us);
-        self.present += delivered * u128::from(sample.rtt_us.clamp(base_us, RTT_MAX_US));
+        self.present += delivered * u128::from(rtt_us);
+        let queue_us = Micros::from(rtt_us - base_us);
+        self.least_us = Some(self.least_us.map_or(queue_us, |least| least.min(queue_us)));
     }
 
     fn plus(&self, other: &Round) -> Round {
@@ -84,6 +73,7 @@ impl Round {
             delivered_bytes: self.delivered_bytes + other.delivered_bytes,
             base: self.base + other.base,
             present: self.present + other.present,
+            ..*self
         }
     }
 
@@ -95,47 +85,42 @@ impl Round {
         self.mean_us(self.present)
     }
 
+    fn base_us(&self) -> Micros {
+        self.mean_us(self.base)
+    }
+
     fn queue_us(&self) -> Micros {
         self.mean_us(self.present - self.base)
     }
 }
 
 impl Path {
-    pub(crate) fn add(&mut self, sample: PathSample) {
+    /// A sample while the group has this window; none in slow start.
+    pub(crate) fn add(&mut self, sample: PathSample, window: Option<Window>) {
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
             return;
         }
         if sample.now.saturating_sub(self.since) >= self.round.rtt_us() {
-            self.next_round(sample.now);
+            self.next_round(sample.now, window);
         }
         self.round.add(sample);
-        self.look(sample);
     }
 
-    fn next_round(&mut self, now: Micros) {
+    fn next_round(&mut self, now: Micros, window: Option<Window>) {
         let idle_us = (self.full_us / IDLE).max(self.round.rtt_us() / IDLE_RTT);
         let idle = self.round.queue_us() < idle_us;
         self.idle = if idle { self.idle.saturating_add(1) } else { 0 };
-        self.before = std::mem::take(&mut self.round);
+        if let Round { window: Some(window), least_us: Some(least_us), .. } = self.round {
+            self.alone.round(self.since, window, least_us);
+        }
+        self.earlier_us = self.before.least_us.unwrap_or(0);
+        self.before = std::mem::replace(&mut self.round, Round { window, ..Round::default() });
         self.since = now;
     }
 
-    /// For what the latest reduction left.
-    fn look(&mut self, sample: PathSample) {
-        let Some(look) = &mut self.look else { return };
-        if sample.now > look.until {
-            self.judge();
-        } else if sample.now >= look.from {
-            let queue_us = sample.rtt_us.saturating_sub(sample.min_rtt_us).into();
-            look.least_us = Some(look.least_us.map_or(queue_us, |least| least.min(queue_us)));
-        }
-    }
-
-    fn judge(&mut self) {
-        let Some(Look { least_us: Some(least_us), most_us, .. }) = self.look.take() else {
-            return;
-        };
-        self.shared = if least_us > most_us { TRIES_AFTER } else { 0 };
+    /// Who is in the group has changed, and with it its mean round-trip time and window.
+    pub(crate) fn scale(&mut self, factor: Fraction) {
+        self.alone.scale(factor);
     }
 
     /// Hardly a packet has waited for some rounds: the path holds more than was thought.
@@ -146,41 +131,32 @@ impl Path {
     /// A congestion event: the part of the group's window that the path holds for
     /// this group alone; `None` if others seem to use the path, or nobody has
     /// measured it.  `mean_us` is the group's mean round-trip time, if it is known.
-    pub(crate) fn event(&mut self, mean_us: Option<Micros>) -> Option<Beta> {
-        self.judge();
+    pub(crate) fn event(&mut self, now: Micros, mean_us: Option<Micros>) -> Option<Beta> {
         let rounds = self.before.plus(&self.round);
         if rounds.present == 0 {
             return None;
         }
-        self.full_us = rounds.queue_us();
-        let mean_us = mean_us.unwrap_or(rounds.rtt_us());
-        if self.shared > 0 {
-            self.shared -= 1;
+        let queue_us = rounds.queue_us();
+        // A far flow counts before it delivers.
+        let base_us = rounds.base_us().max(mean_us.unwrap_or(0).saturating_sub(queue_us));
+        let is_burst = queue_us < self.full_us / BURST;
+        // After some such losses, the queue has become a shorter one.
+        self.full_us = if is_burst { self.full_us / 2 } else { queue_us };
+        let full = self.full(base_us, queue_us).filter(|_| !is_burst);
+        self.alone.event(now, base_us + queue_us, full);
+        if self.alone.is_shared() && !is_burst {
             return None;
         }
-        Some(Beta::of(mean_us.saturating_sub(self.full_us).into(), mean_us.into()))
+        Some(Beta::of(base_us.into(), (base_us + queue_us).into()))
     }
 
-    /// An event at which others did not seem to use the path has left so much of the window.
-    pub(crate) fn reduced(
-        &mut self,
-        now: Micros,
-        mean_us: Option<Micros>,
-        from: Window,
-        to: Window,
-    ) {
-        let mean_us = mean_us.unwrap_or(self.before.plus(&self.round).rtt_us());
-        let taken_us = mul_div(mean_us, from.minus(to).raw(), from.raw().max(1));
-        let alone_us = self.full_us.saturating_sub(taken_us);
-        // Of two that have as much.
-        let beside_us = self.full_us.saturating_sub(taken_us / 2);
-        let tells = beside_us - alone_us > self.full_us / TELLS;
-        self.look = tells.then_some(Look {
-            from: now.saturating_add(mean_us),
-            until: now.saturating_add((1 + LOOKS_ROUNDS) * mean_us),
-            least_us: None,
-            most_us: alone_us.midpoint(beside_us),
-        });
+    /// The queue of the latest whole rounds, the larger one, since bursts leave gaps; none
+    /// if it has just come up, so that what is on the path is not a window for it.
+    fn full(&self, base_us: Micros, mean_queue_us: Micros) -> Option<Full> {
+        let (late_us, early_us) = (self.before.least_us?, self.earlier_us);
+        let has_lasted = late_us.min(early_us) > mean_queue_us / 2;
+        let window = self.before.window.filter(|_| has_lasted)?;
+        Some(Full { window, base_us, queue_us: late_us.max(early_us) })
     }
 }
 
@@ -196,28 +172,31 @@ mod tests {
         PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
     }
 
-    fn segments(count: u64) -> Window {
-        Window::from_bytes(count * MSS)
+    fn segments(count: u64) -> Option<Window> {
+        Some(Window::from_bytes(count * MSS))
     }
 
     impl Path {
-        /// A second in which packets wait so long.
+        /// A second in which packets of a window of 100 segments wait so long.
         fn second(&mut self, from: Micros, wait_us: u32) {
+            self.second_of(from, segments(100), wait_us);
+        }
+
+        fn second_of(&mut self, from: Micros, window: Option<Window>, wait_us: u32) {
             for i in 0..1_000 {
-                self.add(sample(from + i * 1_000, RTT_US + wait_us, RTT_US));
+                self.add(sample(from + i * 1_000, RTT_US + wait_us, RTT_US), window);
             }
         }
 
-        /// A second in which packets wait 20 ms, a reduction from 100 segments, and a
-        /// second with what it leaves.
-        fn leaves(&mut self, from: Micros, to: u64, left_us: u32) -> Option<Beta> {
-            self.second(from, 20_000);
-            let holds = self.event(MEAN);
-            if holds.is_some() {
-                self.reduced(from + 1_000_000, MEAN, segments(100), segments(to));
+        /// Others' packets fill the queue, whatever the window is.
+        fn share(&mut self) -> Micros {
+            for i in 0..3 {
+                self.second(i * 3_000_000, 20_000);
+                self.event(i * 3_000_000 + 1_000_000, MEAN);
+                self.second_of(i * 3_000_000 + 1_000_000, segments(50), 20_000);
+                self.second_of(i * 3_000_000 + 2_000_000, segments(50), 20_000);
             }
-            self.second(from + 1_000_000, left_us);
-            holds
+            9_000_000
         }
     }
 
@@ -225,22 +204,27 @@ mod tests {
         let mut path = Path::default();
         path.second(0, 0);
         path.second(1_000_000, wait_us);
-        path.event(mean_us)
+        path.event(2_000_000, mean_us)
     }
 
     #[test]
     fn what_nobody_has_measured_is_not_known() {
         let mut path = Path::default();
-        assert_eq!(path.event(MEAN), None);
-        path.add(sample(0, 0, RTT_US));
-        path.add(sample(0, RTT_US, 0));
-        assert_eq!(path.event(MEAN), None);
+        assert_eq!(path.event(0, MEAN), None);
+        path.add(sample(0, 0, RTT_US), segments(100));
+        path.add(sample(0, RTT_US, 0), segments(100));
+        assert_eq!(path.event(0, MEAN), None);
     }
 
     #[test]
     fn a_path_holds_its_smallest_time_of_the_present_one() {
         assert_eq!(holds(RTT_US, None), Some(Beta::HALF));
         assert_eq!(holds(RTT_US / 4, None), Some(Beta::of(4, 5)));
+    }
+
+    #[test]
+    fn a_mean_over_a_time_without_a_queue_takes_nothing_from_what_a_path_holds() {
+        assert_eq!(holds(RTT_US / 4, Some(RTT_US.into())), Some(Beta::of(4, 5)));
     }
 
     #[test]
@@ -260,32 +244,57 @@ mod tests {
     fn who_empties_the_queue_is_alone() {
         let mut path = Path::default();
         for i in 0..8 {
-            assert_eq!(path.leaves(i * 2_000_000, 80, 4_000), Some(Beta::of(4, 5)));
+            path.second(i * 3_000_000, 20_000);
+            let holds = path.event(i * 3_000_000 + 1_000_000, MEAN);
+            assert_eq!(holds, Some(Beta::of(4, 5)));
+            path.second_of(i * 3_000_000 + 1_000_000, segments(80), 0);
+            path.second_of(i * 3_000_000 + 2_000_000, segments(90), 10_000);
         }
     }
 
     #[test]
     fn who_leaves_others_packets_shares_the_path() {
         let mut path = Path::default();
-        assert!(path.leaves(0, 80, 6_000).is_some());
-        let tries = (1..100).find(|i| path.leaves(i * 2_000_000, 50, 0).is_some());
-        assert_eq!(tries, Some(33));
+        let now = path.share();
+        assert_eq!(path.event(now, MEAN), None);
     }
 
     #[test]
-    fn what_must_remain_speaks_for_no_others() {
+    fn a_loss_without_a_queue_takes_no_half_from_who_shares_the_path() {
         let mut path = Path::default();
-        // Taken are 16 ms: who is alone leaves 4, who is beside another one 12.
-        assert!(path.leaves(0, 84, 7_000).is_some());
-        assert!(path.leaves(2_000_000, 84, 9_000).is_some());
-        assert!(path.leaves(4_000_000, 84, 9_000).is_none());
+        let mut now = path.share();
+        path.event(now, MEAN);
+        let mut burst = || {
+            path.second(now, 1_000);
+            now += 1_000_000;
+            path.event(now, MEAN)
+        };
+        assert_eq!(burst(), Some(Beta::clamped(u16::MAX)));
+        // The third in a row says that the queue has become a short one.
+        burst();
+        burst();
+        assert_eq!(burst(), None);
+    }
+
+    #[test]
+    fn a_queue_that_has_just_come_up_foretells_nothing() {
+        let mut path = Path::default();
+        path.second(0, 0);
+        path.second_of(1_000_000, segments(100), 20_000);
+        path.add(sample(2_000_000, RTT_US + 20_000, RTT_US), segments(100));
+        assert!(path.full(RTT_US.into(), 20_000).is_some());
+        path.second_of(2_001_000, None, 20_000);
+        assert!(path.full(RTT_US.into(), 20_000).is_none(), "in slow start");
+        path.second(3_001_000, 1_000);
+        path.second_of(4_001_000, segments(100), 2_000);
+        assert!(path.full(RTT_US.into(), 20_000).is_none());
     }
 
     #[test]
     fn a_path_is_idle_when_hardly_a_packet_waits_for_rounds() {
         let mut path = Path::default();
         path.second(1_000_000, 20_000);
-        path.event(MEAN);
+        path.event(2_000_000, MEAN);
         path.second(2_000_000, 3_000);
         assert!(!path.is_idle());
         path.second(3_000_000, 2_000);
@@ -298,7 +307,7 @@ mod tests {
     fn a_loss_without_a_queue_does_not_hide_that_the_path_is_idle() {
         let mut path = Path::default();
         path.second(0, 0);
-        path.event(MEAN);
+        path.event(1_000_000, MEAN);
         path.second(1_000_000, 2_000);
         assert!(path.is_idle());
     }

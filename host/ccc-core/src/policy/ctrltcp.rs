@@ -68,6 +68,8 @@ pub(crate) struct CtrlTcp {
     /// may be for losses of the same round trip.
     reduced_from: Window,
     more: u32,
+    /// What the path holds of that window.
+    holds: Option<Beta>,
     /// The part of the flows' growth that is the aggregate's after a reduction.
     growth: Fraction,
 }
@@ -89,7 +91,7 @@ impl CtrlTcp {
             true => Beta::of(floor.raw().into(), self.reduced_from.raw().into()),
             false => event.beta,
         };
-        event.beta.max(event.holds.unwrap_or(event.beta)).max(least)
+        event.beta.max(self.holds.unwrap_or(event.beta)).max(least)
     }
 
     /// What is left of `window` after one reduction by this factor.
@@ -212,6 +214,7 @@ impl Policy for CtrlTcp {
         if is_new {
             self.reduced_from = window;
             self.more = self.tcps.reductions();
+            self.holds = event.holds;
         } else if self.more == 0 || event.epoch != epoch.wrapping_sub(1) {
             return;
         }
@@ -496,5 +499,14 @@ mod tests {
         });
         let left: Vec<_> = left.collect();
         assert_eq!(left, [(70, 2), (60, 2), (50, 2), (40, 2), (40, 2), (40, 2)]);
+    }
+    #[test]
+    fn those_who_lose_in_one_round_trip_reduce_by_the_same() {
+        let mut group = begun(80, 4.0);
+        let first = CongestionEvent { holds: Some(Beta::of(3, 4)), ..group.event(0) };
+        let second = group.event(1);
+        group.policy.congestion(&mut group.aggregate, &first);
+        group.policy.congestion(&mut group.aggregate, &second);
+        assert_eq!(group.segments(), 70);
     }
 }

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Whether a group has its path for itself.
+//!
+//! What waits in the queue of a path of one group follows from the group's window: all
+//! that is above what the path holds.  So the queue at a congestion event foretells those
+//! of the rounds after it, by their windows, whatever the reduction, the growth and the
+//! length of the queue.  Beside others, who reduce and grow by what they see, it does not:
+//! packets wait when none should, or the queue empties while the group gives up nothing.
+use crate::fixed::{Fraction, Micros, Window, mul_div};
+
+/// A reduction takes effect, and is seen, in so many round-trip times.
+const SETTLES_ROUNDS: Micros = 2;
+/// The group shares its path if more than one half of what waits is not as foretold, and
+/// has it for itself if less than a third.
+const SHARED: Micros = 2;
+const ALONE: Micros = 3;
+/// Longer delays count as this one, so that no sum overflows.
+const DELAY_MAX_US: Micros = 1 << 30;
+
+/// A path with a full queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Full {
+    pub(crate) window: Window,
+    /// Mean round-trip time of the group without a queue.
+    pub(crate) base_us: Micros,
+    pub(crate) queue_us: Micros,
+}
+
+impl Full {
+    /// What waits of another window if nobody else has any.
+    fn foretells_us(&self, window: Window) -> Micros {
+        let rtt_us = self.base_us + self.queue_us;
+        mul_div(rtt_us, window.raw(), self.window.raw().max(1))
+            .saturating_sub(self.base_us)
+            .min(DELAY_MAX_US)
+    }
+
+    /// The group's mean round-trip time, and with it the window for the same rate, are
+    /// so many times what they were.
+    fn scale(&mut self, factor: Fraction) {
+        let rtt_us = Window::from_bytes(self.base_us + self.queue_us).times(factor).bytes();
+        self.window = self.window.times(factor);
+        self.base_us = rtt_us.min(DELAY_MAX_US).saturating_sub(self.queue_us);
+    }
+}
+
+/// Compares what waits with what was foretold.
+#[derive(Debug, Default)]
+pub(crate) struct Alone {
+    full: Option<Full>,
+    /// Rounds that begin before that say nothing.
+    from: Micros,
+    /// Sums over rounds, halved with each event: differences, and the larger ones.
+    off_us: Micros,
+    all_us: Micros,
+    shared: bool,
+}
+
+impl Alone {
+    /// Others seem to use the path.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    pub(crate) fn scale(&mut self, factor: Fraction) {
+        self.full.iter_mut().for_each(|full| full.scale(factor));
+    }
+
+    /// A round that began then with this window has seen so much queue.
+    pub(crate) fn round(&mut self, since: Micros, window: Window, queue_us: Micros) {
+        let Some(full) = self.full.filter(|_| since >= self.from) else { return };
+        let (told, seen) = (full.foretells_us(window), queue_us.min(DELAY_MAX_US));
+        self.off_us = self.off_us.saturating_add(told.abs_diff(seen));
+        self.all_us = self.all_us.saturating_add(told.max(seen));
+    }
+
+    /// A congestion event at a mean round-trip time, of a queue that was full, if it was.
+    pub(crate) fn event(&mut self, now: Micros, rtt_us: Micros, full: Option<Full>) {
+        if self.off_us > self.all_us / SHARED {
+            self.shared = true;
+        } else if self.off_us < self.all_us / ALONE {
+            self.shared = false;
+        }
+        self.off_us /= 2;
+        self.all_us /= 2;
+        // So soon after another reduction not all of the window is on the path.
+        self.full = full.filter(|_| now >= self.from).or(self.full);
+        self.from = now.saturating_add(SETTLES_ROUNDS * rtt_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE_US: Micros = 40_000;
+    const QUEUE_US: Micros = 10_000;
+    const RTT_US: Micros = BASE_US + QUEUE_US;
+
+    fn segments(count: u64) -> Window {
+        Window::from_bytes(count * 1000)
+    }
+
+    /// A queue that is full at 100 segments.
+    fn full() -> Full {
+        Full { window: segments(100), base_us: BASE_US, queue_us: QUEUE_US }
+    }
+
+    /// Events with such a queue each ten seconds, and between them rounds of these windows
+    /// with what waits.
+    struct Group {
+        alone: Alone,
+        now: Micros,
+    }
+
+    impl Group {
+        fn new() -> Group {
+            let mut group = Group { alone: Alone::default(), now: 0 };
+            group.event();
+            group
+        }
+
+        fn event(&mut self) -> bool {
+            self.now += 1;
+            self.alone.event(self.now, RTT_US, Some(full()));
+            self.now += SETTLES_ROUNDS * RTT_US;
+            self.alone.is_shared()
+        }
+
+        fn epoch(&mut self, rounds: impl IntoIterator<Item = (u64, Micros)>) -> bool {
+            for (count, queue_us) in rounds {
+                self.alone.round(self.now, segments(count), queue_us);
+                self.now += RTT_US;
+            }
+            self.event()
+        }
+    }
+
+    /// The path holds 80 segments.
+    fn by_itself(from: u64) -> impl Iterator<Item = (u64, Micros)> {
+        (from..100).map(|count| (count, count.saturating_sub(80) * 500))
+    }
+
+    #[test]
+    fn what_waits_is_what_the_path_does_not_hold() {
+        let waits = [50, 80, 90, 100, 120].map(|count| full().foretells_us(segments(count)));
+        assert_eq!(waits, [0, 0, 5_000, 10_000, 20_000]);
+    }
+
+    #[test]
+    fn who_sees_what_its_window_makes_wait_is_alone_whatever_it_gives_up() {
+        for from in [50, 80] {
+            let mut group = Group::new();
+            assert!((0..8).all(|_| !group.epoch(by_itself(from))), "to {from}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_a_part_longer_is_no_sign_of_others() {
+        let mut group = Group::new();
+        let longer = || by_itself(80).map(|(count, queue_us)| (count, queue_us + 2_000));
+        assert!((0..8).all(|_| !group.epoch(longer())));
+    }
+
+    #[test]
+    fn who_sees_a_queue_that_is_not_its_own_shares_the_path() {
+        let mut group = Group::new();
+        // Others fill it sooner.
+        assert!(group.epoch((50..70).map(|count| (count, (count - 50) * 500))));
+    }
+
+    #[test]
+    fn who_sees_no_queue_of_a_window_that_made_one_shares_the_path() {
+        let mut group = Group::new();
+        assert!(group.epoch((80..120).map(|count| (count, 0))));
+    }
+
+    #[test]
+    fn who_is_alone_again_is_found_out_in_some_epochs() {
+        let mut group = Group::new();
+        assert!(group.epoch((50..70).map(|count| (count, (count - 50) * 500))));
+        let shared: Vec<_> = (0..4).map(|_| group.epoch(by_itself(50))).collect();
+        assert_eq!(shared, [true, false, false, false]);
+    }
+
+    #[test]
+    fn no_round_is_judged_before_a_reduction_has_settled() {
+        let mut group = Group::new();
+        group.now -= 1;
+        assert!(!group.epoch([(50, 10_000)]));
+        assert!(group.epoch([(50, 10_000)]));
+    }
+
+    #[test]
+    fn losses_in_a_row_are_no_measure() {
+        let mut group = Group::new();
+        // What was lost is not on the path: 50 segments fill it, it seems.
+        let few = Some(Full { window: segments(50), ..full() });
+        group.alone.event(group.now - 1, RTT_US, few);
+        group.now += SETTLES_ROUNDS * RTT_US;
+        assert!(!group.epoch(by_itself(50)));
+    }
+
+    #[test]
+    fn who_joins_from_afar_changes_what_is_foretold() {
+        let mut group = Group::new();
+        // At twice the mean round-trip time, twice the window has the same rate.
+        group.alone.scale(Fraction::new(2, 1));
+        let rounds = (160..200_u64).map(|count| (count, count.saturating_sub(180) * 500));
+        assert!(!group.epoch(rounds));
+    }
+
+    #[test]
+    fn no_claim_of_a_guest_overflows_a_sum() {
+        let mut alone = Alone::default();
+        let far = Full { window: segments(1), base_us: DELAY_MAX_US, queue_us: DELAY_MAX_US };
+        alone.event(1, Micros::MAX / 4, Some(far));
+        for _ in 0..1_000 {
+            alone.scale(Fraction::new(u128::MAX, 1));
+            alone.round(Micros::MAX, Window::MAX, Micros::MAX);
+        }
+        alone.event(Micros::MAX, DELAY_MAX_US, None);
+    }
+}
