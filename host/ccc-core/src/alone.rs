@@ -83,8 +83,9 @@ impl Alone {
         }
         self.off_us /= 2;
         self.all_us /= 2;
-        // So soon after another reduction not all of the window is on the path.
-        self.full = full.filter(|_| now >= self.from).or(self.full);
+        // So soon after another reduction not all of the window is on the path, nor was it
+        // after that one.
+        self.full = full.filter(|_| now >= self.from);
         self.from = now.saturating_add(SETTLES_ROUNDS * rtt_us);
     }
 }
@@ -196,8 +197,9 @@ mod tests {
         let mut group = Group::new();
         // What was lost is not on the path: 50 segments fill it, it seems.
         let few = Some(Full { window: segments(50), ..full() });
-        group.alone.event(group.now - 1, RTT_US, few);
-        group.now += SETTLES_ROUNDS * RTT_US;
+        group.alone.event(group.now, RTT_US, few);
+        group.alone.event(group.now + 1, RTT_US, few);
+        group.now += 1 + SETTLES_ROUNDS * RTT_US;
         assert!(!group.epoch(by_itself(50)));
     }
 

@@ -26,6 +26,9 @@ const BURST: Micros = 4;
 const IDLE: Micros = 8;
 const IDLE_RTT: Micros = 32;
 const IDLE_ROUNDS: u32 = 8;
+/// Of so many parts of a round the least sample counts each: an acknowledgement that was
+/// held back is no queue, and a gap in it is not the whole round's.
+const PARTS: Micros = 8;
 
 /// Round-trip times of a group's latest round and the two before.
 #[derive(Debug, Default)]
@@ -33,7 +36,7 @@ pub(crate) struct Path {
     since: Micros,
     round: Round,
     before: Round,
-    /// The least that waited in the round before that one.
+    /// What waited in the round before that one.
     earlier_us: Micros,
     /// Queueing delay at the latest event.
     full_us: Micros,
@@ -48,7 +51,7 @@ struct Round {
     /// The group's window as it began, but in slow start, where none is on the path for
     /// a whole round.
     window: Option<Window>,
-    least_us: Option<Micros>,
+    waits: Waits,
     delivered_bytes: u128,
     /// Bytes times smallest round-trip time.
     base: u128,
@@ -60,12 +63,9 @@ impl Round {
     fn add(&mut self, sample: PathSample) {
         let delivered = u128::from(sample.delivered_bytes);
         let base_us = sample.min_rtt_us.min(RTT_MAX_US);
-        let rtt_us = sample.rtt_us.clamp(base_us, RTT_MAX_US);
         self.delivered_bytes += delivered;
         self.base += delivered * u128::from(base_us);
-        self.present += delivered * u128::from(rtt_us);
-        let queue_us = Micros::from(rtt_us - base_us);
-        self.least_us = Some(self.least_us.map_or(queue_us, |least| least.min(queue_us)));
+        self.present += delivered * u128::from(sample.rtt_us.clamp(base_us, RTT_MAX_US));
     }
 
     fn plus(&self, other: &Round) -> Round {
@@ -94,6 +94,37 @@ impl Round {
     }
 }
 
+/// What waits in a round: a mean over its parts of the least sample of each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    part: Micros,
+    least_us: Option<Micros>,
+    sum_us: Micros,
+    parts: Micros,
+}
+
+impl Waits {
+    fn add(&mut self, part: Micros, queue_us: Micros) {
+        if part != self.part {
+            self.end_part();
+            self.part = part;
+        }
+        self.least_us = Some(self.least_us.map_or(queue_us, |least| least.min(queue_us)));
+    }
+
+    fn end_part(&mut self) {
+        if let Some(least_us) = self.least_us.take() {
+            self.sum_us += least_us;
+            self.parts += 1;
+        }
+    }
+
+    fn mean_us(mut self) -> Option<Micros> {
+        self.end_part();
+        self.sum_us.checked_div(self.parts)
+    }
+}
+
 impl Path {
     /// A sample while the group has this window; none in slow start.
     pub(crate) fn add(&mut self, sample: PathSample, window: Option<Window>) {
@@ -104,16 +135,19 @@ impl Path {
             self.next_round(sample.now, window);
         }
         self.round.add(sample);
+        let part = (sample.now - self.since) * PARTS / self.before.rtt_us().max(1);
+        let queue_us = sample.rtt_us.saturating_sub(sample.min_rtt_us).min(RTT_MAX_US);
+        self.round.waits.add(part, queue_us.into());
     }
 
     fn next_round(&mut self, now: Micros, window: Option<Window>) {
         let idle_us = (self.full_us / IDLE).max(self.round.rtt_us() / IDLE_RTT);
         let idle = self.round.queue_us() < idle_us;
         self.idle = if idle { self.idle.saturating_add(1) } else { 0 };
-        if let Round { window: Some(window), least_us: Some(least_us), .. } = self.round {
-            self.alone.round(self.since, window, least_us);
+        if let (Some(window), Some(queue_us)) = (self.round.window, self.round.waits.mean_us()) {
+            self.alone.round(self.since, window, if idle { 0 } else { queue_us });
         }
-        self.earlier_us = self.before.least_us.unwrap_or(0);
+        self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
         self.before = std::mem::replace(&mut self.round, Round { window, ..Round::default() });
         self.since = now;
     }
@@ -153,7 +187,7 @@ impl Path {
     /// The queue of the latest whole rounds, the larger one, since bursts leave gaps; none
     /// if it has just come up, so that what is on the path is not a window for it.
     fn full(&self, base_us: Micros, mean_queue_us: Micros) -> Option<Full> {
-        let (late_us, early_us) = (self.before.least_us?, self.earlier_us);
+        let (late_us, early_us) = (self.before.waits.mean_us()?, self.earlier_us);
         let has_lasted = late_us.min(early_us) > mean_queue_us / 2;
         let window = self.before.window.filter(|_| has_lasted)?;
         Some(Full { window, base_us, queue_us: late_us.max(early_us) })
@@ -257,6 +291,27 @@ mod tests {
         let mut path = Path::default();
         let now = path.share();
         assert_eq!(path.event(now, MEAN), None);
+    }
+
+    #[test]
+    fn what_bursts_make_wait_is_no_sign_of_others() {
+        let mut path = Path::default();
+        for i in 0..3 {
+            path.second(i * 3_000_000, 20_000);
+            assert!(path.event(i * 3_000_000 + 1_000_000, MEAN).is_some());
+            path.second_of(i * 3_000_000 + 1_000_000, segments(50), 2_400);
+            path.second_of(i * 3_000_000 + 2_000_000, segments(60), 2_400);
+        }
+    }
+
+    #[test]
+    fn a_held_acknowledgement_or_a_gap_is_no_queue() {
+        let mut waits = Waits::default();
+        for (part, queue_us) in [(0, 90), (0, 40), (1, 40), (2, 80), (2, 40), (5, 0)] {
+            waits.add(part, queue_us);
+        }
+        assert_eq!(waits.mean_us(), Some(30));
+        assert_eq!(Waits::default().mean_us(), None);
     }
 
     #[test]
