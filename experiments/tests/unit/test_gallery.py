@@ -8,7 +8,7 @@ from math import sqrt
 
 import figures
 import pytest
-from ccc_experiments import dynamics, gallery, lab, sharing, tables
+from ccc_experiments import dynamics, gallery, lab, outside, sharing, tables
 from ccc_experiments.figure import Effort, Point
 from ccc_experiments.interval import Interval
 from ccc_experiments.scores import Known, Score
@@ -72,7 +72,7 @@ def test_a_bound_known_not_to_hold_does_not_fail(earlier, capsys):
 def test_the_results_tell_every_reason_why_a_bound_does_not_hold():
     results = " ".join((lab.PROJECT / "docs" / "results.md").read_text().split())
     reasons = {known.reason for name in figures.names() for known in figures.load(name).known.values()}
-    known = (*dynamics.KNOWN.values(), *sharing.uneven(4), *sharing.uneven(16))
+    known = (*dynamics.KNOWN.values(), *outside.KNOWN.values(), *sharing.uneven(4), *sharing.uneven(16))
     reasons |= {one.reason for one in known}
     assert not [reason for reason in reasons if reason not in results]
 

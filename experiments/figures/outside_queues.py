@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What an outside flow keeps beside coupled ones, by the queue's length.
+
+It is compared with what it has beside one uncoupled Reno TCP in place of them.  Two Reno
+TCPs have the same in the mean, so there that is half of what both have; beside Reno CUBIC
+takes more than half of itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ccc_experiments import plots
+from ccc_experiments.figure import UNCOUPLED, Data, Effort, Figure, Point, grid
+from ccc_experiments.interval import Interval
+from ccc_experiments.runs import Run
+from ccc_experiments.scenario import Bottleneck, Flows, Scenario, Vm
+from ccc_experiments.scores import Score
+from ccc_experiments.setups import several_kernels, vm_of
+
+DURATION_S = 100.0
+# Nine cases of four kinds and six seeds are some minutes; more would say no more.
+MOST_SEEDS = 6
+COUNTS = {f"coupled, {count} flows": count for count in (1, 4, 16)}
+_PACKET_BITS = 1514 * 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A path, its queue in bandwidth-delay products, and the outside flow's algorithm."""
+
+    products: float
+    outside: str = "reno"
+    rate_mbit: float = 10
+    delay_ms: float = 100
+
+    def __str__(self) -> str:
+        return f"{self.rate_mbit:g} Mbit/s {self.products:g} {self.outside}"
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        product_packets = self.rate_mbit * 1000 * self.delay_ms / _PACKET_BITS
+        return Bottleneck(
+            rate_mbit=self.rate_mbit, delay_ms=self.delay_ms, limit_packets=round(self.products * product_packets)
+        )
+
+
+RENO = tuple(Case(products) for products in (0.125, 0.25, 0.5, 1, 2))
+NEARER = tuple(Case(products, rate_mbit=40, delay_ms=40) for products in (0.125, 1))
+CUBIC = tuple(Case(products, "cubic") for products in (0.25, 1))
+
+
+def scenario(case: Case, kind: str, seed: int) -> Scenario:
+    """The flows of VM1 beside one of VM2, which has no device."""
+    ours = vm_of(kind, Flows(count=COUNTS.get(kind, 1)))
+    theirs = Vm((Flows(),), congestion_control=case.outside, device=False)
+    return several_kernels(kind, seed, DURATION_S, ours, theirs, bottleneck=case.bottleneck)
+
+
+def points(effort: Effort) -> Iterator[Point]:
+    fewer = replace(effort, seeds=effort.seeds[:MOST_SEEDS])
+    cases = effort.pick((*RENO, *NEARER, *CUBIC), RENO[1:2])
+    return grid("outside-queues", fewer, cases, (UNCOUPLED, *COUNTS), scenario)
+
+
+def outside(run: Run) -> float:
+    """Goodput of the outside flow; of two that are alike, of either."""
+    both = run.measured.vm_goodput_mbit
+    ours, theirs = (vm.congestion_control for vm in run.scenario.vms)
+    return sum(both) / 2 if ours == theirs else both[1]
+
+
+def kept(data: Data, case: Case) -> Interval:
+    """Of what it has beside one TCP, in the mean over the numbers of flows."""
+    coupled = (data.each(case, kind, outside) for kind in COUNTS)
+    means = [sum(each) / len(COUNTS) for each in zip(*coupled, strict=True)]
+    return Interval.ratio(means, data.each(case, UNCOUPLED, outside))
+
+
+MEASURES = {
+    "outside Mbit/s": lambda run: run.measured.vm_goodput_mbit[1],
+    "sum Mbit/s": lambda run: run.measured.sum_mbit,
+    "dropped": lambda run: run.measured.dropped_packets,
+}
+
+
+def scores(data: Data) -> list[Score]:
+    result = []
+    for case in data.cases:
+        name = f"{case}: outside flow beside 1 to 16 coupled ones over beside one TCP"
+        part = kept(data, case)
+        result += [
+            Score.mean(name, part, "ratio", ">=", 0.88, uncoupled=1, guard=True),
+            Score.mean(name, part, "ratio", "<=", 1.12, uncoupled=1, guard=True),
+        ]
+    return result
+
+
+def plot(data: Data, stem: Path) -> None:
+    figure, axis = plots.subplots(9, 3.8)
+    panel = plots.Panel("goodput of the outside flow, % of the rate", share)
+    plots.draw(axis, data, panel)
+    axis.set_xlabel("rate, queue in bandwidth-delay products, outside flow")
+    axis.tick_params(axis="x", labelrotation=20)
+    plots.outside_legend(figure, axis, data.seeds)
+    plots.save(figure, stem)
+
+
+def share(run: Run) -> float:
+    """The outside flow's part of the rate, percent."""
+    return 100 * run.measured.vm_goodput_mbit[1] / run.scenario.bottleneck.rate_mbit
+
+
+FIGURE = Figure("an outside flow beside coupled ones, by the queue", "none: new", points, scores, plot, MEASURES)
