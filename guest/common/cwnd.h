@@ -22,6 +22,8 @@
  * own queues, for which TCP reduces as long as they stay full.
  */
 #define CCC_JOIN_MAX		4096u
+/* A window that is not in flight after so many round trips has another limit. */
+#define CCC_PACED_RTTS		2u
 
 /* A window that TCP will take, whatever was asked for and up to its limit. */
 static inline u32 ccc_cwnd_clamp(u32 cwnd, u32 limit)

@@ -7,7 +7,7 @@
  * The two other modes are there for comparison: its whole part at once, in one
  * burst, which meets what the others still have in the queue; and the same,
  * spread over a round trip by TCP's own pacing, which does not know when the
- * others' packets leave the queue, and lets a socket's first ten segments pass.
+ * others' packets leave the queue.
  */
 #include <linux/moduleparam.h>
 #include <linux/string.h>
@@ -52,9 +52,40 @@ static const struct kernel_param_ops join_mode_ops = {
 module_param_cb(join, &join_mode_ops, NULL, 0644);
 MODULE_PARM_DESC(join, "how flows join others: clock (default), paced, unclocked");
 
+/* TCP does not move the window for an event. */
+static bool is_open(const struct sock *sk)
+{
+	return inet_csk(sk)->icsk_ca_state <= TCP_CA_Disorder;
+}
+
 static bool in_slow_start(const struct ccc_flow *flow)
 {
 	return flow->grant.flags & VIRTIO_CCC_L_SLOW_START;
+}
+
+/*
+ * From now on it is sent at the rate of its window; a rate that the socket's
+ * owner or its queue has set stays.
+ */
+static bool start_pacing(struct sock *sk, struct ccc_flow *flow)
+{
+	if (flow->cwnd.paced)
+		return true;
+	if (cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
+		    SK_PACING_NEEDED) != SK_PACING_NONE)
+		return false;
+	flow->cwnd.paced = true;
+	flow->cwnd.paced_until_us = tcp_clock_us() +
+				     CCC_PACED_RTTS * (tcp_sk(sk)->srtt_us >> 3);
+	return true;
+}
+
+void ccc_cwnd_stop_pacing(struct sock *sk, struct ccc_flow *flow)
+{
+	if (!flow->cwnd.paced)
+		return;
+	flow->cwnd.paced = false;
+	cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
 }
 
 /* True if the flow is coupled, with its granted window up to date. */
@@ -71,16 +102,20 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 		ccc_flow_show(sk, 0);
 		ccc_shadow_stop(sk, flow);
 		ccc_ack_clock_count(flow, 0, false);
+		ccc_cwnd_stop_pacing(sk, flow);
 		return false;
 	}
 	ccc_ack_clock_count(flow, report->active ? grant->units : 0,
-			    report->cwnd_limited && !flow->cwnd.joining);
+			    report->cwnd_limited && !flow->cwnd.joining &&
+				    !flow->cwnd.paced);
 	if (grant->redivided) {
 		u32 cwnd = tcp_snd_cwnd(tcp_sk(sk));
 
 		ccc_report_restart_rtt(flow);
 		flow->cwnd.shed = ccc_shed(cwnd, grant->cwnd);
 		flow->cwnd.ramp = ccc_ramp(cwnd, grant->cwnd);
+		if (grant->cwnd > cwnd && is_open(sk))
+			start_pacing(sk, flow);
 	} else if (grant->epoch != epoch) {
 		flow->cwnd.shed = 0;
 	}
@@ -145,28 +180,56 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 }
 
 /*
- * From now on; a rate that the socket's owner or its queue has set stays.  TCP
- * lets the first packets of a socket pass at once.
+ * TCP does not pace the first packets of a socket: those are let go one by one.
+ * Its own timer asks for the next.
  */
-static void pace(struct sock *sk, struct ccc_flow *flow, u32 granted)
+static void release_one(struct sock *sk, u64 rate)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 at_once = TCP_INIT_CWND - min_t(u32, tp->data_segs_out, TCP_INIT_CWND);
+	u64 gap_ns = div64_u64((u64)tp->mss_cache * NSEC_PER_SEC, max(rate, 1ull));
+	u32 used = tcp_packets_in_flight(tp);
+	bool waits = hrtimer_is_queued(&tp->pacing_timer);
 
-	if (cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
-		    SK_PACING_NEEDED) != SK_PACING_NONE)
+	tcp_snd_cwnd_set(tp, clamp(waits ? used : used + 1, 1u,
+				   tcp_snd_cwnd(tp)));
+	if (waits || !tcp_send_head(sk))
 		return;
-	flow->cwnd.paced = true;
-	WRITE_ONCE(sk->sk_pacing_rate,
-		   ccc_pacing_rate(max(granted, at_once + 1) - at_once,
-				   tp->mss_cache, tp->srtt_us >> 3));
+	hrtimer_start(&tp->pacing_timer, ns_to_ktime(tp->tcp_clock_cache + gap_ns),
+		      HRTIMER_MODE_ABS_PINNED_SOFT);
+	sock_hold(sk);
 }
 
-/* Once its window is in flight, its own ACKs pace it. */
-static void stop_pacing(struct sock *sk, struct ccc_flow *flow)
+/* The window that is granted now, spread over a round trip. */
+static void follow_pace(struct sock *sk, struct ccc_flow *flow)
 {
-	flow->cwnd.paced = false;
-	cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS,
+			      CCC_JOIN_MAX);
+	u64 rate = ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3);
+
+	set_cwnd(tp, flow, granted);
+	WRITE_ONCE(sk->sk_pacing_rate, rate);
+	if (tp->data_segs_out < TCP_INIT_CWND)
+		release_one(sk, rate);
+}
+
+/*
+ * Once its window is in flight, or has had the time to be, its own ACKs pace it.
+ * What is not in flight then is released by these.
+ */
+static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 used = tcp_packets_in_flight(tp) + acked;
+
+	if (!flow->cwnd.paced)
+		return false;
+	if (used < flow->grant.cwnd &&
+	    tcp_clock_us() < flow->cwnd.paced_until_us)
+		return true;
+	ccc_cwnd_stop_pacing(sk, flow);
+	tcp_snd_cwnd_set(tp, clamp(used, 1u, tcp_snd_cwnd(tp)));
+	return false;
 }
 
 /* The window on the way to what is granted, with so many packets acknowledged. */
@@ -200,47 +263,40 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	if (!ccc_cwnd_read_grant(sk, flow))
 		return;
 	ccc_shadow_follow_phase(flow);
-	if (flow->cwnd.paced &&
-	    tcp_packets_in_flight(tp) + acked >= tcp_snd_cwnd(tp))
-		stop_pacing(sk, flow);
-	set_cwnd(tp, flow, next_cwnd(tp, flow, acked));
+	if (is_paced(sk, flow, acked))
+		follow_pace(sk, flow);
+	else
+		set_cwnd(tp, flow, next_cwnd(tp, flow, acked));
 	follow_ack_clock(sk, flow);
 }
 
 /*
- * The window with which the flow begins.  If others of this guest are there,
- * their ACKs release it.  If not, the others behind the bottleneck give up
+ * The flow begins, or comes back.  If others of this guest are there, their
+ * ACKs release its window.  If not, the others behind the bottleneck give up
  * their part at the pace of their ACKs, so at its rate, from when they are
- * told; and it takes it at that rate.
+ * told; and it takes it at that rate.  In slow start there is no room to wait
+ * for: nobody has filled the path.
  */
-static u32 first_cwnd(struct sock *sk, struct ccc_flow *flow)
+void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow)
 {
 	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS,
 			      CCC_JOIN_MAX);
 	int mode = READ_ONCE(join_mode);
-
-	if (mode == JOIN_CLOCK && ccc_ack_clock_runs(flow))
-		return min(tcp_snd_cwnd(tcp_sk(sk)), CCC_JOIN_PACKETS);
-	if (mode != JOIN_UNCLOCKED)
-		pace(sk, flow, granted);
-	return granted;
-}
-
-/*
- * The flow begins, or comes back.  In slow start there is no room to wait for:
- * nobody has filled the path.
- */
-void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow)
-{
 	u32 cwnd;
 
 	if (!flow->grant.coupled || in_slow_start(flow))
 		return;
-	cwnd = first_cwnd(sk, flow);
-	set_cwnd(tcp_sk(sk), flow, cwnd);
-	flow->cwnd.joining = cwnd < flow->grant.cwnd;
-	if (flow->cwnd.joining)
-		ccc_ack_clock_wait(sk, flow, cwnd);
+	if (mode == JOIN_CLOCK && ccc_ack_clock_runs(flow)) {
+		cwnd = min(tcp_snd_cwnd(tcp_sk(sk)), CCC_JOIN_PACKETS);
+		set_cwnd(tcp_sk(sk), flow, cwnd);
+		flow->cwnd.joining = cwnd < flow->grant.cwnd;
+		if (flow->cwnd.joining)
+			ccc_ack_clock_wait(sk, flow, cwnd);
+	} else if (mode != JOIN_UNCLOCKED && start_pacing(sk, flow)) {
+		follow_pace(sk, flow);
+	} else {
+		set_cwnd(tcp_sk(sk), flow, granted);
+	}
 }
 
 /* Data is about to be sent: as much more as others' ACKs have released. */
@@ -250,10 +306,13 @@ void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow)
 	u32 cwnd = tcp_snd_cwnd(tp);
 	u32 packets;
 
+	if (flow->cwnd.paced && is_open(sk) && ccc_cwnd_read_grant(sk, flow)) {
+		follow_pace(sk, flow);
+		return;
+	}
 	/* What is released to a flow that has room is not used. */
 	packets = ccc_ack_clock_take(flow, tp->mss_cache);
-	if (!packets || tcp_packets_in_flight(tp) < cwnd ||
-	    inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder ||
+	if (!packets || tcp_packets_in_flight(tp) < cwnd || !is_open(sk) ||
 	    !ccc_cwnd_read_grant(sk, flow))
 		return;
 	set_cwnd(tp, flow, max(cwnd, min(flow->grant.cwnd, cwnd + packets)));

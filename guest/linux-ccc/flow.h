@@ -48,6 +48,7 @@ struct ccc_report {
 
 /* cwnd.c: on the way to the granted window. */
 struct ccc_cwnd {
+	u64 paced_until_us;	/* at the latest */
 	u16 ramp;		/* 256ths of a packet an ACK releases towards it */
 	u8 shed;		/* 256ths of a packet an ACK takes towards it */
 	u8 rest;		/* of a packet, so released or taken */
@@ -218,6 +219,7 @@ u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
 			 const struct ccc_flow *flow, u8 ca_state);
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked);
 void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
+void ccc_cwnd_stop_pacing(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);
 
 void ccc_recovery_ack(const struct sock *sk, struct ccc_flow *flow, u32 flags);

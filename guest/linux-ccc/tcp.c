@@ -21,6 +21,8 @@ static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 		ccc_inner_of(sk)->cong_avoid(sk, ack, acked);
 		goto unlock;
 	}
+	/* What is spread over a round trip is limited by what is granted. */
+	cwnd_limited |= flow->cwnd.paced;
 	growth = ccc_shadow_grow(sk, flow, ack, acked);
 	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
 	if (flow->grant.coupled && ca_state != TCP_CA_Loss)
@@ -106,7 +108,7 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_flow *flow = ccc_flow_get(sk);
 
-	if (flow && flow->release.waits)
+	if (flow && (flow->release.waits || flow->cwnd.paced))
 		ccc_cwnd_release(sk, flow);
 	if (inner->min_tso_segs)
 		return inner->min_tso_segs(sk);

@@ -8,7 +8,7 @@ use crate::{
     path::MSS_BYTES,
     report::{Recovery, Reporter},
     rules,
-    tcp::{INITIAL_SEGMENTS, State, Tcp},
+    tcp::{State, Tcp},
 };
 
 /// What the flows of a VM share.
@@ -99,6 +99,8 @@ pub struct Guest {
     shed: u8,
     rest: u8,
     joining: bool,
+    /// Until then at the latest its window is spread over a round trip.
+    paced_until_us: Option<u64>,
 }
 
 fn shadow_of(cwnd: u32) -> Window {
@@ -125,6 +127,7 @@ impl Guest {
             shed: 0,
             rest: 0,
             joining: false,
+            paced_until_us: None,
         };
         guest.report_first(env, tcp);
         guest
@@ -169,12 +172,16 @@ impl Guest {
             return false;
         }
         let units = if self.reporter.active { self.granted.units } else { 0 };
-        let drives = self.reporter.cwnd_limited && !self.joining;
+        let paced = self.paced_until_us.is_some();
+        let drives = self.reporter.cwnd_limited && !self.joining && !paced;
         env.tenant.clock.count(env.flow, &mut self.release, units, drives);
         if self.granted.redivided {
             self.reporter.restart_rtt();
             self.shed = rules::shed(tcp.window.cwnd, self.granted.cwnd);
             self.ramp = rules::ramp(tcp.window.cwnd, self.granted.cwnd);
+            if self.granted.cwnd > tcp.window.cwnd && tcp.state == State::Open {
+                self.start_pacing(env, tcp);
+            }
         } else if self.granted.epoch != epoch {
             self.shed = 0;
         }
@@ -238,13 +245,37 @@ impl Guest {
             return;
         }
         self.follow_phase();
-        if tcp.in_flight + acked >= tcp.window.cwnd {
-            // Once its window is in flight, its own ACKs pace it.
-            tcp.paced_ns = None;
+        if self.is_paced(env, tcp, acked) {
+            self.follow_pace(tcp);
+        } else {
+            let cwnd = self.next_cwnd(tcp, acked);
+            self.set_cwnd(tcp, cwnd);
         }
-        let cwnd = self.next_cwnd(tcp, acked);
-        self.set_cwnd(tcp, cwnd);
         self.follow_ack_clock(env, tcp);
+    }
+
+    fn start_pacing(&mut self, env: &Env, tcp: &Tcp) {
+        let until_us = env.now_us() + rules::PACED_RTTS * u64::from(tcp.srtt_us);
+        self.paced_until_us.get_or_insert(until_us);
+    }
+
+    fn follow_pace(&self, tcp: &mut Tcp) {
+        let granted = self.granted.cwnd.clamp(rules::JOIN_PACKETS, rules::JOIN_MAX);
+        let rate = rules::pacing_rate(granted, MSS_BYTES, tcp.srtt_us).max(1);
+        tcp.paced_ns = Some(u64::from(MSS_BYTES) * 1_000_000_000 / rate);
+        self.set_cwnd(tcp, granted);
+    }
+
+    fn is_paced(&mut self, env: &Env, tcp: &mut Tcp, acked: u32) -> bool {
+        let Some(until_us) = self.paced_until_us else { return false };
+        let used = tcp.in_flight + acked;
+        if used < self.granted.cwnd && env.now_us() < until_us {
+            return true;
+        }
+        self.paced_until_us = None;
+        tcp.paced_ns = None;
+        tcp.window.cwnd = used.clamp(1, tcp.window.cwnd);
+        false
     }
 
     fn next_cwnd(&mut self, tcp: &Tcp, acked: u32) -> u32 {
@@ -288,18 +319,13 @@ impl Guest {
         if !self.granted.coupled || self.granted.slow_start {
             return;
         }
-        let granted = self.granted.cwnd.clamp(rules::JOIN_PACKETS, rules::JOIN_MAX);
-        let mut cwnd = granted;
-        if env.tenant.clock.runs(&self.release) {
-            let first = rules::JOIN_PACKETS.max(env.burst_segments.min(granted));
-            cwnd = tcp.window.cwnd.min(first);
-        } else {
-            // The first ones of a connection pass at once.
-            let at_once = INITIAL_SEGMENTS - tcp.sent_segments.min(INITIAL_SEGMENTS.into()) as u32;
-            let paced = granted.max(at_once + 1) - at_once;
-            let rate = rules::pacing_rate(paced, MSS_BYTES, tcp.srtt_us).max(1);
-            tcp.paced_ns = Some(u64::from(MSS_BYTES) * 1_000_000_000 / rate);
+        if !env.tenant.clock.runs(&self.release) {
+            self.start_pacing(env, tcp);
+            self.follow_pace(tcp);
+            return;
         }
+        let first = rules::JOIN_PACKETS.max(env.burst_segments.min(self.granted.cwnd));
+        let cwnd = tcp.window.cwnd.min(first);
         self.set_cwnd(tcp, cwnd);
         self.joining = cwnd < self.granted.cwnd;
         if self.joining {
@@ -309,6 +335,10 @@ impl Guest {
 
     /// `ccc_cwnd_release()`.
     pub fn release(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        if self.paced_until_us.is_some() && tcp.state == State::Open && self.read_grant(env, tcp) {
+            self.follow_pace(tcp);
+            return;
+        }
         if !self.release.waits {
             return;
         }
@@ -326,7 +356,7 @@ impl Guest {
 
     /// `ccc_tcp_cong_avoid()`.
     pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
-        let limited = tcp.is_cwnd_limited();
+        let limited = tcp.is_cwnd_limited() || self.paced_until_us.is_some();
         let before = tcp.window.cwnd;
         let growth = if limited { self.grow(env, tcp, acked) } else { 0 };
         self.reporter.acked(tcp, acked, growth, limited);

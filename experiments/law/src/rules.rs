@@ -7,6 +7,8 @@ pub const RAMP_MAX: u32 = 8;
 pub const JOIN_PACKETS: u32 = 2;
 /// The most that it takes at once (`CCC_JOIN_MAX`).
 pub const JOIN_MAX: u32 = 4096;
+/// A window that is not in flight after so many has another limit (`CCC_PACED_RTTS`).
+pub const PACED_RTTS: u64 = 2;
 /// One part in so many of the units has to drive the ACK clock (`CCC_ACK_CLOCK_DRIVERS`).
 pub const CLOCK_DRIVERS: u64 = 4;
 /// Units of a round-trip sample (`VIRTIO_CCC_RTT_UNIT_US`).

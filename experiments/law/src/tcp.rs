@@ -115,8 +115,6 @@ pub struct Tcp {
     /// Nanoseconds for a segment, while it is paced.
     pub paced_ns: Option<Nanos>,
     paced_until_ns: Nanos,
-    /// Segments sent so far.
-    pub sent_segments: u64,
 }
 
 impl Tcp {
@@ -156,7 +154,6 @@ impl Tcp {
             backoff: 0,
             paced_ns: None,
             paced_until_ns: 0,
-            sent_segments: 0,
         }
     }
 
@@ -315,11 +312,7 @@ impl Tcp {
         self.in_flight += one.segments;
         self.prr_out += one.segments;
         self.last_send_ns = env.now;
-        self.sent_segments += u64::from(one.segments);
-        // As Linux, which does not pace a connection's first segments.
-        if let Some(paced_ns) =
-            self.paced_ns.filter(|_| self.sent_segments > INITIAL_SEGMENTS.into())
-        {
+        if let Some(paced_ns) = self.paced_ns {
             let from = self.paced_until_ns.max(env.now);
             self.paced_until_ns = from + paced_ns * u64::from(one.segments);
         }
