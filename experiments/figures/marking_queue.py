@@ -32,8 +32,8 @@ STEADY_S = 1.0
 
 # Why bounds do not hold.
 FEW_SEGMENTS = (
-    "each of the four flows has a window of one to two segments, and the VM of one flow is as far off with shares of "
-    "the window: the cause was not found"
+    "path and marking threshold hold 12.5 segments, of which four flows have two each: fewer would wait for delayed "
+    "ACKs, and then the VM of one flow had too much"
 )
 ABOUT_AS_MUCH = "goodput is lost where the queue is half of that of uncoupled flows: the cause was not found"
 GOODPUT_FLOOR, SHARES_FLOOR = 0.93, 40
