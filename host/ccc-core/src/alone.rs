@@ -78,7 +78,8 @@ impl Alone {
     pub(crate) fn event(&mut self, now: Micros, rtt_us: Micros, full: Option<Full>) {
         if self.off_us > self.all_us / SHARED {
             self.shared = true;
-        } else if self.off_us < self.all_us / ALONE {
+        } else if self.off_us <= self.all_us / ALONE {
+            // Or all that was seen is forgotten.
             self.shared = false;
         }
         self.off_us /= 2;
@@ -181,7 +182,15 @@ mod tests {
         let mut group = Group::new();
         assert!(group.epoch((50..70).map(|count| (count, (count - 50) * 500))));
         let shared: Vec<_> = (0..4).map(|_| group.epoch(by_itself(50))).collect();
-        assert_eq!(shared, [true, false, false, false]);
+        assert_eq!(shared, [false; 4]);
+    }
+
+    #[test]
+    fn a_verdict_for_which_nothing_speaks_any_more_is_forgotten() {
+        let mut group = Group::new();
+        assert!(group.epoch((50..70).map(|count| (count, (count - 50) * 500))));
+        let forgotten = (1..100).find(|_| !group.event());
+        assert_eq!(forgotten, Some(17));
     }
 
     #[test]
