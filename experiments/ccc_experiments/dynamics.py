@@ -34,9 +34,6 @@ RESETS = (
 KNOWN = {
     "10 flows leave: windows taken over, 2 RTT later": Known(RESETS, 0.45),
     "10 flows leave: drops in the 2 s after": Known(RESETS, 40),
-    "10 flows join: drops in the 2 s after": Known(
-        "1 to 4 packets where the queue is two thirds full: the joiners' first packets are not yet made room for", 6
-    ),
     "limited VM: Jain's index 2 s after it became greedy": Known(
         "0.9958 on an earlier build, two of four seeds below: the cause was not found", 0.98
     ),
