@@ -28,8 +28,8 @@ LOOK_S = 0.5
 
 # Why bounds do not hold.
 RESETS = (
-    "each segment in flight of a flow that was aborted is answered by a reset, which takes the place of a packet in the "
-    "queue: where that is full, others lose"
+    "each segment in flight of a flow that was aborted is answered by a reset, which takes the place of a packet in "
+    "the queue: where that is full, others lose"
 )
 KNOWN = {
     "10 flows leave: windows taken over, 2 RTT later": Known(RESETS, 0.45),
@@ -134,7 +134,8 @@ def _join(uncoupled: Run, coupled: Run) -> list[Score]:
         _both(f"{joined}: goodput taken over 0.5 s after they left", pair,
               lambda run: run.rate_mbit("vm1", 40.5, 59) / alone, "ratio", ">=", 0.97),
         *(
-            _both(f"{what}: drops in the 2 s after", pair, lambda run, at=at: run.dropped(at, at + 2), "packets", "<=", 0)
+            _both(f"{what}: drops in the 2 s after", pair,
+                  lambda run, at=at: run.dropped(at, at + 2), "packets", "<=", 0)
             for what, at in (("10 flows join", 20), ("10 flows leave", 40))
         ),
     ]

@@ -75,8 +75,8 @@ static bool start_pacing(struct sock *sk, struct ccc_flow *flow)
 		    SK_PACING_NEEDED) != SK_PACING_NONE)
 		return false;
 	flow->cwnd.paced = true;
-	flow->cwnd.paced_until_us = tcp_clock_us() +
-				     CCC_PACED_RTTS * (tcp_sk(sk)->srtt_us >> 3);
+	flow->cwnd.paced_until_us =
+		tcp_clock_us() + CCC_PACED_RTTS * (tcp_sk(sk)->srtt_us >> 3);
 	return true;
 }
 
@@ -186,7 +186,8 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 static void release_one(struct sock *sk, u64 rate)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	u64 gap_ns = div64_u64((u64)tp->mss_cache * NSEC_PER_SEC, max(rate, 1ull));
+	u64 gap_ns = div64_u64((u64)tp->mss_cache * NSEC_PER_SEC,
+			       max(rate, 1ull));
 	u32 used = tcp_packets_in_flight(tp);
 	bool waits = hrtimer_is_queued(&tp->pacing_timer);
 
@@ -194,7 +195,8 @@ static void release_one(struct sock *sk, u64 rate)
 				   tcp_snd_cwnd(tp)));
 	if (waits || !tcp_send_head(sk))
 		return;
-	hrtimer_start(&tp->pacing_timer, ns_to_ktime(tp->tcp_clock_cache + gap_ns),
+	hrtimer_start(&tp->pacing_timer,
+		      ns_to_ktime(tp->tcp_clock_cache + gap_ns),
 		      HRTIMER_MODE_ABS_PINNED_SOFT);
 	sock_hold(sk);
 }
@@ -214,8 +216,8 @@ static void follow_pace(struct sock *sk, struct ccc_flow *flow)
 }
 
 /*
- * Once its window is in flight, or has had the time to be, its own ACKs pace it.
- * What is not in flight then is released by these.
+ * Once its window is in flight, or has had the time to be, its own ACKs pace
+ * it.  What is not in flight then is released by these.
  */
 static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 {
