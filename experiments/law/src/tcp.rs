@@ -165,8 +165,15 @@ impl Tcp {
     }
 
     fn has_room(&self) -> bool {
-        let waits = self.available_segments > 0 || !self.lost.is_empty();
-        waits && self.in_flight < self.window.cwnd
+        let new = u64::from(self.burst_segments).min(self.available_segments) as u32;
+        let next = self.lost.front().map_or(new, |lost| lost.segments);
+        next > 0 && self.fits(next)
+    }
+
+    /// A burst goes as a whole, or, if nothing is in flight, as much of it as may.
+    fn fits(&self, segments: u32) -> bool {
+        let room = self.window.cwnd.saturating_sub(self.in_flight);
+        room >= segments || self.in_flight == 0 && room > 0
     }
 
     /// Data is outstanding or waits to be sent.
@@ -277,22 +284,17 @@ impl Tcp {
         if self.paced_ns.is_some() && env.now < self.paced_until_ns {
             return false;
         }
-        let room = self.window.cwnd.saturating_sub(self.in_flight);
-        let fits = |segments: u32| room >= segments || self.in_flight == 0 && room > 0;
-        if let Some(lost) = self.lost.front().copied() {
-            if fits(lost.segments) {
-                self.lost.pop_front();
-                self.retransmitted_segments += u64::from(lost.segments);
-                self.send(env, Transmission { again: true, ..lost });
-                return true;
-            }
+        if !self.has_room() {
             return false;
         }
-        let burst = u64::from(self.burst_segments).min(self.available_segments) as u32;
-        if burst == 0 || !fits(burst) {
-            return false;
+        if let Some(lost) = self.lost.pop_front() {
+            self.retransmitted_segments += u64::from(lost.segments);
+            self.send(env, Transmission { again: true, ..lost });
+        } else {
+            let room = self.window.cwnd - self.in_flight;
+            let burst = u64::from(self.burst_segments.min(room)).min(self.available_segments);
+            self.send_new(env, burst as u32);
         }
-        self.send_new(env, burst.min(room));
         true
     }
 
