@@ -10,6 +10,10 @@
 #define CCC_BETA_ONE	65536u
 #define CCC_BETA_HALF	32768u
 
+/* An event that is not answered for so long is none to the device. */
+#define CCC_ANSWER_RTTS		4u
+#define CCC_ANSWER_MIN_US	200000u
+
 /*
  * Packets that would have been acknowledged had the window been @shadow and
  * not @cwnd; what is lost in the division counts next time.

@@ -105,6 +105,8 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 		ccc_cwnd_stop_pacing(sk, flow);
 		return false;
 	}
+	if (ccc_shadow_awaits(sk, flow))
+		flow->grant.cwnd = ccc_apply_beta(grant->cwnd, flow->shadow.beta);
 	ccc_ack_clock_count(flow, report->active ? grant->units : 0,
 			    report->cwnd_limited && !flow->cwnd.joining &&
 				    !flow->cwnd.paced);

@@ -80,7 +80,8 @@ struct ccc_shadow {
 	u32 epoch;		/* to which it has been brought */
 	u16 beta;		/* the algorithm's latest reduction, of 65536 */
 	bool reducing;		/* between ssthresh() and set_state() */
-	bool charged;		/* it is reduced for the flow's own event */
+	u64 charged_us;		/* when it was reduced for the flow's own event, */
+	bool charged;		/* which the device has not answered */
 };
 
 /*
@@ -222,7 +223,7 @@ void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_stop_pacing(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);
 
-void ccc_recovery_ack(const struct sock *sk, struct ccc_flow *flow, u32 flags);
+void ccc_recovery_ack(struct sock *sk, struct ccc_flow *flow, u32 flags);
 u32 ccc_recovery_ssthresh(struct sock *sk);
 void ccc_recovery_set_state(struct sock *sk, u8 state);
 u32 ccc_recovery_undo_cwnd(struct sock *sk);
@@ -235,6 +236,7 @@ void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
 u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked);
 u32 ccc_shadow_ssthresh(struct sock *sk, struct ccc_flow *flow);
 void ccc_shadow_charge(struct sock *sk, struct ccc_flow *flow);
+bool ccc_shadow_awaits(const struct sock *sk, const struct ccc_flow *flow);
 void ccc_shadow_set_state(struct sock *sk, struct ccc_flow *flow, u8 state);
 u32 ccc_shadow_undo_cwnd(struct sock *sk, struct ccc_flow *flow);
 

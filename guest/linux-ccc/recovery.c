@@ -28,11 +28,25 @@ static bool lost_tail(const struct tcp_sock *tp,
 	return recovery->tail_sent_us && !tp->tlp_high_seq && !tp->lost_out;
 }
 
+/* The device has answered an event while TCP reduces for it. */
+static void follow_answer(struct sock *sk, struct ccc_flow *flow)
+{
+	u8 state = inet_csk(sk)->icsk_ca_state;
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (state <= TCP_CA_Disorder || !flow->shadow.charged)
+		return;
+	if (ccc_cwnd_read_grant(sk, flow) && !flow->shadow.charged)
+		WRITE_ONCE(tp->snd_ssthresh,
+			   ccc_cwnd_after_event(tp, flow, state));
+}
+
 /* An ACK has come; TCP has not looked at it yet. */
-void ccc_recovery_ack(const struct sock *sk, struct ccc_flow *flow, u32 flags)
+void ccc_recovery_ack(struct sock *sk, struct ccc_flow *flow, u32 flags)
 {
 	flow->recovery.ece = flags & CA_ACK_ECE;
 	watch_probe(tcp_sk(sk), &flow->recovery);
+	follow_answer(sk, flow);
 }
 
 /*
@@ -87,7 +101,8 @@ u32 ccc_recovery_ssthresh(struct sock *sk)
 		return max(ccc_apply_beta(cwnd, flow->shadow.beta), 2u);
 	/* Only a segment of the present epoch will be charged, and only once. */
 	granted = flow->grant.cwnd;
-	if (flow->recovery.reduced_epoch == flow->grant.epoch) {
+	if (flow->recovery.reduced_epoch == flow->grant.epoch &&
+	    !ccc_shadow_awaits(sk, flow)) {
 		ccc_shadow_charge(sk, flow);
 		granted = ccc_apply_beta(granted, flow->shadow.beta);
 	}

@@ -175,6 +175,22 @@ void ccc_shadow_charge(struct sock *sk, struct ccc_flow *flow)
 	if (!flow->shadow.charged)
 		ccc_shadow_ssthresh(sk, flow);
 	flow->shadow.charged = true;
+	flow->shadow.charged_us = tcp_clock_us();
+}
+
+/*
+ * Whether the grant is of before the flow's own event: the device answers from
+ * another thread, and later if it is busy.  It need not answer at all, for what
+ * it takes for the same event as another flow's.
+ */
+bool ccc_shadow_awaits(const struct sock *sk, const struct ccc_flow *flow)
+{
+	const struct ccc_shadow *shadow = &flow->shadow;
+	u64 patience_us = max(CCC_ANSWER_RTTS * (tcp_sk(sk)->srtt_us >> 3),
+			      CCC_ANSWER_MIN_US);
+
+	return shadow->charged && shadow->epoch == flow->grant.epoch &&
+	       tcp_clock_us() - shadow->charged_us < patience_us;
 }
 
 void ccc_shadow_set_state(struct sock *sk, struct ccc_flow *flow, u8 state)

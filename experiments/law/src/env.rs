@@ -50,7 +50,7 @@ impl Env<'_> {
     }
 
     /// `in_ack_event()`.
-    pub fn begin_ack(&mut self, tcp: &Tcp) {
+    pub fn begin_ack(&mut self, tcp: &mut Tcp) {
         self.guest(|guest, env| guest.begin_ack(env, tcp));
     }
 

@@ -78,6 +78,7 @@ pub struct Shadow {
     /// The inner algorithm's latest factor.
     pub beta: u16,
     reducing: bool,
+    charged_us: u64,
     charged: bool,
 }
 
@@ -114,7 +115,7 @@ impl Guest {
         let slot = env.tenant.take_slot();
         let beta = rules::beta(1, 2, 1 << 15);
         let shadow =
-            Shadow { window: None, rest: 0, epoch: 0, beta, reducing: false, charged: false };
+            Shadow { window: None, rest: 0, epoch: 0, beta, reducing: false, charged_us: 0, charged: false };
         let mut guest = Guest {
             granted: Granted::default(),
             reporter: Reporter::new(tcp),
@@ -146,7 +147,8 @@ impl Guest {
     }
 
     /// `in_ack_event()`.
-    pub fn begin_ack(&mut self, env: &mut Env, tcp: &Tcp) {
+    pub fn begin_ack(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        self.follow_answer(env, tcp);
         if self.reporter.is_recovering() {
             self.reporter.end_of_data(tcp);
             self.report_update(env, tcp, tcp.state);
@@ -170,6 +172,9 @@ impl Guest {
             self.stop_shadow(env);
             env.tenant.clock.count(env.flow, &mut self.release, 0, false);
             return false;
+        }
+        if self.awaits_answer(env, tcp) {
+            self.granted.cwnd = rules::apply_beta(self.granted.cwnd, self.shadow.beta);
         }
         let units = if self.reporter.active { self.granted.units } else { 0 };
         let paced = self.paced_until_us.is_some();
@@ -453,6 +458,24 @@ impl Guest {
             self.shadow_ssthresh(env, tcp);
         }
         self.shadow.charged = true;
+        self.shadow.charged_us = env.now_us();
+    }
+
+    /// `ccc_shadow_awaits()`.
+    pub fn awaits_answer(&self, env: &Env, tcp: &Tcp) -> bool {
+        let Shadow { charged, charged_us, epoch, .. } = self.shadow;
+        let patience_us = (rules::ANSWER_RTTS * u64::from(tcp.srtt_us)).max(rules::ANSWER_MIN_US);
+        charged && epoch == self.granted.epoch && env.now_us() - charged_us < patience_us
+    }
+
+    /// `follow_answer()` of recovery.c.
+    fn follow_answer(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        if tcp.state == State::Open || !self.shadow.charged {
+            return;
+        }
+        if self.read_grant(env, tcp) && !self.shadow.charged {
+            tcp.window.ssthresh = self.cwnd_after_event(tcp, tcp.state);
+        }
     }
 
     /// `ccc_shadow_set_state()`.

@@ -267,7 +267,7 @@ impl Guest {
             return self.shadow_ssthresh(env, tcp);
         }
         let mut granted = self.granted.cwnd;
-        if self.recovery.reduced_epoch == self.granted.epoch {
+        if self.recovery.reduced_epoch == self.granted.epoch && !self.awaits_answer(env, tcp) {
             self.charge_shadow(env, tcp);
             granted = rules::apply_beta(granted, self.shadow.beta);
         }

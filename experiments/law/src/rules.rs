@@ -7,6 +7,11 @@ pub const RAMP_MAX: u32 = 8;
 pub const JOIN_PACKETS: u32 = 2;
 /// The most that it takes at once (`CCC_JOIN_MAX`).
 pub const JOIN_MAX: u32 = 4096;
+/// An event that is not answered for so long is none to the device (`CCC_ANSWER_RTTS`,
+/// `CCC_ANSWER_MIN_US`).
+pub const ANSWER_RTTS: u64 = 4;
+/// The same, at the least, microseconds.
+pub const ANSWER_MIN_US: u64 = 200_000;
 /// A window that is not in flight after so many has another limit (`CCC_PACED_RTTS`).
 pub const PACED_RTTS: u64 = 2;
 /// One part in so many of the units has to drive the ACK clock (`CCC_ACK_CLOCK_DRIVERS`).

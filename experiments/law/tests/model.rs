@@ -115,3 +115,20 @@ fn what_is_not_modelled_is_refused_by_name() {
     let told = Setup::of(&scenario).expect_err("refused").to_string();
     assert!(told.starts_with("invalid vms[].ecn: expected none"), "{told}");
 }
+
+#[test]
+fn a_flow_does_not_wait_for_the_device_to_reduce() {
+    let lone = |doorbell_delay_ms: f64| {
+        setup(json!({
+            "name": "test", "seed": 7, "duration_s": 10,
+            "vms": [{"flows": [{}]}], "doorbell_delay_ms": doorbell_delay_ms,
+            "bottleneck": {"rate_mbit": 24, "delay_ms": 1, "limit_packets": 10},
+        }))
+    };
+    let drops = |coupled| {
+        let run = world::run(&lone(3.0), coupled, SECOND_NS);
+        run.dropped_segments.iter().sum::<u64>() as f64
+    };
+    let (coupled, uncoupled) = (drops(true), drops(false));
+    assert!(coupled < 1.6 * uncoupled, "{coupled} drops, {uncoupled} uncoupled");
+}
