@@ -132,6 +132,10 @@ impl Contribution {
         if self.growing { self.units } else { 0 }
     }
 
+    pub(crate) fn backlogged_units(&self) -> u64 {
+        if self.demand_bytes.is_none() { self.units } else { 0 }
+    }
+
     pub(crate) fn backlogged_priority(&self) -> u64 {
         if self.demand_bytes.is_none() { self.priority } else { 0 }
     }

@@ -296,16 +296,20 @@ impl Group {
         if delta.acked_limited_bytes == 0 {
             return;
         }
+        let mean = self.members.mean_over_backlogged();
+        let of_all = |bytes| Window::from_bytes(bytes).times(mean).bytes();
+        let acked = if self.has_room(update) { 0 } else { of_all(delta.acked_limited_bytes) };
         let ack = Ack {
             flow: key,
             srtt_us: report.srtt_us.into(),
             mss_bytes: report.mss_bytes.into(),
-            acked_limited_bytes: if self.has_room(update) { 0 } else { delta.acked_limited_bytes },
-            growth_bytes: delta.growth_bytes,
-            shrink_bytes: delta.shrink_bytes,
+            acked_limited_bytes: acked,
+            growth_bytes: of_all(delta.growth_bytes),
+            shrink_bytes: of_all(delta.shrink_bytes),
             floor_bytes: self.members.floor_bytes(),
             share: self.members.growth_share(flow.member, &flow.contribution),
             path_is_idle: self.path.is_idle(),
+            growers: if self.path.is_shared() { 1 } else { self.members.backlogged_flows() },
             sample: path_sample(update, delta),
         };
         self.policy.ack(&mut self.aggregate, &ack);
@@ -326,7 +330,10 @@ impl Group {
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
         if event.epoch == self.aggregate.epoch {
-            event.holds = self.path.event(event.now, self.mean_rtt_us());
+            // Uncoupled, one of the flows would lose; no more is gained by giving up less.
+            let most = event.beta.of_one_of(self.members.backlogged_flows());
+            let holds = self.path.event(event.now, self.mean_rtt_us());
+            event.holds = holds.map(|holds| holds.min(most));
         }
         self.policy.congestion(&mut self.aggregate, &event);
     }

@@ -24,12 +24,15 @@ struct Member {
     units: u64,
     growing_units: u64,
     backlogged_priorities: u64,
+    backlogged_units: u64,
     /// Sum over its application-limited flows, of [`Contribution::demand_rate`].
     demand_rate: u128,
     /// e_v, in 1/256 of weight (times microseconds).
     effective: u64,
     /// Part of e_v that belongs to growing flows, with 16 fraction bits.
     growing: u64,
+    /// e_v if there were no others than its backlogged flows.
+    backlogged_effective: u64,
 }
 
 impl Member {
@@ -40,9 +43,11 @@ impl Member {
             units: 0,
             growing_units: 0,
             backlogged_priorities: 0,
+            backlogged_units: 0,
             demand_rate: 0,
             effective: 0,
             growing: 0,
+            backlogged_effective: 0,
         }
     }
 
@@ -52,15 +57,28 @@ impl Member {
         self.growing_units = self.growing_units + new.growing_units() - old.growing_units();
         self.backlogged_priorities =
             self.backlogged_priorities + new.backlogged_priority() - old.backlogged_priority();
+        self.backlogged_units =
+            self.backlogged_units + new.backlogged_units() - old.backlogged_units();
         self.demand_rate = self.demand_rate + new.demand_rate() - old.demand_rate();
     }
 
     fn refresh(&mut self) {
-        self.effective = match self.priorities {
-            0 => 0,
-            sum => mul_div(self.weight.raw(), self.units, sum).max(1),
-        };
+        self.effective = self.effective_of(self.units, self.priorities);
+        self.backlogged_effective =
+            self.effective_of(self.backlogged_units, self.backlogged_priorities);
         self.growing = self.part(self.growing_units);
+    }
+
+    fn effective_of(&self, units: u64, priorities: u64) -> u64 {
+        match priorities {
+            0 => 0,
+            sum => mul_div(self.weight.raw(), units, sum).max(1),
+        }
+    }
+
+    /// Its weight, while it has backlogged flows.
+    fn backlogged_weight(&self) -> u64 {
+        if self.backlogged_priorities == 0 { 0 } else { self.weight.raw() }
     }
 
     /// Its weight, while it has active flows.
@@ -91,7 +109,12 @@ struct Sums {
     /// Wider than a VM's: 1,060 of the largest weight at a second's srtt are more
     /// than 64 bits hold.
     growing: u128,
+    /// The effective weights if VMs had no others than their backlogged flows, and the
+    /// weights of those that have any.
+    backlogged_effective: u64,
+    backlogged_weight: u64,
     active: u64,
+    backlogged: u64,
     app_limited: u64,
     timed_out: u64,
     mss_bytes: u64,
@@ -127,6 +150,8 @@ impl Members {
             sum + u64::from(counts(new)) - u64::from(counts(old))
         };
         self.sums.active = step(self.sums.active, |flow| flow.active);
+        self.sums.backlogged =
+            step(self.sums.backlogged, |flow| flow.active && flow.demand_bytes.is_none());
         self.sums.app_limited = step(self.sums.app_limited, |flow| flow.demand_bytes.is_some());
         self.sums.timed_out = step(self.sums.timed_out, |flow| flow.timed_out);
         self.sums.mss_bytes = self.sums.mss_bytes + new.mss_bytes - old.mss_bytes;
@@ -138,11 +163,15 @@ impl Members {
         self.sums.effective -= m.effective;
         self.sums.weight -= m.weight_in_use();
         self.sums.growing -= u128::from(m.growing);
+        self.sums.backlogged_effective -= m.backlogged_effective;
+        self.sums.backlogged_weight -= m.backlogged_weight();
         edit(m);
         m.refresh();
         self.sums.effective += m.effective;
         self.sums.weight += m.weight_in_use();
         self.sums.growing += u128::from(m.growing);
+        self.sums.backlogged_effective += m.backlogged_effective;
+        self.sums.backlogged_weight += m.backlogged_weight();
     }
 
     /// Whether the running sums are those over these flows, each with its member.
@@ -164,6 +193,11 @@ impl Members {
     /// Flows with data outstanding.
     pub(crate) fn active_flows(&self) -> u64 {
         self.sums.active
+    }
+
+    /// Those of them that take all they are given.
+    pub(crate) fn backlogged_flows(&self) -> u64 {
+        self.sums.backlogged
     }
 
     /// All active flows, and at least one, are in a timeout episode (B3).
@@ -193,6 +227,16 @@ impl Members {
     pub(crate) fn mean_units(&self) -> Option<MeanUnits> {
         let Sums { effective, weight, .. } = self.sums;
         (weight > 0).then_some(MeanUnits { effective, weight })
+    }
+
+    /// The mean of all VMs' units over that of their backlogged flows: a window that these
+    /// take is so many times as much of the aggregate.
+    pub(crate) fn mean_over_backlogged(&self) -> Fraction {
+        let Sums { backlogged_effective: effective, backlogged_weight: weight, .. } = self.sums;
+        match self.mean_units() {
+            Some(mean) if weight > 0 => mean.over(MeanUnits { effective, weight }),
+            _ => Fraction::ALL,
+        }
     }
 
     /// A flow's share of the sum of rates; of windows, where shares are of those.
@@ -383,6 +427,26 @@ mod tests {
         let [one, many] =
             [(0, 256), (1, 16 * 256)].map(|(vm, units)| granted(&members, vm, units, 320_000));
         assert_eq!((one, many), (160_000, 160_000));
+    }
+
+    #[test]
+    fn what_backlogged_flows_grow_by_is_more_of_the_aggregate() {
+        let far = Contribution { units: 300, demand_bytes: Some(0), ..flow(100) };
+        let near = Contribution { units: 100, ..flow(100) };
+        let grows = |flows: &[(usize, Contribution)]| {
+            let all = members(&[1.0; 2], flows).mean_over_backlogged();
+            Window::from_bytes(1000).times(all).bytes()
+        };
+        assert_eq!(grows(&[(0, near), (1, near)]), 1000);
+        assert_eq!(grows(&[(0, near), (1, far)]), 2000, "a mean of 200 over 100");
+        assert_eq!(grows(&[(1, far)]), 1000, "nobody could grow");
+    }
+
+    #[test]
+    fn only_who_takes_all_is_backlogged() {
+        let idle = Contribution { active: false, demand_bytes: Some(0), ..flow(256) };
+        let members = members(&[1.0], &[(0, flow(256)), (0, app_limited(9)), (0, idle)]);
+        assert_eq!(members.backlogged_flows(), 1);
     }
 
     #[test]

@@ -162,6 +162,11 @@ impl Path {
         self.idle >= IDLE_ROUNDS
     }
 
+    /// Others seem to use the path.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.alone.is_shared()
+    }
+
     /// A congestion event: the part of the group's window that the path holds for
     /// this group alone; `None` if others seem to use the path, or nobody has
     /// measured it.  `mean_us` is the group's mean round-trip time, if it is known.

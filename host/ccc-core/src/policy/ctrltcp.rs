@@ -102,10 +102,14 @@ impl CtrlTcp {
 
     /// Who gives up less in a reduction grows less after it, or would take more than
     /// one TCP does.  Where that meets no congestion, or leaves the path idle, the path has
-    /// changed.
+    /// changed: it grows in full, and on an idle path of its own like all its flows.
     fn growth(&self, window: Window, ack: &Ack) -> Fraction {
         let known = self.reduced_from.plus(self.reduced_from.halved(PAST_SHIFT));
-        if window > known || ack.path_is_idle { Fraction::ALL } else { self.growth }
+        match (ack.path_is_idle, window > known) {
+            (true, _) => Fraction::new(ack.growers.max(1).into(), 1),
+            (false, true) => Fraction::ALL,
+            (false, false) => self.growth,
+        }
     }
 
     fn slow_start(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
@@ -456,6 +460,8 @@ mod tests {
         group.lose_where_it_holds(12);
         group.ack(Ack { path_is_idle: true, ..ack(0, 7 * MSS) });
         assert_eq!(group.segments(), 127);
+        group.ack(Ack { path_is_idle: true, growers: 3, ..ack(0, 7 * MSS) });
+        assert_eq!(group.segments(), 148);
     }
 
     #[test]

@@ -115,6 +115,8 @@ pub(crate) struct Ack {
     pub(crate) share: Fraction,
     /// Hardly a packet of the group has waited for some round trips.
     pub(crate) path_is_idle: bool,
+    /// As many flows would grow on an idle path: one if others may be on it.
+    pub(crate) growers: u64,
     /// What was measured with these data.
     pub(crate) sample: PathSample,
 }
@@ -233,6 +235,7 @@ pub(super) mod testing {
             floor_bytes: 2 * MSS,
             share: Fraction::ALL,
             path_is_idle: false,
+            growers: 1,
             sample: PathSample {
                 now: 0,
                 delivered_bytes: bytes,
