@@ -207,11 +207,13 @@ static void release_one(struct sock *sk, u64 rate)
 static void follow_pace(struct sock *sk, struct ccc_flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS,
-			      CCC_JOIN_MAX);
+	/* What it has had for longer is not cut. */
+	u32 most = max(CCC_JOIN_MAX, tcp_snd_cwnd(tp));
+	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS, most);
 	u64 rate = ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3);
 
 	set_cwnd(tp, flow, granted);
+	rate = min_t(u64, rate, READ_ONCE(sk->sk_max_pacing_rate));
 	WRITE_ONCE(sk->sk_pacing_rate, rate);
 	if (tp->data_segs_out < TCP_INIT_CWND)
 		release_one(sk, rate);

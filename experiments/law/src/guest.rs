@@ -114,8 +114,15 @@ impl Guest {
     pub fn attach(env: &mut Env, tcp: &Tcp) -> Guest {
         let slot = env.tenant.take_slot();
         let beta = rules::beta(1, 2, 1 << 15);
-        let shadow =
-            Shadow { window: None, rest: 0, epoch: 0, beta, reducing: false, charged_us: 0, charged: false };
+        let shadow = Shadow {
+            window: None,
+            rest: 0,
+            epoch: 0,
+            beta,
+            reducing: false,
+            charged_us: 0,
+            charged: false,
+        };
         let mut guest = Guest {
             granted: Granted::default(),
             reporter: Reporter::new(tcp),
@@ -265,7 +272,8 @@ impl Guest {
     }
 
     fn follow_pace(&self, tcp: &mut Tcp) {
-        let granted = self.granted.cwnd.clamp(rules::JOIN_PACKETS, rules::JOIN_MAX);
+        let most = rules::JOIN_MAX.max(tcp.window.cwnd);
+        let granted = self.granted.cwnd.clamp(rules::JOIN_PACKETS, most);
         let rate = rules::pacing_rate(granted, MSS_BYTES, tcp.srtt_us).max(1);
         tcp.paced_ns = Some(u64::from(MSS_BYTES) * 1_000_000_000 / rate);
         self.set_cwnd(tcp, granted);

@@ -6,7 +6,7 @@
 //! of the rounds after it, by their windows, whatever the reduction, the growth and the
 //! length of the queue.  Beside others, who reduce and grow by what they see, it does not:
 //! packets wait when none should, or the queue empties while the group gives up nothing.
-use crate::fixed::{Fraction, Micros, Window, mul_div};
+use crate::fixed::{Micros, Window, mul_div};
 
 /// A reduction takes effect, and is seen, in so many round-trip times.
 const SETTLES_ROUNDS: Micros = 2;
@@ -27,20 +27,13 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// What waits of another window if nobody else has any.
-    fn foretells_us(&self, window: Window) -> Micros {
+    /// What waits of another window if nobody else has any, where what is delivered takes
+    /// so long without a queue: of near and far flows now these deliver more, now those.
+    fn foretells_us(&self, window: Window, base_us: Micros) -> Micros {
         let rtt_us = self.base_us + self.queue_us;
         mul_div(rtt_us, window.raw(), self.window.raw().max(1))
-            .saturating_sub(self.base_us)
+            .saturating_sub(base_us)
             .min(DELAY_MAX_US)
-    }
-
-    /// The group's mean round-trip time, and with it the window for the same rate, are
-    /// so many times what they were.
-    fn scale(&mut self, factor: Fraction) {
-        let rtt_us = Window::from_bytes(self.base_us + self.queue_us).times(factor).bytes();
-        self.window = self.window.times(factor);
-        self.base_us = rtt_us.min(DELAY_MAX_US).saturating_sub(self.queue_us);
     }
 }
 
@@ -50,6 +43,8 @@ pub(crate) struct Alone {
     full: Option<Full>,
     /// Rounds that begin before that say nothing.
     from: Micros,
+    /// Nor do those so soon after the next one: who counts has changed.
+    settles_us: Micros,
     /// Sums over rounds, halved with each event: differences, and the larger ones.
     off_us: Micros,
     all_us: Micros,
@@ -62,15 +57,29 @@ impl Alone {
         self.shared
     }
 
-    pub(crate) fn scale(&mut self, factor: Fraction) {
-        self.full.iter_mut().for_each(|full| full.scale(factor));
+    /// Other flows count from now on, at this mean round-trip time; some have not
+    /// delivered yet.
+    pub(crate) fn changed(&mut self, mean_us: Micros) {
+        self.settles_us = SETTLES_ROUNDS * mean_us.min(DELAY_MAX_US);
     }
 
     /// A round that began then with this window has seen so much queue.
-    pub(crate) fn round(&mut self, since: Micros, window: Window, queue_us: Micros) {
+    pub(crate) fn round(
+        &mut self,
+        since: Micros,
+        window: Window,
+        base_us: Micros,
+        queue_us: Micros,
+    ) {
+        let settles_us = std::mem::take(&mut self.settles_us);
+        if settles_us > 0 {
+            self.from = self.from.max(since.saturating_add(settles_us));
+        }
         let Some(full) = self.full.filter(|_| since >= self.from) else { return };
-        let (told, seen) = (full.foretells_us(window), queue_us.min(DELAY_MAX_US));
-        self.off_us = self.off_us.saturating_add(told.abs_diff(seen));
+        let (told, seen) = (full.foretells_us(window, base_us), queue_us.min(DELAY_MAX_US));
+        // Of near and far flows so much is not known of the queue.
+        let unsure_us = full.base_us.abs_diff(base_us);
+        self.off_us = self.off_us.saturating_add(told.abs_diff(seen).saturating_sub(unsure_us));
         self.all_us = self.all_us.saturating_add(told.max(seen));
     }
 
@@ -113,11 +122,12 @@ mod tests {
     struct Group {
         alone: Alone,
         now: Micros,
+        base_us: Micros,
     }
 
     impl Group {
         fn new() -> Group {
-            let mut group = Group { alone: Alone::default(), now: 0 };
+            let mut group = Group { alone: Alone::default(), now: 0, base_us: BASE_US };
             group.event();
             group
         }
@@ -131,7 +141,7 @@ mod tests {
 
         fn epoch(&mut self, rounds: impl IntoIterator<Item = (u64, Micros)>) -> bool {
             for (count, queue_us) in rounds {
-                self.alone.round(self.now, segments(count), queue_us);
+                self.alone.round(self.now, segments(count), self.base_us, queue_us);
                 self.now += RTT_US;
             }
             self.event()
@@ -145,7 +155,8 @@ mod tests {
 
     #[test]
     fn what_waits_is_what_the_path_does_not_hold() {
-        let waits = [50, 80, 90, 100, 120].map(|count| full().foretells_us(segments(count)));
+        let waits =
+            [50, 80, 90, 100, 120].map(|count| full().foretells_us(segments(count), BASE_US));
         assert_eq!(waits, [0, 0, 5_000, 10_000, 20_000]);
     }
 
@@ -215,9 +226,14 @@ mod tests {
     #[test]
     fn who_joins_from_afar_changes_what_is_foretold() {
         let mut group = Group::new();
-        // At twice the mean round-trip time, twice the window has the same rate.
-        group.alone.scale(Fraction::new(2, 1));
-        let rounds = (160..200_u64).map(|count| (count, count.saturating_sub(180) * 500));
+        group.alone.changed(2 * BASE_US);
+        // It has not delivered yet.
+        group.alone.round(group.now, segments(180), BASE_US, 0);
+        group.alone.round(group.now + 4 * BASE_US - 1, segments(180), BASE_US, 0);
+        group.now += 4 * BASE_US;
+        // From twice as far, 160 segments fill the path.
+        group.base_us = 2 * BASE_US;
+        let rounds = (160..200_u64).map(|count| (count, (count - 160) * 500));
         assert!(!group.epoch(rounds));
     }
 
@@ -227,8 +243,7 @@ mod tests {
         let far = Full { window: segments(1), base_us: DELAY_MAX_US, queue_us: DELAY_MAX_US };
         alone.event(1, Micros::MAX / 4, Some(far));
         for _ in 0..1_000 {
-            alone.scale(Fraction::new(u128::MAX, 1));
-            alone.round(Micros::MAX, Window::MAX, Micros::MAX);
+            alone.round(Micros::MAX, Window::MAX, 0, Micros::MAX);
         }
         alone.event(Micros::MAX, DELAY_MAX_US, None);
     }

@@ -154,16 +154,6 @@ impl Beta {
         Beta(self.0.max(other.0))
     }
 
-    pub(crate) fn min(self, other: Beta) -> Beta {
-        Beta(self.0.min(other.0))
-    }
-
-    /// What is left of a sum of so many equal parts of which one is reduced by this.
-    pub(crate) fn of_one_of(self, parts: u64) -> Beta {
-        let whole = u128::from(parts.max(1)) * u128::from(Beta::ONE);
-        Beta::of(whole - u128::from(Beta::ONE - u64::from(self.0)), whole)
-    }
-
     /// The part of its growth with which a controller that reduces by `self`
     /// takes no more than one that reduces by `other`: who gives up less, grows
     /// less (Yang and Lam, "General AIMD Congestion Control").
@@ -269,12 +259,6 @@ pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_a_sum_one_part_is_reduced() {
-        let left = [1, 2, 4, 1000].map(|parts| Beta::HALF.of_one_of(parts));
-        assert_eq!(left, [Beta::HALF, Beta::of(3, 4), Beta::of(7, 8), Beta::of(7, 8)]);
-    }
 
     #[test]
     fn weights_outside_the_range_are_refused() {

@@ -20,6 +20,9 @@ const ADOPTION_US: Micros = 2_000_000;
 /// Largest window an empty group starts with, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 
+/// An idle path of its own is filled as by so many flows at the most.
+const MOST_GROWERS: u64 = 16;
+
 /// The aggregate of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
@@ -285,9 +288,8 @@ impl Group {
         if let (Some(before), Some(after)) = (before, after)
             && before != after
         {
-            let factor = after.over(before);
-            self.policy.scale(&mut self.aggregate, factor);
-            self.path.scale(factor);
+            self.policy.scale(&mut self.aggregate, after.over(before));
+            self.path.changed(after.us());
         }
     }
 
@@ -309,10 +311,16 @@ impl Group {
             floor_bytes: self.members.floor_bytes(),
             share: self.members.growth_share(flow.member, &flow.contribution),
             path_is_idle: self.path.is_idle(),
-            growers: if self.path.is_shared() { 1 } else { self.members.backlogged_flows() },
+            growers: self.growers(),
             sample: path_sample(update, delta),
         };
         self.policy.ack(&mut self.aggregate, &ack);
+    }
+
+    /// As many flows would grow on an idle path.  Where others may be on it, as one; and
+    /// no claim of flows makes it many.
+    fn growers(&self) -> u64 {
+        if self.path.is_shared() { 1 } else { self.members.backlogged_flows().min(MOST_GROWERS) }
     }
 
     /// Whether a flow in slow start is granted more than twice its own window, so that
@@ -330,10 +338,10 @@ impl Group {
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
         if event.epoch == self.aggregate.epoch {
-            // Uncoupled, one of the flows would lose; no more is gained by giving up less.
-            let most = event.beta.of_one_of(self.members.backlogged_flows());
+            // A lone flow gains nothing by giving up less than it does uncoupled.
+            let is_lone = self.members.active_flows() == 1;
             let holds = self.path.event(event.now, self.mean_rtt_us());
-            event.holds = holds.map(|holds| holds.min(most));
+            event.holds = holds.filter(|_| !is_lone);
         }
         self.policy.congestion(&mut self.aggregate, &event);
     }

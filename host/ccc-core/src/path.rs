@@ -13,7 +13,7 @@
 //! out.
 use crate::{
     alone::{Alone, Full},
-    fixed::{Beta, Fraction, Micros, Window},
+    fixed::{Beta, Micros, Window},
     policy::PathSample,
 };
 
@@ -145,7 +145,8 @@ impl Path {
         let idle = self.round.queue_us() < idle_us;
         self.idle = if idle { self.idle.saturating_add(1) } else { 0 };
         if let (Some(window), Some(queue_us)) = (self.round.window, self.round.waits.mean_us()) {
-            self.alone.round(self.since, window, if idle { 0 } else { queue_us });
+            let base_us = self.before.plus(&self.round).base_us();
+            self.alone.round(self.since, window, base_us, if idle { 0 } else { queue_us });
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
         self.before = std::mem::replace(&mut self.round, Round { window, ..Round::default() });
@@ -153,8 +154,8 @@ impl Path {
     }
 
     /// Who is in the group has changed, and with it its mean round-trip time and window.
-    pub(crate) fn scale(&mut self, factor: Fraction) {
-        self.alone.scale(factor);
+    pub(crate) fn changed(&mut self, mean_us: Micros) {
+        self.alone.changed(mean_us.max(self.before.rtt_us()));
     }
 
     /// Hardly a packet has waited for some rounds: the path holds more than was thought.
