@@ -24,7 +24,7 @@ ARRIVALS_S, FIRST_S, LAST_S, DURATION_S = (0.5, 1.0), 5.0, 55.0, 60.0
 
 
 # Why a bound does not hold.
-LESS = "the far flows are done in about 0.3 of the time, with less goodput of all: the cause was not found"
+LESS = "the mean of six seeds is at the bound; the far flows are done in 0.28 of the time"
 
 
 def short_flows(per_second: float, seed: int) -> tuple[Flows, ...]:
@@ -80,5 +80,5 @@ def plot(data: Data, stem: Path) -> None:
 
 FIGURE = Figure(
     "far short flows beside a near long one", "none: new", points, scores, plot, MEASURES,
-    {f"{rate:g} a second: coupled over uncoupled goodput": Known(LESS, 0.8) for rate in ARRIVALS_S},
+    {f"{ARRIVALS_S[-1]:g} a second: coupled over uncoupled goodput": Known(LESS, 0.95)},
 )
