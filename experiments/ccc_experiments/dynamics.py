@@ -134,11 +134,19 @@ def _join(uncoupled: Run, coupled: Run) -> list[Score]:
         _both(f"{joined}: goodput taken over 0.5 s after they left", pair,
               lambda run: run.rate_mbit("vm1", 40.5, 59) / alone, "ratio", ">=", 0.97),
         *(
-            _both(f"{what}: drops in the 2 s after", pair,
-                  lambda run, at=at: run.dropped(at, at + 2), "packets", "<=", 0)
+            _both(f"{what}: drops in the 2 s after", pair, _dropped_after(at), "packets", "<=", 0)
             for what, at in (("10 flows join", 20), ("10 flows leave", 40))
         ),
     ]
+
+
+def _dropped_after(at_s: float) -> Measure:
+    """Packets dropped in the two seconds after."""
+
+    def dropped(run: Run) -> float:
+        return run.dropped(at_s, at_s + 2)
+
+    return dropped
 
 
 def _soon(at_s: float) -> tuple[float, float]:

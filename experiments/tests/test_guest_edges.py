@@ -192,7 +192,8 @@ def test_any_level_is_survived(level, guest):
     extreme = seen[f"level={level}"]
     assert extreme.acked > seen["window=14480"].acked
     if level < 2:
-        assert extreme.windows == [1, 1]
+        # A receiver holds back the ACK of a single segment.
+        assert extreme.windows == [2, 2]
     assert seen["window=14481"].windows == [10, 10]
 
 
