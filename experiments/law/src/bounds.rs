@@ -42,6 +42,12 @@ pub const COMPLETION: f64 = 1.10;
 /// And so many round trips more.
 pub const COMPLETION_ROUNDS: f64 = 1.0;
 
+/// Of what one flow has beside another: what an outside flow has of that beside the
+/// group, and the group beside it.
+pub const AS_ONE: f64 = 0.88;
+/// Of the run is not judged: who starts first has more for some sawtooths.
+pub const AS_ONE_SKIPPED: f64 = 0.25;
+
 /// A flow without end has at least this part of what is due to it.
 pub const STARVED: f64 = 0.1;
 

@@ -31,6 +31,16 @@ const INTERVAL_S: [f64; 2] = [0.1, 5.0];
 const INTERVALS: f64 = 40.0;
 const LEAST_INTERVALS: f64 = 14.0;
 const MOST_BURSTS: f64 = 80_000.0;
+/// Percent of the draws in which a flow outside the group shares the path.
+const BESIDE_PERCENT: f64 = 10.0;
+/// Segments on the path, and flows of the group, beside an outside flow: its part is that
+/// of a mean over sawtooths, and longer ones would take too long.
+const BESIDE_SEGMENTS: [f64; 2] = [10.0, 60.0];
+const BESIDE_RTT_MS: [f64; 2] = [2.0, 200.0];
+const BESIDE_QUEUE_PRODUCTS: [f64; 2] = [0.25, 2.0];
+const BESIDE_FLOWS: f64 = 16.0;
+/// The longest sawtooths, one for each two segments of path and queue, of such a run.
+const BESIDE_SAWTOOTHS: f64 = 40.0;
 /// Path and queue hold so many segments for each flow: with windows of a segment or two
 /// the model departs from the laboratory.
 const LEAST_SEGMENTS: u64 = 4;
@@ -76,6 +86,39 @@ pub fn rounded(value: f64, digits: i32) -> f64 {
 }
 
 fn try_draw(rng: &mut Rng) -> Option<Case> {
+    if chance(rng, BESIDE_PERCENT) { beside(rng) } else { anything(rng) }
+}
+
+/// Flows without end of one distance, beside one outside flow: only so is its part of
+/// the path known.
+fn beside(rng: &mut Rng) -> Option<Case> {
+    let product = log_uniform(rng, BESIDE_SEGMENTS);
+    let rtt_ms = rounded(log_uniform(rng, BESIDE_RTT_MS), 3);
+    let rate_mbit = rounded(product * FRAME_BYTES as f64 * 8.0 / rtt_ms / 1e3, 3);
+    let queue = (product * log_uniform(rng, BESIDE_QUEUE_PRODUCTS)).max(LEAST_QUEUE).round();
+    let round_s = rtt_ms / 1e3 * (1.0 + queue / product);
+    let duration_s = rounded(BESIDE_SAWTOOTHS * (product + queue) / 2.0 * round_s, 3);
+    let count = 1 + below(rng, 3);
+    let flows = log_uniform(rng, [1.0, BESIDE_FLOWS]) / count as f64;
+    let mut vms: Vec<Value> = (0..count)
+        .map(|_| json!({"flows": [{"count": log_uniform(rng, [1.0, flows.max(1.01)]).round() as u64}]}))
+        .collect();
+    vms.push(json!({"name": "outside", "congestion_control": "reno", "device": false, "flows": [{"count": 1}]}));
+    let scenario = json!({
+        "name": "drawn", "seed": rng.next_u64() >> 32, "duration_s": duration_s, "coupled": true,
+        "daemon": "none", "vms": vms,
+        "bottleneck": {"rate_mbit": rate_mbit, "limit_packets": queue as u64, "delay_ms": rtt_ms},
+    });
+    let scenario = Scenario::parse(&scenario.to_string()).expect("a scenario that can be");
+    let all = (product + queue) as u64 >= LEAST_SEGMENTS * scenario_flows(&scenario);
+    all.then_some(Case { scenario, interval_ns: (duration_s * 1e9 / INTERVALS) as u64 })
+}
+
+fn scenario_flows(scenario: &Scenario) -> u64 {
+    scenario.vms.iter().flat_map(|vm| &vm.flows).map(|flows| u64::from(flows.count)).sum()
+}
+
+fn anything(rng: &mut Rng) -> Option<Case> {
     let rate_mbit = rounded(log_uniform(rng, RATE_MBIT), 3);
     let rtt_ms = rounded(log_uniform(rng, RTT_MS), 3);
     let product = rate_mbit * rtt_ms * 1e3 / 8.0 / FRAME_BYTES as f64;

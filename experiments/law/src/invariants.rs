@@ -10,8 +10,18 @@ use crate::{
 };
 
 /// The names of all.
-pub const INVARIANTS: [&str; 8] =
-    ["engine", "window", "sum", "interval", "losses", "share", "completion", "starvation"];
+pub const INVARIANTS: [&str; 10] = [
+    "engine",
+    "window",
+    "sum",
+    "interval",
+    "losses",
+    "share",
+    "outside",
+    "aggregate",
+    "completion",
+    "starvation",
+];
 
 /// How bad each coupled run is, and what that is to be compared with.  Ratios are what
 /// counts, so means are of logarithms.
@@ -90,6 +100,14 @@ impl Trial {
                 self.each("losses", "segments, with the slack", bounds::LOSSES, Both::losses)
             }
             "share" => self.each("share", "error of the worst share", 1.0, Both::share),
+            "outside" => {
+                let what = "of all to the outside flow's";
+                self.each("outside", what, 1.0 / bounds::AS_ONE, |one| one.as_one(true))
+            }
+            "aggregate" => {
+                let what = "of all to the group's beside an outside flow";
+                self.each("aggregate", what, 1.0 / bounds::AS_ONE, |one| one.as_one(false))
+            }
             "completion" => self.each("completion", "seconds in the mean", 1.0, Both::completion),
             "starvation" => {
                 let bound = 1.0 / bounds::STARVED;
@@ -132,7 +150,7 @@ impl Trial {
     fn interval(&self) -> Option<Compared> {
         let judged = self.phases[0].judged_intervals();
         let sums: Vec<[Vec<u64>; 2]> =
-            self.phases.iter().map(|one| [one.coupled.sums(), one.uncoupled.sums()]).collect();
+            self.phases.iter().map(|one| [one.coupled.sums(), one.reference().sums()]).collect();
         let mean =
             |at: usize| sums.iter().map(|s| s[1][at] as f64).sum::<f64>() / sums.len() as f64;
         let least = f64::from(bounds::INTERVAL_SEGMENTS * self.burst_segments() * MSS_BYTES);
@@ -192,6 +210,12 @@ impl Both {
         (bounds::SKIPPED_INTERVALS..intervals.saturating_sub(1)).filter(busy).collect()
     }
 
+    /// Whom the sum is compared with: beside an outside flow the group is to keep the path
+    /// as busy as one flow would.
+    fn reference(&self) -> &Run {
+        self.as_one.as_ref().unwrap_or(&self.uncoupled)
+    }
+
     /// Slow start is not judged where flows go on after it.
     fn sum(&self) -> Option<(f64, f64)> {
         let goes_on = self.setup.flows.iter().any(is_bulk);
@@ -202,7 +226,7 @@ impl Both {
             let mbit = judged.iter().sum::<u64>() as f64 * 8e-6;
             run.interval_s * judged.len() as f64 / mbit.max(1e-3)
         };
-        Some((of(&self.coupled), of(&self.uncoupled)))
+        Some((of(&self.coupled), of(self.reference())))
     }
 
     fn losses(&self) -> Option<(f64, f64)> {
@@ -212,23 +236,39 @@ impl Both {
         Some((of(&self.coupled), of(&self.uncoupled)))
     }
 
-    /// Whether every VM has more to send than it may, all the time.
+    /// Whether every coupled VM has more to send than it may, all the time.
     fn all_backlogged(&self) -> bool {
         let lasts = |flow: &FlowSetup| {
             is_bulk(flow) && flow.stop_ns.is_none() && flow.start_ns * 4 < self.setup.duration_ns
         };
         let backlogged = |vm: usize| self.setup.flows.iter().any(|f| f.vm == vm && lasts(f));
-        self.setup.vms.len() > 1 && (0..self.setup.vms.len()).all(backlogged)
+        let coupled: Vec<usize> =
+            (0..self.setup.vms.len()).filter(|vm| self.setup.vms[*vm].has_device).collect();
+        coupled.len() > 1 && coupled.into_iter().all(backlogged)
     }
 
     /// Relative error of the worst share, by weight, over the second half.
     fn worst_share(&self, run: &Run) -> f64 {
-        let weights: Vec<f64> = self.setup.vms.iter().map(|vm| vm.weight).collect();
-        let all: f64 = weights.iter().sum();
         let half = |vm: &Vec<u64>| vm[vm.len() / 2..].iter().sum::<u64>() as f64;
-        let sum: f64 = run.vm_bytes.iter().map(half).sum();
-        let error = |(vm, weight): (&Vec<u64>, &f64)| (half(vm) / (sum * weight / all) - 1.0).abs();
-        run.vm_bytes.iter().zip(&weights).map(error).fold(0.0, f64::max)
+        let vms = self.setup.vms.iter().zip(&run.vm_bytes).filter(|(vm, _)| vm.has_device);
+        let coupled: Vec<(f64, f64)> = vms.map(|(vm, bytes)| (vm.weight, half(bytes))).collect();
+        let weights: f64 = coupled.iter().map(|(weight, _)| weight).sum();
+        let sum: f64 = coupled.iter().map(|(_, bytes)| bytes).sum();
+        let error = |(weight, bytes): &(f64, f64)| (bytes / (sum * weight / weights) - 1.0).abs();
+        coupled.iter().map(error).fold(0.0, f64::max)
+    }
+
+    /// How many times what it has all have, of who is outside the group or of the group;
+    /// and how many times if the group is one flow.
+    fn as_one(&self, of_outside: bool) -> Option<(f64, f64)> {
+        let outside = self.setup.outside()?;
+        let part = |run: &Run| {
+            let skipped = (run.sums().len() as f64 * bounds::AS_ONE_SKIPPED) as usize;
+            let judged = |bytes: &[u64]| bytes[skipped..].iter().sum::<u64>() as f64;
+            let (all, own) = (judged(&run.sums()), judged(&run.vm_bytes[outside]));
+            all / if of_outside { own } else { all - own }.max(1.0)
+        };
+        Some((part(&self.coupled), part(self.as_one.as_ref()?)))
     }
 
     /// Segments that the flows of the VM with the least have in a round trip.

@@ -42,6 +42,8 @@ pub struct Both {
     pub uncoupled: Run,
     /// And with it.
     pub coupled: Run,
+    /// One flow of the group, uncoupled, beside the flow outside it, if there is one.
+    pub as_one: Option<Run>,
 }
 
 /// What of a case lies beyond its bounds by more than chance.
@@ -98,7 +100,8 @@ fn run_both(setup: Setup, interval_ns: u64) -> Result<Both, Finding> {
         Finding { invariant: "engine", excess: f64::MAX, detail }
     };
     let coupled = coupled.map_err(told)?;
-    Ok(Both { setup, uncoupled, coupled })
+    let as_one = setup.as_one().map(|one| world::run(&one, false, interval_ns));
+    Ok(Both { setup, uncoupled, coupled, as_one })
 }
 
 fn beyond(trial: &Trial, of: Vec<&'static str>) -> Vec<&'static str> {

@@ -141,6 +141,22 @@ impl Setup {
         Ok(setup)
     }
 
+    /// Number of the VM that is outside the group, if there is one among others.
+    pub fn outside(&self) -> Option<usize> {
+        let outside = self.vms.iter().position(|vm| !vm.has_device);
+        outside.filter(|_| self.vms.iter().any(|vm| vm.has_device))
+    }
+
+    /// The same with one flow instead of the group's, beside the flow outside it.
+    pub fn as_one(&self) -> Option<Setup> {
+        let outside = self.outside()?;
+        let (others, mut flows): (Vec<_>, Vec<_>) =
+            self.flows.iter().cloned().partition(|flow| flow.vm == outside);
+        flows.truncate(1);
+        flows.extend(others);
+        Some(Setup { flows, ..self.clone() })
+    }
+
     /// Smallest and largest delay of a VM's path without its queue.
     pub fn delays_ns(&self) -> (Nanos, Nanos) {
         let delays = self.vms.iter().map(|vm| vm.delay_ns);

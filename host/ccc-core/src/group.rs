@@ -339,7 +339,7 @@ impl Group {
         let mut event = self.event(update, cause);
         if event.epoch == self.aggregate.epoch {
             // A lone flow gains nothing by giving up less than it does uncoupled.
-            let is_lone = self.members.active_flows() == 1;
+            let is_lone = self.members.active_flows() == 1 && self.aggregate.ssthresh.is_some();
             let holds = self.path.event(event.now, self.mean_rtt_us());
             event.holds = holds.filter(|_| !is_lone);
         }
