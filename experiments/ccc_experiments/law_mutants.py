@@ -16,7 +16,7 @@ from pathlib import Path
 from .lab import PROJECT, LabError, printed
 
 # What the model is built of.
-SOURCES = ("host", "guest/common", "experiments/lab", "experiments/law")
+SOURCES = ("host", "guest/common", "guest/include", "experiments/lab", "experiments/law")
 MUTANTS = PROJECT / "experiments/law/mutants.json"
 RUNS = 2000
 SEED = 101
