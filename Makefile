@@ -10,7 +10,7 @@ HOST := --manifest-path host/Cargo.toml
 LAB := --manifest-path experiments/lab/Cargo.toml
 LAW := --manifest-path experiments/law/Cargo.toml
 PYTHON = PYTHONPATH=experiments $$(scripts/build venv)
-LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client systemd
+LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client prometheus systemd
 
 QUICK ?=
 TESTS ?=

@@ -71,6 +71,7 @@ class Daemon:
     sections: str
     control: Path
     state: Path | None = None
+    metrics: str | None = None
     name: str = "ccc-vhost"
     host: Host = HERE
     log_level: str = "info"
@@ -109,6 +110,7 @@ class Daemon:
         """Starts it, with other sections if they are given, and waits until it answers."""
         lines = ["[daemon]", f'control = "{self.control}"']
         lines += [f'state = "{self.state}"'] if self.state else []
+        lines += [f'metrics = "{self.metrics}"'] if self.metrics else []
         config = self.directory / f"{self.name}.toml"
         config.write_text("\n".join([*lines, sections or self.sections, ""]))
         with self._log.open("a") as log:

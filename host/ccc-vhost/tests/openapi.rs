@@ -44,7 +44,8 @@ fn keys(node: &Yaml) -> BTreeSet<String> {
 }
 
 fn schema<'a>(document: &'a Yaml, holder: &'a Yaml) -> &'a Yaml {
-    let content = &resolve(document, holder)["content"]["application/json"];
+    let content = resolve(document, holder)["content"].as_hash().unwrap();
+    let (_, content) = content.iter().next().unwrap();
     resolve(document, &content["schema"])
 }
 

@@ -13,7 +13,7 @@ use nix::unistd;
 use rustix::{
     fs::{Gid, Mode},
     net::sockopt,
-    process::geteuid,
+    process::{geteuid, getpid},
 };
 use thiserror::Error;
 
@@ -98,6 +98,12 @@ impl Authorization {
 }
 
 impl Peer {
+    /// This process, for what nobody else has asked for by name.
+    pub fn own() -> Peer {
+        let pid = getpid().as_raw_nonzero().get();
+        Peer { uid: geteuid().as_raw(), pid, groups: Vec::new() }
+    }
+
     /// Who is at the other end.
     pub fn of(stream: impl AsFd) -> io::Result<Peer> {
         let stream = stream.as_fd();

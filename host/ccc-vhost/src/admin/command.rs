@@ -26,6 +26,8 @@ pub enum Command {
     Group(String),
     /// All rules.
     Rules,
+    /// What a monitoring system asks for again and again.
+    Metrics,
     /// A change of the settings.
     Change(Change),
 }
@@ -41,7 +43,7 @@ impl Command {
                 Change::UpdateGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => true,
             },
             Command::Status | Command::Vms | Command::Groups | Command::Group(_) => true,
-            Command::Flows { .. } | Command::Rules => true,
+            Command::Flows { .. } | Command::Rules | Command::Metrics => true,
         }
     }
 }

@@ -17,6 +17,9 @@ pub enum ApiError {
     /// There is nothing at this path.
     #[error("nothing at `{0}`; docs/openapi.yaml lists what there is")]
     NoPath(String),
+    /// There is nothing but metrics at this address.
+    #[error("nothing at `{0}`: here is /metrics only; the rest is on the control socket")]
+    NotHere(String),
     /// The path has no such method.
     #[error("invalid method: expected {allowed}, got {method}")]
     Method {
@@ -77,7 +80,8 @@ impl ApiError {
         use SettingsError::{Configured, NoGroup, NoVm, NotConfigured, OtherSocket};
         match self {
             ApiError::Forbidden(_) => 403,
-            ApiError::NoPath(_) | ApiError::Settings(NoVm { .. } | NoGroup { .. }) => 404,
+            ApiError::NoPath(_) | ApiError::NotHere(_) => 404,
+            ApiError::Settings(NoVm { .. } | NoGroup { .. }) => 404,
             ApiError::Method { .. } => 405,
             ApiError::Settings(OtherSocket { .. } | Configured(_) | NotConfigured(_)) => 409,
             ApiError::TooLarge(_) => 413,

@@ -6,7 +6,8 @@ use super::{
     ApiError, Command, Reply,
     authorization::Peer,
     reply::{
-        CountersView, GroupView, GroupsView, MemberView, RulesView, StatusView, VmView, VmsView,
+        CountersView, GroupView, GroupsView, MemberView, MetricsView, RulesView, StatusView,
+        VmView, VmsView,
     },
 };
 use ccc_core::Micros;
@@ -65,6 +66,7 @@ impl Executor<'_> {
             Command::Groups => Reply::Groups(self.groups()),
             Command::Group(name) => Reply::Group(self.group(settings.group(name)?)),
             Command::Rules => Reply::Rules(self.rules()),
+            Command::Metrics => Reply::Metrics(self.metrics()),
             Command::Change(change) => {
                 let reply = self.change(change)?;
                 return Ok((reply, Some(self.to_keep(change))));
@@ -198,6 +200,25 @@ impl Executor<'_> {
         let mut vms: Vec<VmView> = self.numbers().into_iter().map(|vm| self.vm(vm)).collect();
         vms.sort_by(|a, b| a.name.cmp(&b.name));
         VmsView { vms }
+    }
+
+    fn metrics(&self) -> MetricsView {
+        let vm = |number| (self.vm(number), self.refused(number));
+        MetricsView {
+            status: self.status(),
+            vms: self.numbers().into_iter().map(vm).collect(),
+            groups: self.groups().groups,
+        }
+    }
+
+    /// How often what of a VM was refused.
+    fn refused(&self, number: usize) -> [(&'static str, u64); counters::KINDS.len()] {
+        let backend = self.connection(number).map(Connection::backend);
+        match (&backend, self.guests.guest(number)) {
+            (Some(backend), _) => backend.device().counters().refused_by_kind(),
+            (None, Some(guest)) => guest.counters.refused_by_kind(),
+            (None, None) => counters::KINDS.map(|kind| (kind, 0)),
+        }
     }
 
     fn vm(&self, index: usize) -> VmView {

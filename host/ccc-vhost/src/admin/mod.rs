@@ -15,6 +15,7 @@ mod command;
 mod error;
 pub mod executor;
 pub mod http;
+mod metrics;
 mod reply;
 
 pub use command::Command;

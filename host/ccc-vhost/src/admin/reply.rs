@@ -4,7 +4,7 @@ use ccc_core::Evidence;
 use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
 
-use crate::device::inspect::FlowPage;
+use crate::device::{counters::KINDS, inspect::FlowPage};
 
 /// What operators are told.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +24,9 @@ pub enum Reply {
     Group(GroupView),
     /// All rules.
     Rules(RulesView),
+    /// What a monitoring system is told, in its own format.
+    #[serde(skip)]
+    Metrics(MetricsView),
 }
 
 /// The daemon as a whole.
@@ -163,6 +166,17 @@ impl From<Evidence> for EvidenceView {
         let Evidence { apart, compared, unseen, alone, swing_us, others_swing_us } = evidence;
         EvidenceView { apart, compared, unseen, alone, swing_us, others_swing_us }
     }
+}
+
+/// What a monitoring system is told: all there is but flows.
+#[derive(Clone, Debug)]
+pub struct MetricsView {
+    /// The daemon as a whole.
+    pub status: StatusView,
+    /// Each VM, and how often what of it was refused.
+    pub vms: Vec<(VmView, [(&'static str, u64); KINDS.len()])>,
+    /// Each group.
+    pub groups: Vec<GroupView>,
 }
 
 /// All rules.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    net::{SocketAddr, TcpListener},
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
 };
@@ -10,7 +11,11 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    admin::{authorization::Authorization, channel, http},
+    admin::{
+        authorization::Authorization,
+        channel::{self, CommandReceiver},
+        http,
+    },
     args::Args,
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
@@ -62,18 +67,15 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let mut coupling = Coupling::new(settings);
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let authorization = Authorization::new(daemon.operators.as_deref())?;
+    let metrics = daemon.metrics.map(scraped).transpose()?;
     let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
     let state_writer =
         kept.map(|(path, lock, state)| StateWriter::start(path, lock, state)).transpose()?;
     let (listener, _bound) = operators.unzip();
-    let commands = listener.map(|listener| -> Result<_> {
-        let (receiver, sender) = channel::pair()?;
-        http::serve(listener, authorization, sender)?;
-        Ok(receiver)
-    });
-    let commands = commands.transpose()?;
+    let control = listener.map(|listener| (listener, authorization));
+    let commands = commands(http::Listeners { control, metrics })?;
     Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer })?.run()?)
 }
 
@@ -121,6 +123,23 @@ fn operators(
     let Some(path) = path else { return Ok(None) };
     let (listener, bound) = listener::bind(path, authorization.manner())?;
     Ok(Some((listener, Some(bound))))
+}
+
+/// Where monitoring systems connect.
+pub fn scraped(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address}; name another address in [daemon] metrics")
+    })
+}
+
+/// What clients ask for, if there can be any.
+fn commands(listeners: http::Listeners) -> Result<Option<CommandReceiver>> {
+    if listeners.control.is_none() && listeners.metrics.is_none() {
+        return Ok(None);
+    }
+    let (receiver, sender) = channel::pair()?;
+    http::serve(listeners, sender)?;
+    Ok(Some(receiver))
 }
 
 /// The clock the command line asks for.

@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 /// Names of the kinds, in their order.
-const KINDS: [&str; 11] = [
+pub const KINDS: [&str; 11] = [
     "extents", "messages", "stale", "torn", "reports", "flows", "lines", "memory", "queue",
     "requests", "limits",
 ];
@@ -91,6 +91,11 @@ impl Counters {
     /// How often this was refused.
     pub fn refused(&self, kind: Kind) -> u64 {
         self.refused[kind as usize]
+    }
+
+    /// How often each kind was refused.
+    pub fn refused_by_kind(&self) -> [(&'static str, u64); KINDS.len()] {
+        std::array::from_fn(|kind| (KINDS[kind], self.refused[kind]))
     }
 
     /// How often anything was refused.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What cannot be changed while the daemon runs.
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use ccc_settings::{FilePath, SocketPath};
 use schemars::JsonSchema;
@@ -21,6 +21,9 @@ pub struct DaemonSettings {
     #[schemars(title = "the name of a group of users")]
     #[serde(deserialize_with = "not_empty")]
     pub operators: Option<String>,
+    /// Where monitoring systems find /metrics over TCP; it is on the control socket, too
+    #[schemars(with = "String", title = "an address and a port, such as 127.0.0.1:9170")]
+    pub metrics: Option<SocketAddr>,
     /// Where their changes are kept
     #[schemars(with = "FilePath")]
     #[serde(deserialize_with = "file_path")]
@@ -43,6 +46,7 @@ impl Default for DaemonSettings {
         DaemonSettings {
             control: None,
             operators: None,
+            metrics: None,
             state: None,
             max_flows: 131_072,
             max_flows_per_vm: 16_384,

@@ -35,7 +35,8 @@ impl Operator {
         let answer = String::from_utf8(answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        let told = || if body.is_empty() { Value::Null } else { body.into() };
+        (status, serde_json::from_str(body).unwrap_or_else(|_| told()))
     }
 
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {

@@ -9,6 +9,7 @@
 use std::{
     convert::Infallible,
     io,
+    net::TcpListener,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener,
@@ -36,11 +37,14 @@ use super::{
     ApiError, Reply,
     authorization::{Authorization, Peer},
     channel::CommandSender,
+    metrics,
+    reply::MetricsView,
 };
 use crate::event_loop::open_files;
 
 mod clients;
 pub mod routes;
+mod scrape;
 
 /// Most clients served at once; others wait to be accepted.
 const CONNECTIONS: u64 = 2048;
@@ -80,22 +84,37 @@ impl Shared {
     }
 }
 
-/// Serves the socket from now on, in a thread that ends with the process.
-pub fn serve(
-    listener: UnixListener,
-    authorization: Authorization,
-    commands: CommandSender,
-) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
+/// Where there are clients.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// Operators, and which of them.
+    pub control: Option<(UnixListener, Authorization)>,
+    /// Monitoring systems.
+    pub metrics: Option<TcpListener>,
+}
+
+/// Serves the listeners from now on, in a thread that ends with the process.
+pub fn serve(listeners: Listeners, commands: CommandSender) -> io::Result<()> {
+    let Listeners { control, metrics } = listeners;
+    control.iter().try_for_each(|(listener, _)| listener.set_nonblocking(true))?;
+    metrics.iter().try_for_each(|listener| listener.set_nonblocking(true))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let shared = Arc::new(Shared { authorization, commands, refused: Mutex::default() });
     let run = move || {
-        if let Err(error) = runtime.block_on(accept(listener, shared)) {
-            log::error!("control socket failed: {error}");
-        }
+        runtime.block_on(async {
+            tokio::join!(operate(control, &commands), scrape::serve(metrics, &commands))
+        })
     };
     std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
     Ok(())
+}
+
+async fn operate(control: Option<(UnixListener, Authorization)>, commands: &CommandSender) {
+    let Some((listener, authorization)) = control else { return };
+    let commands = commands.clone();
+    let shared = Arc::new(Shared { authorization, commands, refused: Mutex::default() });
+    if let Err(error) = accept(listener, shared).await {
+        log::error!("control socket failed: {error}");
+    }
 }
 
 async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
@@ -189,11 +208,19 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     match handle(request, by, slot, shared).await {
+        Ok(Reply::Metrics(view)) => exposition(view),
         Ok(reply) => match serde_json::to_vec(&reply) {
             Ok(body) => answer(StatusCode::OK, body),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
         },
         Err(error) => refuse(&error),
+    }
+}
+
+fn exposition(view: MetricsView) -> Response<Full<Bytes>> {
+    match metrics::text(view) {
+        Ok(text) => typed(StatusCode::OK, metrics::CONTENT_TYPE, text.into()),
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
     }
 }
 
@@ -209,9 +236,13 @@ fn refuse(error: &ApiError) -> Response<Full<Bytes>> {
 }
 
 fn answer(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
+    typed(status, "application/json", body)
+}
+
+fn typed(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 

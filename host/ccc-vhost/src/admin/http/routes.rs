@@ -15,6 +15,8 @@ pub const BODY_MAX: usize = 64 << 10;
 /// Most flows told at once, and how many are if nothing is said.
 pub const FLOWS_MAX: usize = 1000;
 
+/// Where monitoring systems look by themselves.
+pub const METRICS: &str = "/metrics";
 /// Every path with its methods.
 pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/status", &["GET"]),
@@ -26,6 +28,7 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/groups/{name}", &["GET", "PATCH"]),
     ("/v1/groups/{name}/changes", &["DELETE"]),
     ("/v1/rules", &["GET", "PUT", "DELETE"]),
+    (METRICS, &["GET"]),
 ];
 
 /// A request as far as commands are concerned.
@@ -49,6 +52,7 @@ impl Request<'_> {
         let segments: Vec<&str> = self.path.split('/').collect();
         self.check_route(&segments)?;
         let command = match (self.method, &segments[2..]) {
+            _ if self.path == METRICS => Command::Metrics,
             ("GET", ["status"]) => Command::Status,
             ("GET", ["vms"]) => Command::Vms,
             ("GET", ["vms", name]) => Command::Vm((*name).to_owned()),

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Monitoring systems, which ask over TCP and have no credentials: they are told the
+//! metrics and nothing else, and can change nothing.
+use std::{convert::Infallible, net::TcpListener};
+
+use http_body_util::Full;
+use hyper::{
+    Request, Response,
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{
+    ACCEPT_AGAIN, CONNECTION_PATIENCE, HEAD_MAX, HEAD_PATIENCE,
+    clients::{ClientSlot, Clients},
+    exposition, refuse,
+    routes::METRICS,
+};
+use crate::admin::{ApiError, Command, Reply, authorization::Peer, channel::CommandSender};
+
+/// Most scrapers served at once; others wait to be accepted.
+const CONNECTIONS: usize = 16;
+
+/// Serves them, if there is a listener.
+pub async fn serve(listener: Option<TcpListener>, commands: &CommandSender) {
+    let Some(listener) = listener else { return };
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return log::error!("metrics: cannot listen: {error}"),
+    };
+    let clients = Clients::new(CONNECTIONS);
+    loop {
+        let slot = clients.next().await;
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(converse(stream, slot, commands.clone()))),
+            Err(error) => {
+                log::debug!("metrics: cannot accept: {error}");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, slot: ClientSlot, commands: CommandSender) {
+    let service = service_fn(|request| {
+        let (commands, slot) = (&commands, &slot);
+        async move {
+            let _busy = slot.busy();
+            Ok::<_, Infallible>(respond(request, commands).await)
+        }
+    });
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        biased;
+        () = slot.asked_to_leave() => {}
+        _ = timeout(CONNECTION_PATIENCE, conversation) => {}
+    }
+}
+
+async fn respond(request: Request<Incoming>, commands: &CommandSender) -> Response<Full<Bytes>> {
+    if request.uri().path() != METRICS {
+        return refuse(&ApiError::NotHere(request.uri().path().to_owned()));
+    }
+    if request.method() != hyper::Method::GET {
+        let method = request.method().to_string();
+        return refuse(&ApiError::Method { method, allowed: "GET".to_owned() });
+    }
+    match commands.ask(Command::Metrics, Peer::own()).await {
+        Ok(Reply::Metrics(view)) => exposition(view),
+        Ok(_) => refuse(&ApiError::Stopping),
+        Err(error) => refuse(&error),
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a monitoring system is told, in the text format of OpenMetrics 1.0, which
+//! Prometheus reads: units in names, counters end with `_total`.
+//!
+//! Nothing is counted here: everything is read when it is asked for, so what is told
+//! is what the rest of the control socket tells.
+use std::fmt;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use super::reply::{CountersView, GroupView, MemberView, MetricsView, VmView};
+
+/// Type of the answer's body.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What all names begin with.
+const PREFIX: &str = "ccc";
+
+/// Everything, as it stands.
+pub fn text(view: MetricsView) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix(PREFIX);
+    registry.register_collector(Box::new(view));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// A number of each VM: its name, what it says, and how to tell it.
+struct OfVm(&'static str, &'static str, fn(&VmView) -> f64);
+/// A count of each VM.
+struct CountOfVm(&'static str, &'static str, fn(&CountersView) -> u64);
+/// A number of each group, if it is known.
+struct OfGroup(&'static str, &'static str, fn(&GroupView) -> Option<f64>);
+/// A number of each VM in each group.
+struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
+
+const OF_VM: [OfVm; 5] = [
+    OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
+    OfVm("vm_weight", "The weight in force", |vm| vm.settings.weight),
+    OfVm("vm_flows", "Flows in the slots of its guest", |vm| vm.flows as f64),
+    OfVm("vm_coupled_flows", "Those that are coupled", |vm| vm.coupled_flows as f64),
+    OfVm(
+        "vm_apart",
+        "Whether it does not seem to be behind the bottleneck of a group of its flows",
+        |vm| truth(!vm.apart.is_empty()),
+    ),
+];
+
+const COUNTS_OF_VM: [CountOfVm; 6] = [
+    CountOfVm("vm_messages", "Messages taken from its guest", |of| of.messages),
+    CountOfVm("vm_flows_registered", "Flows that came", |of| of.registered),
+    CountOfVm("vm_flows_left", "Flows that went", |of| of.left),
+    CountOfVm("vm_reports", "Reports of coupled flows", |of| of.updated),
+    CountOfVm("vm_rescans", "Times all its slots were looked at", |of| of.rescans),
+    CountOfVm("vm_grant_lines_written", "Grant lines written for it", |of| of.published),
+];
+
+const OF_GROUP: [OfGroup; 3] = [
+    OfGroup("group_window_bytes", "Aggregate window of its flows", |of| Some(of.window as f64)),
+    OfGroup(
+        "group_ssthresh_bytes",
+        "Aggregate slow start threshold, after the first event",
+        |of| of.ssthresh.map(|bytes| bytes as f64),
+    ),
+    OfGroup("group_active_flows", "Flows that have data to send", |of| {
+        Some(of.active_flows as f64)
+    }),
+];
+
+const OF_MEMBER: [OfMember; 3] = [
+    OfMember("group_vm_weight", "Weight of a VM in a group", |of| of.weight),
+    OfMember("group_vm_flows", "Coupled flows of a VM in a group", |of| of.flows as f64),
+    OfMember("group_vm_window_bytes", "What is granted to the flows of a VM in a group", |of| {
+        of.part as f64
+    }),
+];
+
+fn truth(is: bool) -> f64 {
+    f64::from(u8::from(is))
+}
+
+impl Collector for MetricsView {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let MetricsView { status, vms, groups } = self;
+        let build = [([("version", status.version)], 1.0)];
+        gauges(&mut to, "build_info", "The program that runs", build)?;
+        for OfVm(name, help, value) in OF_VM {
+            let of = |(vm, _): &(VmView, _)| ([("vm", vm.name.clone())], value(vm));
+            gauges(&mut to, name, help, vms.iter().map(of))?;
+        }
+        let heard = vms
+            .iter()
+            .filter_map(|(vm, _)| Some(([("vm", vm.name.clone())], vm.heard_ms? as f64 / 1e3)));
+        gauges(&mut to, "vm_heard_seconds", "Time since its driver last used a queue", heard)?;
+        for CountOfVm(name, help, value) in COUNTS_OF_VM {
+            let of = |(vm, _): &(VmView, _)| ([("vm", vm.name.clone())], value(&vm.counters));
+            counters(&mut to, name, help, vms.iter().map(of))?;
+        }
+        let refused = vms.iter().flat_map(|(vm, refused)| {
+            let of = |(kind, count): &(&str, u64)| {
+                ([("vm", vm.name.clone()), ("kind", (*kind).to_owned())], *count)
+            };
+            refused.iter().map(of).collect::<Vec<_>>()
+        });
+        counters(&mut to, "vm_refused", "Times something of it was refused", refused)?;
+        encode_groups(&mut to, groups)
+    }
+}
+
+fn encode_groups(to: &mut DescriptorEncoder<'_>, groups: &[GroupView]) -> fmt::Result {
+    for OfGroup(name, help, value) in OF_GROUP {
+        let of = |group: &GroupView| Some(([("group", group.name.clone())], value(group)?));
+        gauges(to, name, help, groups.iter().filter_map(of))?;
+    }
+    let reductions =
+        groups.iter().map(|group| ([("group", group.name.clone())], u64::from(group.epoch)));
+    counters(to, "group_reductions", "Reductions of the aggregate window", reductions)?;
+    for OfMember(name, help, value) in OF_MEMBER {
+        let members = groups.iter().flat_map(|group| {
+            let of = |vm: &MemberView| {
+                ([("group", group.name.clone()), ("vm", vm.name.clone())], value(vm))
+            };
+            group.vms.iter().map(of).collect::<Vec<_>>()
+        });
+        gauges(to, name, help, members)?;
+    }
+    Ok(())
+}
+
+fn gauges<L: EncodeLabelSet>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (L, f64)>,
+) -> fmt::Result {
+    let values = values.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
+    family(to, name, help, MetricType::Gauge, values)
+}
+
+fn counters<L: EncodeLabelSet>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counts: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let counts = counts.into_iter().map(|(labels, count)| (labels, ConstCounter::new(count)));
+    family(to, name, help, MetricType::Counter, counts)
+}
+
+fn family<L: EncodeLabelSet, M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    metrics: impl Iterator<Item = (L, M)>,
+) -> fmt::Result {
+    let mut metrics = metrics.peekable();
+    if metrics.peek().is_none() {
+        return Ok(());
+    }
+    let mut family = to.encode_descriptor(name, help, None, kind)?;
+    metrics.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a monitoring system is told, on the control socket and over TCP.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::Command,
+};
+
+use ccc_proto::wire;
+use serde_json::Value;
+use support::{
+    daemon::{Daemon, PATIENCE},
+    driver::{Driver, report},
+    frontend::Mode,
+    operator::Operator,
+};
+
+/// An address that nobody listens on.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A daemon with one coupled flow, where its operators are, and its metrics.
+fn start() -> (Daemon, Operator, SocketAddr) {
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = free();
+    let control = dir.path().join("control");
+    let own = format!(
+        "[daemon]\ncontrol = \"{}\"\nmetrics = \"{metrics}\"\n[group.g]\n",
+        control.display()
+    );
+    let daemon = Daemon::start_in(dir, &[("a", 3.0, "g"), ("b", 1.0, "g")], &own, &[]);
+    (daemon, Operator::at(&control), metrics)
+}
+
+fn scrape(at: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nhost: ccc\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_tell_what_the_control_socket_tells() {
+    let (daemon, operator, metrics) = start();
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.tell(&extent, wire::OP_REGISTER, 0, &report(1));
+    assert!(driver.accepted(&extent, 0, 1));
+    let (status, told) = operator.ask("GET", "/metrics", None);
+    assert_eq!(status, 200);
+    let told = told.as_str().unwrap().to_owned();
+    let answer = scrape(metrics, "GET /metrics");
+    assert!(answer.contains("application/openmetrics-text; version=1.0.0"), "{answer}");
+    let group = operator.get("/v1/groups/g");
+    let (window, part) = (&group["window"], &group["vms"][0]["part"]);
+    assert!(window.as_u64() > Some(0) && part.as_u64() > Some(0), "{group}");
+    for line in [
+        "ccc_vm_connected{vm=\"a\"} 1.0",
+        "ccc_vm_connected{vm=\"b\"} 0.0",
+        "ccc_vm_weight{vm=\"a\"} 3.0",
+        "ccc_vm_coupled_flows{vm=\"a\"} 1.0",
+        "ccc_vm_flows_registered_total{vm=\"a\"} 1",
+        "ccc_vm_refused_total{vm=\"a\",kind=\"torn\"} 0",
+        "# TYPE ccc_group_reductions counter",
+        &format!("ccc_group_window_bytes{{group=\"g\"}} {window}.0"),
+        &format!("ccc_group_vm_window_bytes{{group=\"g\",vm=\"a\"}} {part}.0"),
+    ] {
+        assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");
+        assert!(answer.contains(line), "{line} is not in\n{answer}");
+    }
+    assert!(told.ends_with("# EOF\n"), "{told}");
+}
+
+#[test]
+fn over_tcp_there_are_metrics_and_nothing_else() {
+    let (_daemon, operator, metrics) = start();
+    for (request, status) in [
+        ("GET /v1/status", "404"),
+        ("PATCH /v1/vms/a", "404"),
+        ("DELETE /metrics", "405"),
+        ("POST /metrics", "405"),
+    ] {
+        let answer = scrape(metrics, request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert!(body["error"].is_string(), "{request}: {answer}");
+    }
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 3.0);
+}
+
+#[test]
+fn an_address_in_use_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ccc.toml");
+    let address = taken.local_addr().unwrap();
+    let vm = format!("[vm.a]\nsocket = \"{}\"\n", dir.path().join("a").display());
+    std::fs::write(&file, format!("[daemon]\nmetrics = \"{address}\"\n{vm}")).unwrap();
+    let refused = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccc-vhost"));
+        let done = command.arg("--config").arg(&file).args(more).output().unwrap();
+        assert!(!done.status.success());
+        String::from_utf8(done.stderr).unwrap()
+    };
+    for told in [refused(&[]), refused(&["--check"])] {
+        assert!(told.contains(&address.to_string()) && told.contains("[daemon] metrics"), "{told}");
+    }
+    std::fs::write(&file, format!("[daemon]\nmetrics = \"localhost\"\n{vm}")).unwrap();
+    let told = refused(&["--check"]);
+    assert!(told.contains("daemon.metrics") && told.contains("127.0.0.1:9170"), "{told}");
+}
