@@ -29,6 +29,8 @@ CALL_S = 60.0
 # An emulated guest on a busy machine takes minutes.
 _BOOT_S = 600.0
 _NICE = -10
+# The capabilities that ccc-watch.service leaves it.
+_AS_ITS_SERVICE = ("setpriv", "--bounding-set=-all,+dac_override", "--no-new-privs")
 _LIBVIRTD_PID = Path("/run/libvirtd.pid")
 _GUEST = Path(__file__).with_name("domain.xml")
 _FIRMWARE = """<domain type='qemu'>
@@ -94,7 +96,7 @@ class HostDaemon(Daemon):
         """Starts `cccctl watch` anew; it ends with its libvirtd."""
         self.end_watch()
         with (self.directory / "cccctl.log").open("w") as log:
-            self._watch = self.host.start(program("cccctl"), "watch", stdout=log, stderr=log)
+            self._watch = self.host.start(*_AS_ITS_SERVICE, program("cccctl"), "watch", stdout=log, stderr=log)
 
     def end_watch(self) -> None:
         if self._watch:
