@@ -338,7 +338,8 @@ impl Group {
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
         if event.epoch == self.aggregate.epoch {
-            // A lone flow gains nothing by giving up less than it does uncoupled.
+            // A lone flow gains nothing by giving up less than it does uncoupled, but where its
+            // slow start ends: uncoupled, that goes further beyond what the path holds.
             let is_lone = self.members.active_flows() == 1 && self.aggregate.ssthresh.is_some();
             let holds = self.path.event(event.now, self.mean_rtt_us());
             event.holds = holds.filter(|_| !is_lone);

@@ -192,3 +192,27 @@ fn who_does_not_use_what_is_granted_does_not_grow_it_in_slow_start() {
     host.ack(&mut other);
     assert_eq!(host.segments(), 32, "who uses what is granted grows it");
 }
+
+/// Rounds in which a quarter of the round-trip time is queueing delay.
+fn wait_in_a_queue(host: &mut Host, flow: &mut Flow) {
+    flow.report.rtt_us = 133_333;
+    for _ in 0..4 {
+        host.round(std::slice::from_mut(flow));
+    }
+}
+
+#[test]
+fn a_lone_flow_keeps_what_the_path_holds_once_at_the_end_of_slow_start() {
+    let mut host = Host::new();
+    let vm = host.vm(1.0);
+    let mut flow = host.flow(vm, 10);
+    wait_in_a_queue(&mut host, &mut flow);
+    let before = host.segments();
+    host.lose(&mut flow, host.epoch());
+    assert_eq!(host.segments(), before * 3 / 4, "from slow start");
+    host.recover(&mut flow);
+    wait_in_a_queue(&mut host, &mut flow);
+    let before = host.segments();
+    host.lose(&mut flow, host.epoch());
+    assert_eq!(host.segments(), before / 2, "as uncoupled");
+}
