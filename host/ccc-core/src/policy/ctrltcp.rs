@@ -101,15 +101,20 @@ impl CtrlTcp {
     }
 
     /// Who gives up less in a reduction grows less after it, or would take more than
-    /// one TCP does.  Where that meets no congestion, or leaves the path idle, the path has
-    /// changed: it grows in full, and on an idle path of its own like all its flows.
-    fn growth(&self, window: Window, ack: &Ack) -> Fraction {
+    /// one TCP does.  Where that meets no congestion the path has changed: it grows in full.
+    fn growth(&self, window: Window) -> Fraction {
         let known = self.reduced_from.plus(self.reduced_from.halved(PAST_SHIFT));
-        match (ack.path_is_idle, window > known) {
-            (true, _) => Fraction::new(ack.growers.max(1).into(), 1),
-            (false, true) => Fraction::ALL,
-            (false, false) => self.growth,
+        if window > known { Fraction::ALL } else { self.growth }
+    }
+
+    /// What so many TCPs grow by; where the path is idle, they or all the flows that can
+    /// grow, whichever are more.
+    fn grown(&self, window: Window, ack: &Ack, tcps: EquivalentTcps) -> u64 {
+        let grown_bytes = tcps.scale(ack.growth_bytes);
+        if ack.path_is_idle {
+            return grown_bytes.max(ack.growth_bytes.saturating_mul(ack.growers.into()));
         }
+        Window::from_bytes(grown_bytes).times(self.growth(window)).bytes()
     }
 
     fn slow_start(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
@@ -197,8 +202,7 @@ impl Policy for CtrlTcp {
         } else {
             let recovers = ack.sample.now < self.grows_from;
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
-            let grown = Window::from_bytes(growing.scale(ack.growth_bytes));
-            let growth_bytes = grown.times(self.growth(aggregate.window, ack)).bytes();
+            let growth_bytes = self.grown(aggregate.window, ack, growing);
             let shrink_bytes = growing.scale(ack.shrink_bytes);
             aggregate.avoid(&Ack { growth_bytes, shrink_bytes, share, ..*ack });
         }
@@ -462,6 +466,17 @@ mod tests {
         assert_eq!(group.segments(), 127);
         group.ack(Ack { path_is_idle: true, growers: 3, ..ack(0, 7 * MSS) });
         assert_eq!(group.segments(), 148);
+    }
+
+    #[test]
+    fn on_an_idle_path_neither_flows_nor_tcps_multiply_each_other() {
+        for (tcps, growers, grown) in [(4.0, 16, 16), (16.0, 4, 16), (4.0, 0, 4)] {
+            let mut group = begun(160, tcps);
+            group.lose(0);
+            let before = group.segments();
+            group.ack(Ack { path_is_idle: true, growers, ..ack(0, MSS) });
+            assert_eq!(group.segments() - before, grown, "{growers} flows worth {tcps} TCPs");
+        }
     }
 
     #[test]
