@@ -23,7 +23,7 @@ const SAMPLES_LEAST: u32 = 4;
 const SMOOTHED: u64 = 8;
 /// A smaller swing is noise, and so is one below this part of the round-trip time.
 const SWING_LEAST_US: u32 = 1000;
-const SWING_LEAST_PART: u32 = 16;
+const SWING_LEAST_PART: u32 = 32;
 /// Below this window, in segments, samples wait for delayed ACKs.
 const WINDOW_LEAST: u32 = 3;
 /// Comparisons against a VM from which on it is said to be apart.
@@ -485,7 +485,7 @@ mod tests {
     fn a_queue_that_hardly_moves_says_nothing() {
         let mut run = Run::new(2);
         run.witnesses.lost(0);
-        run.go(40, |vm, now| 100 * MS + if vm == 0 { queue_us(now) / 10 } else { 0 });
+        run.go(40, |vm, now| 100 * MS + if vm == 0 { queue_us(now) / 20 } else { 0 });
         assert_eq!(run.evidence(0), Evidence::default());
     }
 
