@@ -8,8 +8,8 @@ use crate::{
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
     flow::{self, Contribution, Delta, Flow},
     members::{MaxMinLevel, MeanUnits, Members},
-    path::Path,
-    policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy},
+    path::{Path, PathState},
+    policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy, QueueMode},
     report::Report,
     witness::{Evidence, Sample, Witnesses},
 };
@@ -34,6 +34,10 @@ pub struct GroupStatus {
     pub epoch: u32,
     /// Flows that count.
     pub active_flows: u64,
+    /// What they see of their path; nothing if none counts.
+    pub path: PathState,
+    /// What the policy does about others on it, if it has several ways.
+    pub mode: Option<QueueMode>,
 }
 
 /// A VM's grant in a group: every flow derives its window from it, so one
@@ -475,6 +479,12 @@ impl Group {
             ssthresh_bytes: aggregate.ssthresh.map(Window::bytes),
             epoch: aggregate.epoch,
             active_flows: self.members.active_flows(),
+            path: if self.members.active_flows() > 0 {
+                self.path.state()
+            } else {
+                PathState::default()
+            },
+            mode: self.policy.mode(),
         }
     }
 }

@@ -46,5 +46,7 @@ pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, EngineError, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use fixed::{EquivalentTcps, Micros, TargetDelay, Weight};
 pub use group::{Grant, GroupStatus};
+pub use path::PathState;
+pub use policy::QueueMode;
 pub use report::{CongestionState, Report};
 pub use witness::Evidence;

@@ -30,6 +30,17 @@ const IDLE_ROUNDS: u32 = 8;
 /// held back is no queue, and a gap in it is not the whole round's.
 const PARTS: Micros = 8;
 
+/// What the latest whole round has shown, for the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathState {
+    /// Bytes delivered a second.
+    pub rate_bytes: u64,
+    /// What packets waited in the queue, microseconds.
+    pub queue_us: Micros,
+    /// Others seem to use the path.
+    pub shared: bool,
+}
+
 /// Round-trip times of a group's latest round and the two before.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
@@ -51,6 +62,8 @@ struct Round {
     /// The group's window as it began, but in slow start, where none is on the path for
     /// a whole round.
     window: Option<Window>,
+    /// How long it was, once it is over.
+    length_us: Micros,
     waits: Waits,
     delivered_bytes: u128,
     /// Bytes times smallest round-trip time.
@@ -150,6 +163,7 @@ impl Path {
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
         self.before = std::mem::replace(&mut self.round, Round { window, ..Round::default() });
+        self.before.length_us = now.saturating_sub(self.since);
         self.since = now;
     }
 
@@ -166,6 +180,17 @@ impl Path {
     /// Others seem to use the path.
     pub(crate) fn is_shared(&self) -> bool {
         self.alone.is_shared()
+    }
+
+    /// What the operator is told of it.
+    pub(crate) fn state(&self) -> PathState {
+        let Round { delivered_bytes, length_us, waits, .. } = self.before;
+        let rate_bytes = delivered_bytes * 1_000_000 / u128::from(length_us.max(1));
+        PathState {
+            rate_bytes: u64::try_from(rate_bytes).unwrap_or(u64::MAX),
+            queue_us: waits.mean_us().unwrap_or(0),
+            shared: self.alone.is_shared(),
+        }
     }
 
     /// A congestion event: the part of the group's window that the path holds for
@@ -349,6 +374,20 @@ mod tests {
         path.second(3_001_000, 1_000);
         path.second_of(4_001_000, segments(100), 2_000);
         assert!(path.full(RTT_US.into(), 20_000).is_none());
+    }
+
+    #[test]
+    fn an_operator_is_told_the_rate_the_queue_and_who_is_there() {
+        let mut path = Path::default();
+        assert_eq!(path.state(), PathState::default());
+        path.second(0, 20_000);
+        let PathState { rate_bytes, queue_us, shared } = path.state();
+        assert!(rate_bytes.abs_diff(1_000_000) <= 20_000, "{rate_bytes} bytes a second");
+        assert_eq!((queue_us, shared), (20_000, false));
+        let mut path = Path::default();
+        let now = path.share();
+        path.event(now, MEAN);
+        assert!(path.state().shared);
     }
 
     #[test]

@@ -73,6 +73,15 @@ fn everything_can_be_looked_at() {
     assert_eq!(vms["vms"][1]["connected"], false);
     let group = operator.get("/v1/groups/g");
     assert_eq!((&group["active_flows"], &group["window"]), (&json!(1), &json!(14480)));
+    let path = json!({"rate": 0, "queue_us": 0, "shared": false});
+    assert_eq!(
+        (&group["path"], &group["mode"]),
+        (&path, &Value::Null),
+        "of ctrltcp, which has one way"
+    );
+    operator.patch("/v1/groups/g", &json!({"policy": "delay"}));
+    assert_eq!(operator.get("/v1/groups/g")["mode"], "target");
+    operator.patch("/v1/groups/g", &json!({"policy": "ctrltcp"}));
     let part = group["vms"][0]["part"].as_u64().unwrap();
     assert!(part.abs_diff(14480) <= 1, "{part}");
     assert_eq!(operator.get("/v1/groups")["groups"].as_array().unwrap().len(), 3);

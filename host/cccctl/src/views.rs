@@ -130,7 +130,26 @@ pub fn groups(answer: &Value) -> String {
 /// One group with its VMs.
 pub fn one_group(answer: &Value) -> String {
     let all = serde_json::json!({"groups": [answer]});
-    format!("{}\n{}", groups(&all), parts(answer))
+    format!("{}\n{}\n{}", groups(&all), path(answer), parts(answer))
+}
+
+/// What a group sees of its path, and what it does about others there.
+pub fn path(answer: &Value) -> String {
+    let mut table = Table::new(["RATE MBIT/S", "QUEUE MS", "PATH", "MODE"]);
+    let path = &answer["path"];
+    let others = match path["shared"].as_bool() {
+        Some(true) => "shared",
+        Some(false) => "alone",
+        None => "-",
+    };
+    let mode = word(&answer["mode"]);
+    table.row([megabits(&path["rate"]), milliseconds(&path["queue_us"]), others.to_owned(), mode]);
+    table.text()
+}
+
+fn megabits(bytes_a_second: &Value) -> String {
+    let bytes = bytes_a_second.as_f64();
+    bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{:.2}", bytes * 8.0 / 1e6))
 }
 
 /// The parts of the VMs in a group.
@@ -241,6 +260,16 @@ mod tests {
         assert!(vm(&nothing).contains("weight     -"));
         assert!(one_group(&nothing).contains("PART"));
         assert!(rules(&json!({"rules": [{}]})).contains("every VM  everywhere   none"));
+    }
+
+    #[test]
+    fn a_group_is_told_with_its_path_and_what_it_does_about_others() {
+        let path = json!({"rate": 1_181_250, "queue_us": 5_400, "shared": true});
+        let group = json!({"name": "g", "path": path, "mode": "competing", "vms": []});
+        let text = one_group(&group);
+        let line = text.lines().find(|line| line.contains("competing")).unwrap_or_default();
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(cells, ["9.45", "5.4", "shared", "competing"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! was measured.
 use super::{
     ctrltcp::CtrlTcp,
-    interface::{Ack, Aggregate, CongestionEvent, Joiner, Policy},
+    interface::{Ack, Aggregate, CongestionEvent, Joiner, Policy, QueueMode},
     outside::{Mode, Outside},
     rounds::{Round, Rounds},
     slow_start::{Exit, Pace},
@@ -269,6 +269,14 @@ impl Policy for Delay {
     fn resume(&mut self, aggregate: &Aggregate) {
         self.loss.resume(aggregate);
         self.settle();
+    }
+
+    fn mode(&self) -> Option<QueueMode> {
+        Some(match self.outside.mode {
+            Mode::Keep => QueueMode::Target,
+            Mode::Compete(_) => QueueMode::Competing,
+            Mode::Trial(..) => QueueMode::Trial,
+        })
     }
 }
 

@@ -165,6 +165,17 @@ pub(crate) struct CongestionEvent {
     pub(crate) floor_bytes: u64,
 }
 
+/// What a policy that keeps a target does about others who fill the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueMode {
+    /// It keeps the target.
+    Target,
+    /// It competes as one TCP.
+    Competing,
+    /// It finds out whether they have gone.
+    Trial,
+}
+
 /// A coupling algorithm.  It keeps what it needs beside the aggregate, which is
 /// the group's; what it has no rule for changes nothing.
 pub(crate) trait Policy: Debug + Send {
@@ -205,6 +216,10 @@ pub(crate) trait Policy: Debug + Send {
     /// own controller.
     fn couples(&self) -> bool {
         true
+    }
+    /// What it does about others, if it has several ways.
+    fn mode(&self) -> Option<QueueMode> {
+        None
     }
 }
 

@@ -19,6 +19,7 @@ mod slow_start;
 mod uncoupled;
 
 use crate::config::{GroupConfig, PolicyKind};
+pub use interface::QueueMode;
 pub(crate) use interface::{Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy};
 
 /// A policy for an empty group.

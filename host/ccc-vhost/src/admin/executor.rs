@@ -7,7 +7,7 @@ use super::{
     authorization::Peer,
     reply::{
         CountersView, GroupView, GroupsView, MemberView, MetricsView, RulesView, StatusView,
-        VmView, VmsView,
+        VmView, VmsView, mode_name,
     },
 };
 use ccc_core::Micros;
@@ -273,6 +273,8 @@ impl Executor<'_> {
             ssthresh: status.and_then(|status| status.ssthresh_bytes),
             epoch: status.map_or(0, |status| status.epoch),
             active_flows: status.map_or(0, |status| status.active_flows),
+            path: status.map(|status| status.path).unwrap_or_default().into(),
+            mode: status.and_then(|status| status.mode).map(mode_name),
             vms,
         }
     }

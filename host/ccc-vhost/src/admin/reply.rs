@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What operators are told.
-use ccc_core::Evidence;
+use ccc_core::{Evidence, PathState, QueueMode};
 use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
 
@@ -125,8 +125,39 @@ pub struct GroupView {
     pub epoch: u32,
     /// Flows that count.
     pub active_flows: u64,
+    /// What they see of their path.
+    pub path: PathView,
+    /// What the policy does about others on it, of `delay`.
+    pub mode: Option<&'static str>,
     /// VMs with flows in it, or whose group it is.
     pub vms: Vec<MemberView>,
+}
+
+/// What the flows of a group see of their path.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PathView {
+    /// What they delivered in the latest round trip, bytes a second.
+    pub rate: u64,
+    /// What packets waited in it, microseconds.
+    pub queue_us: u64,
+    /// Others seem to use it.
+    pub shared: bool,
+}
+
+impl From<PathState> for PathView {
+    fn from(path: PathState) -> PathView {
+        let PathState { rate_bytes, queue_us, shared } = path;
+        PathView { rate: rate_bytes, queue_us, shared }
+    }
+}
+
+/// How a mode is called.
+pub fn mode_name(mode: QueueMode) -> &'static str {
+    match mode {
+        QueueMode::Target => "target",
+        QueueMode::Competing => "competing",
+        QueueMode::Trial => "trial",
+    }
 }
 
 /// The part of a VM in a group.
