@@ -12,6 +12,10 @@ use crate::{
 const USAGE_ROUNDS: Micros = 4;
 const USAGE_MIN_US: Micros = 100_000;
 
+/// Of a round-trip time so much is distance, whatever packets are said to wait: of less
+/// no mean is made.
+const DISTANCE_PART: u64 = 8;
+
 /// A registered flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -76,6 +80,9 @@ pub(crate) struct Contribution {
     pub(crate) units: u64,
     /// Its round-trip time has been measured.
     pub(crate) rtt_known: bool,
+    /// What one of its priority counted as it came, less what packets waited then: where
+    /// shares are rates, how far away it is, microseconds.
+    pub(crate) distance: u64,
     /// Its growth counts: cwnd-limited and not in recovery.
     pub(crate) growing: bool,
     /// What an application-limited flow uses; `None` for a backlogged one, which
@@ -101,11 +108,31 @@ impl Contribution {
             rtt_known: report.srtt_us > 0,
             ..Contribution::default()
         };
+        let counted = if before.rtt_known { counted.known_before(before) } else { counted };
         match (report.active, before.counts()) {
             (true, _) => counted.in_use(report, usage, before.counts() && !before.active),
             (false, true) => Contribution { demand_bytes: Some(0), ..counted },
             (false, false) => Contribution::default(),
         }
+    }
+
+    /// That of a flow of which a round-trip time was known: that one, if it has none now.
+    fn known_before(self, before: &Contribution) -> Contribution {
+        let units = if self.rtt_known { self.units } else { before.each() * self.priority };
+        Contribution { units, rtt_known: true, ..self }
+    }
+
+    /// It is as far away as before, or as its units say if it has just come, or its
+    /// round-trip time has come to be known; `waits` of those units are packets in a queue.
+    pub(crate) fn at_distance(self, before: &Contribution, waits: u64) -> Contribution {
+        let stays = before.counts() && before.rtt_known == self.rtt_known;
+        let now = || self.each().saturating_sub(waits).max(self.each().div_ceil(DISTANCE_PART));
+        Contribution { distance: if stays { before.distance } else { now() }, ..self }
+    }
+
+    /// What one of its priority counts.
+    fn each(&self) -> u64 {
+        self.units / self.priority.max(1)
     }
 
     /// That of an active flow.  What one that comes back wants is not known until its
@@ -126,6 +153,11 @@ impl Contribution {
 
     pub(crate) fn counts(&self) -> bool {
         self.priority > 0
+    }
+
+    /// Its distance times its priority.
+    pub(crate) fn distances(&self) -> u64 {
+        self.distance * self.priority
     }
 
     pub(crate) fn growing_units(&self) -> u64 {

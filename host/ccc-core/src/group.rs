@@ -11,6 +11,7 @@ use crate::{
     path::{Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy, QueueMode},
     report::Report,
+    waits::Waits,
     witness::{Evidence, Sample, Witnesses},
 };
 
@@ -91,6 +92,7 @@ pub(crate) struct Group {
     /// Flows adopted until then bring their windows along.
     adopts_until: Micros,
     witnesses: Witnesses,
+    waits: Waits,
 }
 
 /// A flow's report, and the flow as it was before.
@@ -114,6 +116,7 @@ impl Group {
             level: Cell::new(None),
             adopts_until: 0,
             witnesses: Witnesses::default(),
+            waits: Waits::default(),
         }
     }
 
@@ -124,17 +127,20 @@ impl Group {
     pub(crate) fn add_member(&mut self, weight: Weight) -> usize {
         let member = self.members.add(weight);
         self.witnesses.add(member);
+        self.waits.add(member);
         member
     }
 
     pub(crate) fn remove_member(&mut self, member: usize) {
         self.members.remove(member);
         self.witnesses.forget(member);
+        self.waits.forget(member);
         self.version += 1;
     }
 
     pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
-        self.at_the_same_rate(|members| members.set_weight(member, weight));
+        let waits = self.units_of(self.waits.us());
+        self.at_the_same_rate(waits, |members| members.set_weight(member, weight));
         self.version += 1;
     }
 
@@ -157,7 +163,9 @@ impl Group {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
         let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
-        self.path.add(path_sample(update, &delta), window);
+        let sample = path_sample(update, &delta);
+        self.waits.hear(flow.member, self.members.weight_of(flow.member), &sample);
+        self.path.add(sample, window);
         if flow.contribution.active {
             // Against the sums in which the data was sent.
             self.grow(update, &delta);
@@ -184,6 +192,17 @@ impl Group {
     /// What a flow contributes with this report.
     fn contribution(&self, flow: &Flow, report: &Report) -> Contribution {
         Contribution::new(report, self.config.share, &flow.usage, &flow.contribution)
+            .at_distance(&flow.contribution, self.waits_of(flow.member))
+    }
+
+    /// What packets of a VM wait, in what its flows count for one of priority.  The others
+    /// say it, who are in the same queue, and itself only while there are none.
+    fn waits_of(&self, member: usize) -> u64 {
+        self.units_of(self.waits.of_others_us(member).unwrap_or_else(|| self.waits.us()))
+    }
+
+    fn units_of(&self, us: Micros) -> u64 {
+        if self.config.share == ShareOf::Rate { us } else { 0 }
     }
 
     /// Takes the parts of some of its flows out of the aggregate.
@@ -218,7 +237,12 @@ impl Group {
     pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
         let share = self.members.rate_share(flow.member, &flow.contribution);
         let (member, gone) = (flow.member, flow.contribution);
-        self.at_the_same_rate(|members| members.count(member, &gone, &Contribution::default()));
+        let waits = self.waits_of(member);
+        let nothing = Contribution::default();
+        self.at_the_same_rate(waits, |members| members.count(member, &gone, &nothing));
+        if !self.members.counts(member) {
+            self.waits.forget(member);
+        }
         match self.members.active_flows() {
             0 if gone.active => self.policy.end(now),
             1.. if gone.counts() => self.policy.leave(&mut self.aggregate, share),
@@ -277,17 +301,20 @@ impl Group {
         if self.policy.is_cold(&self.aggregate) {
             self.members.count(member, &old, new);
         } else {
-            self.at_the_same_rate(|members| members.count(member, &old, new));
+            let waits = self.waits_of(member);
+            self.at_the_same_rate(waits, |members| members.count(member, &old, new));
         }
     }
 
     /// Changes who counts; the sum of rates stays as it is, and the aggregate follows.
     /// A round-trip time that drifts is no such change: windows, not rates, are what
-    /// fills a queue.
-    fn at_the_same_rate(&mut self, edit: impl FnOnce(&mut Members)) {
-        let before = self.members.mean_units().or(self.left_units);
+    /// fills a queue.  So all count as far away as they were when they came, and what
+    /// `waits` now: who comes and goes leaves the aggregate as it was.
+    fn at_the_same_rate(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) {
+        let mean = |members: &Members| members.mean_distance().map(|mean| mean.plus(waits));
+        let before = mean(&self.members).or(self.left_units);
         edit(&mut self.members);
-        let after = self.members.mean_units();
+        let after = mean(&self.members);
         self.left_units = before;
         if let (Some(before), Some(after)) = (before, after)
             && before != after
@@ -461,7 +488,9 @@ impl Group {
         if !flow.contribution.counts() {
             return flow.contribution;
         }
-        let anew = self.contribution(flow, &flow.last);
+        let before = Contribution { rtt_known: false, ..flow.contribution };
+        let anew = Contribution::new(&flow.last, self.config.share, &flow.usage, &before)
+            .at_distance(&Contribution::default(), self.waits_of(flow.member));
         self.members.count(flow.member, &flow.contribution, &anew);
         anew
     }
@@ -499,7 +528,8 @@ fn initial(report: &Report) -> Window {
 /// Whether a flow that counts does so as another one from now on: with another priority, or
 /// with the first round-trip time that is known of it.
 fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
-    flow.contribution.priority != new.priority || !flow.contribution.rtt_known && new.rtt_known
+    let old = flow.contribution;
+    (old.priority, old.distance) != (new.priority, new.distance)
 }
 
 fn path_sample(update: &Update, delta: &Delta) -> PathSample {

@@ -36,10 +36,12 @@ mod fixed;
 mod flow;
 mod group;
 mod lru;
+mod median;
 mod members;
 mod path;
 mod policy;
 mod report;
+mod waits;
 mod witness;
 
 pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};

@@ -22,6 +22,7 @@ struct Member {
     weight: Weight,
     priorities: u64,
     units: u64,
+    distances: u64,
     growing_units: u64,
     backlogged_priorities: u64,
     backlogged_units: u64,
@@ -29,6 +30,8 @@ struct Member {
     demand_rate: u128,
     /// e_v, in 1/256 of weight (times microseconds).
     effective: u64,
+    /// The same of its flows' distances.
+    distant: u64,
     /// Part of e_v that belongs to growing flows, with 16 fraction bits.
     growing: u64,
     /// e_v if there were no others than its backlogged flows.
@@ -41,11 +44,13 @@ impl Member {
             weight,
             priorities: 0,
             units: 0,
+            distances: 0,
             growing_units: 0,
             backlogged_priorities: 0,
             backlogged_units: 0,
             demand_rate: 0,
             effective: 0,
+            distant: 0,
             growing: 0,
             backlogged_effective: 0,
         }
@@ -54,6 +59,7 @@ impl Member {
     fn count(&mut self, old: &Contribution, new: &Contribution) {
         self.priorities = self.priorities + new.priority - old.priority;
         self.units = self.units + new.units - old.units;
+        self.distances = self.distances + new.distances() - old.distances();
         self.growing_units = self.growing_units + new.growing_units() - old.growing_units();
         self.backlogged_priorities =
             self.backlogged_priorities + new.backlogged_priority() - old.backlogged_priority();
@@ -64,6 +70,7 @@ impl Member {
 
     fn refresh(&mut self) {
         self.effective = self.effective_of(self.units, self.priorities);
+        self.distant = self.effective_of(self.distances, self.priorities);
         self.backlogged_effective =
             self.effective_of(self.backlogged_units, self.backlogged_priorities);
         self.growing = self.part(self.growing_units);
@@ -104,6 +111,7 @@ impl Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sums {
     effective: u64,
+    distant: u64,
     /// Weights of the VMs with active flows.
     weight: u64,
     /// Wider than a VM's: 1,060 of the largest weight at a second's srtt are more
@@ -161,6 +169,7 @@ impl Members {
     fn change(&mut self, member: usize, edit: impl FnOnce(&mut Member)) {
         let m = &mut self.members[member];
         self.sums.effective -= m.effective;
+        self.sums.distant -= m.distant;
         self.sums.weight -= m.weight_in_use();
         self.sums.growing -= u128::from(m.growing);
         self.sums.backlogged_effective -= m.backlogged_effective;
@@ -168,6 +177,7 @@ impl Members {
         edit(m);
         m.refresh();
         self.sums.effective += m.effective;
+        self.sums.distant += m.distant;
         self.sums.weight += m.weight_in_use();
         self.sums.growing += u128::from(m.growing);
         self.sums.backlogged_effective += m.backlogged_effective;
@@ -227,6 +237,22 @@ impl Members {
     pub(crate) fn mean_units(&self) -> Option<MeanUnits> {
         let Sums { effective, weight, .. } = self.sums;
         (weight > 0).then_some(MeanUnits { effective, weight })
+    }
+
+    /// The weighted mean of how far away they are; of nobody, none.
+    pub(crate) fn mean_distance(&self) -> Option<MeanUnits> {
+        let Sums { distant: effective, weight, .. } = self.sums;
+        (weight > 0).then_some(MeanUnits { effective, weight })
+    }
+
+    /// A VM's weight.
+    pub(crate) fn weight_of(&self, member: usize) -> Weight {
+        self.members[member].weight
+    }
+
+    /// A VM has flows that count.
+    pub(crate) fn counts(&self, member: usize) -> bool {
+        self.members[member].priorities > 0
     }
 
     /// The mean of all VMs' units over that of their backlogged flows: a window that these
@@ -351,6 +377,12 @@ impl MeanUnits {
     /// Where shares are rates, microseconds.
     pub(crate) fn us(self) -> u64 {
         self.effective / self.weight.max(1)
+    }
+
+    /// So much more for each.
+    pub(crate) fn plus(self, units: u64) -> MeanUnits {
+        let more = units.saturating_mul(self.weight);
+        MeanUnits { effective: self.effective.saturating_add(more), ..self }
     }
 
     /// This mean as a multiple of what a flow counts for its priority.

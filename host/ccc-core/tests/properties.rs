@@ -184,9 +184,10 @@ impl World {
         self.flows.iter().all(|flow| !flow.report.active || flow.report.cwnd_limited)
     }
 
-    /// All are as far away: a window is a rate.
+    /// All are as far away, and none says that it waits: a window is a rate.
     fn is_as_far(&self) -> bool {
-        self.flows.iter().all(|flow| flow.report.srtt_us == SRTT_US)
+        let waits = |report: &Report| report.min_rtt_us > 0 && report.rtt_us > report.min_rtt_us;
+        self.flows.iter().all(|Flow { report, .. }| report.srtt_us == SRTT_US && !waits(report))
     }
 
     /// Windows granted to the flows that count, summed.
