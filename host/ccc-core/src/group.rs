@@ -154,7 +154,8 @@ impl Group {
             self.witnesses.lost(member);
         }
         if self.policy.couples() {
-            self.witnesses.hear(&Sample { now, member, flow, report });
+            let weight = self.members.weight_of(member);
+            self.witnesses.hear(&Sample { now, member, weight, flow, report });
         }
         contribution
     }
@@ -163,12 +164,12 @@ impl Group {
         let Update { now, key, flow, report } = *update;
         let delta = Delta::between(&flow.last, report);
         let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
-        let sample = path_sample(update, &delta);
+        let sample = self.path_sample(update, &delta);
         self.waits.hear(flow.member, self.members.weight_of(flow.member), &sample);
         self.path.add(sample, window);
         if flow.contribution.active {
             // Against the sums in which the data was sent.
-            self.grow(update, &delta);
+            self.grow(update, &delta, sample);
         }
         if delta.spurious {
             self.policy.undo(&mut self.aggregate, key, now);
@@ -187,6 +188,21 @@ impl Group {
         }
         self.version += 1;
         contribution
+    }
+
+    /// What a report says of the path: no round-trip times, if the VM does not see the
+    /// queue of the others, or says so.
+    fn path_sample(&self, update: &Update, delta: &Delta) -> PathSample {
+        let Update { now, flow, report, .. } = *update;
+        let is_apart = self.witnesses.is_apart(now, flow.member);
+        let seen = |us| if is_apart { 0 } else { us };
+        PathSample {
+            now,
+            delivered_bytes: delta.delivered_bytes,
+            rtt_us: seen(report.rtt_us),
+            min_rtt_us: seen(report.min_rtt_us),
+            joined: flow.joined,
+        }
     }
 
     /// What a flow contributes with this report.
@@ -324,7 +340,7 @@ impl Group {
         }
     }
 
-    fn grow(&mut self, update: &Update, delta: &Delta) {
+    fn grow(&mut self, update: &Update, delta: &Delta, sample: PathSample) {
         let Update { key, flow, report, .. } = *update;
         if delta.acked_limited_bytes == 0 {
             return;
@@ -343,7 +359,7 @@ impl Group {
             share: self.members.growth_share(flow.member, &flow.contribution),
             path_is_idle: self.path.is_idle(),
             growers: self.growers(),
-            sample: path_sample(update, delta),
+            sample,
         };
         self.policy.ack(&mut self.aggregate, &ack);
     }
@@ -530,16 +546,6 @@ fn initial(report: &Report) -> Window {
 fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
     let old = flow.contribution;
     (old.priority, old.distance) != (new.priority, new.distance)
-}
-
-fn path_sample(update: &Update, delta: &Delta) -> PathSample {
-    PathSample {
-        now: update.now,
-        delivered_bytes: delta.delivered_bytes,
-        rtt_us: update.report.rtt_us,
-        min_rtt_us: update.report.min_rtt_us,
-        joined: update.flow.joined,
-    }
 }
 
 /// What a policy is told of, if anything.

@@ -34,11 +34,15 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(us: Micros, weight: Weight) -> Place {
-        let us = us.clamp(1, US_MAX);
-        let octave = us.ilog2();
-        let part = ((us << PARTS_SHIFT) >> octave) % PARTS;
-        Place { class: ((octave << PARTS_SHIFT) as usize) + part as usize, weight: weight.raw() }
+        Place { class: class_of(us), weight: weight.raw() }
     }
+}
+
+fn class_of(us: Micros) -> usize {
+    let us = us.clamp(1, US_MAX);
+    let octave = us.ilog2();
+    let part = ((us << PARTS_SHIFT) >> octave) % PARTS;
+    ((octave << PARTS_SHIFT) as usize) + part as usize
 }
 
 /// The time in the middle of a class.
@@ -56,6 +60,12 @@ impl Median {
         if let Some(Place { class, weight }) = to {
             self.weights[class] += weight;
         }
+    }
+
+    /// Most by weight have no more than that.
+    pub(crate) fn most_are_up_to(&self, us: Micros) -> bool {
+        let up_to = &self.weights[..=class_of(us)];
+        2 * up_to.iter().sum::<u64>() > self.weights.iter().sum()
     }
 
     /// The median of all but the VM of this place, the lower one of two; of nobody, none.
@@ -104,6 +114,12 @@ mod tests {
             let told = told.expect("four VMs");
             assert!((96_000..=124_000).contains(&told), "{told} with {lie}");
         }
+    }
+
+    #[test]
+    fn half_are_not_most() {
+        let two = median(&[(20_000, 1.0), (200_000, 1.0)]);
+        assert_eq!([10, 20_000, 200_000].map(|us| two.most_are_up_to(us)), [false, false, true]);
     }
 
     #[test]

@@ -6,7 +6,11 @@
 //! period it is compared by how much the round-trip times have moved in the last
 //! periods.  It speaks against a VM that it saw nothing where two others saw a queue, or
 //! that it alone saw a queue at which it also was the one that lost.
-use crate::{fixed::Micros, report::Report};
+use crate::{
+    fixed::{Micros, Weight},
+    median::{Median, Place},
+    report::Report,
+};
 
 /// A period is 2^20 microseconds.
 const PERIOD_BITS: u32 = 20;
@@ -54,6 +58,8 @@ pub struct Evidence {
 pub(crate) struct Sample<'a> {
     pub(crate) now: Micros,
     pub(crate) member: usize,
+    /// The VM's.
+    pub(crate) weight: Weight,
     pub(crate) flow: usize,
     pub(crate) report: &'a Report,
 }
@@ -89,12 +95,14 @@ impl Swing {
     }
 }
 
-/// The two largest swings up to one period, and whose loss was the latest reduction.
-#[derive(Clone, Copy, Debug, Default)]
+/// The two largest swings up to one period, all of them by weight, and whose loss was the
+/// latest reduction.
+#[derive(Debug, Default)]
 struct Round {
     period: u64,
     first: Swing,
     second: Option<Swing>,
+    all: Median,
     loser: Option<usize>,
 }
 
@@ -103,7 +111,8 @@ impl Round {
         Round { period, loser, ..Round::default() }
     }
 
-    fn add(&mut self, swing: Swing) {
+    fn add(&mut self, swing: Swing, weight: Weight) {
+        self.all.moved(None, Some(Place::new(swing.us.into(), weight)));
         if self.first == Swing::default() {
             self.first = swing;
         } else if swing.us > self.first.us {
@@ -117,7 +126,7 @@ impl Round {
     fn compare(&self, own: &Swing) -> Option<Finding> {
         let (first, second) = (self.first, self.second?);
         if !first.exceeds(2, &second) {
-            return second.tells().then(|| several(own, &second)).flatten();
+            return second.tells().then(|| several(own, &second, self.is_like_most(own))).flatten();
         }
         let among = [first.member, second.member].contains(&own.member);
         match (first.tells(), first.exceeds(4, &second)) {
@@ -127,6 +136,11 @@ impl Round {
             (true, false) if among => Some(Finding::Seen),
             _ => None,
         }
+    }
+
+    /// Whether it says something, and of most VMs by weight none saw much more.
+    fn is_like_most(&self, own: &Swing) -> bool {
+        own.tells() && self.all.most_are_up_to(2 * Micros::from(own.us))
     }
 
     /// The swing that a VM's own is compared with.
@@ -140,9 +154,10 @@ impl Round {
     }
 }
 
-/// What it says where several see a queue, of which `least` saw the smallest.
-fn several(own: &Swing, least: &Swing) -> Option<Finding> {
-    match (least.exceeds(4, own), least.exceeds(2, own)) {
+/// What it says where several see a queue, of which `least` saw the smallest.  Some who
+/// say that they see more than most others do are not believed.
+fn several(own: &Swing, least: &Swing, is_like_most: bool) -> Option<Finding> {
+    match (least.exceeds(4, own) && !is_like_most, least.exceeds(2, own)) {
         (true, _) => Some(Finding::Unseen),
         (false, true) => None,
         (false, false) => Some(Finding::Seen),
@@ -329,8 +344,8 @@ impl Witnesses {
         }
         let period = sample.period();
         if self.telling.period + 1 != period {
-            self.told = self.telling;
-            self.telling = Round::new(period.saturating_sub(1), self.loser);
+            let telling = Round::new(period.saturating_sub(1), self.loser);
+            self.told = std::mem::replace(&mut self.telling, telling);
         }
         if self.members[sample.member].range.period != period {
             self.compare(sample);
@@ -356,8 +371,13 @@ impl Witnesses {
         member.swing = swing.map(|swing| (self.telling.period, swing));
         self.verdicts += u64::from(before != member.findings.apart);
         if let Some(swing) = swing {
-            self.telling.add(swing);
+            self.telling.add(swing, sample.weight);
         }
+    }
+
+    /// A VM does not seem to be behind the bottleneck of the others.
+    pub(crate) fn is_apart(&self, now: Micros, member: usize) -> bool {
+        self.evidence(now, member).apart
     }
 
     /// What is known of a VM.
@@ -406,7 +426,8 @@ mod tests {
 
         fn hear(&mut self, member: usize, flow: usize, segments: u32, rtt_us: u32) {
             let report = Report { rtt_us, cwnd_bytes: segments * 1448, ..Report::default() };
-            self.witnesses.hear(&Sample { now: self.now, member, flow, report: &report });
+            let (now, weight, report) = (self.now, Weight::ONE, &report);
+            self.witnesses.hear(&Sample { now, member, weight, flow, report });
         }
 
         fn apart(&self) -> Vec<usize> {
@@ -447,6 +468,20 @@ mod tests {
         assert!(evidence.unseen >= 7 && evidence.unseen == evidence.compared, "{evidence:?}");
         assert_eq!((evidence.swing_us, evidence.others_swing_us / 10_000), (0, 4));
         assert_eq!(run.witnesses.verdicts(), 1);
+    }
+
+    #[test]
+    fn two_who_lie_together_set_nobody_apart() {
+        let mut run = Run::new(5);
+        run.go(60, |vm, now| 100 * MS + queue_us(now) * if vm < 3 { 1 } else { 8 });
+        assert!(run.apart().is_empty(), "{:?}", run.apart());
+    }
+
+    #[test]
+    fn two_of_four_who_see_a_larger_queue_are_another_group() {
+        let mut run = Run::new(4);
+        run.go(40, |vm, now| 100 * MS + queue_us(now) * if vm < 2 { 1 } else { 8 });
+        assert_eq!(run.apart(), [0, 1]);
     }
 
     #[test]

@@ -96,6 +96,7 @@ impl Delay {
     /// Whatever a drain or a trial would go back to, the window is another one now.
     fn settle(&mut self) {
         self.phase = Phase::Settle;
+        self.idle_looks = 0;
         self.outside.lost();
     }
 
@@ -387,6 +388,15 @@ mod tests {
         path.rounds(300);
         let emptied = path.emptied - before;
         assert!((180..=900).contains(&emptied), "{emptied}: a round trip each time, or two");
+    }
+
+    #[test]
+    fn looks_before_a_loss_say_nothing_of_the_path_after_it() {
+        let mut path = path(20);
+        path.rounds(4);
+        assert!(path.policy.idle_looks > 0);
+        path.lose();
+        assert_eq!(path.policy.idle_looks, 0);
     }
 
     #[test]
