@@ -45,6 +45,11 @@ u64 law_pacing_rate(u32 packets, u32 mss, u32 rtt_us)
 	return ccc_pacing_rate(packets, mss, rtt_us);
 }
 
+u32 law_spread_us(u64 granted_bytes, u32 mss, u32 rtt_us)
+{
+	return ccc_spread_us(granted_bytes, mss, rtt_us);
+}
+
 u32 law_rounding_offset(u32 slot)
 {
 	return ccc_rounding_offset(slot);
@@ -53,6 +58,11 @@ u32 law_rounding_offset(u32 slot)
 u32 law_grant_packets(u64 level, u64 units, u32 mss, u32 offset)
 {
 	return ccc_grant_packets(level, units, mss, offset);
+}
+
+u64 law_grant_bytes(u64 level, u64 units)
+{
+	return ccc_grant_bytes(level, units);
 }
 
 u64 law_grant_units(u16 priority, u32 srtt_us, bool rate)

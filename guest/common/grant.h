@@ -72,6 +72,14 @@ static inline u32 ccc_grant_packets(u64 level, u64 units, u32 mss, u32 offset)
 	return min_t(u64, (packets_q16 + (offset >> 16)) >> 16, CCC_CWND_MAX);
 }
 
+/* The same in bytes, with what packets round off; it saturates. */
+static inline u64 ccc_grant_bytes(u64 level, u64 units)
+{
+	if (mul_u64_u64_shr(level, units, 64) >> VIRTIO_CCC_LEVEL_SHIFT)
+		return U64_MAX;
+	return mul_u64_u64_shr(level, units, VIRTIO_CCC_LEVEL_SHIFT);
+}
+
 /* The same with the slot's own limit. */
 static inline u32 ccc_grant_capped(u32 packets, u64 cap_bytes, u32 mss)
 {

@@ -64,15 +64,36 @@ static bool in_slow_start(const struct ccc_flow *flow)
 }
 
 /*
- * From now on it is sent at the rate of its window; a rate that the socket's
- * owner or its queue has set stays.
+ * Have TCP wait for its pacing timer; a rate that the socket's owner or its
+ * queue has set stays.
  */
+static bool start_timer(struct sock *sk, struct ccc_flow *flow)
+{
+	if (!flow->cwnd.timed)
+		flow->cwnd.timed =
+			cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
+				SK_PACING_NEEDED) == SK_PACING_NONE;
+	return flow->cwnd.timed;
+}
+
+/* A time to send at that nobody waits for would make the RTT too short. */
+static void stop_timer(struct sock *sk, struct ccc_flow *flow)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!flow->cwnd.timed || flow->cwnd.paced || flow->cwnd.spread)
+		return;
+	flow->cwnd.timed = false;
+	cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
+	tp->tcp_wstamp_ns = min(tp->tcp_wstamp_ns, tp->tcp_clock_cache);
+}
+
+/* From now on it is sent at the rate of its window. */
 static bool start_pacing(struct sock *sk, struct ccc_flow *flow)
 {
 	if (flow->cwnd.paced)
 		return true;
-	if (cmpxchg(&sk->sk_pacing_status, SK_PACING_NONE,
-		    SK_PACING_NEEDED) != SK_PACING_NONE)
+	if (!start_timer(sk, flow))
 		return false;
 	flow->cwnd.paced = true;
 	flow->cwnd.paced_until_us =
@@ -80,12 +101,17 @@ static bool start_pacing(struct sock *sk, struct ccc_flow *flow)
 	return true;
 }
 
-void ccc_cwnd_stop_pacing(struct sock *sk, struct ccc_flow *flow)
+static void stop_pacing(struct sock *sk, struct ccc_flow *flow)
 {
-	if (!flow->cwnd.paced)
-		return;
 	flow->cwnd.paced = false;
-	cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
+	stop_timer(sk, flow);
+}
+
+/* Its packets leave as TCP would have them. */
+void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow)
+{
+	flow->cwnd.spread = false;
+	stop_pacing(sk, flow);
 }
 
 /* True if the flow is coupled, with its granted window up to date. */
@@ -102,7 +128,7 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 		ccc_flow_show(sk, 0);
 		ccc_shadow_stop(sk, flow);
 		ccc_ack_clock_count(flow, 0, false);
-		ccc_cwnd_stop_pacing(sk, flow);
+		ccc_cwnd_stop_timing(sk, flow);
 		return false;
 	}
 	if (ccc_shadow_awaits(sk, flow))
@@ -233,8 +259,10 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	if (used < flow->grant.cwnd &&
 	    tcp_clock_us() < flow->cwnd.paced_until_us)
 		return true;
-	ccc_cwnd_stop_pacing(sk, flow);
-	tcp_snd_cwnd_set(tp, clamp(used, 1u, tcp_snd_cwnd(tp)));
+	stop_pacing(sk, flow);
+	/* Who had less to send keeps its window, as it would with TCP alone. */
+	if (acked && flow->report.cwnd_limited)
+		tcp_snd_cwnd_set(tp, clamp(used, 1u, tcp_snd_cwnd(tp)));
 	return false;
 }
 
@@ -261,6 +289,24 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 			     &cwnd->rest);
 }
 
+/*
+ * A window of less than two segments is two at a time, which the receiver
+ * acknowledges together, and then none.
+ */
+static void follow_spread(struct sock *sk, struct ccc_flow *flow)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 gap_us = ccc_spread_us(flow->grant.cwnd_bytes, tp->mss_cache,
+				   in_slow_start(flow) ? 0 : tp->rack.rtt_us);
+
+	flow->cwnd.spread = gap_us && start_timer(sk, flow);
+	if (flow->cwnd.spread)
+		tp->tcp_wstamp_ns = tp->tcp_clock_cache +
+				    (u64)gap_us * NSEC_PER_USEC;
+	else
+		stop_timer(sk, flow);
+}
+
 /* So many packets of the flow have been acknowledged. */
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 {
@@ -269,10 +315,13 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	if (!ccc_cwnd_read_grant(sk, flow))
 		return;
 	ccc_shadow_follow_phase(flow);
-	if (is_paced(sk, flow, acked))
+	if (is_paced(sk, flow, acked)) {
 		follow_pace(sk, flow);
-	else
+	} else {
 		set_cwnd(tp, flow, next_cwnd(tp, flow, acked));
+		if (acked)
+			follow_spread(sk, flow);
+	}
 	follow_ack_clock(sk, flow);
 }
 
@@ -316,6 +365,10 @@ void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow)
 		follow_pace(sk, flow);
 		return;
 	}
+	/* Those two leave together. */
+	if (flow->cwnd.spread)
+		WRITE_ONCE(sk->sk_pacing_rate,
+			   READ_ONCE(sk->sk_max_pacing_rate));
 	/* What is released to a flow that has room is not used. */
 	packets = ccc_ack_clock_take(flow, tp->mss_cache);
 	if (!packets || tcp_packets_in_flight(tp) < cwnd || !is_open(sk) ||

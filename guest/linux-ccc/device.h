@@ -131,6 +131,7 @@ struct ccc_grant {
 	u64 ssthresh_level;
 	u64 cap_bytes;
 	u64 units;		/* of the levels, the flow's */
+	u64 cwnd_bytes;		/* its part of the level, not rounded */
 	u32 cwnd;		/* its part of the levels, in packets */
 	u32 ssthresh;
 	u32 flags;

@@ -127,7 +127,7 @@ void ccc_flow_detach(struct sock *sk)
 	struct ccc_flow *flow = ccc_sk(sk)->flow;
 
 	ccc_ack_clock_count(flow, 0, false);
-	ccc_cwnd_stop_pacing(sk, flow);
+	ccc_cwnd_stop_timing(sk, flow);
 	rcu_read_lock();
 	if (ccc_flow_is_live(flow->slot))
 		ccc_report_last(sk, flow);

@@ -54,6 +54,8 @@ struct ccc_cwnd {
 	u8 rest;		/* of a packet, so released or taken */
 	bool joining;		/* has not had it yet */
 	bool paced;		/* by a rate of ours, until it has had it */
+	bool spread;		/* less than two segments, over more than an RTT */
+	bool timed;		/* TCP's timer is on for one of these */
 };
 
 /* recovery.c: congestion events. */
@@ -220,7 +222,7 @@ u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
 			 const struct ccc_flow *flow, u8 ca_state);
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked);
 void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
-void ccc_cwnd_stop_pacing(struct sock *sk, struct ccc_flow *flow);
+void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);
 
 void ccc_recovery_ack(struct sock *sk, struct ccc_flow *flow, u32 flags);

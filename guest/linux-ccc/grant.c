@@ -124,6 +124,8 @@ static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
 
 	grant->units = ccc_grant_units(priority, srtt_us,
 				       grant->flags & VIRTIO_CCC_L_RATE);
+	grant->cwnd_bytes = min(ccc_grant_bytes(grant->level, grant->units),
+				grant->cap_bytes);
 	grant->cwnd = part_of(slot, grant, grant->level, mss);
 	grant->ssthresh = TCP_INFINITE_SSTHRESH;
 	if (level != VIRTIO_CCC_LEVEL_UNSET)

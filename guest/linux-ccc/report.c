@@ -190,12 +190,18 @@ static u32 rtt_now(const struct tcp_sock *tp, struct ccc_report *report,
 }
 
 /* Shares by rate count it: device and driver must use the same. */
-static void average_rtt(const struct tcp_sock *tp, struct ccc_report *report)
+static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow)
 {
+	struct ccc_report *report = &flow->report;
 	u32 cwnd = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache);
 	u64 delivered = report->delivered_bytes -
 			report->last_notified.delivered_bytes;
-	u32 rtt_us = rtt_now(tp, report, delivered, cwnd);
+	u32 rtt_us;
+
+	/* It has two segments for a part of the time. */
+	if (flow->cwnd.spread)
+		cwnd = min_t(u64, cwnd, flow->grant.cwnd_bytes);
+	rtt_us = rtt_now(tp, report, delivered, cwnd);
 
 	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
 					    cwnd);
@@ -231,7 +237,7 @@ static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,
 	update(sk, &flow->report, wire_state(sk, ca_state), active);
 	due = is_due(tp, flow);
 	if (due)
-		average_rtt(tp, &flow->report);
+		average_rtt(tp, flow);
 	publish(sk, flow, due ? VIRTIO_CCC_OP_UPDATE : 0);
 }
 

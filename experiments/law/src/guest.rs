@@ -63,6 +63,8 @@ pub struct Granted {
     level: u64,
     ssthresh_level: Option<u64>,
     units: u64,
+    /// The window, not rounded.
+    pub cwnd_bytes: u64,
     /// The window, in segments.
     pub cwnd: u32,
     ssthresh: u32,
@@ -102,6 +104,8 @@ pub struct Guest {
     joining: bool,
     /// Until then at the latest its window is spread over a round trip.
     paced_until_us: Option<u64>,
+    /// Less than two segments are spread over more than a round trip.
+    pub spread: bool,
 }
 
 fn shadow_of(cwnd: u32) -> Window {
@@ -136,6 +140,7 @@ impl Guest {
             rest: 0,
             joining: false,
             paced_until_us: None,
+            spread: false,
         };
         guest.report_first(env, tcp);
         guest
@@ -226,6 +231,7 @@ impl Guest {
         self.granted = now;
         if grant.coupled {
             self.granted.units = units;
+            self.granted.cwnd_bytes = rules::grant_bytes(grant.level, units);
             self.granted.cwnd = part(grant.level);
             self.granted.ssthresh = grant.ssthresh_level.map_or(UNSET, |level| part(level).max(2));
         }
@@ -262,8 +268,19 @@ impl Guest {
         } else {
             let cwnd = self.next_cwnd(tcp, acked);
             self.set_cwnd(tcp, cwnd);
+            if acked > 0 {
+                self.follow_spread(env, tcp);
+            }
         }
         self.follow_ack_clock(env, tcp);
+    }
+
+    fn follow_spread(&mut self, env: &Env, tcp: &mut Tcp) {
+        let rtt_us = if self.granted.slow_start { 0 } else { tcp.rtt_us };
+        let gap_us = rules::spread_us(self.granted.cwnd_bytes, MSS_BYTES, rtt_us);
+        self.spread = gap_us > 0;
+        tcp.paced_ns = self.spread.then_some(0);
+        tcp.paced_until_ns = env.now + u64::from(gap_us) * 1000;
     }
 
     fn start_pacing(&mut self, env: &Env, tcp: &Tcp) {
@@ -287,7 +304,9 @@ impl Guest {
         }
         self.paced_until_us = None;
         tcp.paced_ns = None;
-        tcp.window.cwnd = used.clamp(1, tcp.window.cwnd);
+        if acked > 0 && self.reporter.cwnd_limited {
+            tcp.window.cwnd = used.clamp(1, tcp.window.cwnd);
+        }
         false
     }
 

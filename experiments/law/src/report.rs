@@ -130,8 +130,8 @@ impl Reporter {
         }
     }
 
-    fn average_rtt(&mut self, tcp: &Tcp, now_us: u64) {
-        let cwnd = rules::bytes(tcp.window.cwnd, MSS_BYTES);
+    fn average_rtt(&mut self, tcp: &Tcp, now_us: u64, most_bytes: u64) {
+        let cwnd = u64::from(rules::bytes(tcp.window.cwnd, MSS_BYTES)).min(most_bytes) as u32;
         let delivered = self.delivered_bytes - self.notified_delivered;
         let rtt_us = self.rtt_now(tcp, now_us, delivered, cwnd);
         self.rtt_rounds = rules::rtt_rounds(self.rtt_rounds, delivered, cwnd);
@@ -217,7 +217,8 @@ impl Guest {
         self.bring_up_to_date(tcp, state, active);
         let due = self.is_due(env, tcp);
         if due {
-            self.reporter.average_rtt(tcp, env.now_us());
+            let most_bytes = if self.spread { self.granted.cwnd_bytes } else { u64::MAX };
+            self.reporter.average_rtt(tcp, env.now_us(), most_bytes);
         }
         self.publish(env, tcp, due.then_some(Doorbell::Update));
     }

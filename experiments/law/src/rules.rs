@@ -48,10 +48,14 @@ rules! {
     fn shed = law_shed(cwnd: u32, granted: u32) -> u8;
     /// The rate that spreads a window over a round trip, bytes a second.
     fn pacing_rate = law_pacing_rate(packets: u32, mss: u32, rtt_us: u32) -> u64;
+    /// How long a flow with less than two segments has none.
+    fn spread_us = law_spread_us(granted_bytes: u64, mss: u32, rtt_us: u32) -> u32;
     /// Where a slot's rounding begins.
     fn rounding_offset = law_rounding_offset(slot: u32) -> u32;
     /// Packets that a level grants.
     fn grant_packets = law_grant_packets(level: u64, units: u64, mss: u32, offset: u32) -> u32;
+    /// Bytes that a level grants.
+    fn grant_bytes = law_grant_bytes(level: u64, units: u64) -> u64;
     /// Units of a flow.
     fn grant_units = law_grant_units(priority: u16, srtt_us: u32, rate: bool) -> u64;
     /// Whether the aggregate was divided anew.

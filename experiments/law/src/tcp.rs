@@ -112,9 +112,12 @@ pub struct Tcp {
     probe: Option<(u64, bool)>,
     timer: Option<(Nanos, Timer)>,
     backoff: u32,
+    /// Its latest round-trip time.
+    pub rtt_us: u32,
     /// Nanoseconds for a segment, while it is paced.
     pub paced_ns: Option<Nanos>,
-    paced_until_ns: Nanos,
+    /// Then it sends on, if it is.
+    pub paced_until_ns: Nanos,
 }
 
 impl Tcp {
@@ -152,6 +155,7 @@ impl Tcp {
             probe: None,
             timer: None,
             backoff: 0,
+            rtt_us,
             paced_ns: None,
             paced_until_ns: 0,
         }
@@ -377,6 +381,7 @@ impl Tcp {
     }
 
     fn sample_rtt(&mut self, rtt_us: u32) {
+        self.rtt_us = rtt_us;
         self.min_rtt_us = self.min_rtt_us.min(rtt_us);
         let difference = i64::from(rtt_us) - i64::from(self.srtt_us);
         self.srtt_us = (i64::from(self.srtt_us) + difference / 8).max(1) as u32;

@@ -217,6 +217,18 @@ static void pacing_spreads_a_window_over_a_round_trip(struct kunit *test)
 		  ccc_pacing_rate(U32_MAX, 1, 2));
 }
 
+static void less_than_two_segments_are_spread_over_more_than_a_round_trip(struct kunit *test)
+{
+	EXPECT_EQ(ccc_spread_us(2 * MSS, MSS, 100000), 0u);
+	EXPECT_EQ(ccc_spread_us(U64_MAX, MSS, 100000), 0u);
+	EXPECT_EQ(ccc_spread_us(MSS, MSS, 100000), 100000u);
+	EXPECT_EQ(ccc_spread_us(MSS / 2, MSS, 100000), 300000u);
+	EXPECT_EQ(ccc_spread_us(0, MSS, 100000), 1500000u);
+	EXPECT_EQ(ccc_spread_us(MSS, MSS, 9999), 0u);
+	EXPECT_EQ(ccc_spread_us(0, U32_MAX, U32_MAX), U32_MAX);
+	EXPECT_EQ(ccc_spread_us(0, 0, U32_MAX), 0u);
+}
+
 static void shadows_have_as_many_acks_as_their_window(struct kunit *test)
 {
 	u32 i, sum = 0, rest = 0;
@@ -375,6 +387,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
 	KUNIT_CASE(windows_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
+	KUNIT_CASE(less_than_two_segments_are_spread_over_more_than_a_round_trip),
 	KUNIT_CASE(shadows_have_as_many_acks_as_their_window),
 	KUNIT_CASE(reductions),
 	KUNIT_CASE(priorities),
