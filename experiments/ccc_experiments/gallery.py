@@ -42,8 +42,17 @@ def make(figures: dict[str, Figure], out: Path, effort: Effort) -> bool:
     made = []
     for name, figure in figures.items():
         raw = [next(directories) for _ in points[name]]
-        made.append(_make(name, figure, points[name], raw, out, effort))
+        made.append(_make(name, figure, points[name], raw, out / name, effort, _command(name, effort)))
     return _summary(made, out)
+
+
+def make_alone(name: str, figure: Figure, out: Path, effort: Effort) -> bool:
+    """Makes a figure that has a command and a directory of its own; whether no score fails."""
+    points = list(figure.points(effort))
+    raw = Store(out / RUNS).run([point.scenario for point in points])
+    made = _make(name, figure, points, raw, out, effort, _asked(f"make {name}", effort))
+    print(f"\n{out}/{RESULT}, {out}/{name}.svg")
+    return made.passes
 
 
 def remake(figures: dict[str, Figure], out: Path) -> bool:
@@ -58,7 +67,7 @@ def remake(figures: dict[str, Figure], out: Path) -> bool:
         points = list(figure.points(effort))
         raw = [out / RUNS / run["data"] for run in earlier["runs"]]
         _check(name, points, raw)
-        made.append(_make(name, figure, points, raw, out, effort))
+        made.append(_make(name, figure, points, raw, out / name, effort, _command(name, effort)))
     return _summary(made, out)
 
 
@@ -79,11 +88,10 @@ def _is_of(directory: Path, scenario: Scenario) -> bool:
 
 
 def _make(
-    name: str, figure: Figure, points: list[Point], raw: list[Path], out: Path, effort: Effort
+    name: str, figure: Figure, points: list[Point], raw: list[Path], directory: Path, effort: Effort, command: str
 ) -> Made:
     runs = tuple(Run.of(point.scenario, directory) for point, directory in zip(points, raw))
     data = Data(tuple(points), runs)
-    directory = out / name
     directory.mkdir(parents=True, exist_ok=True)
     scores = figure.judged(data)
     values = figure.values(data)
@@ -91,7 +99,7 @@ def _make(
         "figure": name,
         "title": figure.title,
         "papers": figure.papers,
-        "command": _command(name, effort),
+        "command": command,
         "quick": effort.quick,
         "seeds": list(effort.seeds),
         "values": values,
@@ -104,9 +112,13 @@ def _make(
 
 
 def _command(name: str, effort: Effort) -> str:
+    return _asked(f"make figure FIG={name}", effort)
+
+
+def _asked(command: str, effort: Effort) -> str:
     quick = " QUICK=1" if effort.quick else ""
     seeds = "" if effort == Effort.of(effort.quick) else f" SEEDS={seed_numbers.text(effort.seeds)}"
-    return f"make figure FIG={name}{quick}{seeds}"
+    return f"{command}{quick}{seeds}"
 
 
 def _run_document(point: Point, run: Run) -> dict:

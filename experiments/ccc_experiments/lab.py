@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -16,7 +17,7 @@ from .scenario import Scenario
 
 PROJECT = Path(__file__).resolve().parents[2]
 # What a scenario file says of the run itself, and of the programs it is run with.
-_ABOUT = ("name", "kernel", "module", "daemon")
+_ABOUT = ("name", "kernel", "module", "hostile_module", "daemon")
 
 
 class LabError(Exception):
@@ -63,7 +64,19 @@ class Parts:
 
 def document(scenario: Scenario, parts: Parts) -> dict:
     """The scenario file: what is simulated, and with what."""
-    return content(scenario) | {name: str(vars(parts)[name]) for name in ("kernel", "module", "daemon")}
+    with_ours = content(scenario) | {name: str(vars(parts)[name]) for name in ("kernel", "module", "daemon")}
+    return with_ours | {"hostile_module": str(hostile_module())} if is_hostile(scenario) else with_ours
+
+
+def is_hostile(scenario: Scenario) -> bool:
+    """Whether a VM of it is."""
+    return any(vm.hostile for vm in scenario.vms)
+
+
+@cache
+def hostile_module() -> Path:
+    """The module of a guest that lies, which only attacks need."""
+    return _printed("scripts/build", "hostile-module") / "ccc.ko"
 
 
 def content(scenario: Scenario) -> dict:

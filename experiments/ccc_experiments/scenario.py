@@ -251,6 +251,8 @@ class Vm:
     ecn: bool = False
     # What is done inside its kernel, in the order of times.
     guest_actions: tuple[GuestAction, ...] = ()
+    # Whether that module is the hostile one.
+    hostile: bool = False
     # The link from it to the router; none: one without limits.
     link: Link | None = None
     # Parameters of the module in its kernel.
@@ -266,6 +268,8 @@ class Vm:
     return_loss_percent: float | None = None
     # When its processor stands still, so that its packets wait; none: never.
     stalls: Stalls | None = None
+    # UDP datagrams that it sends beside its flows, all the time, Mbit/s of Ethernet frames.
+    udp_mbit: float | None = None
     # The operator's weight, for the daemon's configuration.
     weight: float = 1.0
 
@@ -299,6 +303,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     # Settings of the bottleneck group, by their names in the daemon's configuration.
     group: dict[str, Any] = field(default_factory=dict)
+    # The one of VMs that are hostile.
+    hostile_module: str | None = None
     # Whether the tenants' flows use IPv6.
     ipv6: bool = False
     # The User Mode Linux kernel.

@@ -41,6 +41,8 @@ class Store:
         digests = dict(self._digests)
         if not _uses_module(scenario):
             del digests["module"], digests["daemon"]
+        if lab.is_hostile(scenario):
+            digests["hostile_module"] = _digest(lab.hostile_module().read_bytes())
         return _digest(json.dumps([decides, digests], sort_keys=True).encode())[:16]
 
     def _keep(self, scenario: Scenario, raw: Path) -> None:

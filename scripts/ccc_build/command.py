@@ -16,6 +16,7 @@ from ccc_build.process import Failed, say
 ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "kernel": kernels.laboratory,
     "module": module.laboratory,
+    "hostile-module": module.hostile,
     "venv": venv.venv,
     "qemu": qemu.qemu,
     "image": image.image,

@@ -10,6 +10,8 @@ from ccc_build.process import Word, run, say
 
 GUEST = PROJECT / "guest"
 PARTS = ("include", "common", "linux-ccc")
+# The files that make a guest of it that lies, for tests.
+HOSTILE = GUEST / "tests" / "hostile"
 NAMES = ("Kbuild", "Makefile", "dkms.conf")
 # Left in the tree by a build there.
 GENERATED = ("ccc_compat.h", "*.mod.c")
@@ -33,10 +35,20 @@ def key() -> str:
 
 def compile_module(kernel: Path, directory: Path, *settings: Word) -> Path:
     """Builds the module in `directory` for the kernel whose tree is `kernel`; where it is then."""
+    _copy(directory)
+    return _compile(kernel, directory, *settings)
+
+
+def _copy(directory: Path) -> Path:
+    """Copies the sources; where those of the module are then."""
     for source in sources():
         copy = directory / source.relative_to(GUEST)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, copy)
+    return directory / "linux-ccc"
+
+
+def _compile(kernel: Path, directory: Path, *settings: Word) -> Path:
     # The makefile takes settings apart, and the kernel's where it is called.
     module = directory / "linux-ccc"
     run("make", "-s", "-C", module, f"KDIR={kernel}", *settings, "modules", log=directory / "log")
@@ -53,3 +65,23 @@ def laboratory() -> Artefact:
         compile_module(source, directory, "ARCH=um")
 
     return Artefact(cache() / f"module-{digest(kernel.path.name, key())}", build, product="linux-ccc")
+
+
+def hostile() -> Artefact:
+    """The same of a guest that lies, for attacks: the directory of its ccc.ko."""
+    kernel = kernels.laboratory()
+    lies = sorted(HOSTILE.iterdir())
+
+    def build(directory: Path) -> None:
+        source = kernel.get() / "source"
+        say("module: building a hostile one for the laboratory's kernel")
+        copies = _copy(directory)
+        for path in lies:
+            if path.name != "Kbuild":
+                shutil.copy(path, copies)
+        with (copies / "Kbuild").open("a") as kbuild:
+            kbuild.write((HOSTILE / "Kbuild").read_text())
+        _compile(source, directory, "ARCH=um")
+
+    name = f"hostile-{digest(kernel.path.name, key(), *lies)}"
+    return Artefact(cache() / name, build, product="linux-ccc")

@@ -19,6 +19,8 @@ pub const INIT: &str = "init";
 pub const SHIM: &str = "seed.so";
 /// The kernel module.
 pub const MODULE: &str = "module.ko";
+/// The kernel module of hostile VMs.
+pub const HOSTILE_MODULE: &str = "hostile.ko";
 /// The daemon's configuration.
 pub const DAEMON_CONFIG: &str = "daemon.toml";
 

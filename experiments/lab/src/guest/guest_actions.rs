@@ -27,7 +27,7 @@ pub fn run(plan: &Plan, sender: &Sender, clock: Clock) -> Result<()> {
     let mut records = Vec::new();
     for (at, work) in &sender.work {
         clock.sleep_until(*at);
-        let outcome = perform(work, &module, &plan.module_options);
+        let outcome = perform(work, &module, plan);
         records.push(record(*at, work, &outcome));
     }
     output::write_json(&plan.name, &format!("{}.actions.json", sender.vm), &Value::Array(records))
@@ -39,13 +39,13 @@ fn module_name(plan: &Plan) -> String {
     stem.map(|s| s.to_string_lossy().replace('-', "_")).unwrap_or_default()
 }
 
-fn perform(work: &GuestWork, module: &str, parameters: &str) -> Result<()> {
+fn perform(work: &GuestWork, module: &str, plan: &Plan) -> Result<()> {
     match work {
         GuestWork::UnloadModule => {
             let name = std::ffi::CString::new(module).context(|| "naming the module".into())?;
             delete_module(&name, DeleteModuleFlags::O_NONBLOCK).context(|| "unloading".into())
         }
-        GuestWork::ReloadModule => system::load_module(parameters),
+        GuestWork::ReloadModule => system::load_module(plan.module_file(), &plan.module_options),
         GuestWork::UnbindDevice => tell_driver(module, "unbind"),
         GuestWork::BindDevice => tell_driver(module, "bind"),
         GuestWork::CongestionControl(name) => {

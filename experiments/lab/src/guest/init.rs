@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::network::{self, Network};
 use super::output::{self, output};
 use super::threads::joined;
-use super::traffic::{cross, receiver, sender};
+use super::traffic::{cross, flood, receiver, sender};
 use super::{guest_actions, system};
 use crate::error::{Context, LabError, Result};
 use crate::plan::Plan;
@@ -53,7 +53,7 @@ fn work(name: &str) -> Result<End> {
     let plan = read_plan(name)?;
     system::set_host_name(&plan.name)?;
     if plan.module.is_some() {
-        system::load_module(&plan.module_options)?;
+        system::load_module(plan.module_file(), &plan.module_options)?;
     }
     if plan.senders.iter().any(|s| !s.work.is_empty()) {
         system::mount_sysfs()?;
@@ -97,6 +97,12 @@ fn traffic(plan: &Plan, clock: Clock, network: &Network) -> Result<String> {
                 }));
                 jobs.push(scope.spawn(move || cross::run(plan, router, cross, clock)));
             }
+            for flood in &router.floods {
+                jobs.push(scope.spawn(move || {
+                    network.namespaces.enter(RECEIVER)?;
+                    flood::sink(plan, flood, clock)
+                }));
+            }
             jobs.push(scope.spawn(move || network::path::change(router, clock)));
         }
         let senders: Vec<_> = plan
@@ -111,6 +117,14 @@ fn traffic(plan: &Plan, clock: Clock, network: &Network) -> Result<String> {
                 })
             })
             .collect();
+        for (sender, flood) in plan.senders.iter().filter_map(|s| Some((s, s.flood.as_ref()?))) {
+            jobs.push(scope.spawn(move || {
+                if sender.namespace {
+                    network.namespaces.enter(&sender.vm)?;
+                }
+                flood::run(plan, flood, clock)
+            }));
+        }
         for sender in plan.senders.iter().filter(|s| !s.work.is_empty()) {
             jobs.push(scope.spawn(move || {
                 if sender.namespace {

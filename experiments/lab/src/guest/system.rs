@@ -13,7 +13,6 @@ use nix::sys::resource::{Resource, setrlimit};
 
 use super::output::WORK;
 use crate::error::{Context, LabError, Result};
-use crate::workdir;
 
 /// Where programs are.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -60,9 +59,9 @@ pub fn release() -> Result<String> {
     Ok(names.release().to_string_lossy().into_owned())
 }
 
-/// Loads the run's kernel module with these parameters.
-pub fn load_module(parameters: &str) -> Result<()> {
-    let path = Path::new(WORK).join(workdir::MODULE);
+/// Loads a kernel module of the run with these parameters.
+pub fn load_module(name: &str, parameters: &str) -> Result<()> {
+    let path = Path::new(WORK).join(name);
     let file = File::open(&path).on("opening", &path)?;
     let parameters = CString::new(parameters).context(|| "module parameters".into())?;
     finit_module(&file, &parameters, ModuleInitFlags::empty()).on("loading", &path)

@@ -14,6 +14,7 @@ use crate::scenario::path::{Bottleneck, Cross, Queue};
 use crate::scenario::vm::{BOOT_S, GuestWork, Vm};
 use crate::scenario::{MOST_UPLINKS, Scenario, Topology};
 use crate::units::{MS_NS, bit_of_mbit, ns_of_s, us_of_ms};
+use crate::workdir;
 
 /// Wall clock of every guest when simulated time is 0 (2026-01-01 UTC).
 pub const CLOCK_START_NS: u64 = 1_767_225_600_000_000_000;
@@ -53,6 +54,8 @@ pub struct Plan {
     pub ipv6: bool,
     /// Kernel module to load.
     pub module: Option<PathBuf>,
+    /// Whether that is the hostile one.
+    pub hostile: bool,
     /// The module's parameters.
     pub module_options: String,
     /// The bottleneck, if it is here.
@@ -62,6 +65,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The module's file in the working directory.
+    pub fn module_file(&self) -> &'static str {
+        if self.hostile { workdir::HOSTILE_MODULE } else { workdir::MODULE }
+    }
+
     /// Whether it is for the first, or only, kernel of a VM or of the network.
     pub fn is_first(&self) -> bool {
         self.begin_ns == 0
@@ -116,6 +124,8 @@ pub struct Router {
     pub past: Vec<u32>,
     /// Every flow of the run.
     pub flows: Vec<Flow>,
+    /// Datagrams of VMs.
+    pub floods: Vec<Flood>,
 }
 
 /// A way back from the receivers.
@@ -170,8 +180,21 @@ pub struct Sender {
     pub ecn: bool,
     /// Its connections.
     pub flows: Vec<Flow>,
+    /// Its datagrams.
+    pub flood: Option<Flood>,
     /// What is done inside its kernel, and when.
     pub work: Vec<(u64, GuestWork)>,
+}
+
+/// Datagrams of a VM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Flood {
+    /// Name of the VM.
+    pub vm: String,
+    /// The receiver's port.
+    pub port: u16,
+    /// Rate in bit/s.
+    pub rate_bit: u64,
 }
 
 /// One connection.
@@ -228,6 +251,7 @@ pub enum Pace {
 pub fn plans(scenario: &Scenario) -> Vec<Plan> {
     let senders = senders(scenario);
     let flows = senders.iter().flat_map(|s| s.flows.clone()).collect();
+    let floods = senders.iter().filter_map(|s| s.flood.clone()).collect();
     let blank = Plan {
         epoch_ns: CLOCK_START_NS + LEAD_NS,
         duration_ns: ns_of_s(scenario.duration_s),
@@ -252,6 +276,7 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
             uplinks,
             past: past(scenario),
             flows,
+            floods,
         })
     };
     if scenario.topology == Topology::Single {
@@ -270,7 +295,8 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
     let tenant = |(sender, vm): (Sender, &Vm)| {
         let plan = Plan {
             name: sender.vm.clone(),
-            module: scenario.module.clone(),
+            module: module_of(vm, scenario),
+            hostile: vm.hostile,
             module_options: vm.module_options.clone(),
             senders: vec![sender],
             ..blank.clone()
@@ -278,6 +304,10 @@ pub fn plans(scenario: &Scenario) -> Vec<Plan> {
         split_at_reboot(plan, vm.reboot_s.map(ns_of_s))
     };
     senders.into_iter().zip(&scenario.vms).flat_map(tenant).chain([net]).collect()
+}
+
+fn module_of(vm: &Vm, scenario: &Scenario) -> Option<PathBuf> {
+    if vm.hostile { scenario.hostile_module.clone() } else { scenario.module.clone() }
 }
 
 /// Numbers of the VMs whose links go past the bottleneck.
@@ -365,6 +395,7 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
         congestion_control: vm.congestion_control.clone(),
         ecn: vm.ecn,
         flows: flows(vm, scenario.ipv6, &mut rng, &mut ports),
+        flood: vm.udp_mbit.map(|rate_mbit| flood(index, vm, rate_mbit)),
         work: vm
             .guest_actions
             .iter()
@@ -372,6 +403,12 @@ fn senders(scenario: &Scenario) -> Vec<Sender> {
             .collect(),
     };
     scenario.vms.iter().enumerate().map(sender).collect()
+}
+
+/// Ports of UDP are none of the flows'.
+fn flood(index: usize, vm: &Vm, rate_mbit: f64) -> Flood {
+    let port = FIRST_PORT + index as u16;
+    Flood { vm: vm.name.clone(), port, rate_bit: bit_of_mbit(rate_mbit) }
 }
 
 fn flows(vm: &Vm, ipv6: bool, rng: &mut Rng, ports: &mut impl Iterator<Item = u16>) -> Vec<Flow> {

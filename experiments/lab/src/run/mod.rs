@@ -92,8 +92,12 @@ fn prepare(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Option
     for plan in plans {
         work.write(&format!("{}.plan.json", plan.name), results::json(plan))?;
     }
-    if let Some(module) = &scenario.module {
-        fs::copy(module, work.join(workdir::MODULE)).on("copying", module)?;
+    let modules =
+        [(&scenario.module, workdir::MODULE), (&scenario.hostile_module, workdir::HOSTILE_MODULE)];
+    for (module, name) in modules {
+        if let Some(module) = module {
+            fs::copy(module, work.join(name)).on("copying", module)?;
+        }
     }
     results::write(&options.out, "scenario.json", scenario)
 }

@@ -40,6 +40,10 @@ pub fn gather(scenario: &Scenario, plans: &[Plan], work: &Workdir, out: &Path) -
         if scenario.cross.is_some() {
             write_text(out, "cross.json", &text(work, &plan.name, "cross.json")?)?;
         }
+        for flood in plan.router.iter().flat_map(|router| &router.floods) {
+            let name = format!("{}.flood.json", flood.vm);
+            write_text(out, &name, &text(work, &plan.name, &name)?)?;
+        }
     }
     let actions = guest_actions(plans, work)?;
     if !actions.is_empty() {
@@ -98,6 +102,7 @@ fn meta(scenario: &Scenario, plans: &[Plan], work: &Workdir) -> Result<Value> {
     Ok(json!({
         "seed": scenario.seed,
         "module_sha256": digest_of(scenario.module.as_deref())?,
+        "hostile_module_sha256": digest_of(scenario.hostile_module.as_deref())?,
         "daemon_sha256": digest_of(scenario.daemon.as_deref().filter(|_| scenario.coupled))?,
         "guests": guests,
     }))

@@ -62,6 +62,8 @@ pub struct Scenario {
     pub kernel: Option<PathBuf>,
     /// Kernel module loaded in every guest that sends.
     pub module: Option<PathBuf>,
+    /// The one of VMs that are hostile.
+    pub hostile_module: Option<PathBuf>,
     /// The `ccc-vhost` program.
     pub daemon: Option<PathBuf>,
     /// Congestion control of the receivers, which decides how they echo marks.
@@ -221,6 +223,9 @@ impl Scenario {
         if vm.link.is_some() {
             self.needs_cables(&at.at("link"))?;
         }
+        if vm.hostile {
+            self.needs_cables(&at.at("hostile"))?;
+        }
         if self.ipv6 && vm.link.as_ref().is_some_and(|link| link.past_bottleneck) {
             return at.at("link.past_bottleneck").refuse("IPv4 with it", "ipv6: true");
         }
@@ -265,7 +270,16 @@ impl Scenario {
         if self.kernel.is_none() {
             return Field::root().at("kernel").refuse("the path of a User Mode Linux", "none");
         }
-        let files = [("kernel", &self.kernel), ("module", &self.module), ("daemon", &self.daemon)];
+        if self.vms.iter().any(|vm| vm.hostile) && self.hostile_module.is_none() {
+            let expected = "the path of a hostile module, as a VM is hostile";
+            return Field::root().at("hostile_module").refuse(expected, "none");
+        }
+        let files = [
+            ("kernel", &self.kernel),
+            ("module", &self.module),
+            ("hostile_module", &self.hostile_module),
+            ("daemon", &self.daemon),
+        ];
         for (name, path) in files {
             if let Some(path) = path.as_ref().filter(|p| !p.is_file()) {
                 let got = format!("'{}', which is none", path.display());

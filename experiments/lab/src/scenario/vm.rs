@@ -55,6 +55,11 @@ pub struct Vm {
     /// Parameters of the module in its kernel.
     #[serde(default)]
     pub module_options: String,
+    /// Whether that module is the hostile one.
+    #[serde(default)]
+    pub hostile: bool,
+    /// UDP datagrams that it sends beside its flows, all the time, Mbit/s of Ethernet frames.
+    pub udp_mbit: Option<f64>,
     /// Whether its flows ask for ECN.
     #[serde(default)]
     pub ecn: bool,
@@ -159,6 +164,9 @@ impl Vm {
         if let Some(Link { rate_mbit, limit_packets, .. }) = self.link {
             check_rate(&at.at("link.rate_mbit"), rate_mbit)?;
             at.at("link.limit_packets").within(limit_packets, 1, u32::MAX, "packets")?;
+        }
+        if let Some(rate_mbit) = self.udp_mbit {
+            check_rate(&at.at("udp_mbit"), rate_mbit)?;
         }
         if let Some(stalls) = &self.stalls {
             stalls.check(&at.at("stalls"))?;

@@ -5,6 +5,7 @@ mod churn;
 mod churn_receiver;
 pub mod cross;
 mod cross_packets;
+pub mod flood;
 mod overload;
 pub mod receiver;
 pub mod sender;

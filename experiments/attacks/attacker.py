@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The attackers: a VM each, and what it does."""
+
+from dataclasses import dataclass
+
+from ccc_experiments.scenario import Flows, Vm
+
+# An attacker has as many flows as an honest VM, if nothing else is said.
+FLOWS = 4
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A VM in the place of an honest one."""
+
+    name: str
+    vm: Vm
+    # Whether it sends what it is granted, so that all its harm is done by what it says.
+    obeys: bool = False
+    # Whether it is in the short form.
+    quick: bool = False
+
+
+def liar(name: str, obeys: bool = True, quick: bool = False, **lies: int) -> Attack:
+    """A VM whose module tells lies, by their names without `lie_`; see guest/tests/hostile."""
+    options = " ".join(f"lie_{lie}={value}" for lie, value in lies.items())
+    vm = Vm((Flows(count=FLOWS),), hostile=True, module_options=f"{options} slots={max(256, lies.get('slots', 0))}")
+    return Attack(name, vm, obeys and "deaf" not in lies, quick)
+
+
+def sender(algorithm: str, count: int, quick: bool = False) -> Attack:
+    """A VM without a module."""
+    vm = Vm((Flows(count=count),), congestion_control=algorithm, device=False)
+    return Attack(f"{algorithm} {count}", vm, quick=quick)
+
+
+ATTACKS = (
+    liar("loss 150 ms", quick=True, slots=1, loss=1, ms=150),
+    liar("loss 150 ms, deaf", slots=1, loss=1, ms=150, deaf=1),
+    liar("deaf", quick=True, deaf=1),
+    liar("loss 50 ms, beta 65535", quick=True, slots=1, loss=1, ms=50, beta=65535),
+    liar("mute, deaf", quick=True, mute=1, deaf=1),
+    liar("RTT 10 s", quick=True, rtt_us=10_000_000),
+    liar("returns with 1 GB", quick=True, slots=1, ms=10, **{"return": 1}, inflight_bytes=1 << 30),
+    liar("segments of 65535", mss=65535),
+    liar("4096 empty slots", slots=4096),
+    liar("growth 1 GB", quick=True, slots=1, ms=100, growth_bytes=1 << 30, priority=2560),
+    liar("loss and undo", slots=1, ms=100, loss=1, undo=1),
+    liar("device reset", quick=True, ms=200, reset=1),
+    liar("extent released", ms=200, release=1),
+    liar("acknowledges x 10", acked=10),
+    liar("slow start for ever", slow_start=1),
+    liar("RTT 1 us", rtt_us=1),
+    Attack("priority 10", Vm((Flows(count=FLOWS, priority=10),)), obeys=True),
+    *(sender("reno", count, quick=count == 4) for count in (1, 4, 16)),
+    *(sender("cubic", count) for count in (4, 16)),
+    *(sender("bbr", count) for count in (1, 4, 16)),
+    Attack("UDP 20 Mbit/s", Vm((), congestion_control="reno", device=False, udp_mbit=20.0)),
+)
