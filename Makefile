@@ -47,7 +47,7 @@ image: packages ## the guest of the experiments on QEMU
 	@scripts/build image
 
 ##@ Experiments in virtual time; SEEDS=3 or SEEDS=101..110: so many or these runs of each case
-.PHONY: demo weights outside dynamics live figure figures docs-images speed same-data
+.PHONY: demo weights outside dynamics live figure figures attacks docs-images speed same-data
 demo: ## the papers' VM fairness test, coupled beside uncoupled; FLOWS=1:4 SEED=1 for one run
 weights: ## VM weights, and three VMs; WEIGHTS=3:1
 outside: ## the coupled aggregate beside an uncoupled outside flow
@@ -74,6 +74,8 @@ figure: figure-asked build ## FIG=vm-fairness: one figure, 10 runs of each case
 	@$(FIGURES) $(FIG)
 figures: figures-asked build ## all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 	@$(FIGURES)
+attacks: build ## what one VM can do to others; QUICK=1 for some attacks, SEEDS=3
+	@$(PYTHON) -m attacks --out out/attacks $(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS))
 docs-images: ## the documents' plots, from out/
 	@scripts/docs-images
 speed: build ## how fast the laboratory is on this machine

@@ -109,8 +109,8 @@ static void write_hot(struct virtio_ccc_report *wire, bool active)
 	wire->mss_bytes = cpu_to_le16(1448);
 }
 
-/* What is false of flows is said of these too, on the way to the device. */
-static void tell(struct ccc_slot *slot, u16 op, bool active)
+/* What is false of flows is said of these too. */
+static void write_slot(struct ccc_slot *slot, u16 op, bool active)
 {
 	struct virtio_ccc_report *wire = slot->report;
 
@@ -124,6 +124,10 @@ static void tell(struct ccc_slot *slot, u16 op, bool active)
 		write_events(wire, slot);
 	virt_wmb();	/* the last change before even */
 	lies_step_seq(wire);
+}
+
+static void tell(struct ccc_slot *slot, u16 op)
+{
 	__real_ccc_doorbell_send(slot->dev, op, slot->index, slot->generation);
 }
 
@@ -142,7 +146,8 @@ static void take_more(void)
 		if (!slot)
 			return;
 		slots[taken++] = slot;
-		tell(slot, VIRTIO_CCC_OP_REGISTER, true);
+		write_slot(slot, VIRTIO_CCC_OP_REGISTER, true);
+		tell(slot, VIRTIO_CCC_OP_REGISTER);
 	}
 }
 
@@ -156,13 +161,17 @@ static void next_period(void)
 	growth_bytes += lie_growth_bytes;
 }
 
+/* Of many slots at once, which would count as idle if nothing were heard. */
 static void tell_anew(void)
 {
-	unsigned int i, some = lie_return ? taken : min(taken, 1u);
+	bool active = !lie_return || period & 1;
+	unsigned int i;
 
-	for (i = 0; i < some; i++)
-		tell(slots[i], VIRTIO_CCC_OP_UPDATE,
-		     !lie_return || period & 1);
+	for (i = 0; i < taken; i++)
+		write_slot(slots[i], VIRTIO_CCC_OP_UPDATE, active);
+	if (taken)
+		tell(slots[0], taken == 1 ? VIRTIO_CCC_OP_UPDATE :
+					    VIRTIO_CCC_OP_RESCAN);
 }
 
 /* Called without the RCU section: the driver sleeps. */
