@@ -5,6 +5,7 @@ use crate::{
     guest::{Guest, Tenant},
     host::Host,
     inner::Inner,
+    lies::Lies,
     path::{Bottleneck, Nanos},
     tcp::{State, Tcp},
 };
@@ -19,6 +20,8 @@ pub struct Env<'a> {
     pub vm: usize,
     /// Whether its VM has a device.
     pub has_device: bool,
+    /// What its VM lies.
+    pub lies: Option<&'a Lies>,
     /// Its priority, of 256.
     pub priority: u16,
     /// Segments sent at a time.

@@ -209,12 +209,15 @@ impl Guest {
     fn refresh(&mut self, env: &mut Env) {
         let before = self.granted;
         let grant = env.host.grant(env.vm);
-        if !env.host.is_accepted(env.flow) {
+        let deaf = env.lies.is_some_and(|lies| lies.deaf != 0);
+        if !env.host.is_accepted(env.flow) || deaf {
             self.granted.coupled = false;
             return;
         }
         env.tenant.watch_epoch(env.now_us(), grant.epoch);
-        let units = rules::grant_units(env.priority, self.reporter.srtt_us, grant.rate_shares);
+        let lie_us = env.lies.map(|lies| lies.rtt_us).filter(|rtt_us| *rtt_us != 0);
+        let srtt_us = lie_us.unwrap_or(self.reporter.srtt_us);
+        let units = rules::grant_units(env.priority, srtt_us, grant.rate_shares);
         let offset = self.rounding_offset.wrapping_add(grant.rounding_offset);
         let part = |level| rules::grant_packets(level, units, MSS_BYTES, offset);
         let now = Granted {

@@ -21,6 +21,7 @@ pub mod inner;
 pub mod invariants;
 pub mod judge;
 pub mod known;
+pub mod lies;
 pub mod measure;
 pub mod path;
 pub mod receiver;

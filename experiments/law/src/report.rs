@@ -201,7 +201,10 @@ impl Guest {
     }
 
     fn publish(&mut self, env: &mut Env, tcp: &Tcp, doorbell: Option<Doorbell>) {
-        let report = self.wire(env, tcp);
+        let mut report = self.wire(env, tcp);
+        if let Some(lies) = env.lies {
+            lies.falsify(&mut report);
+        }
         env.host.write(env.flow, report);
         let Some(doorbell) = doorbell else { return };
         let signals = self.signals(env);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a scenario of the laboratory is for the model.
+use std::ops::Range;
+
 use ccc_core::{EquivalentTcps, GroupConfig, Weight};
 use ccc_lab::{
     random::Rng,
@@ -10,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     inner::Inner,
+    lies::Lies,
     path::{MSS_BYTES, Nanos},
 };
 
@@ -54,6 +57,8 @@ pub struct VmSetup {
     pub delay_changes: Vec<(Nanos, Nanos)>,
     /// It has a device where flows are coupled.
     pub has_device: bool,
+    /// What it lies, if it is hostile.
+    pub lies: Option<Lies>,
 }
 
 /// A flow.
@@ -163,6 +168,18 @@ impl Setup {
         (delays.clone().min().unwrap_or(0), delays.max().unwrap_or(0))
     }
 
+    /// Slots of all flows, and after them those that have none.
+    pub fn slots(&self) -> usize {
+        self.empty_slots(self.vms.len()).start
+    }
+
+    /// The slots of a VM that have no flow.
+    pub fn empty_slots(&self, vm: usize) -> Range<usize> {
+        let count = |vm: &VmSetup| vm.lies.as_ref().map_or(0, Lies::slot_count);
+        let first = self.flows.len() + self.vms[..vm].iter().map(count).sum::<usize>();
+        first..first + self.vms.get(vm).map_or(0, count)
+    }
+
     /// Segments on the longest path and in its queue.
     pub fn path_segments(&self) -> u64 {
         let (_, delay_ns) = self.delays_ns();
@@ -194,6 +211,7 @@ fn refuse_what_is_not_modelled(scenario: &Scenario) -> Result<(), SetupError> {
         ("cross", scenario.cross.is_some()),
         ("faults", !scenario.faults.is_empty()),
         ("vms[].link", vms.iter().any(|vm| vm.link.is_some())),
+        ("vms[].udp_mbit", vms.iter().any(|vm| vm.udp_mbit.is_some())),
         ("vms[].ecn", vms.iter().any(|vm| vm.ecn)),
         ("vms[].reboot_s", vms.iter().any(|vm| vm.reboot_s.is_some())),
         ("vms[].guest_actions", vms.iter().any(|vm| !vm.guest_actions.is_empty())),
@@ -248,6 +266,7 @@ fn vm_of(scenario: &Scenario, number: usize, vm: &Vm) -> Result<VmSetup, SetupEr
         delay_ns: ns_of_s(delay_ms / 1e3),
         delay_changes: vm.delay_changes.iter().map(change).collect(),
         has_device: vm.device && vm.congestion_control == "ccc",
+        lies: vm.hostile.then(|| Lies::of(&vm.module_options)).transpose()?,
     })
 }
 

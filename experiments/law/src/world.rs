@@ -8,8 +8,9 @@ use ccc_core::Weight;
 use crate::{
     env::Env,
     guest::{Guest, Tenant},
-    host::Host,
+    host::{Doorbell, Host},
     inner::Inner,
+    lies::EmptySlots,
     measure::{Recorder, Run},
     path::{Bottleneck, MSS_BYTES, Nanos, Packet},
     receiver::{Ack, DELAYED_ACK_NS, Receiver},
@@ -37,6 +38,7 @@ enum Event {
     Rate(u64),
     Delay { vm: usize, delay_ns: Nanos },
     Weight { vm: usize, change: usize },
+    Lie(usize),
     Sample,
 }
 
@@ -63,6 +65,7 @@ pub struct World<'a> {
     number: u64,
     flows: Vec<Flow>,
     tenants: Vec<Tenant>,
+    empty_slots: Vec<EmptySlots>,
     delays_ns: Vec<Nanos>,
     host: Host,
     path: Bottleneck,
@@ -101,8 +104,9 @@ impl<'a> World<'a> {
             number: 0,
             flows: setup.flows.iter().map(flow).collect(),
             tenants: setup.vms.iter().map(|_| Tenant::default()).collect(),
+            empty_slots: vec![EmptySlots::default(); setup.vms.len()],
             delays_ns: setup.vms.iter().map(|vm| vm.delay_ns).collect(),
-            host: Host::new(setup.group, &weights, setup.flows.len(), setup.doorbell_ns),
+            host: Host::new(setup.group, &weights, setup.slots(), setup.doorbell_ns),
             path: Bottleneck::new(setup.rate_bit, setup.limit_segments),
             recorder: Recorder::new(setup, interval_ns),
         }
@@ -131,6 +135,11 @@ impl<'a> World<'a> {
         }
         for (change, (at, vm, _)) in setup.weight_changes.iter().enumerate() {
             self.at(*at, Event::Weight { vm: *vm, change });
+        }
+        for (vm, liar) in setup.vms.iter().enumerate() {
+            if let Some(lies) = liar.lies.as_ref().filter(|_| self.coupled) {
+                self.at(lies.period_ns(), Event::Lie(vm));
+            }
         }
         self.at(self.recorder.sample_ns(), Event::Sample);
     }
@@ -175,6 +184,7 @@ impl<'a> World<'a> {
             Event::Weight { vm, change } => {
                 self.host.set_weight(vm, self.setup.weight_changes[change].2);
             }
+            Event::Lie(vm) => self.lie(vm),
             Event::Sample => self.sample(),
         }
     }
@@ -187,6 +197,10 @@ impl<'a> World<'a> {
             let released = self.tenants[vm].clock.released.remove(0);
             self.call(released, |tcp, env| tcp.transmit(env));
         }
+        self.look_in_time();
+    }
+
+    fn look_in_time(&mut self) {
         if let Some(at) = self.host.looks_at.filter(|at| *at > self.now) {
             // Asked for once: the next doorbell finds the time set.
             if self.recorder.asked_look != Some(at) {
@@ -205,6 +219,7 @@ impl<'a> World<'a> {
             flow: number,
             vm,
             has_device: self.coupled && self.setup.vms[vm].has_device,
+            lies: self.setup.vms[vm].lies.as_ref(),
             priority: flow.setup.priority,
             burst_segments: self.setup.burst_segments,
             inner: &mut flow.inner,
@@ -341,6 +356,22 @@ impl<'a> World<'a> {
         let at = self.now + self.delays_ns[self.flows[flow].setup.vm];
         let Ack { transmission, before } = ack;
         self.at(at, Event::Acknowledge { flow, transmission, before });
+    }
+
+    /// A hostile VM's slots without a flow say something.
+    fn lie(&mut self, vm: usize) {
+        let setup = self.setup;
+        let Some(lies) = &setup.vms[vm].lies else { return };
+        let empty = &mut self.empty_slots[vm];
+        empty.next_period(lies);
+        let doorbell = if empty.is_first() { Doorbell::Register } else { Doorbell::Update };
+        let epoch = self.host.grant(vm).epoch;
+        for (number, slot) in setup.empty_slots(vm).enumerate() {
+            self.host.write(slot, self.empty_slots[vm].report(lies, number, epoch));
+            self.host.ring(self.now, vm, slot, doorbell);
+        }
+        self.look_in_time();
+        self.at(self.now + lies.period_ns(), Event::Lie(vm));
     }
 
     fn sample(&mut self) {
