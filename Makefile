@@ -85,8 +85,9 @@ same-data: ## BASE=commit: whether its seeded runs give the same data as this tr
 	@scripts/same-data $(BASE)
 
 ##@ The law under conditions drawn at random
-.PHONY: law law-check law-model law-mutants law-speed
+.PHONY: law law-check law-model law-mutants law-speed attack-search
 RUNS ?= 2000
+ATTACKS ?= 1000
 LAW_SEED = $(or $(SEED),1)
 law-model: packages
 	@echo "law: building" >&2
@@ -94,6 +95,9 @@ law-model: packages
 law: law-model ## RUNS=100000 conditions in a fast model, coupled beside uncoupled; SEED=1
 	@$(CARGO_TARGET_DIR)/release/ccc-law fuzz --runs $(RUNS) --seed $(LAW_SEED) \
 		--known experiments/law/known.json --out out/law
+attack-search: build law-model ## ATTACKS=1000 lies composed in that model, the worst done to real kernels
+	@$(CARGO_TARGET_DIR)/release/ccc-law attack --runs $(ATTACKS) --seed $(LAW_SEED) --out out/attack-search/model
+	@$(PYTHON) -m attacks --out out/attack-search --found out/attack-search/model $(if $(SEEDS),--seeds $(SEEDS))
 law-check: build law-model ## that model beside the laboratory
 	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
 law-mutants: packages ## whether the search finds faults that are planted into the engine

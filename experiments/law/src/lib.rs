@@ -8,8 +8,10 @@
 //! [`host`], where `ccc-core` itself is; its arithmetic are the guest's own headers
 //! ([`rules`]).
 //!
+//! [`mod@attack`] looks for [`lies`] that do the most harm.
 //! [`mod@fuzz`] [`mod@draw`]s cases, [`mod@judge`]s [`invariants`] by [`bounds`] and [`mod@shrink`]s what it finds.
 pub mod ack_clock;
+pub mod attack;
 pub mod bounds;
 pub mod draw;
 pub mod env;

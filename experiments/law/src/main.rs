@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use ccc_lab::scenario::Scenario;
 use ccc_law::{
+    attack,
     fuzz::{self, Search},
     known,
     measure::Run,
@@ -53,6 +54,18 @@ enum Command {
         #[arg(long, default_value_t = 2)]
         shrink: usize,
     },
+    /// Composes lies of a hostile VM at random and looks for the worst
+    Attack {
+        /// How many
+        #[arg(long, default_value_t = 1000)]
+        runs: u64,
+        /// Decides them all
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Where result.json and the scenarios go
+        #[arg(long, default_value = "out/attack-search")]
+        out: PathBuf,
+    },
     /// Prints a case of a search as a scenario
     Case {
         /// The search's seed
@@ -70,6 +83,7 @@ fn main() -> ExitCode {
         Command::Fuzz { runs, seed, out, known, shrink } => {
             fuzz(&Search { runs, seed, shrink }, &out, known.as_deref())
         }
+        Command::Attack { runs, seed, out } => attack(runs, seed, &out),
         Command::Case { seed, number } => case(seed, number),
     };
     match done {
@@ -82,13 +96,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// A scenario file.  Kernel, module and daemon are not needed, and not looked at.
+/// A scenario file.  Kernel, modules and daemon are not needed, and not looked at.
 fn load(path: &Path) -> Result<Scenario> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let mut value: serde_json::Value = serde_json::from_str(&text)?;
     if let Some(fields) = value.as_object_mut() {
-        fields.entry("daemon").or_insert_with(|| "none".into());
+        for file in ["daemon", "hostile_module"] {
+            if fields.get(file).is_none_or(serde_json::Value::is_null) {
+                fields.insert(file.into(), "none".into());
+            }
+        }
     }
     Ok(Scenario::parse(&value.to_string())?)
 }
@@ -111,6 +129,21 @@ fn run(path: &Path, json: bool, interval_s: f64) -> Result<bool> {
 
 fn case(seed: u64, number: u64) -> Result<bool> {
     println!("{}", serde_json::to_string_pretty(&fuzz::case_of(seed, number).scenario)?);
+    Ok(true)
+}
+
+fn attack(runs: u64, seed: u64, out: &Path) -> Result<bool> {
+    for found in attack::search(runs, seed, out)? {
+        let attack::Harm { kept, taken, loss_percent } = found.harm;
+        println!(
+            "  {:<8} honest VMs keep {kept:.3}, the attacker has {taken:.2} of its share, \
+             {loss_percent:.2} % lost: {} flows, {} ({})",
+            found.aim,
+            found.flows,
+            found.options,
+            out.join(&found.file).display(),
+        );
+    }
     Ok(true)
 }
 
