@@ -21,11 +21,11 @@ class Attack:
     quick: bool = False
 
 
-def liar(name: str, obeys: bool = True, quick: bool = False, **lies: int) -> Attack:
+def liar(name: str, quick: bool = False, **lies: int) -> Attack:
     """A VM whose module tells lies, by their names without `lie_`; see guest/tests/hostile."""
-    options = " ".join(f"lie_{lie}={value}" for lie, value in lies.items())
+    options = " ".join(f"lie_{lie.rstrip('_')}={value}" for lie, value in lies.items())
     vm = Vm((Flows(count=FLOWS),), hostile=True, module_options=f"{options} slots={max(256, lies.get('slots', 0))}")
-    return Attack(name, vm, obeys and "deaf" not in lies, quick)
+    return Attack(name, vm, "deaf" not in lies, quick)
 
 
 def sender(algorithm: str, count: int, quick: bool = False) -> Attack:
@@ -41,7 +41,7 @@ ATTACKS = (
     liar("loss 50 ms, beta 65535", quick=True, slots=1, loss=1, ms=50, beta=65535),
     liar("mute, deaf", quick=True, mute=1, deaf=1),
     liar("RTT 10 s", quick=True, rtt_us=10_000_000),
-    liar("returns with 1 GB", quick=True, slots=1, ms=10, **{"return": 1}, inflight_bytes=1 << 30),
+    liar("returns with 1 GB", quick=True, slots=1, ms=10, return_=1, inflight_bytes=1 << 30),
     liar("segments of 65535", mss=65535),
     liar("4096 empty slots", slots=4096, ms=900),
     liar("growth 1 GB", quick=True, slots=1, ms=100, growth_bytes=1 << 30, priority=2560),
