@@ -132,3 +132,45 @@ fn a_flow_does_not_wait_for_the_device_to_reduce() {
     let (coupled, uncoupled) = (drops(true), drops(false));
     assert!(coupled < 1.6 * uncoupled, "{coupled} drops, {uncoupled} uncoupled");
 }
+
+/// Mbit/s of three honest VMs and a fourth.
+fn beside(fourth: Value) -> [f64; 2] {
+    let honest = json!({"flows": [{"count": 4}]});
+    let vms = json!([honest, honest, honest, fourth]);
+    let run = world::run(&papers(vms), true, SECOND_NS);
+    let mbit = |vm: &Vec<u64>| vm.iter().sum::<u64>() as f64 * 8.0 / 60e6;
+    let each: Vec<f64> = run.vm_bytes.iter().map(mbit).collect();
+    [each[..3].iter().sum(), each[3]]
+}
+
+#[test]
+fn who_ignores_grants_takes_what_it_can() {
+    let deaf = json!({
+        "flows": [{"count": 4}], "hostile": true, "module_options": "lie_deaf=1",
+    });
+    let [honest, attacker] = beside(deaf);
+    assert!(attacker > honest, "{attacker} Mbit/s of {honest} + {attacker}");
+}
+
+#[test]
+fn who_lies_of_what_changes_nothing_gains_nothing() {
+    let liar = |options: &str| json!({"flows": [{"count": 4}], "hostile": true, "module_options": options});
+    assert_eq!(beside(liar("")), beside(json!({"flows": [{"count": 4}]})), "no lie");
+    let [_, attacker] = beside(liar("lie_slow_start=1"));
+    assert!(attacker < 2.5, "{attacker} Mbit/s of a fourth part");
+}
+
+#[test]
+fn a_search_finds_the_same_attacks_again() {
+    let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("attack-search");
+    let found = |seed| {
+        let found = ccc_law::attack::search(20, seed, &out).expect("modelled");
+        format!("{found:?}")
+    };
+    assert_eq!(found(1), found(1));
+    assert_ne!(found(1), found(2));
+    let file = out.join("loss-1.json");
+    let text = std::fs::read_to_string(file).expect("a scenario of each aim");
+    let scenario = Scenario::parse(&text).expect("sound");
+    assert!(scenario.vms[3].hostile && Setup::of(&scenario).is_ok());
+}

@@ -357,3 +357,21 @@ fn names_are_unique() {
         message(twice).contains("vms[1].name: expected another name for each, got 'vm1' twice")
     );
 }
+
+#[test]
+fn a_hostile_vm_needs_its_module_and_a_kernel_of_its_own() {
+    let hostile = |j: &mut serde_json::Value| {
+        j["vms"][0]["hostile"] = true.into();
+        j["kernel"] = "Cargo.toml".into();
+    };
+    let runnable = |edit: &dyn Fn(&mut serde_json::Value)| with(edit).and_then(|s| s.check_files());
+    let told = runnable(&hostile).expect_err("must be refused").to_string();
+    assert!(told.starts_with("invalid hostile_module: expected the path of a hostile"), "{told}");
+    let told = message(|j| {
+        hostile(j);
+        j["topology"] = "single".into();
+    });
+    assert!(told.contains("vms[0].hostile: expected the topology vms"), "{told}");
+    let told = message(|j| j["vms"][0]["udp_mbit"] = 0.into());
+    assert!(told.contains("vms[0].udp_mbit: expected"), "{told}");
+}

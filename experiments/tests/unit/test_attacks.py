@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The kit of attacks, as far as it needs no kernel."""
+
+import json
+import re
+
+import pytest
+from attacks import found, known
+from attacks.attacker import ATTACKS
+from attacks.figure import FOURTH, WHAT, Kit
+from ccc_experiments import lab
+from ccc_experiments.figure import Effort
+
+HOSTILE = lab.PROJECT / "guest" / "tests" / "hostile"
+LAW = lab.PROJECT / "experiments" / "law" / "src" / "lies.rs"
+# What the model has not: it has no device.
+OF_THE_DEVICE = {"reset", "release"}
+
+
+def parameters() -> set[str]:
+    texts = (path.read_text() for path in HOSTILE.glob("*.c"))
+    return {name for text in texts for name in re.findall(r"module_param\(lie_(\w+),", text)}
+
+
+def test_attacks_tell_lies_that_the_hostile_module_knows():
+    told = {lie for attack in ATTACKS for lie in re.findall(r"lie_(\w+)=", attack.vm.module_options)}
+    assert told <= parameters()
+    assert not [attack.name for attack in ATTACKS if attack.vm.module_options and not attack.vm.hostile]
+
+
+def test_the_model_knows_the_lies_of_the_hostile_module():
+    modelled = set(re.findall(r'\("(\w+)", &mut self\.', LAW.read_text()))
+    assert modelled == parameters() - OF_THE_DEVICE
+
+
+def test_an_attacker_stands_where_an_honest_vm_stood():
+    kit = Kit(ATTACKS)
+    points = list(kit.points(Effort(quick=True, seeds=(101,))))
+    attacked = [point.scenario for point in points if not point.control]
+    honest = [point.scenario for point in points if point.control]
+    assert len(attacked) == len(honest) == len([attack for attack in ATTACKS if attack.quick])
+    assert {scenario.vms for scenario in honest} == {honest[0].vms}
+    for scenario in attacked:
+        assert scenario.vms[:3] == honest[0].vms[:3] and scenario.vms[3] != honest[0].vms[3]
+    assert FOURTH == "vm4"
+
+
+def test_attacks_are_named_once_and_what_is_known_is_of_one():
+    names = [attack.name for attack in ATTACKS]
+    assert len(set(names)) == len(names)
+    assert set(known.MEASURED) <= set(names)
+    assert all(len(measured) == len(WHAT) for measured in known.MEASURED.values())
+
+
+def test_what_a_search_found_is_done_to_real_kernels(tmp_path):
+    with pytest.raises(lab.LabError, match="make attack-search"):
+        found.attacks(tmp_path)
+    harm = {"kept": 0.1, "taken": 3, "loss_percent": 0}
+    one = {"aim": "share", "flows": 2, "harm": harm}
+    both = [one | {"options": "lie_loss=1"}, one | {"options": "lie_deaf=1"}]
+    (tmp_path / "result.json").write_text(json.dumps({"found": both}))
+    first, second = found.attacks(tmp_path)
+    assert (first.name, second.name) == ("found: share 1", "found: share 2")
+    assert (first.obeys, second.obeys) == (True, False)
+    assert first.vm.hostile and first.vm.flows[0].count == 2
