@@ -105,7 +105,7 @@ impl Attack {
                 attack.set(name, pick(rng, values));
             }
         }
-        if rng.next_u64().is_multiple_of(4) {
+        if rng.next_u64() % 4 == 0 {
             attack.flows = pick(rng, &FLOW_COUNTS);
         }
         attack

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What another VM's front end, its guest, or an operator does.
 mod connections;
+mod lies;
 mod memory;
 mod operator;
 mod queues;
@@ -25,7 +26,7 @@ pub struct Attack {
     pub run: fn(&Target, &Attempt),
 }
 
-pub const ALL: [Attack; 20] = [
+pub const ALL: [Attack; 24] = [
     Attack { row: "F2", name: "1,000 PUTs of VMs", run: operator::puts },
     Attack { row: "F3", name: "memory truncated", run: memory::truncated },
     Attack { row: "F3", name: "1 GiB that ends", run: memory::ended },
@@ -45,6 +46,10 @@ pub const ALL: [Attack; 20] = [
     Attack { row: "T8", name: "refused requests", run: connections::refused_requests },
     Attack { row: "T8", name: "refused messages", run: queues::refused_messages },
     Attack { row: "T9", name: "16,384 flows come and go", run: queues::flows_come_and_go },
+    Attack { row: "E1", name: "losses without end", run: lies::losses },
+    Attack { row: "E3", name: "losses undone", run: lies::undone },
+    Attack { row: "E4", name: "growth without end", run: lies::growth },
+    Attack { row: "E5", name: "flows come back", run: lies::returns },
     Attack { row: "T10", name: "GETs with 16,384 flows", run: operator::gets },
 ];
 
