@@ -9,7 +9,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Measure, Point, grid
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Flows, Scenario, Vm
+from ccc_experiments.scenario import Bottleneck, Flows, Queue, Scenario, Vm
 from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import several_kernels
 
@@ -25,6 +25,9 @@ DURATION_S = 60.0
 # The attacker's best of so long, once all flows have begun.
 WINDOW_S = 10
 BEGIN_S = 5
+
+# Losses are drawn by their powers of ten from here on.
+LINEAR_PERCENT = 0.1
 
 # What has to hold of each attack, in this order.
 KEPT = "honest VMs keep"
@@ -81,6 +84,8 @@ class Kit:
     """Attacks, each of them a case."""
 
     attacks: tuple[Attack, ...]
+    # The bottleneck's: one for all, or one for each VM.
+    queue: Queue = "fifo"
 
     def points(self, effort: Effort) -> Iterator[Point]:
         cases = [attack.name for attack in self.attacks if attack.quick or not effort.quick]
@@ -88,7 +93,8 @@ class Kit:
 
     def scenario(self, case: str, kind: str, seed: int) -> Scenario:
         fourth = self.attack(case).vm if kind == ATTACKED else HONEST_VM
-        return several_kernels(HONEST, seed, DURATION_S, *(HONEST_VM,) * HONEST_VMS, fourth)
+        vms = (HONEST_VM,) * HONEST_VMS + (fourth,)
+        return several_kernels(HONEST, seed, DURATION_S, *vms, bottleneck=Bottleneck(queue=self.queue))
 
     def attack(self, name: str) -> Attack:
         return next(attack for attack in self.attacks if attack.name == name)
@@ -132,6 +138,7 @@ def bars(axis, data: Data, measure: Measure, bound: float | None, colours: list[
     """A bar for each attack; with a bound, of what is measured beside an honest VM."""
     places = range(len(data.cases))[::-1]
     if bound is None:
+        axis.set_xscale("symlog", linthresh=LINEAR_PERCENT)
         means = [data.mean(case, ATTACKED, measure) for case in data.cases]
     else:
         means = [data.ratio(case, ATTACKED, HONEST, measure) for case in data.cases]
@@ -140,6 +147,6 @@ def bars(axis, data: Data, measure: Measure, bound: float | None, colours: list[
     axis.set_yticks(places, data.cases, fontsize=7)
 
 
-def figure(title: str, attacks: tuple[Attack, ...], known: Mapping[str, Known]) -> Figure:
-    kit = Kit(attacks)
+def figure(title: str, attacks: tuple[Attack, ...], known: Mapping[str, Known], queue: Queue = "fifo") -> Figure:
+    kit = Kit(attacks, queue)
     return Figure(title, "none: new", kit.points, kit.scores, kit.plot, MEASURES, known)
