@@ -76,7 +76,7 @@ def is_hostile(scenario: Scenario) -> bool:
 @cache
 def hostile_module() -> Path:
     """The module of a guest that lies, which only attacks need."""
-    return _printed("scripts/build", "hostile-module") / "ccc.ko"
+    return printed("scripts/build", "hostile-module") / "ccc.ko"
 
 
 def content(scenario: Scenario) -> dict:

@@ -4,6 +4,7 @@ use slab::Slab;
 use thiserror::Error;
 
 use crate::{
+    claims::Claims,
     config::GroupConfig,
     fixed::{Micros, Weight},
     flow::{Contribution, Flow, Usage},
@@ -59,6 +60,8 @@ struct Membership {
     group: usize,
     /// Key of the VM in it.
     member: usize,
+    /// What its reports say of all its flows there, those that have left included.
+    claims: Claims,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +104,7 @@ impl Engine {
             self.leave(now, FlowId(flow as u32));
         }
         if let Some(gone) = self.vms.try_remove(key) {
-            for Membership { group, member } in gone.memberships {
+            for Membership { group, member, .. } in gone.memberships {
                 self.groups[group].remove_member(member);
             }
         }
@@ -109,7 +112,7 @@ impl Engine {
 
     /// Sets a VM's weight in a group, in force at once.
     pub fn set_weight(&mut self, vm: VmId, group: GroupId, weight: Weight) -> Result<()> {
-        let Membership { group, member } = self.membership(vm, group)?;
+        let Membership { group, member, .. } = self.membership(vm, group)?;
         self.groups[group].set_weight(member, weight);
         Ok(())
     }
@@ -159,7 +162,7 @@ impl Engine {
 
     fn insert(&mut self, now: Micros, vm: VmId, group: GroupId, report: &Report) -> Result<usize> {
         check(report)?;
-        let Membership { group, member } = self.membership(vm, group)?;
+        let Membership { group, member, .. } = self.membership(vm, group)?;
         Ok(self.flows.insert(Flow {
             vm: vm.0 as usize,
             group,
@@ -232,6 +235,16 @@ impl Engine {
             .unwrap_or_default()
     }
 
+    /// What the VM's reports have claimed in the group so far.
+    pub fn claims(&self, vm: VmId, group: GroupId) -> Claims {
+        let vm = self.vms.get(vm.0 as usize);
+        let entry = vm.and_then(|vm| vm.memberships.iter().find(|m| m.group == group.0 as usize));
+        entry.map_or_else(Claims::default, |entry| Claims {
+            backlogged: self.groups[entry.group].is_backlogged(entry.member),
+            ..entry.claims
+        })
+    }
+
     /// What speaks for and against a VM's being behind the group's bottleneck.
     pub fn evidence(&self, now: Micros, vm: VmId, group: GroupId) -> Evidence {
         self.vms
@@ -284,7 +297,8 @@ impl Engine {
         if let Some(there) = theirs.memberships.iter().find(|there| there.group == key) {
             return Ok(*there);
         }
-        let membership = Membership { group: key, member: entry.add_member(Weight::ONE) };
+        let member = entry.add_member(Weight::ONE);
+        let membership = Membership { group: key, member, claims: Claims::default() };
         theirs.memberships.push(membership);
         Ok(membership)
     }
@@ -294,6 +308,10 @@ impl Engine {
         let was_active = flow.contribution.active;
         flow.usage = flow.usage.with(now, &flow.last, report);
         flow.contribution = self.groups[flow.group].take(&Update { now, key, flow, report });
+        let mut theirs = self.vms[flow.vm].memberships.iter_mut();
+        if let Some(entry) = theirs.find(|entry| entry.group == flow.group) {
+            entry.claims.take(&flow.last, report);
+        }
         flow.last = *report;
         if was_active || report.active {
             self.counted(now, key);

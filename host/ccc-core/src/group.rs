@@ -143,6 +143,11 @@ impl Group {
         self.version += 1;
     }
 
+    /// Whether the member has flows that take all they are given.
+    pub(crate) fn is_backlogged(&self, member: usize) -> bool {
+        self.members.is_backlogged(member)
+    }
+
     pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
         let waits = self.units_of(self.waits.us());
         self.at_the_same_rate(waits, |members| members.set_weight(member, weight));

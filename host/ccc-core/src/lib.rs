@@ -30,6 +30,7 @@
 //! # Ok::<(), ccc_core::EngineError>(())
 //! ```
 mod alone;
+mod claims;
 mod config;
 mod engine;
 mod fixed;
@@ -44,6 +45,7 @@ mod report;
 mod waits;
 mod witness;
 
+pub use claims::Claims;
 pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, EngineError, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use fixed::{EquivalentTcps, Micros, TargetDelay, Weight};

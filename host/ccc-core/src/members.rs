@@ -149,6 +149,11 @@ impl Members {
         self.change(member, |m| m.weight = weight);
     }
 
+    /// Whether the member has flows that take all they are given.
+    pub(crate) fn is_backlogged(&self, member: usize) -> bool {
+        self.members[member].backlogged_weight() > 0
+    }
+
     /// Counts a flow as `new` instead of `old`.
     pub(crate) fn count(&mut self, member: usize, old: &Contribution, new: &Contribution) {
         if old == new {

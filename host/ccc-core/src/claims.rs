@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a VM's reports say it has done, to be held against what the host has seen.
+//!
+//! Nothing here changes what the VM is granted.
+use crate::{flow::Delta, report::Report};
+
+/// What a VM's reports have claimed in a group so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Bytes delivered, of all its flows.
+    pub delivered_bytes: u64,
+    /// Reports that told of a congestion event or of a timeout.
+    pub events: u64,
+    /// It has flows that take all they are given.
+    pub backlogged: bool,
+}
+
+impl Claims {
+    /// Takes a flow's report.
+    pub(crate) fn take(&mut self, old: &Report, new: &Report) {
+        let delta = Delta::between(old, new);
+        self.delivered_bytes = self.delivered_bytes.wrapping_add(delta.delivered_bytes);
+        self.events += u64::from(delta.congestion || delta.timeout);
+    }
+}
