@@ -201,7 +201,7 @@ mod tests {
         let wrong = |value| vm(value).expect_err("refused");
         let range = "expected a number from 0.01 to 1000, got";
         assert_eq!(wrong(json!([])), "invalid body: expected an object, got []");
-        let unknown = "invalid wieght: expected weight, group or coupled, got an unknown key";
+        let unknown = "invalid wieght: expected weight, group, coupled, tap or floor_mbit, got an unknown key";
         assert_eq!(wrong(json!({"wieght": 1})), unknown);
         for value in [json!("1"), json!(0), json!(0.009), json!(1001), json!(-1), json!(null)] {
             assert_eq!(wrong(json!({"weight": value})), format!("invalid weight: {range} {value}"));
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn what_is_different_is_said_in_their_order() {
         let before = VmSettings::default();
-        let after = VmSettings { weight: 0.5, group: None, coupled: false };
+        let after = VmSettings { weight: 0.5, group: None, coupled: false, ..before.clone() };
         let said = "weight 1 → 0.5, group default → none, coupled on → off";
         assert_eq!(difference(&before, &after), said);
         assert_eq!(difference(&before, &before), "");

@@ -16,5 +16,5 @@ pub use fault::Fault;
 pub use field::{Field, Table};
 pub use path::{FilePath, SocketPath};
 pub use types::{
-    DEFAULT_GROUP, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, check_name,
+    DEFAULT_GROUP, Enforce, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, check_name,
 };

@@ -18,6 +18,8 @@ pub const DEFAULT_GROUP: &str = "default";
 pub const NO_GROUP: &str = "none";
 /// Longest name of a VM or a group, bytes.
 const NAME_MAX: usize = 64;
+/// Longest name of an interface (`IFNAMSIZ` less its last zero), bytes.
+const INTERFACE_MAX: usize = 15;
 
 /// Settings of a bottleneck group.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -37,6 +39,21 @@ pub struct GroupSettings {
     pub target_delay_ms: f64,
     /// Whether its flows are coupled, or left alone
     pub coupled: bool,
+    /// What is done to a VM that takes what is others'
+    pub enforce: Enforce,
+}
+
+/// What is done to a VM that sends above its share, by what its tap counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enforce {
+    /// Nothing; nothing is counted.
+    #[default]
+    Off,
+    /// It is said.
+    Observe,
+    /// It is held to its share.
+    On,
 }
 
 /// Settings of a VM.
@@ -52,7 +69,17 @@ pub struct VmSettings {
     pub group: Option<String>,
     /// Whether its flows are coupled, or left alone
     pub coupled: bool,
+    /// The interface of this host through which its packets come
+    #[schemars(title = "the name of a network interface, or none")]
+    #[serde(deserialize_with = "interface_or_none")]
+    pub tap: Option<String>,
+    /// It is never held to less, Mbit/s
+    #[schemars(range(min = 0.0, max = MBIT_MAX))]
+    pub floor_mbit: f64,
 }
+
+/// The fastest rate that can be set, Mbit/s.
+const MBIT_MAX: f64 = 1e6;
 
 /// Which flows are coupled where; what is left out fits every flow.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -83,13 +110,20 @@ impl Default for GroupSettings {
             growth_source: GrowthSource::default(),
             target_delay_ms: TargetDelay::DEFAULT.ms(),
             coupled: true,
+            enforce: Enforce::default(),
         }
     }
 }
 
 impl Default for VmSettings {
     fn default() -> VmSettings {
-        VmSettings { weight: 1.0, group: Some(DEFAULT_GROUP.to_owned()), coupled: true }
+        VmSettings {
+            weight: 1.0,
+            group: Some(DEFAULT_GROUP.to_owned()),
+            coupled: true,
+            tap: None,
+            floor_mbit: 0.0,
+        }
     }
 }
 
@@ -180,6 +214,23 @@ impl RuleSettings {
 
 fn group_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(from)?.filter(|name| name != NO_GROUP))
+}
+
+/// What the kernel takes for the name of an interface (`dev_valid_name`), and no more than
+/// can stand in a line.
+fn interface_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let name = group_or_none(from)?;
+    let odd = |c: char| !c.is_ascii_graphic() || matches!(c, '/' | ':');
+    let fits = |name: &String| {
+        (1..=INTERFACE_MAX).contains(&name.len())
+            && name != "."
+            && name != ".."
+            && !name.contains(odd)
+    };
+    match name.is_none() || name.as_ref().is_some_and(fits) {
+        true => Ok(name),
+        false => Err(serde::de::Error::custom("not the name of an interface")),
+    }
 }
 
 /// Makes sure that a VM or a group can have this name; `field` is that of a fault.

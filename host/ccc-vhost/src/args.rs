@@ -33,6 +33,10 @@ pub struct Args {
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
 
+    /// Look at the taps of the laboratory at this socket, in virtual time
+    #[arg(long, value_name = "SOCKET", requires = "time_travel")]
+    pub taps: Option<PathBuf>,
+
     /// Live in the virtual time of the controller at this socket
     #[arg(long, value_name = "[ID:]SOCKET")]
     pub time_travel: Option<String>,

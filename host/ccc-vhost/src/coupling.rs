@@ -7,14 +7,19 @@ use std::{
 };
 
 use ccc_core::{
-    Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros, Report, ShareOf,
-    VmId,
+    Claims, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros, Report,
+    ShareOf, VmId,
 };
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
 use crate::{
     device::engine::{FlowEngine, GroupInfo},
     settings::{self, Settings, SettingsError},
+    tap::{
+        host::Hold,
+        thread::Done,
+        watches::{Judged, Reading, Watches},
+    },
 };
 
 /// The engine with the groups and VMs of the settings.
@@ -25,6 +30,8 @@ pub struct Coupling {
     groups: Vec<Group>,
     /// By the same numbers as in the settings.
     vms: BTreeMap<usize, Vm>,
+    /// What taps have shown.
+    watches: Watches,
 }
 
 #[derive(Debug)]
@@ -158,7 +165,7 @@ impl Coupling {
         };
         let groups = settings.groups.iter().map(&mut add).collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
-        Coupling { engine, settings, groups, vms }
+        Coupling { engine, settings, groups, vms, watches: Watches::default() }
     }
 
     /// What the operator has decided.
@@ -225,6 +232,32 @@ impl Coupling {
             }
         }
         changed
+    }
+
+    /// What taps have shown, and what is held.
+    pub fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// The same, to be changed.
+    pub fn watches_mut(&mut self) -> &mut Watches {
+        &mut self.watches
+    }
+
+    /// Takes what was read at taps; whose verdict has changed, and what is to be held.
+    pub fn take_taps(&mut self, done: &Done) -> (Vec<Judged>, Vec<Hold>) {
+        let (engine, vms, groups) = (&self.engine, &self.vms, &self.groups);
+        let claims = |vm: usize, group: usize| {
+            vms.get(&vm).map_or_else(Claims::default, |vm| engine.claims(vm.id, groups[group].id))
+        };
+        let reading = Reading { now: done.at, received: &done.received, claims: &claims };
+        let judged = self.watches.take(&self.settings, &reading);
+        (judged, self.holds(done.at))
+    }
+
+    /// What has to change at taps.
+    pub fn holds(&mut self, now: Micros) -> Vec<Hold> {
+        self.watches.holds(now, &self.settings)
     }
 
     /// Changes a VM; its settings before.

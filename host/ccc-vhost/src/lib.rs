@@ -24,6 +24,7 @@ pub mod daemon;
 mod device;
 mod event_loop;
 mod settings;
+mod tap;
 mod vhost_user;
 mod virtio;
 

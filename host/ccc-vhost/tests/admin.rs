@@ -340,7 +340,9 @@ fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
     daemon.says(&format!("VM a: {over}: weight 1 → 3, group g → h; `cccctl reset a`"));
     daemon.says(&format!("group g: {over}: share rate → window"));
     daemon.says("rules: 1 of an earlier change instead of the configuration's 0");
-    let configured = json!({"weight": 1.0, "group": "g", "coupled": true});
+    let configured = json!({
+        "weight": 1.0, "group": "g", "coupled": true, "tap": null, "floor_mbit": 0.0,
+    });
     assert_eq!(operator.get("/v1/vms/a")["configured"], configured);
     assert_eq!(operator.get("/v1/vms/b")["configured"], Value::Null);
 

@@ -7,7 +7,7 @@ use super::{
     authorization::Peer,
     reply::{
         CountersView, GroupView, GroupsView, MemberView, MetricsView, RulesView, StatusView,
-        VmView, VmsView, mode_name,
+        TapView, VmView, VmsView, mode_name,
     },
 };
 use ccc_core::Micros;
@@ -20,6 +20,7 @@ use crate::{
     device::inspect::{Count, FlowPage},
     settings::Settings,
     settings::state::Change,
+    tap::watch::Watched,
     vhost_user::connection::Connection,
 };
 
@@ -242,6 +243,8 @@ impl Executor<'_> {
             flows: flows.all,
             coupled_flows: flows.coupled,
             apart: self.apart(index),
+            judged: self.watched(index).and_then(Watched::verdict).map(|v| v.reason.word()),
+            held: vm.settings.tap.as_ref().and_then(|tap| self.coupling.watches().held(tap)),
             counters: counters.unwrap_or_default(),
         }
     }
@@ -288,7 +291,16 @@ impl Executor<'_> {
         let there = flows > 0 || vm.group() == Some(group);
         let (name, weight) = (vm.name.clone(), vm.settings.weight);
         let evidence = self.coupling.evidence(self.now, number, group).into();
-        there.then_some(MemberView { name, weight, flows, part, evidence })
+        let watched = self.coupling.watches().vm(group, number);
+        let tap = vm.settings.tap.as_ref().zip(watched);
+        let tap = tap.map(|(tap, watched)| TapView::new(tap, watched, self.now));
+        there.then_some(MemberView { name, weight, flows, part, evidence, tap })
+    }
+
+    /// What is known of a VM by its tap.
+    fn watched(&self, number: usize) -> Option<&Watched> {
+        let group = self.settings().vms[&number].group()?;
+        self.coupling.watches().vm(group, number)
     }
 
     /// Names of the groups whose bottleneck a VM does not seem to be behind.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What operators are told.
-use ccc_core::{Evidence, PathState, QueueMode};
+use ccc_core::{Evidence, Micros, PathState, QueueMode};
 use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
 
-use crate::device::{counters::KINDS, inspect::FlowPage};
+use crate::{
+    device::{counters::KINDS, inspect::FlowPage},
+    tap::watch::{Verdict, Watched},
+};
 
 /// What operators are told.
 #[derive(Clone, Debug, Serialize)]
@@ -75,6 +78,10 @@ pub struct VmView {
     pub coupled_flows: usize,
     /// Groups whose bottleneck it does not seem to be behind.
     pub apart: Vec<String>,
+    /// What it is judged for by its tap, if it is.
+    pub judged: Option<&'static str>,
+    /// What it is held to at its tap, bytes a second, if it is.
+    pub held: Option<u64>,
     /// What its device did and refused since the daemon's start.
     pub counters: CountersView,
 }
@@ -173,6 +180,63 @@ pub struct MemberView {
     pub part: u64,
     /// What speaks for and against its being behind the group's bottleneck.
     pub evidence: EvidenceView,
+    /// What its tap shows, if it is looked at.
+    pub tap: Option<TapView>,
+}
+
+/// What a VM's tap shows, in bytes a second.
+#[derive(Clone, Debug, Serialize)]
+pub struct TapView {
+    /// The interface.
+    pub interface: String,
+    /// What came from it in the latest second.
+    pub sent: u64,
+    /// What its reports say of that.
+    pub claimed: u64,
+    /// What it may have.
+    pub share: u64,
+    /// How often it was judged.
+    pub verdicts: u64,
+    /// What it is judged for, if it is.
+    pub verdict: Option<VerdictView>,
+}
+
+/// What a VM is judged for, with what was seen in the second before.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerdictView {
+    /// What for.
+    pub reason: &'static str,
+    /// How long ago, milliseconds.
+    pub for_ms: u64,
+    /// What came from it, bytes a second.
+    pub sent: u64,
+    /// What its reports said of that.
+    pub claimed: u64,
+    /// What it might have had.
+    pub share: u64,
+}
+
+impl TapView {
+    /// What is known of a VM by its tap at a time.
+    pub fn new(interface: &str, watched: &Watched, now: Micros) -> TapView {
+        let recent = watched.recent();
+        TapView {
+            interface: interface.to_owned(),
+            sent: recent.rate(recent.sent_bytes),
+            claimed: recent.rate(recent.claimed_bytes),
+            share: watched.share(),
+            verdicts: watched.verdicts(),
+            verdict: watched.verdict().map(|verdict| VerdictView::new(verdict, now)),
+        }
+    }
+}
+
+impl VerdictView {
+    fn new(verdict: &Verdict, now: Micros) -> VerdictView {
+        let Verdict { reason, since, sent, claimed, share } = *verdict;
+        let for_ms = now.saturating_sub(since) / 1000;
+        VerdictView { reason: reason.word(), for_ms, sent, claimed, share }
+    }
 }
 
 /// What speaks for and against a VM's being behind a group's bottleneck.

@@ -32,8 +32,10 @@ use crate::{
 };
 
 mod operators;
+mod taps;
 mod vm;
 
+pub use taps::Taps;
 use vm::Vm;
 
 /// Time after which a socket is looked at again on which nobody could be
@@ -69,6 +71,8 @@ pub struct Parts {
     pub commands: Option<CommandReceiver>,
     /// Where their changes are kept.
     pub state_writer: Option<StateWriter>,
+    /// What looks at taps.
+    pub taps: Taps,
 }
 
 /// The daemon.
@@ -89,6 +93,9 @@ pub struct Server {
     beginnings: u32,
     commands: Option<CommandReceiver>,
     state_writer: Option<StateWriter>,
+    taps: Taps,
+    /// When taps are looked at again, in the engine's time.
+    taps_due: Option<Micros>,
     signals: Signals,
     watchdog: Option<Watchdog>,
     _watches: Vec<Watch>,
@@ -97,7 +104,7 @@ pub struct Server {
 impl Server {
     /// A daemon that serves its VMs at their endpoints.
     pub fn new(parts: Parts) -> Result<Server, ServerError> {
-        let Parts { coupling, endpoints, clock, commands, state_writer } = parts;
+        let Parts { coupling, endpoints, clock, commands, state_writer, taps } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
         fault::catch()?;
@@ -107,6 +114,9 @@ impl Server {
         ];
         if let Some(commands) = &commands {
             watches.push(poller.watch(commands.fd(), Token::Control)?);
+        }
+        if let Some(fd) = taps.fd() {
+            watches.push(poller.watch(fd, Token::Taps)?);
         }
         let watchdog = Watchdog::start()?;
         if let Some(watchdog) = &watchdog {
@@ -127,6 +137,8 @@ impl Server {
             beginnings: 0,
             commands,
             state_writer,
+            taps,
+            taps_due: None,
             signals,
             watchdog,
             _watches: watches,
@@ -150,6 +162,7 @@ impl Server {
                 self.accept(index)?;
             }
         }
+        self.begin_with_taps();
         log::info!("serving {} VMs", self.vms.len());
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
             log::warn!("cannot tell the service manager that it is served: {error}");
@@ -193,6 +206,7 @@ impl Server {
                 Token::Listener(vm) => self.vms.get_mut(&vm).map_or(Ok(()), Vm::listen)?,
                 Token::Connection(vm) => self.end_unfinished(vm, now)?,
                 Token::Kick(vm, queue) => self.listen_for_kicks(vm, queue)?,
+                Token::Taps => self.look_at_taps(),
                 _ => {}
             }
         }
@@ -268,6 +282,7 @@ impl Server {
             }
             Token::Clock => self.tick(),
             Token::Control => self.operate(),
+            Token::Taps => self.take_taps(),
             Token::Listener(vm) => self.accept(vm),
             Token::Connection(vm) => self.receive(vm),
             Token::Kick(vm, queue) => self.kick(vm, queue),
@@ -277,6 +292,7 @@ impl Server {
     fn tick(&mut self) -> Result<(), ServerError> {
         if self.clock.take()? {
             self.coupling.tick(self.clock.now());
+            self.look_at_laboratory();
             self.publish()?;
             self.clock.rest()?;
         }
@@ -409,7 +425,8 @@ impl Server {
             let level = if verdict.evidence.apart { Level::Warn } else { Level::Info };
             log::log!(level, "{verdict}");
         }
-        self.clock.wake_at(self.coupling.next_deadline())?;
+        let due = self.coupling.next_deadline().into_iter().chain(self.taps_due).min();
+        self.clock.wake_at(due)?;
         Ok(())
     }
 

@@ -20,12 +20,13 @@ use crate::{
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
     daemon::check,
-    daemon::server::{Parts, Server},
-    event_loop::clock::Clock,
+    daemon::server::{Parts, Server, Taps},
+    event_loop::clock::{self, Clock},
     event_loop::foreign,
     event_loop::open_files,
     event_loop::timetravel,
     settings::{Settings, config, lock::Lock, state::State, writer::StateWriter},
+    tap::{host::Host, kernel::Kernel, laboratory::Laboratory, thread::Thread},
     vhost_user::listener::{self, Bound, Endpoint},
 };
 
@@ -76,7 +77,8 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let (listener, _bound) = operators.unzip();
     let control = listener.map(|listener| (listener, authorization));
     let commands = commands(http::Listeners { control, metrics })?;
-    Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer })?.run()?)
+    let taps = taps(args, &mut coupling)?;
+    Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer, taps })?.run()?)
 }
 
 /// The state file, ours alone, and what is in it.
@@ -148,4 +150,23 @@ fn clock(args: &Args) -> Result<Clock> {
         Some(controller) => Clock::TimeTravel(timetravel::Client::connect(controller)?),
         None => Clock::monotonic()?,
     })
+}
+
+/// What looks at taps: the laboratory, or a thread of ours.
+fn taps(args: &Args, coupling: &mut Coupling) -> Result<Taps> {
+    if let Some(socket) = &args.taps {
+        let failed = || format!("cannot connect to the taps at {}", socket.display());
+        return Ok(Taps::Laboratory(Laboratory::connect(socket).with_context(failed)?));
+    }
+    if args.time_travel.is_some() {
+        return Ok(Taps::None);
+    }
+    let mut kernel = Kernel::new().context("cannot ask the kernel for interfaces")?;
+    let left_over = kernel.left_over();
+    if !left_over.is_empty() {
+        log::info!("taps that an earlier daemon holds: {}", left_over.join(", "));
+    }
+    coupling.watches_mut().take_over(clock::monotonic(), left_over);
+    let keep = coupling.settings().daemon.keep_holds;
+    Ok(Taps::Thread(Thread::start(Box::new(kernel), keep)?))
 }

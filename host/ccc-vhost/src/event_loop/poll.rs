@@ -31,6 +31,8 @@ pub enum Token {
     Control,
     /// The service manager wants to hear of us.
     Watchdog,
+    /// Taps are to be looked at, or have been.
+    Taps,
 }
 
 impl Token {
@@ -43,6 +45,7 @@ impl Token {
             Token::Kick(vm, queue) => (4, vm, queue),
             Token::Control => (5, 0, 0),
             Token::Watchdog => (6, 0, 0),
+            Token::Taps => (7, 0, 0),
         };
         kind << 56 | (vm as u64) << 8 | queue as u64
     }
@@ -56,6 +59,7 @@ impl Token {
             3 => Token::Connection(vm),
             4 => Token::Kick(vm, (data & 0xff) as usize),
             6 => Token::Watchdog,
+            7 => Token::Taps,
             _ => Token::Control,
         }
     }
@@ -185,6 +189,7 @@ mod tests {
             Token::Kick(3, 2),
             Token::Control,
             Token::Watchdog,
+            Token::Taps,
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -37,6 +37,8 @@ pub struct DaemonSettings {
     /// Guest memory of one VM, in GiB; at most half of what all may have
     #[schemars(range(min = 1, max = 48 << 10))]
     pub max_memory_gib_per_vm: u64,
+    /// Whether taps that are held stay so when the daemon ends
+    pub keep_holds: bool,
 }
 
 ccc_settings::table!(DaemonSettings);
@@ -51,6 +53,7 @@ impl Default for DaemonSettings {
             max_flows: 131_072,
             max_flows_per_vm: 16_384,
             max_memory_gib_per_vm: 1024,
+            keep_holds: false,
         }
     }
 }

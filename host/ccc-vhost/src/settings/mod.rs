@@ -132,6 +132,13 @@ impl Settings {
         self.groups.get(group).filter(|group| group.settings.coupled).map(|_| group)
     }
 
+    /// The group of all of a VM's flows; none if a rule leads some of them elsewhere.
+    pub fn only_group(&self, vm: usize) -> Option<usize> {
+        let group = self.vms.get(&vm)?.group?;
+        let elsewhere = |rule: &Rule| rule.vm.is_none_or(|v| v == vm) && rule.group != Some(group);
+        (!self.rules.iter().any(elsewhere)).then_some(group)
+    }
+
     /// Whether there is a VM with this name.  Where that is the question, no
     /// similar name is looked for, which takes long among many VMs.
     pub fn has_vm(&self, name: &str) -> bool {

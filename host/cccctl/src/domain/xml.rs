@@ -581,7 +581,10 @@ mod tests {
         let vm = |inside: &str| format!("<c:vm xmlns:c='urn:ccc:vm:1'{inside}");
         let other = "<c:vn xmlns:c='urn:ccc:vm:1' weight='3'/>";
         for (elements, words) in [
-            (vm(" wieght='3'/>"), "invalid wieght: expected socket, weight, group or coupled"),
+            (
+                vm(" wieght='3'/>"),
+                "invalid wieght: expected socket, weight, group, coupled, tap or floor_mbit",
+            ),
             (vm(" weight='3,5'/>"), "expected a number from 0.01 to 1000, got \"3,5\""),
             (vm(" weight='0'/>"), "0.01 to 1000"),
             (vm(" weight='NaN'/>"), "0.01 to 1000"),

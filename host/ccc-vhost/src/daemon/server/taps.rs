@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Taps, in the event loop.
+use std::os::fd::BorrowedFd;
+
+use super::{Server, ServerError};
+use crate::{
+    event_loop::clock,
+    event_loop::poll::Token,
+    tap::{
+        host::Hold,
+        laboratory::Laboratory,
+        thread::{Done, Order, Thread},
+        watches::{PERIOD_US, Watches},
+    },
+};
+
+/// What looks at taps.
+#[derive(Debug)]
+pub enum Taps {
+    /// Nobody: virtual time without a laboratory.
+    None,
+    /// A thread that asks the kernel.
+    Thread(Thread),
+    /// The laboratory, in virtual time.
+    Laboratory(Laboratory),
+}
+
+impl Taps {
+    /// What to wait for, if for anything.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Taps::Thread(thread) => Some(thread.fd()),
+            _ => None,
+        }
+    }
+}
+
+impl Server {
+    /// Looks for the first time.
+    pub(super) fn begin_with_taps(&mut self) {
+        match self.taps {
+            Taps::None => {}
+            Taps::Thread(_) => self.look_at_taps(),
+            Taps::Laboratory(_) => self.taps_due = Some(PERIOD_US),
+        }
+    }
+
+    /// Has the thread look, and again after a period.
+    pub(super) fn look_at_taps(&mut self) {
+        self.timers.wake(Token::Taps, clock::monotonic() + PERIOD_US);
+        let (taps, now) = (Watches::taps(self.coupling.settings()), clock::monotonic());
+        // Nothing is seen then by which a tap would be let go.
+        let holds = if taps.is_empty() { self.coupling.holds(now) } else { Vec::new() };
+        if let Taps::Thread(thread) = &self.taps
+            && !(taps.is_empty() && holds.is_empty())
+        {
+            thread.order(Order { holds, taps });
+        }
+    }
+
+    /// Takes what the thread has seen.
+    pub(super) fn take_taps(&mut self) -> Result<(), ServerError> {
+        let Taps::Thread(thread) = &self.taps else { return Ok(()) };
+        for done in thread.take() {
+            let holds = self.judge(&done);
+            if let Taps::Thread(thread) = &self.taps
+                && !holds.is_empty()
+            {
+                thread.order(Order { holds, taps: Vec::new() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the laboratory's taps if it is time to.
+    pub(super) fn look_at_laboratory(&mut self) {
+        let now = self.clock.now();
+        let Taps::Laboratory(laboratory) = &mut self.taps else { return };
+        if !self.taps_due.is_some_and(|due| due <= now) {
+            return;
+        }
+        self.taps_due = Some(now + PERIOD_US);
+        let look = Order { holds: Vec::new(), taps: Watches::taps(self.coupling.settings()) };
+        let done = look.carry_out(now, laboratory);
+        let holds = self.judge(&done);
+        let Taps::Laboratory(laboratory) = &mut self.taps else { return };
+        let held = Order { holds, taps: Vec::new() }.carry_out(now, laboratory);
+        self.say_failed(&held);
+    }
+
+    /// Judges by what was seen; what is to be held now.
+    fn judge(&mut self, done: &Done) -> Vec<Hold> {
+        self.say_failed(done);
+        if done.received.is_empty() {
+            return Vec::new();
+        }
+        let (judged, holds) = self.coupling.take_taps(done);
+        let settings = self.coupling.settings();
+        for one in judged {
+            let (vm, group) = (&settings.vms[&one.vm].name, &settings.groups[one.group].name);
+            match one.verdict {
+                Some(verdict) => log::warn!("VM {vm}: in group {group}, {verdict}"),
+                None => log::info!("VM {vm}: keeps below its share in group {group} now"),
+            }
+        }
+        holds
+    }
+
+    fn say_failed(&mut self, done: &Done) {
+        for (tap, error) in &done.failed {
+            log::warn!("{error}");
+            self.coupling.watches_mut().not_held(done.at, tap);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a group can send, as far as its taps and its losses tell.
+//!
+//! Nobody tells the host the rate of a bottleneck that is elsewhere.  What all VMs send
+//! while any of them loses is it.  A tap counts what is lost behind it, too, so what a VM
+//! that floods is counted with is what it may send, as soon as it is held.
+use ccc_core::Micros;
+
+/// Losses lower it at most once in this time.
+const LOWERED_EVERY_US: Micros = 1_000_000;
+/// Without losses for so long, and used up, it is too low.
+const WITHOUT_LOSSES_US: Micros = 1_000_000;
+/// By what part it is raised each period then.
+const RAISED_BY: u64 = 256;
+/// It is used up from so many parts of 64 on.
+const USED_UP: u64 = 61;
+/// Losses that are lies cannot bring it below this part of what was seen.
+const LEAST_OF_PEAK: u64 = 4;
+/// What was seen fades by this part each period: half in two minutes.
+const FADES_BY: u64 = 3400;
+
+/// What the VMs of a group do, in bytes a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// What all send, or may.
+    pub sent: u64,
+    /// What of that was delivered, as far as reports tell: so much there is room for.
+    pub delivered: u64,
+}
+
+/// What a group can send.
+#[derive(Debug, Default)]
+pub struct Capacity {
+    rate: u64,
+    peak: u64,
+    lowered_at: Option<Micros>,
+    lost_at: Option<Micros>,
+}
+
+impl Capacity {
+    /// Bytes a second.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Takes what all do, and of each VM that can be a witness whether it
+    /// lost.  Where there are several, one alone is not enough to lower it.
+    pub fn take(&mut self, now: Micros, load: &Load, lost: &[bool]) {
+        let sum = load.sent;
+        let losing = lost.iter().filter(|lost| **lost).count();
+        let before = self.lost_at;
+        if losing > 0 {
+            self.lost_at = Some(now);
+        }
+        self.peak = sum.max(self.peak - self.peak / FADES_BY);
+        if losing >= lost.len().min(2) && losing > 0 {
+            self.lower(now, sum);
+        }
+        let without = |at: Micros| now.saturating_sub(at) >= WITHOUT_LOSSES_US;
+        if self.rate == 0
+            || losing == 0 && before.is_none_or(without) && sum >= self.rate / 64 * USED_UP
+        {
+            self.rate = sum.max(self.rate + self.rate / RAISED_BY);
+        }
+        self.rate = self.rate.max(self.peak / LEAST_OF_PEAK).max(load.delivered);
+    }
+
+    fn lower(&mut self, now: Micros, sum: u64) {
+        let soon = |at: Micros| now.saturating_sub(at) < LOWERED_EVERY_US;
+        if sum < self.rate && !self.lowered_at.is_some_and(soon) {
+            self.rate = sum.max(self.rate / 2);
+            self.lowered_at = Some(now);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Taps of this host: counted and held by its kernel.
+//!
+//! What comes in at a tap cannot wait there.  A tap that is held has an ingress qdisc with
+//! one filter, which sends all to an intermediate device (ifb) of its own; a token bucket
+//! there lets it go at its rate, and it comes back in at the tap.  A tap that is not held
+//! has nothing of this.  The device's alias says whose it is and for which tap, so that the
+//! next daemon finds what one that was killed has left.
+use std::{collections::BTreeMap, io};
+
+use super::{
+    host::{Hold, HoldError, Host},
+    netlink::{Socket, Writer, attributes, flag, kind, u32_at},
+};
+
+/// What an alias of a device of ours begins with.
+const OURS: &str = "ccc-vhost holds ";
+/// Major number of our qdiscs, and preference of our filters.
+const MARK: u16 = 0xccc;
+/// The queue of a tap that is held, in time at its rate, and its least.
+const QUEUE_MS: u64 = 100;
+const QUEUE_BYTES: u64 = 30_000;
+/// What may go at once, in time at its rate, and its least: a jumbo frame.
+const BURST_MS: u64 = 10;
+const BURST_BYTES: u64 = 10_000;
+
+const ATTRIBUTE_NAME: u16 = 3;
+const ATTRIBUTE_LINK_INFO: u16 = 18;
+const ATTRIBUTE_ALIAS: u16 = 20;
+const INFO_KIND: u16 = 1;
+const TC_KIND: u16 = 1;
+const TC_OPTIONS: u16 = 2;
+const PARENT_ROOT: u32 = 0xffff_ffff;
+const PARENT_INGRESS: u32 = 0xffff_fff1;
+const HANDLE_INGRESS: u32 = 0xffff_0000;
+/// Of `struct ifinfomsg` and `struct tcmsg`.
+const LINK_BYTES: usize = 16;
+const TC_BYTES: usize = 20;
+
+/// The kernel's taps.
+#[derive(Debug)]
+pub struct Kernel {
+    socket: Socket,
+    /// Indices of taps, by name.
+    indices: BTreeMap<String, u32>,
+}
+
+impl Kernel {
+    /// Those in this process's network namespace.
+    pub fn new() -> io::Result<Kernel> {
+        Ok(Kernel { socket: Socket::open()?, indices: BTreeMap::new() })
+    }
+
+    fn index(&mut self, name: &str) -> io::Result<u32> {
+        let request = Writer::default().put(&[0; LINK_BYTES]).word(ATTRIBUTE_NAME, name);
+        let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
+        let index = answer.first().and_then(|body| u32_at(body, 4));
+        index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// `RTM_GETSTATS`, which tells nothing but the counters.
+    fn received_at(&mut self, index: u32) -> io::Result<u64> {
+        const LINK_64: u16 = 1;
+        const RECEIVED_BYTES: usize = 2 * 8;
+        let request = Writer::default().u32(0).u32(index).u32(1 << (LINK_64 - 1));
+        let answer = self.socket.ask(kind::GET_STATS, 0, &request)?;
+        let body = answer.first().and_then(|body| body.get(12..)).unwrap_or_default();
+        let stats = attributes(body).find(|(kind, _)| *kind == LINK_64);
+        let bytes = stats.and_then(|(_, stats)| stats.get(RECEIVED_BYTES..RECEIVED_BYTES + 8));
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
+        bytes.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Our devices: each with its index and the tap it is for.
+    fn devices(&mut self) -> io::Result<Vec<(u32, String)>> {
+        let request = Writer::default().put(&[0; LINK_BYTES]);
+        let links = self.socket.ask(kind::GET_LINK, flag::DUMP, &request)?;
+        let ours = links.iter().filter_map(|body| {
+            let mut all = attributes(body.get(LINK_BYTES..)?);
+            let (_, alias) = all.find(|(kind, _)| *kind == ATTRIBUTE_ALIAS)?;
+            let alias = std::str::from_utf8(alias).ok()?.trim_end_matches('\0');
+            Some((u32_at(body, 4)?, alias.strip_prefix(OURS)?.to_owned()))
+        });
+        Ok(ours.collect())
+    }
+
+    fn device_of(&mut self, tap: &str) -> io::Result<Option<u32>> {
+        let ours = self.devices()?.into_iter().find(|(_, of)| of == tap);
+        Ok(ours.map(|(index, _)| index))
+    }
+
+    fn make_device(&mut self, tap: &str, of: u32) -> io::Result<u32> {
+        const UP: u32 = 1;
+        let name = format!("ccc-ifb{of}");
+        let request = link(0, UP)
+            .word(ATTRIBUTE_NAME, &name)
+            .word(ATTRIBUTE_ALIAS, &format!("{OURS}{tap}"))
+            .nest(ATTRIBUTE_LINK_INFO, Writer::default().word(INFO_KIND, "ifb"));
+        self.socket.ask(kind::NEW_LINK, flag::CREATE | flag::EXCLUSIVE, &request)?;
+        self.index(&name)
+    }
+
+    fn delete_device(&mut self, index: u32) -> io::Result<()> {
+        self.socket.ask(kind::DELETE_LINK, 0, &link(index, 0)).map(drop)
+    }
+
+    /// A token bucket with a rate, in place of the one before.
+    fn set_rate(&mut self, device: u32, rate: u64) -> io::Result<()> {
+        let qdisc = tc(device, u32::from(MARK) << 16, PARENT_ROOT, 0).word(TC_KIND, "tbf");
+        let request = qdisc.nest(TC_OPTIONS, token_bucket(rate));
+        self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::REPLACE, &request).map(drop)
+    }
+
+    fn make_ingress(&mut self, tap: u32) -> io::Result<()> {
+        let request = tc(tap, HANDLE_INGRESS, PARENT_INGRESS, 0).word(TC_KIND, "ingress");
+        self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::EXCLUSIVE, &request).map(drop)
+    }
+
+    fn delete_ingress(&mut self, tap: u32) -> io::Result<()> {
+        let request = tc(tap, HANDLE_INGRESS, PARENT_INGRESS, 0);
+        self.socket.ask(kind::DELETE_QDISC, 0, &request).map(drop)
+    }
+
+    /// Whether the filters of a tap's ingress qdisc are all ours.
+    fn is_ingress_ours(&mut self, tap: u32) -> io::Result<bool> {
+        let request = tc(tap, 0, HANDLE_INGRESS, 0);
+        let filters = self.socket.ask(kind::GET_FILTER, flag::DUMP, &request)?;
+        let preference = |body: &Vec<u8>| u32_at(body, 16).map(|info| info >> 16);
+        Ok(filters.iter().all(|body| preference(body) == Some(MARK.into())))
+    }
+
+    fn set_filter(&mut self, tap: u32, device: u32) -> io::Result<()> {
+        const ALL_PROTOCOLS: u16 = 3;
+        let info = u32::from(MARK) << 16 | u32::from(ALL_PROTOCOLS.to_be());
+        let filter = tc(tap, 0, HANDLE_INGRESS, info).word(TC_KIND, "u32");
+        let request = filter.nest(TC_OPTIONS, all_to(device));
+        match self.socket.ask(kind::NEW_FILTER, flag::CREATE | flag::EXCLUSIVE, &request) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    fn begin(&mut self, tap: &str, rate: u64) -> Result<(), HoldError> {
+        let failed = |what| move |why| HoldError::Kernel { what, tap: tap.to_owned(), why };
+        let index = self.index(tap).map_err(failed("find the interface"))?;
+        let left = self.device_of(tap).map_err(failed("look for the device"))?;
+        let made = match self.make_ingress(index) {
+            Ok(()) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
+            Err(error) => return Err(failed("make the ingress qdisc")(error)),
+        };
+        if !made && !(left.is_some() && self.is_ingress_ours(index).unwrap_or(false)) {
+            return Err(HoldError::Others { tap: tap.to_owned() });
+        }
+        let done = self.lead_through(tap, index, left, rate);
+        if done.is_err() {
+            // As if nothing had been tried.
+            self.end(tap);
+            drop(self.delete_ingress(index));
+        }
+        done.map_err(|(what, why)| failed(what)(why))
+    }
+
+    fn lead_through(
+        &mut self,
+        tap: &str,
+        index: u32,
+        left: Option<u32>,
+        rate: u64,
+    ) -> Result<(), (&'static str, io::Error)> {
+        let device = match left {
+            Some(device) => device,
+            None => self.make_device(tap, index).map_err(|e| ("make the device", e))?,
+        };
+        self.set_rate(device, rate).map_err(|e| ("set the rate", e))?;
+        self.set_filter(index, device).map_err(|e| ("set the filter", e))
+    }
+
+    /// Takes away all that is ours; a tap that is gone has taken its own along.
+    fn end(&mut self, tap: &str) {
+        let Ok(Some(device)) = self.device_of(tap) else { return };
+        if let Ok(index) = self.index(tap)
+            && self.is_ingress_ours(index).unwrap_or(false)
+        {
+            drop(self.delete_ingress(index));
+        }
+        drop(self.delete_device(device));
+    }
+}
+
+impl Host for Kernel {
+    fn received(&mut self, tap: &str) -> Option<u64> {
+        let known = self.indices.get(tap).copied();
+        if let Some(bytes) = known.and_then(|index| self.received_at(index).ok()) {
+            return Some(bytes);
+        }
+        // A domain that starts again has another tap of the same name.
+        self.indices.remove(tap);
+        let index = self.index(tap).ok()?;
+        self.indices.insert(tap.to_owned(), index);
+        self.received_at(index).ok()
+    }
+
+    fn hold(&mut self, Hold { tap, rate }: &Hold) -> Result<(), HoldError> {
+        let Some(rate) = *rate else {
+            self.end(tap);
+            return Ok(());
+        };
+        self.begin(tap, rate)
+    }
+
+    fn left_over(&mut self) -> Vec<String> {
+        let ours = self.devices().unwrap_or_default();
+        ours.into_iter().map(|(_, tap)| tap).collect()
+    }
+}
+
+/// `struct ifinfomsg`: an interface, and flags that it is to have.
+fn link(index: u32, flags: u32) -> Writer {
+    Writer::default().u32(0).u32(index).u32(flags).u32(flags)
+}
+
+/// `struct tcmsg`.
+fn tc(index: u32, handle: u32, parent: u32, info: u32) -> Writer {
+    let message = Writer::default().u32(0).u32(index).u32(handle).u32(parent).u32(info);
+    debug_assert_eq!(message.clone().into_bytes().len(), TC_BYTES);
+    message
+}
+
+/// `TCA_TBF_PARMS`, `_RATE64` and `_BURST`.
+fn token_bucket(rate: u64) -> Writer {
+    const PARAMETERS: u16 = 1;
+    const RATE_64: u16 = 4;
+    const BURST: u16 = 6;
+    let queue = (rate.saturating_mul(QUEUE_MS) / 1000).max(QUEUE_BYTES);
+    let burst = (rate.saturating_mul(BURST_MS) / 1000).max(BURST_BYTES);
+    let limited = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let rate = rate.max(1);
+    // `struct tc_tbf_qopt`: two `struct tc_ratespec`, of which the second is not used.
+    let parameters = rate_specification(limited(rate)).put(&[0; 12]);
+    let parameters = parameters.u32(limited(queue)).u32(0).u32(0).into_bytes();
+    Writer::default()
+        .attribute(PARAMETERS, &parameters)
+        .attribute(RATE_64, &rate.to_ne_bytes())
+        .attribute(BURST, &limited(burst).to_ne_bytes())
+}
+
+/// `struct tc_ratespec` of an Ethernet.
+fn rate_specification(rate: u32) -> Writer {
+    const ETHERNET: u8 = 1;
+    Writer::default().put(&[0, ETHERNET, 0, 0, 0, 0, 0, 0]).u32(rate)
+}
+
+/// A u32 filter that matches all, and sends it out at a device.
+fn all_to(device: u32) -> Writer {
+    const SELECTOR: u16 = 5;
+    const ACTIONS: u16 = 7;
+    const ACTION_KIND: u16 = 1;
+    const ACTION_OPTIONS: u16 = 2;
+    const MIRRED_PARAMETERS: u16 = 2;
+    const STOLEN: u32 = 4;
+    const EGRESS_REDIRECT: u32 = 1;
+    // `struct tc_u32_sel`: the last one to ask, with one key, which asks for nothing.
+    let selector = [&[1, 0, 1, 0][..], &[0; 12], &[0; 16]].concat();
+    // `struct tc_mirred`.
+    let mirred = Writer::default().u32(0).u32(0).u32(STOLEN).u32(0).u32(0).u32(EGRESS_REDIRECT);
+    let options = Writer::default().attribute(MIRRED_PARAMETERS, &mirred.u32(device).into_bytes());
+    let action = Writer::default().word(ACTION_KIND, "mirred").nest(ACTION_OPTIONS, options);
+    Writer::default()
+        .attribute(SELECTOR, &selector)
+        .nest(ACTIONS, Writer::default().nest(1, action))
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The kernel's taps in a thread of their own.
+//!
+//! Others may hold the kernel's lock of interfaces for long, as where many domains start
+//! at once.  The event loop sends orders and goes on.
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    time::Duration,
+};
+
+use ccc_core::Micros;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::host::{Hold, HoldError, Host};
+use crate::event_loop::clock;
+
+/// Time to take away what is ours when the daemon ends.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// What the thread is to do: first hold, then look.
+#[derive(Debug, Default)]
+pub struct Order {
+    /// What changes.
+    pub holds: Vec<Hold>,
+    /// Taps to look at, by the number of the VM.
+    pub taps: Vec<(usize, String)>,
+}
+
+/// What came of an order.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// When taps were looked at.
+    pub at: Micros,
+    /// Bytes that have come in so far, by the number of the VM; those that are not there
+    /// are left out.
+    pub received: BTreeMap<usize, u64>,
+    /// Taps that could not be held, and why.
+    pub failed: Vec<(String, HoldError)>,
+}
+
+impl Order {
+    /// Carries it out.
+    pub fn carry_out(&self, at: Micros, host: &mut dyn Host) -> Done {
+        let hold = |hold: &Hold| Some((hold.tap.clone(), host.hold(hold).err()?));
+        let failed = self.holds.iter().filter_map(hold).collect();
+        let look = |(vm, tap): &(usize, String)| Some((*vm, host.received(tap)?));
+        Done { at, received: self.taps.iter().filter_map(look).collect(), failed }
+    }
+}
+
+/// The event loop's end.
+#[derive(Debug)]
+pub struct Thread {
+    orders: Option<Sender<Order>>,
+    done: Receiver<Done>,
+    ended: Receiver<()>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Thread {
+    /// Starts it; what is held when this ends is held no more, unless it is to be kept.
+    pub fn start(mut host: Box<dyn Host + Send>, keep: bool) -> io::Result<Thread> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (orders, taken) = mpsc::channel::<Order>();
+        let (tell, done) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let theirs = Arc::clone(&wake);
+        let run = move || {
+            let _end: Sender<()> = end;
+            for order in taken {
+                if tell.send(order.carry_out(clock::monotonic(), host.as_mut())).is_ok() {
+                    // It can only fail because it was notified 2^64 times before.
+                    let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
+                }
+            }
+            if !keep {
+                release_all(host.as_mut());
+            }
+        };
+        std::thread::Builder::new().name("taps".to_owned()).spawn(run)?;
+        Ok(Thread { orders: Some(orders), done, ended, wake })
+    }
+
+    /// What to wait for.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Hands an order over; never waits.
+    pub fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            drop(orders.send(order));
+        }
+    }
+
+    /// What has been done.
+    pub fn take(&self) -> Vec<Done> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        self.done.try_iter().collect()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if self.ended.recv_timeout(PARTING) == Err(mpsc::RecvTimeoutError::Timeout) {
+            log::warn!("taps cannot be let go in time; the next daemon takes them over");
+        }
+    }
+}
+
+fn release_all(host: &mut dyn Host) {
+    for tap in host.left_over() {
+        if let Err(error) = host.hold(&Hold { tap, rate: None }) {
+            log::warn!("{error}");
+        }
+    }
+}

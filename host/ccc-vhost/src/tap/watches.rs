@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The watches of all groups, and what is held by them.
+use std::collections::BTreeMap;
+
+use ccc_core::{Claims, Micros};
+use ccc_settings::Enforce;
+
+use super::{
+    host::Hold,
+    recent::Count,
+    watch::{Seen, Verdict, Watch, Watched},
+};
+use crate::settings::{Settings, Vm};
+
+/// How often taps are looked at.
+pub const PERIOD_US: Micros = 50_000;
+/// What an earlier daemon has held stays so for so long, until it is judged anew.
+const TAKEN_OVER_US: Micros = 5_000_000;
+/// A tap that could not be held is tried again after so long.
+const FAILED_US: Micros = 5_000_000;
+/// A rate that differs by less than this part is in force already.
+const SAME_RATE: u64 = 128;
+
+/// A VM whose verdict has changed.
+#[derive(Debug)]
+pub struct Judged {
+    /// Its number.
+    pub vm: usize,
+    /// Index of its group.
+    pub group: usize,
+    /// What it is judged for now, if it is.
+    pub verdict: Option<Verdict>,
+}
+
+/// What was known of a VM when it was last counted.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Micros,
+    received: u64,
+    claims: Claims,
+}
+
+/// The watches of all groups.
+#[derive(Debug, Default)]
+pub struct Watches {
+    groups: BTreeMap<usize, Watch>,
+    last: BTreeMap<usize, Last>,
+    /// Rates in force, by tap.
+    held: BTreeMap<String, u64>,
+    /// Taps that an earlier daemon has held, until when.
+    taken_over: BTreeMap<String, Micros>,
+    /// Taps that could not be held, until when that is not tried again.
+    failed: BTreeMap<String, Micros>,
+}
+
+/// What is read of taps and reports at one time.
+pub struct Reading<'a> {
+    /// When.
+    pub now: Micros,
+    /// Bytes that have come in at taps so far, by the number of the VM.
+    pub received: &'a BTreeMap<usize, u64>,
+    /// What a VM's reports have claimed in its group.
+    pub claims: &'a dyn Fn(usize, usize) -> Claims,
+}
+
+impl Watches {
+    /// Taps that an earlier daemon has left are held on for a while.
+    pub fn take_over(&mut self, now: Micros, taps: Vec<String>) {
+        for tap in taps {
+            self.held.insert(tap.clone(), 0);
+            self.taken_over.insert(tap, now + TAKEN_OVER_US);
+        }
+    }
+
+    /// Taps to look at, by the number of the VM.
+    pub fn taps(settings: &Settings) -> Vec<(usize, String)> {
+        let watched =
+            settings.vms.iter().filter(|(number, _)| group_of(settings, **number).is_some());
+        watched.filter_map(|(number, vm)| Some((*number, vm.settings.tap.clone()?))).collect()
+    }
+
+    /// Takes a reading; whose verdict has changed.
+    pub fn take(&mut self, settings: &Settings, reading: &Reading<'_>) -> Vec<Judged> {
+        let mut seen: BTreeMap<usize, BTreeMap<usize, Seen>> = BTreeMap::new();
+        for (number, received) in reading.received {
+            let Some(group) = group_of(settings, *number) else { continue };
+            if let Some(one) = self.seen(reading, *number, group, *received, &settings.vms[number])
+            {
+                seen.entry(group).or_default().insert(*number, one);
+            }
+        }
+        self.last.retain(|vm, _| reading.received.contains_key(vm));
+        self.groups.retain(|group, _| seen.contains_key(group));
+        let mut judged = Vec::new();
+        for (group, seen) in seen {
+            let watch = self.groups.entry(group).or_default();
+            judged.extend(watch.period(reading.now, &seen).into_iter().map(|vm| {
+                let verdict = watch.vm(vm).and_then(Watched::verdict).copied();
+                Judged { vm, group, verdict }
+            }));
+        }
+        judged
+    }
+
+    /// What a VM did since it was last looked at; nothing the first time.
+    fn seen(
+        &mut self,
+        reading: &Reading<'_>,
+        number: usize,
+        group: usize,
+        received: u64,
+        vm: &Vm,
+    ) -> Option<Seen> {
+        let claims = (reading.claims)(number, group);
+        let new = Last { at: reading.now, received, claims };
+        let last = self.last.insert(number, new)?;
+        let count = Count {
+            time_us: new.at.saturating_sub(last.at),
+            // A tap that was made anew counts from 0.
+            sent_bytes: received.saturating_sub(last.received),
+            claimed_bytes: claims.delivered_bytes.saturating_sub(last.claims.delivered_bytes),
+        };
+        Some(Seen {
+            weight: (vm.settings.weight * 256.0).max(1.0) as u32,
+            count,
+            lost: claims.events != last.claims.events,
+            wants_more: claims.backlogged,
+            floor: bytes_of_mbit(vm.settings.floor_mbit),
+        })
+        .filter(|seen| seen.count.time_us > 0)
+    }
+
+    /// What has to change at taps for what was found to be in force.
+    pub fn holds(&mut self, now: Micros, settings: &Settings) -> Vec<Hold> {
+        self.taken_over.retain(|_, until| *until > now);
+        self.failed.retain(|_, until| *until > now);
+        let wanted = self.wanted(settings);
+        let stays = |tap: &String| wanted.contains_key(tap) || self.taken_over.contains_key(tap);
+        let gone = self.held.keys().filter(|tap| !stays(tap)).cloned();
+        let gone: Vec<_> = gone.map(|tap| Hold { tap, rate: None }).collect();
+        let changed = wanted.into_iter().filter(|(tap, rate)| {
+            let same = |held: &u64| held.abs_diff(*rate) <= rate / SAME_RATE;
+            !self.held.get(tap).is_some_and(same) && !self.failed.contains_key(tap)
+        });
+        let changed: Vec<_> = changed.map(|(tap, rate)| Hold { tap, rate: Some(rate) }).collect();
+        for Hold { tap, rate } in gone.iter().chain(&changed) {
+            match rate {
+                Some(rate) => drop(self.held.insert(tap.clone(), *rate)),
+                None => drop(self.held.remove(tap)),
+            }
+        }
+        gone.into_iter().chain(changed).collect()
+    }
+
+    /// Taps of VMs that are to be held, and their rates.
+    fn wanted(&self, settings: &Settings) -> BTreeMap<String, u64> {
+        let on = |group: &usize| settings.groups[*group].settings.enforce == Enforce::On;
+        let wanted = settings.vms.iter().filter_map(|(number, vm)| {
+            let group = group_of(settings, *number).filter(on)?;
+            let watched = self.vm(group, *number)?;
+            watched.verdict()?;
+            Some((vm.settings.tap.clone()?, watched.share()))
+        });
+        wanted.collect()
+    }
+
+    /// A tap could not be held: it is tried again later.
+    pub fn not_held(&mut self, now: Micros, tap: &str) {
+        self.held.remove(tap);
+        self.failed.insert(tap.to_owned(), now + FAILED_US);
+    }
+
+    /// What is known of a VM by its tap.
+    pub fn vm(&self, group: usize, vm: usize) -> Option<&Watched> {
+        self.groups.get(&group)?.vm(vm)
+    }
+
+    /// The rate a tap is held to, bytes a second.
+    pub fn held(&self, tap: &str) -> Option<u64> {
+        self.held.get(tap).copied()
+    }
+}
+
+/// The group a VM is watched in, if it is: a tap does not tell which bottleneck bytes go
+/// to, so there has to be only one.
+fn group_of(settings: &Settings, number: usize) -> Option<usize> {
+    let group = settings.only_group(number)?;
+    let enforce = settings.groups[group].settings.enforce;
+    (enforce != Enforce::Off).then_some(group)
+}
+
+fn bytes_of_mbit(mbit: f64) -> u64 {
+    (mbit * 1e6 / 8.0) as u64
+}
