@@ -27,6 +27,9 @@ pub const DAEMON_CONFIG: &str = "daemon.toml";
 /// The daemon's control socket.
 pub const CONTROL: &str = "control";
 
+/// Where the daemon asks of taps.
+pub const TAPS: &str = "taps";
+
 /// A run's working directory.
 pub struct Workdir {
     path: PathBuf,

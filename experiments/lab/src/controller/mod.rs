@@ -6,6 +6,7 @@ pub mod control;
 pub mod script;
 pub mod standstill;
 pub mod supervisor;
+pub mod taps;
 pub mod world;
 
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl Controller {
     fn listen(&mut self, supervisor: &mut dyn Supervisor) -> Result<bool> {
         let ready = self.poller.wait(LOOK).context(|| "waiting for a message".into())?;
         for &origin in &ready {
-            let World { scheduler, switch, relays } = &mut self.world;
+            let World { scheduler, switch, relays, taps } = &mut self.world;
             match origin {
                 Origin::Listener => scheduler.accept()?,
                 Origin::Newcomer(number) => scheduler.newcomer_readable(number)?,
@@ -97,6 +98,12 @@ impl Controller {
                     }
                 }
                 Origin::Control => self.script.answered(scheduler)?,
+                Origin::TapsListener => taps.as_mut().map_or(Ok(()), taps::Taps::accept)?,
+                Origin::Taps => {
+                    if let Some(taps) = taps {
+                        taps.readable(switch, scheduler.calendar())?;
+                    }
+                }
             }
         }
         Ok(!ready.is_empty())

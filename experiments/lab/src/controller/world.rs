@@ -2,6 +2,7 @@
 //! What is simulated: the clock, the cables, the relays before the daemon.
 
 use super::supervisor::Supervisor;
+use super::taps::Taps;
 use crate::error::Result;
 use crate::relay::Relay;
 use crate::switch::Switch;
@@ -15,6 +16,8 @@ pub struct World {
     pub switch: Switch,
     /// What stands between guests and daemon.
     pub relays: Vec<Relay>,
+    /// Where the daemon asks of taps, if it looks at them.
+    pub taps: Option<Taps>,
 }
 
 impl World {

@@ -45,6 +45,10 @@ pub enum Origin {
     Relay(usize, Stream),
     /// A request to the daemon.
     Control,
+    /// The daemon asks of taps.
+    Taps,
+    /// Where it connects to ask.
+    TapsListener,
     /// A client that has not said who it is.
     Newcomer(u64),
 }

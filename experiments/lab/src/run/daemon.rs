@@ -22,7 +22,8 @@ pub fn start(
     let relays = scenario.relays();
     let socket = if relays { workdir::relayed_socket } else { workdir::device_socket };
     let mut config = group_config(&scenario.group);
-    for vm in scenario.vms.iter().filter(|vm| vms.contains(&vm.name.as_str())) {
+    let watches = scenario.watches_taps();
+    for vm in scenario.vms.iter().filter(|vm| watches || vms.contains(&vm.name.as_str())) {
         // The daemon wants a whole path, which the working directory's own may be
         // too long for.  Writing to a String cannot fail.
         let _ = write!(
@@ -32,14 +33,19 @@ pub fn start(
             socket(&vm.name),
             vm.weight,
         );
+        if watches {
+            let _ = writeln!(config, "tap = \"{}\"", vm.name);
+        }
     }
     work.write(workdir::DAEMON_CONFIG, config)?;
-    let control = ["--control".into(), workdir::CONTROL.into()];
-    let options: &[String] = if scenario.controls() { &control } else { &[] };
+    let option = |name: &str, value: &str| [name.to_owned(), value.to_owned()];
+    let control = scenario.controls().then(|| option("--control", workdir::CONTROL));
+    let taps = watches.then(|| option("--taps", workdir::TAPS));
+    let options: Vec<String> = control.into_iter().chain(taps).flatten().collect();
     let program = scenario.daemon.as_deref().unwrap_or(Path::new("ccc-vhost"));
     let program = program.canonicalize().on("finding", program)?;
     let sockets: Vec<_> = vms.iter().map(|vm| socket(vm)).collect();
-    programs.start_daemon(&program, options, &sockets)
+    programs.start_daemon(&program, &options, &sockets)
 }
 
 /// The group's table; numbers and plain words are in TOML what they are in JSON.

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 use crate::controller::Controller;
 use crate::controller::script::{Script, ScriptedAction};
+use crate::controller::taps::Taps;
 use crate::controller::world::World;
 use crate::error::{Context, Result};
 use crate::ipc::poller::Poller;
@@ -164,7 +165,8 @@ fn world(
         Relay::new(Sockets { vm: (*vm).to_owned(), own, daemon }, delay, index, poller)
     };
     let relays = relayed.iter().enumerate().map(relay).collect::<Result<_>>()?;
-    Ok(World { scheduler, switch, relays })
+    let taps = scenario.watches_taps().then(|| Taps::new(&work.socket(workdir::TAPS), poller));
+    Ok(World { scheduler, switch, relays, taps: taps.transpose()? })
 }
 
 fn guest(scenario: &Scenario, plan: &Plan, plans: &[Plan], number: u64) -> Guest {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::{Context, Result};
 use daemon::{Action, Group};
@@ -159,6 +160,12 @@ impl Scenario {
         self.coupled && (stands_between || self.actions.iter().any(|a| a.kill_daemon))
     }
 
+    /// Whether the daemon looks at the VMs' taps, which are the cables to their NICs.
+    pub fn watches_taps(&self) -> bool {
+        let enforce = self.group.get("enforce").and_then(Value::as_str);
+        self.coupled && enforce.is_some_and(|word| word != "off")
+    }
+
     /// Whether the daemon is spoken to.
     pub fn controls(&self) -> bool {
         self.actions.iter().any(|a| a.control.is_some())
@@ -222,6 +229,12 @@ impl Scenario {
         }
         if vm.link.is_some() {
             self.needs_cables(&at.at("link"))?;
+        }
+        if self.watches_taps() {
+            self.needs_cables(&Field::root().at("group.enforce"))?;
+            if vm.link.is_some() {
+                return at.at("link").refuse("none where taps are looked at", "one");
+            }
         }
         if vm.hostile {
             self.needs_cables(&at.at("hostile"))?;

@@ -9,6 +9,13 @@ use super::rings::{Frame, ethernet};
 use crate::scenario::vm;
 use crate::units::{SECOND_NS, bit_of_mbit};
 
+/// The FIFO of a shaper, in time at its rate and in frames at the least: as the daemon
+/// makes it on a host (`ccc-vhost`, `tap/kernel.rs`).
+const HELD_NS: u64 = SECOND_NS / 10;
+const HELD_FRAMES: usize = 20;
+/// A full frame.
+const FRAME_BYTES: u128 = 1514;
+
 /// A link and the frames that wait for it.
 pub struct Link {
     rate_bit: u64,
@@ -38,6 +45,31 @@ impl Link {
             queue: VecDeque::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// What holds a tap to a rate: a shaper with a FIFO of [`HELD_NS`] at it.
+    pub fn shaper(now: u64, bytes_s: u64) -> Self {
+        let link = vm::Link { rate_mbit: 1.0, limit_packets: 0, past_bottleneck: false };
+        let mut shaper = Self::new(&link);
+        shaper.set_rate(now, bytes_s);
+        shaper
+    }
+
+    /// Changes the rate of a shaper. What is leaving now leaves at the rate before.
+    pub fn set_rate(&mut self, now: u64, bytes_s: u64) {
+        self.rate_bit = bytes_s.max(1) * 8;
+        let frames = self.rate_bit as u128 * HELD_NS as u128 / SECOND_NS as u128 / 8 / FRAME_BYTES;
+        self.limit_packets = usize::try_from(frames).unwrap_or(usize::MAX).max(HELD_FRAMES);
+        let mut leaves = self.queue.front().map_or(now, |(leaves, _)| *leaves);
+        for (at, frame) in self.queue.iter_mut().skip(1) {
+            leaves += (ethernet(frame).len() as u64 * 8 * SECOND_NS).div_ceil(self.rate_bit);
+            *at = leaves;
+        }
+    }
+
+    /// Takes all frames that wait.
+    pub fn empty(&mut self) -> Vec<Frame> {
+        self.queue.drain(..).map(|(_, frame)| frame).collect()
     }
 
     /// Takes a frame that comes at `now`, unless the FIFO is full.
@@ -98,5 +130,21 @@ mod tests {
         assert_eq!(link.due(), Some(10_000_000));
         let counters = Counters { sent_packets: 2, sent_bytes: 2000, dropped_packets: 1 };
         assert_eq!(*link.counters(), counters);
+    }
+
+    #[test]
+    fn a_shaper_changes_its_rate_for_what_waits() {
+        let mut shaper = Link::shaper(0, 1_000_000);
+        for _ in 0..3 {
+            shaper.push(0, frame());
+        }
+        shaper.set_rate(500_000, 100_000);
+        assert_eq!(shaper.leaving(1_000_000).len(), 1, "as it was begun");
+        assert_eq!(shaper.due(), Some(11_000_000));
+        assert_eq!(shaper.empty().len(), 2);
+        for _ in 0..50 {
+            shaper.push(12_000_000, frame());
+        }
+        assert_eq!(shaper.counters().dropped_packets, 50 - HELD_FRAMES as u64);
     }
 }

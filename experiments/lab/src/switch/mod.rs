@@ -37,11 +37,15 @@ struct Port {
     /// When the guest stands still.
     stalls: Option<Stalls>,
     /// What it would have sent meanwhile.
-    held: Vec<Frame>,
+    stalled: Vec<Frame>,
     /// When frames that wait for the end of a stall go on, in both directions.
     goes_on_at: Option<u64>,
     call_due: bool,
     calls_open: usize,
+    /// Bytes of the NIC's own frames so far.
+    sent_bytes: u64,
+    /// Its link is a shaper of the daemon's.
+    held: bool,
 }
 
 impl Port {
@@ -52,10 +56,12 @@ impl Port {
             frames: VecDeque::new(),
             link: None,
             stalls: None,
-            held: Vec::new(),
+            stalled: Vec::new(),
             goes_on_at: None,
             call_due: false,
             calls_open: 0,
+            sent_bytes: 0,
+            held: false,
         }
     }
 
@@ -112,6 +118,31 @@ impl Switch {
         }
     }
 
+    /// Bytes that have come from a guest so far; none if it has no cable.
+    pub fn sent_bytes(&self, guest: &str) -> Option<u64> {
+        self.ports.iter().find(|port| port.nic.guest == guest).map(|port| port.sent_bytes)
+    }
+
+    /// Holds a guest to a rate, bytes a second, or no more.
+    pub fn hold(&mut self, guest: &str, rate: Option<u64>, calendar: &Calendar) -> Result<()> {
+        let Some(index) = self.ports.iter().position(|port| port.nic.guest == guest) else {
+            return Ok(());
+        };
+        let (now, port) = (calendar.now(), &mut self.ports[index]);
+        port.held = rate.is_some();
+        match (rate, port.link.take()) {
+            (Some(rate), None) => port.link = Some(Link::shaper(now, rate)),
+            (Some(rate), Some(mut link)) => {
+                link.set_rate(now, rate);
+                link.due().into_iter().for_each(|due| calendar.stop_at(due));
+                port.link = Some(link);
+            }
+            (None, Some(mut link)) => return self.forward(index, link.empty(), calendar),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
     /// Makes a guest stand still at times, which the seed decides.
     pub fn stall(&mut self, guest: &str, bounds: &scenario::stalls::Stalls, seed: u64) {
         for port in self.ports.iter_mut().filter(|port| port.nic.guest == guest) {
@@ -121,7 +152,8 @@ impl Switch {
 
     /// What the links have done, by guest.
     pub fn links(&self) -> BTreeMap<&str, &Counters> {
-        let links = self.ports.iter().filter_map(|port| Some((port, port.link.as_ref()?)));
+        let links = self.ports.iter().filter(|port| !port.held);
+        let links = links.filter_map(|port| Some((port, port.link.as_ref()?)));
         links.map(|(port, link)| (port.nic.guest.as_str(), link.counters())).collect()
     }
 
@@ -135,8 +167,8 @@ impl Switch {
         for index in 0..self.ports.len() {
             let now = calendar.now();
             if self.ports[index].goes_on_at.take_if(|at| *at <= now).is_some() {
-                let held = std::mem::take(&mut self.ports[index].held);
-                self.send(index, held, calendar)?;
+                let stalled = std::mem::take(&mut self.ports[index].stalled);
+                self.send(index, stalled, calendar)?;
                 self.deliver(index, calendar)?;
             }
             let leaving = self.ports[index].link.as_mut().map(|link| link.leaving(now));
@@ -184,7 +216,7 @@ impl Switch {
         for port in self.ports.iter_mut().filter(|p| p.nic.guest == guest) {
             port.nic.close()?;
             port.frames.clear();
-            port.held.clear();
+            port.stalled.clear();
             port.goes_on_at = None;
             (port.call_due, port.calls_open) = (false, 0);
         }
@@ -210,14 +242,16 @@ impl Switch {
     fn send(&mut self, index: usize, frames: Vec<Frame>, calendar: &Calendar) -> Result<()> {
         let (now, port) = (calendar.now(), &mut self.ports[index]);
         if port.stands_still(calendar) {
-            port.held.extend(frames);
-        } else if let Some(link) = &mut port.link {
+            port.stalled.extend(frames);
+            return Ok(());
+        }
+        port.sent_bytes += frames.iter().map(|frame| ethernet(frame).len() as u64).sum::<u64>();
+        if let Some(link) = &mut port.link {
             frames.into_iter().for_each(|frame| link.push(now, frame));
             link.due().into_iter().for_each(|due| calendar.stop_at(due));
-        } else {
-            return self.forward(index, frames, calendar);
+            return Ok(());
         }
-        Ok(())
+        self.forward(index, frames, calendar)
     }
 
     /// Gives frames to the NIC they are for, of several; what is for all goes
