@@ -32,6 +32,8 @@ pub struct Coupling {
     vms: BTreeMap<usize, Vm>,
     /// What taps have shown.
     watches: Watches,
+    /// VMs whose taps are held: what they lose there is nothing to the others.
+    held: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
@@ -93,7 +95,7 @@ impl Vm {
 
 impl FlowEngine for Coupling {
     fn route(&self, vm: usize, destination: IpAddr) -> Option<usize> {
-        self.settings.route(vm, destination)
+        if self.held.contains(&vm) { None } else { self.settings.route(vm, destination) }
     }
 
     fn group_info(&self, group: usize) -> GroupInfo<'_> {
@@ -165,7 +167,14 @@ impl Coupling {
         };
         let groups = settings.groups.iter().map(&mut add).collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
-        Coupling { engine, settings, groups, vms, watches: Watches::default() }
+        Coupling {
+            engine,
+            settings,
+            groups,
+            vms,
+            watches: Watches::default(),
+            held: BTreeSet::new(),
+        }
     }
 
     /// What the operator has decided.
@@ -253,6 +262,19 @@ impl Coupling {
         let reading = Reading { now: done.at, received: &done.received, claims: &claims };
         let judged = self.watches.take(&self.settings, &reading);
         (judged, self.holds(done.at))
+    }
+
+    /// VMs that have come to be held, or are so no more, since this was last asked: their
+    /// flows are to be mapped anew.
+    pub fn take_held(&mut self) -> Vec<usize> {
+        let held = |vm: &settings::Vm| {
+            vm.settings.tap.as_ref().is_some_and(|tap| self.watches.held(tap).is_some())
+        };
+        let vms = self.settings.vms.iter().filter(|(_, vm)| held(vm));
+        let held: BTreeSet<usize> = vms.map(|(number, _)| *number).collect();
+        let changed = held.symmetric_difference(&self.held).copied().collect();
+        self.held = held;
+        changed
     }
 
     /// What has to change at taps.

@@ -28,6 +28,15 @@ pub struct Load {
     pub delivered: u64,
 }
 
+/// Who loses.
+#[derive(Clone, Copy, Debug)]
+pub struct Losses {
+    /// Anybody whose word counts, in this period.
+    pub any: bool,
+    /// All of those lately, or two of them: of several, one alone may lie.
+    pub confirmed: bool,
+}
+
 /// What a group can send.
 #[derive(Debug, Default)]
 pub struct Capacity {
@@ -43,24 +52,20 @@ impl Capacity {
         self.rate
     }
 
-    /// Takes what all do, and of each VM that can be a witness whether it
-    /// lost.  Where there are several, one alone is not enough to lower it.
-    pub fn take(&mut self, now: Micros, load: &Load, lost: &[bool]) {
-        let sum = load.sent;
-        let losing = lost.iter().filter(|lost| **lost).count();
+    /// Takes what all do, and who loses.
+    pub fn take(&mut self, now: Micros, load: &Load, losses: &Losses) {
         let before = self.lost_at;
-        if losing > 0 {
+        if losses.any {
             self.lost_at = Some(now);
         }
-        self.peak = sum.max(self.peak - self.peak / FADES_BY);
-        if losing >= lost.len().min(2) && losing > 0 {
-            self.lower(now, sum);
+        self.peak = load.sent.max(self.peak - self.peak / FADES_BY);
+        if losses.any && losses.confirmed {
+            self.lower(now, load.sent);
         }
         let without = |at: Micros| now.saturating_sub(at) >= WITHOUT_LOSSES_US;
-        if self.rate == 0
-            || losing == 0 && before.is_none_or(without) && sum >= self.rate / 64 * USED_UP
-        {
-            self.rate = sum.max(self.rate + self.rate / RAISED_BY);
+        let is_calm = !losses.any && before.is_none_or(without);
+        if self.rate == 0 || is_calm && load.sent >= self.rate / 64 * USED_UP {
+            self.rate = load.sent.max(self.rate + self.rate / RAISED_BY);
         }
         self.rate = self.rate.max(self.peak / LEAST_OF_PEAK).max(load.delivered);
     }

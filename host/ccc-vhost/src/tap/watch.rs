@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fmt};
 use ccc_core::Micros;
 
 use super::{
-    capacity::{Capacity, Load},
+    capacity::{Capacity, Load, Losses},
     level::{Level, Want},
     recent::{Count, Recent},
 };
@@ -33,8 +33,6 @@ const CONGESTED_US: Micros = 10_000_000;
 const JOINED_US: Micros = 2_000_000;
 /// It is taken to want more for so long after it last said so, as through a timeout.
 const SILENT_US: Micros = 3_000_000;
-/// The losses of so long are one congestion, whoever has them.
-const EVENT_US: Micros = 1_000_000;
 /// A VM that says it wants more, and takes less than half of its share, is believed for so
 /// long.
 const PATIENCE_US: Micros = 10_000_000;
@@ -219,14 +217,20 @@ impl Watch {
     /// How much the group sends, and whether that is all there is room for.
     fn measure(&mut self, now: Micros) {
         let sum = self.vms.values().map(Watched::rate).fold(0, u64::saturating_add);
-        let witnesses = self.vms.values().filter(|vm| vm.is_witness());
-        let lost = |vm: &Watched| vm.lost_at.is_some_and(|at| now.saturating_sub(at) < EVENT_US);
-        let lost: Vec<bool> = witnesses.map(lost).collect();
-        if lost.contains(&true) {
+        let lost = |vm: &Watched, since: Micros| {
+            vm.lost_at.is_some_and(|at| now.saturating_sub(at) <= since)
+        };
+        if self.vms.values().any(|vm| vm.verdict.is_none() && lost(vm, 0)) {
             self.lost_at = Some(now);
         }
+        let witnesses: Vec<&Watched> = self.vms.values().filter(|vm| vm.is_witness()).collect();
+        let lately = witnesses.iter().filter(|vm| lost(vm, CONGESTED_US)).count();
+        let losses = Losses {
+            any: witnesses.iter().any(|vm| lost(vm, 0)),
+            confirmed: lately >= witnesses.len().min(2),
+        };
         let delivered = self.vms.values().map(Watched::delivered).fold(0, u64::saturating_add);
-        self.capacity.take(now, &Load { sent: sum, delivered }, &lost);
+        self.capacity.take(now, &Load { sent: sum, delivered }, &losses);
     }
 }
 

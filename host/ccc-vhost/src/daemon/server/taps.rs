@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use super::{Server, ServerError};
 use crate::{
+    device::Context,
     event_loop::clock,
     event_loop::poll::Token,
     tap::{
@@ -60,7 +61,12 @@ impl Server {
 
     /// Takes what the thread has seen.
     pub(super) fn take_taps(&mut self) -> Result<(), ServerError> {
-        let Taps::Thread(thread) = &self.taps else { return Ok(()) };
+        self.judge_what_was_seen();
+        self.publish()
+    }
+
+    fn judge_what_was_seen(&mut self) {
+        let Taps::Thread(thread) = &self.taps else { return };
         for done in thread.take() {
             let holds = self.judge(&done);
             if let Taps::Thread(thread) = &self.taps
@@ -69,7 +75,6 @@ impl Server {
                 thread.order(Order { holds, taps: Vec::new() });
             }
         }
-        Ok(())
     }
 
     /// Looks at the laboratory's taps if it is time to.
@@ -103,7 +108,19 @@ impl Server {
                 None => log::info!("VM {vm}: keeps below its share in group {group} now"),
             }
         }
+        self.map_held();
         holds
+    }
+
+    /// A VM that is held is not coupled: it loses in a queue of its own.
+    fn map_held(&mut self) {
+        for vm in self.coupling.take_held() {
+            let Some(connection) = self.vms.get(&vm).and_then(|vm| vm.connection.as_ref()) else {
+                continue;
+            };
+            let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
+            connection.backend().device_mut().remap(&mut context);
+        }
     }
 
     fn say_failed(&mut self, done: &Done) {
@@ -111,5 +128,6 @@ impl Server {
             log::warn!("{error}");
             self.coupling.watches_mut().not_held(done.at, tap);
         }
+        self.map_held();
     }
 }
