@@ -53,6 +53,10 @@ pub struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say in a line or two whether all is well
+    Status,
+    /// Say what is not well, why, and what to do about it
+    Doctor,
     /// List all VMs
     List,
     /// Show a VM and its flows

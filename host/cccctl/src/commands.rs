@@ -12,6 +12,7 @@ use crate::{
     args::{Args, Command, Group, Hook, Set},
     client::{Client, ClientError, Patience, path},
     config::Config,
+    doctor,
     domain::{DomainError, Host},
     journal, views,
 };
@@ -34,6 +35,9 @@ pub enum Error {
     /// libvirt is not to go on.
     #[error("{0}")]
     Refused(String),
+    /// Not all is well.
+    #[error("not all is well")]
+    Found,
     /// What is to be printed cannot be.
     #[error("cannot print: {0}")]
     Output(#[from] io::Error),
@@ -54,6 +58,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     let client = Client::new(&args.socket, Patience::OPERATOR)?;
     let host = Host::new(&args.connect, &client);
     let (answer, text) = match &args.command {
+        Command::Status | Command::Doctor => return examine(args, &client, out),
         Command::List => plain(client.get("/v1/vms")?, views::vms),
         Command::Show { vm } => show(&client, vm)?,
         Command::Set(set) => self::set(&client, &host, set)?,
@@ -74,6 +79,25 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Hook(_) => return Ok(()),
     };
     print(out, args.json, &answer, &text)
+}
+
+/// What is wrong, in whole or in short; an error if anything is.
+fn examine(args: &Args, client: &Client, out: &mut impl Write) -> Result<(), Error> {
+    let (mut status, vms) = (client.get("/v1/status")?, client.get("/v1/vms")?);
+    let findings = doctor::findings(&vms, &client.get("/v1/groups")?);
+    if matches!(args.command, Command::Doctor) {
+        print(out, args.json, &json!({"findings": findings}), &doctor::text(&findings))?;
+    } else {
+        status["vms"] = vms["vms"].clone();
+        let well = match findings.len() {
+            0 => doctor::text(&[]),
+            count => format!("not all is well ({count}): cccctl doctor says what\n"),
+        };
+        status["findings"] = json!(findings.len());
+        let text = views::status(&status) + &well;
+        print(out, args.json, &status, &text)?;
+    }
+    if findings.is_empty() { Ok(()) } else { Err(Error::Found) }
 }
 
 fn say(out: &mut impl Write, text: &str) -> Result<(), Error> {

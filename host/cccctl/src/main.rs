@@ -7,6 +7,7 @@ mod changes;
 mod client;
 mod commands;
 mod config;
+mod doctor;
 mod domain;
 mod journal;
 mod table;
@@ -16,6 +17,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Status if something is found that is not well.
+const FOUND: u8 = 4;
 /// Status of a hook that refuses what libvirt is about to do; any other means that it
 /// may go on, whatever became of this program.
 const REFUSED: u8 = 3;
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
             journal::say(&error);
             match error {
                 commands::Error::Refused(_) => ExitCode::from(REFUSED),
+                commands::Error::Found => ExitCode::from(FOUND),
                 _ => ExitCode::FAILURE,
             }
         }

@@ -152,6 +152,21 @@ fn megabits(bytes_a_second: &Value) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{:.2}", bytes * 8.0 / 1e6))
 }
 
+/// The daemon as a whole.
+pub fn status(answer: &Value) -> String {
+    let [version, groups] = [word(&answer["version"]), number(&answer["groups"])];
+    let vms = list(&answer["vms"]);
+    let connected = vms.iter().filter(|vm| vm["connected"] == true).count();
+    let sum = |key: &str| vms.iter().filter_map(|vm| vm[key].as_u64()).sum::<u64>();
+    format!(
+        "ccc-vhost {version}: {groups} groups, {} VMs, {connected} of them connected, {} flows, \
+         {} of them coupled\n",
+        vms.len(),
+        sum("flows"),
+        sum("coupled_flows")
+    )
+}
+
 /// The parts of the VMs in a group.
 pub fn parts(answer: &Value) -> String {
     let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART", "APART"]);
@@ -186,11 +201,13 @@ pub fn rules(answer: &Value) -> String {
     table.text()
 }
 
-fn list(value: &Value) -> &[Value] {
+/// The elements of an answer's list; none if it is no list.
+pub fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn word(value: &Value) -> String {
+/// A word of an answer, or `-`.
+pub fn word(value: &Value) -> String {
     match value.as_str() {
         Some("") | None => "-".to_owned(),
         Some(word) => word.to_owned(),

@@ -18,7 +18,10 @@ fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 fn everything_can_be_looked_at() {
     let daemon = Daemon::start();
     let list = daemon.prints(&["list"]);
-    assert_eq!(line(&list, "web"), ["web", "3", "uplink", "on", "absent", "0", "0", "-"]);
+    assert_eq!(
+        line(&list, "web"),
+        ["web", "3", "uplink", "on", "none", "0", "absent", "0", "0", "-"]
+    );
     let show = daemon.prints(&["show", "web"]);
     assert_eq!(line(&show, "weight"), ["weight", "3"]);
     assert_eq!(line(&show, "SLOT")[0], "SLOT");
@@ -29,6 +32,28 @@ fn everything_can_be_looked_at() {
     assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
     let top = daemon.prints(&["top", "--count", "2", "--interval", "0.05"]);
     assert_eq!(top.matches("GROUP").count(), 2);
+}
+
+#[test]
+fn a_doctor_says_what_is_wrong_and_what_to_do() {
+    let daemon = Daemon::start();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cccctl"));
+        let done = command.args(words).env("CCC_CONTROL", daemon.control()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap())
+    };
+    let (code, told) = run(&["doctor"]);
+    assert_eq!(code, Some(4), "{told}");
+    let web = line(&told, "web").join(" ");
+    assert!(web.contains("no front end is connected to") && web.contains("attach web"), "{web}");
+    let (code, told) = run(&["--json", "doctor"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let findings = told["findings"].as_array().unwrap();
+    assert_eq!((code, findings.len()), (Some(4), 2), "{told}");
+    let (code, told) = run(&["status"]);
+    assert_eq!(code, Some(4), "{told}");
+    assert!(told.contains("2 VMs, 0 of them connected"), "{told}");
+    assert!(told.contains("not all is well (2): cccctl doctor"), "{told}");
 }
 
 #[test]

@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn what_the_daemon_has_is_held_against_what_is_wanted() {
-        let vm = json!({"name": "a", "socket": "/s", "weight": 3.0, "group": "g", "coupled": true});
+        let mut vm = wanted(&[]);
+        (vm["name"], vm["weight"], vm["group"]) = (json!("a"), json!(3.0), json!("g"));
         let vms = json!({"vms": [{"name": "b"}, vm]});
         let all = wanted(&[("weight", "3"), ("group", "g")]);
         assert!(has(&vms, "a", &all));

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is not as an operator would have it, why, and what to do about it.
+//!
+//! Everything is told from the daemon's answers, so that it can be told of a host that is
+//! far away, and of answers that were kept.
+use ccc_settings::NO_GROUP;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    table::Table,
+    views::{list, word},
+};
+
+/// A VM with flows that has said nothing for so long has stopped.
+const SILENT_MS: u64 = 10_000;
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The VM or group.
+    pub of: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn new(of: &Value, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { of: word(&of["name"]), what: what.into(), remedy: remedy.into() }
+    }
+}
+
+/// All that is wrong with VMs and groups, VMs first.
+pub fn findings(vms: &Value, groups: &Value) -> Vec<Finding> {
+    let vms = list(&vms["vms"]);
+    let of_vms = vms.iter().flat_map(|vm| {
+        let found = [not_there(vm), not_coupled(vm), apart(vm), refused(vm), judged(vm)];
+        found.into_iter().flatten()
+    });
+    of_vms.chain(list(&groups["groups"]).iter().filter_map(|group| left_alone(group))).collect()
+}
+
+/// As text: a line each, or one that says that all is well.
+pub fn text(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return "all is well\n".to_owned();
+    }
+    let mut table = Table::new(["VM OR GROUP", "WHAT", "WHAT TO DO"]);
+    for finding in findings {
+        table.row([finding.of.clone(), finding.what.clone(), finding.remedy.clone()]);
+    }
+    table.text()
+}
+
+/// Nobody speaks for the VM, or nobody does any more.
+fn not_there(vm: &Value) -> Option<Finding> {
+    let name = word(&vm["name"]);
+    match vm["state"].as_str()? {
+        "absent" => Some(Finding::new(
+            vm,
+            format!("no front end is connected to {}", word(&vm["socket"])),
+            format!(
+                "start the domain; if it runs, its QEMU has no device: cccctl attach {name} (from \
+                 its next start on, or --live)"
+            ),
+        )),
+        "no driver" => Some(Finding::new(
+            vm,
+            "its guest has no driver of the device",
+            "load the module in the guest (modprobe ccc); without it its flows are not coupled",
+        )),
+        "silent" if vm["heard_ms"].as_u64()? >= SILENT_MS => Some(Finding::new(
+            vm,
+            format!("it has flows and has said nothing for {} s", vm["heard_ms"].as_u64()? / 1000),
+            "see whether the domain is paused, has panicked or has no network",
+        )),
+        _ => None,
+    }
+}
+
+/// It has flows, and not all of them are coupled.
+fn not_coupled(vm: &Value) -> Option<Finding> {
+    let name = word(&vm["name"]);
+    if vm["coupled"] == false {
+        let remedy = format!("cccctl set {name} --coupled on, if that is not on purpose");
+        return Some(Finding::new(vm, "its flows are left alone", remedy));
+    }
+    if vm["group"].as_str().is_none_or(|group| group == NO_GROUP) {
+        let remedy = format!("cccctl set {name} --group GROUP, if that is not on purpose");
+        return Some(Finding::new(vm, "it is in no group", remedy));
+    }
+    let [no_line, over_limit] =
+        ["no_line", "over_limit"].map(|key| vm["counters"][key].as_u64().unwrap_or(0));
+    let (flows, coupled) = (vm["flows"].as_u64()?, vm["coupled_flows"].as_u64()?);
+    match flows.checked_sub(coupled)? {
+        0 => None,
+        left if over_limit > 0 => Some(Finding::new(
+            vm,
+            format!("{left} of {flows} flows are not coupled: over a limit {over_limit} times"),
+            "raise max_flows or max_flows_per_vm in [daemon]",
+        )),
+        left if no_line > 0 => Some(Finding::new(
+            vm,
+            format!("{left} of {flows} flows are not coupled: its groups are more than its lines"),
+            "map its flows to fewer groups (cccctl rules)",
+        )),
+        left => Some(Finding::new(
+            vm,
+            format!("{left} of {flows} flows are not coupled"),
+            format!(
+                "cccctl show {name} says which; rules (cccctl rules), groups that are left alone, \
+                 and sockets with another congestion control explain it"
+            ),
+        )),
+    }
+}
+
+/// It does not seem to be behind the bottleneck of its group.
+fn apart(vm: &Value) -> Option<Finding> {
+    let groups: Vec<String> = list(&vm["apart"]).iter().map(word).collect();
+    let first = groups.first()?;
+    Some(Finding::new(
+        vm,
+        format!("it does not seem to be behind the bottleneck of {}", groups.join(" and ")),
+        format!("see the evidence (cccctl group {first}); give it the group of its own bottleneck"),
+    ))
+}
+
+/// What its guest or front end sends is wrong.
+fn refused(vm: &Value) -> Option<Finding> {
+    let counters = &vm["counters"];
+    let of = |key| counters[key].as_u64().unwrap_or(0);
+    let refused = of("refused").saturating_sub(of("no_line") + of("over_limit"));
+    (refused > 0).then(|| {
+        let name = word(&vm["name"]);
+        Finding::new(
+            vm,
+            format!("what its guest or front end sends was refused {refused} times"),
+            format!("the daemon's log says what (journalctl -u ccc-vhost | grep 'VM {name}:')"),
+        )
+    })
+}
+
+/// Its tap does not show what it says.
+fn judged(vm: &Value) -> Option<Finding> {
+    let verdict = vm["tap"].get("verdict").filter(|verdict| !verdict.is_null())?;
+    let rate = |key| verdict[key].as_f64().unwrap_or(0.0) * 8.0 / 1e6;
+    let (sent, claimed, share) = (rate("sent"), rate("claimed"), rate("share"));
+    Some(Finding::new(
+        vm,
+        format!(
+            "{}: its tap shows {sent:.1} Mbit/s, its reports {claimed:.1}, its share is {share:.1}",
+            word(&verdict["reason"])
+        ),
+        "see whether its guest has the module and nothing else sends; enforce = \"on\" in the \
+         group holds it to its share",
+    ))
+}
+
+/// Its flows are not coupled, whatever is said of its VMs.
+fn left_alone(group: &Value) -> Option<Finding> {
+    (group["coupled"] == false).then(|| {
+        let remedy = format!(
+            "cccctl group {} --coupled on, if that is not on purpose",
+            word(&group["name"])
+        );
+        Finding::new(group, "the flows of the group are left alone", remedy)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers in which all is well, of a VM with these changes.
+    fn of(changes: Value) -> Vec<Finding> {
+        let mut vm = json!({
+            "name": "web", "socket": "/run/web.sock", "group": "uplink", "coupled": true,
+            "state": "active", "heard_ms": 3, "flows": 4, "coupled_flows": 4, "apart": [],
+            "tap": null, "counters": {"refused": 0, "no_line": 0, "over_limit": 0}});
+        for (key, value) in changes.as_object().expect("an object") {
+            vm[key] = value.clone();
+        }
+        findings(&json!({"vms": [vm]}), &json!({"groups": [{"name": "uplink", "coupled": true}]}))
+    }
+
+    fn words(changes: Value) -> String {
+        let found = of(changes);
+        assert_eq!(found.len(), 1, "{found:?}");
+        format!("{} -> {}", found[0].what, found[0].remedy)
+    }
+
+    #[test]
+    fn nothing_is_found_where_all_is_well() {
+        assert_eq!(of(json!({})), []);
+        assert_eq!(of(json!({"state": "idle", "flows": 0, "coupled_flows": 0})), []);
+        assert_eq!(of(json!({"state": "silent", "heard_ms": SILENT_MS - 1})), []);
+        assert_eq!(text(&[]), "all is well\n");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_to_do() {
+        for (changes, told) in [
+            (json!({"state": "absent"}), "/run/web.sock -> start the domain"),
+            (json!({"state": "no driver"}), "modprobe ccc"),
+            (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),
+            (json!({"coupled": false}), "cccctl set web --coupled on"),
+            (json!({"group": null}), "no group -> cccctl set web --group"),
+            (json!({"coupled_flows": 1}), "3 of 4 flows are not coupled -> cccctl show web"),
+            (
+                json!({"coupled_flows": 1, "counters": {"refused": 3, "over_limit": 3}}),
+                "over a limit 3 times -> raise max_flows",
+            ),
+            (
+                json!({"coupled_flows": 1, "counters": {"refused": 3, "no_line": 3}}),
+                "more than its lines -> map",
+            ),
+            (json!({"apart": ["uplink", "wan"]}), "of uplink and wan -> see the evidence"),
+            (json!({"counters": {"refused": 7}}), "refused 7 times -> the daemon's log"),
+            (
+                json!({"tap": {"verdict": {"reason": "above its share", "sent": 1_250_000,
+                    "claimed": 125_000, "share": 625_000}}}),
+                "above its share: its tap shows 10.0 Mbit/s, its reports 1.0, its share is 5.0",
+            ),
+        ] {
+            let words = words(changes.clone());
+            assert!(words.contains(told), "{changes}: {words}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_left_alone_is_told() {
+        let groups = json!({"groups": [{"name": "uplink", "coupled": false}]});
+        let text = text(&findings(&json!({"vms": []}), &groups));
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("uplink ")), "{text}");
+    }
+
+    #[test]
+    fn answers_of_another_form_say_nothing() {
+        assert_eq!(findings(&json!({}), &json!([1])), []);
+        assert_eq!(findings(&json!({"vms": [{}]}), &json!({})).len(), 1, "it is in no group");
+    }
+}
