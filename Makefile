@@ -10,7 +10,7 @@ HOST := --manifest-path host/Cargo.toml
 LAB := --manifest-path experiments/lab/Cargo.toml
 LAW := --manifest-path experiments/law/Cargo.toml
 PYTHON = PYTHONPATH=experiments $$(scripts/build venv)
-LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 openssh-client prometheus systemd
+LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 man-db openssh-client prometheus systemd
 
 QUICK ?=
 TESTS ?=
@@ -27,7 +27,7 @@ help: ## this list
 		/^[a-z].*:.*## / {split($$1, name, ":"); printf "  %-16s %s\n", name[1], $$2}' $(MAKEFILE_LIST)
 
 ##@ Builds
-.PHONY: build packages kernel host lab module image qemu
+.PHONY: build install packages kernel host lab module image qemu
 build: host lab module ## everything that the laboratory needs, nothing run
 packages: ## Debian packages that builds need, if they are missing
 	@scripts/build packages
@@ -35,6 +35,8 @@ kernel: packages ## the laboratory's kernel
 	@scripts/build kernel >/dev/null
 module: packages ## the guest module for it
 	@scripts/build module >/dev/null
+install: host ## DESTDIR= PREFIX=/usr: the daemon, cccctl, units, hook, manuals, monitoring
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install
 host: packages ## the daemon and cccctl
 	@echo "host: building" >&2
 	@$(CARGO) build --release $(HOST)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Command line.
-use std::{os::fd::RawFd, path::PathBuf};
+use std::{ffi::OsString, io, os::fd::RawFd, path::PathBuf};
 
-use clap::{ArgGroup, Parser};
+use clap::{ArgGroup, CommandFactory, Parser};
 
 /// vhost-user back end of the virtio congestion control coupling device.
 #[derive(Debug, Parser)]
@@ -40,4 +40,17 @@ pub struct Args {
     /// Live in the virtual time of the controller at this socket
     #[arg(long, value_name = "[ID:]SOCKET")]
     pub time_travel: Option<String>,
+}
+
+impl Args {
+    /// Whether the manual page is asked for, and nothing else, for which clap knows no way
+    /// beside what is required.
+    pub fn asks_for_manual(arguments: impl IntoIterator<Item = OsString>) -> bool {
+        arguments.into_iter().eq([OsString::from("--print-manual")])
+    }
+
+    /// The manual page, in section 8, as clap knows the command line.
+    pub fn write_manual(to: &mut impl io::Write) -> io::Result<()> {
+        clap_mangen::Man::new(Args::command()).section("8").render(to)
+    }
 }

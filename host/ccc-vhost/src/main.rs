@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! `ccc-vhost`: serves the virtio congestion control coupling device.
-use std::{env, process::ExitCode};
+use std::{env, io, process::ExitCode};
 
 use ccc_vhost::{args::Args, daemon};
 use clap::Parser;
@@ -10,6 +10,12 @@ fn main() -> ExitCode {
     if daemon::capabilities::asked_for(env::args_os().skip(1)) {
         println!("{}", daemon::capabilities::json());
         return ExitCode::SUCCESS;
+    }
+    if Args::asks_for_manual(env::args_os().skip(1)) {
+        return match Args::write_manual(&mut io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
     }
     match daemon::run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -104,6 +104,12 @@ pub enum Command {
     Watch,
     /// Tell the daemon of a domain that starts or stops: libvirt's hook
     Hook(Hook),
+    /// Write the manual pages and the shells' completions of this program
+    #[command(hide = true)]
+    Manuals {
+        /// Where to: man1, bash, zsh and fish are made there
+        directory: PathBuf,
+    },
 }
 
 /// How to attach a domain.

@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     doctor,
     domain::{DomainError, Host},
-    journal, views,
+    journal, manuals, views,
 };
 
 /// Why a command fails.
@@ -38,8 +38,8 @@ pub enum Error {
     /// Not all is well.
     #[error("not all is well")]
     Found,
-    /// What is to be printed cannot be.
-    #[error("cannot print: {0}")]
+    /// What is to be printed or written cannot be.
+    #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
 
@@ -54,6 +54,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
                 Ok(())
             }
         };
+    }
+    if let Command::Manuals { directory } = &args.command {
+        return Ok(manuals::write(directory)?);
     }
     let client = Client::new(&args.socket, Patience::OPERATOR)?;
     let host = Host::new(&args.connect, &client);
@@ -76,7 +79,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Sync { domain: None } => return say(out, &host.sync_all()?),
         Command::Watch => return watch(args),
         // See above.
-        Command::Hook(_) => return Ok(()),
+        Command::Hook(_) | Command::Manuals { .. } => return Ok(()),
     };
     print(out, args.json, &answer, &text)
 }

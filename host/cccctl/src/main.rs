@@ -10,6 +10,7 @@ mod config;
 mod doctor;
 mod domain;
 mod journal;
+mod manuals;
 mod table;
 mod views;
 
