@@ -21,6 +21,13 @@ const ADOPTION_US: Micros = 2_000_000;
 /// Largest window an empty group starts with, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 
+/// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
+/// the ACK of a single segment (there, 4.2).
+const LEAST_SEGMENTS: u64 = 2;
+
+/// At such a round-trip time guests spread less over time (`CCC_SPREAD_RTT_MIN_US`).
+const SPREAD_FROM_US: u32 = 10_000;
+
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
 
@@ -375,7 +382,7 @@ impl Group {
             acked_limited_bytes: acked,
             growth_bytes: of_all(delta.growth_bytes),
             shrink_bytes: of_all(delta.shrink_bytes),
-            floor_bytes: self.members.floor_bytes(),
+            floor_bytes: self.floor_bytes(report, Cause::Recovery),
             share: self.members.growth_share(flow.member, &flow.contribution),
             path_is_idle: self.path.is_idle(),
             growers: self.growers(),
@@ -432,8 +439,18 @@ impl Group {
             epoch: report.congestion_epoch,
             mss_bytes: report.mss_bytes.into(),
             share: self.members.share(flow.member, &flow.contribution),
-            floor_bytes: self.members.floor_bytes(),
+            floor_bytes: self.floor_bytes(report, cause),
         }
+    }
+
+    /// What is left at the least: two segments for each active flow; of a reduction where
+    /// guests spread less than two over time, one.
+    fn floor_bytes(&self, report: &Report, cause: Cause) -> u64 {
+        let each = match (cause, report.srtt_us) {
+            (Cause::Recovery, SPREAD_FROM_US..) => 1,
+            _ => LEAST_SEGMENTS,
+        };
+        each * self.members.mss_bytes()
     }
 
     pub(crate) fn grant(&self, member: usize) -> Grant {

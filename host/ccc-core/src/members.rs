@@ -12,10 +12,6 @@ use crate::{
     flow::Contribution,
 };
 
-/// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
-/// the ACK of a single segment (there, 4.2).
-const LEAST_SEGMENTS: u64 = 2;
-
 /// A VM in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
@@ -225,9 +221,9 @@ impl Members {
         self.sums.timed_out == 0
     }
 
-    /// What a reduction leaves at the least: two segments for each active flow.
-    pub(crate) fn floor_bytes(&self) -> u64 {
-        self.sums.mss_bytes * LEAST_SEGMENTS
+    /// A segment for each active flow.
+    pub(crate) fn mss_bytes(&self) -> u64 {
+        self.sums.mss_bytes
     }
 
     /// A flow's share of the growth of all that grow.  The flow counts as
@@ -560,9 +556,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reduction_leaves_two_segments_to_each_active_flow() {
+    fn each_active_flow_counts_with_a_segment() {
         let members = members(&[3.0, 1.0], &[(0, flow(256)), (1, flow(256)), (1, flow(768))]);
-        assert_eq!(members.floor_bytes(), 6_000);
+        assert_eq!(members.mss_bytes(), 3_000);
     }
 
     #[test]

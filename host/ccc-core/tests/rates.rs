@@ -48,6 +48,23 @@ fn a_far_flow_takes_half_of_a_near_ones_rate_and_gives_it_back() {
 }
 
 #[test]
+fn reductions_leave_near_flows_two_segments_and_far_ones_one() {
+    for (srtt_ms, left) in [(9, 8), (10, 4)] {
+        let (mut host, first) = alone(40, &far(srtt_ms), ShareOf::Rate);
+        let mut flows = [first; 4];
+        for flow in &mut flows[1..] {
+            *flow = host.flow_of(first.vm, &far(srtt_ms));
+        }
+        for _ in 0..10 {
+            let epoch = host.epoch();
+            host.lose(&mut flows[0], epoch);
+            host.recover(&mut flows[0]);
+        }
+        assert_eq!(host.segments(), left, "{srtt_ms} ms");
+    }
+}
+
+#[test]
 fn shares_of_the_window_leave_the_window_as_it_is() {
     let (mut host, near) = alone(40, &far(10), ShareOf::Window);
     let vm = host.vm(1.0);
