@@ -16,7 +16,9 @@ const LOOKS: u32 = 8;
 /// of less, half would be hard to tell from all.
 const ROUNDS: u32 = 40;
 const FULL: u64 = 4;
-/// A queue that does not hold so much is tried after so many times as many rounds.
+/// A queue that does not hold so much is tried after so many times as many rounds, and so
+/// is any in the end: with each trial that finds others the next is later, since in each
+/// the group yields.
 const PATIENCE: u32 = 4;
 /// Of what waited above the target, a part less than this may be left.
 const LEFT: u64 = 4;
@@ -40,6 +42,8 @@ pub(super) struct Outside {
     /// Looks in a row that found more than the target, and the window before.
     looks: u32,
     before: Window,
+    /// Trials in a row that have found others.
+    found: u32,
 }
 
 impl Outside {
@@ -48,6 +52,7 @@ impl Outside {
     pub(super) fn look(&mut self, window: Window, queue_us: u64, target_us: u64) -> Option<Window> {
         if let Mode::Trial(before, waited_us) = self.mode {
             let gone = queue_us <= target_us + waited_us.saturating_sub(target_us) / LEFT;
+            self.found = if gone { 0 } else { self.found.saturating_add(1) };
             self.mode = if gone { Mode::Keep } else { Mode::Compete(0) };
             self.looks = 0;
             return (!gone).then_some(before);
@@ -70,7 +75,8 @@ impl Outside {
     /// A round of competing is over; says whether to try if the other has gone.
     pub(super) fn is_trial_due(&mut self, window: Window, queue_us: u64, target_us: u64) -> bool {
         let Mode::Compete(rounds) = self.mode else { return false };
-        let due = if queue_us >= FULL * target_us { ROUNDS } else { PATIENCE * ROUNDS };
+        let times = if queue_us >= FULL * target_us { self.found + 1 } else { PATIENCE };
+        let due = ROUNDS * times.min(PATIENCE);
         let is_due = rounds >= due && queue_us > target_us;
         self.mode = if is_due { Mode::Trial(window, queue_us) } else { Mode::Compete(rounds + 1) };
         is_due
@@ -87,6 +93,7 @@ impl Outside {
     /// A loss in a trial is an answer.
     pub(super) fn lost(&mut self) {
         if matches!(self.mode, Mode::Trial(..)) {
+            self.found = self.found.saturating_add(1);
             self.mode = Mode::Compete(0);
         }
     }
@@ -140,6 +147,17 @@ mod tests {
         assert_eq!(due(FULL * TARGET), Some(40));
         assert_eq!(due(2 * TARGET), Some(160));
         assert_eq!(due(TARGET), None, "nothing to cut");
+    }
+
+    #[test]
+    fn each_trial_that_finds_others_makes_the_next_later() {
+        let mut outside = Outside { mode: Mode::Compete(0), ..Outside::default() };
+        let mut due = || {
+            let due = (0..1000).position(|_| outside.is_trial_due(window(9), 9 * TARGET, TARGET));
+            outside.look(window(5), 9 * TARGET, TARGET);
+            due
+        };
+        assert_eq!([due(), due(), due(), due(), due()], [40, 80, 120, 160, 160].map(Some));
     }
 
     #[test]
