@@ -139,7 +139,7 @@ impl Delay {
         let is_least = window.bytes() <= ack.floor_bytes;
         let competes = match is_least && round.rate_bytes >= self.rate_bytes / 4 * 3 {
             true => None,
-            false => self.outside.look(window, round.queue_us, target_us),
+            false => self.outside.look(window, round.stands_us, target_us),
         };
         aggregate.window = match competes {
             Some(window) => window,
@@ -151,14 +151,14 @@ impl Delay {
     /// The window that gives the target.
     fn kept(&mut self, window: Window, ack: &Ack, round: &Round, target_us: u64) -> Window {
         let step = |us: u64| window.times(Fraction::new(us.into(), round.rtt_us.into()));
-        self.idle_looks = if 2 * round.queue_us < target_us { self.idle_looks + 1 } else { 0 };
-        if round.queue_us > target_us {
+        self.idle_looks = if 2 * round.stands_us < target_us { self.idle_looks + 1 } else { 0 };
+        if round.stands_us > target_us {
             let floor = Window::from_bytes(ack.floor_bytes).min(window);
-            let fall = step(round.queue_us - target_us).min(window.halved(FALL_SHIFT));
+            let fall = step(round.stands_us - target_us).min(window.halved(FALL_SHIFT));
             return window.minus(fall).max(floor);
         }
         let doublings = self.idle_looks.min(16);
-        let rise = step((target_us - round.queue_us) << doublings);
+        let rise = step((target_us - round.stands_us) << doublings);
         window.plus(rise.min(window.halved(RISE_SHIFT)))
     }
 
@@ -377,6 +377,20 @@ mod tests {
             path.round();
         }
         assert!((3..=6).contains(&path.queue_ms()), "{} ms", path.queue_ms());
+    }
+
+    #[test]
+    fn what_bursts_make_wait_leaves_the_path_full() {
+        let mut path = path(105);
+        for _ in 0..60 {
+            let (rtt_ms, window) = (BASE_MS + path.queue_ms(), path.segments());
+            for i in 0..window {
+                path.now += rtt_ms * MS / window;
+                path.ack(rtt_ms + if i < window / 2 { 20 } else { 0 });
+            }
+        }
+        assert!((3..=7).contains(&path.queue_ms()), "{} ms", path.queue_ms());
+        assert_eq!(path.policy.outside.mode, Mode::Keep);
     }
 
     #[test]

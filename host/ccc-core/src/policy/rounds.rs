@@ -21,6 +21,8 @@ pub(super) struct Round {
     pub(super) rtt_us: u64,
     /// Mean of what packets waited.
     pub(super) queue_us: u64,
+    /// The least that they waited: what stands in the queue, whatever bursts there are.
+    pub(super) stands_us: u64,
     /// The most that they waited.
     pub(super) most_us: u64,
     /// Bytes delivered a second.
@@ -43,6 +45,7 @@ pub(super) struct Rounds {
     /// Sum over the parts before, and how many had a sample.
     waits_us: u64,
     parts: u64,
+    stands_us: Option<u64>,
     most_us: u64,
     before_us: u64,
 }
@@ -90,6 +93,7 @@ impl Rounds {
             self.waits_us += us;
             self.parts += 1;
             self.most_us = self.most_us.max(us);
+            self.stands_us = Some(self.stands_us.map_or(us, |least| least.min(us)));
         }
         self.any_us = None;
     }
@@ -101,6 +105,7 @@ impl Rounds {
         let round = Round {
             rtt_us,
             queue_us: (self.waits_us / self.parts).min(rtt_us - 1),
+            stands_us: self.stands_us.unwrap_or(0),
             most_us: self.most_us,
             rate_bytes: narrow(self.bytes * 1_000_000 / elapsed_us),
         };
