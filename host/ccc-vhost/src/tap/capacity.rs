@@ -6,8 +6,9 @@
 //! that floods is counted with is what it may send, as soon as it is held.
 use ccc_core::Micros;
 
-/// Losses lower it at most once in this time.
-const LOWERED_EVERY_US: Micros = 1_000_000;
+/// While there is congestion it falls to what is sent, by this part of the rest each period:
+/// half in two seconds.
+const FALLS_BY: u64 = 64;
 /// Without losses for so long, and used up, it is too low.
 const WITHOUT_LOSSES_US: Micros = 1_000_000;
 /// By what part it is raised each period then.
@@ -33,7 +34,7 @@ pub struct Load {
 pub struct Losses {
     /// Anybody whose word counts, in this period.
     pub any: bool,
-    /// All of those lately, or two of them: of several, one alone may lie.
+    /// All of those in the latest seconds, or two of them: of several, one alone may lie.
     pub confirmed: bool,
 }
 
@@ -42,7 +43,6 @@ pub struct Losses {
 pub struct Capacity {
     rate: u64,
     peak: u64,
-    lowered_at: Option<Micros>,
     lost_at: Option<Micros>,
 }
 
@@ -59,8 +59,8 @@ impl Capacity {
             self.lost_at = Some(now);
         }
         self.peak = load.sent.max(self.peak - self.peak / FADES_BY);
-        if losses.any && losses.confirmed {
-            self.lower(now, load.sent);
+        if losses.confirmed {
+            self.rate -= self.rate.saturating_sub(load.sent) / FALLS_BY;
         }
         let without = |at: Micros| now.saturating_sub(at) >= WITHOUT_LOSSES_US;
         let is_calm = !losses.any && before.is_none_or(without);
@@ -68,13 +68,5 @@ impl Capacity {
             self.rate = load.sent.max(self.rate + self.rate / RAISED_BY);
         }
         self.rate = self.rate.max(self.peak / LEAST_OF_PEAK).max(load.delivered);
-    }
-
-    fn lower(&mut self, now: Micros, sum: u64) {
-        let soon = |at: Micros| now.saturating_sub(at) < LOWERED_EVERY_US;
-        if sum < self.rate && !self.lowered_at.is_some_and(soon) {
-            self.rate = sum.max(self.rate / 2);
-            self.lowered_at = Some(now);
-        }
     }
 }

@@ -30,7 +30,7 @@ const PROBATION_US: Micros = 60_000_000;
 /// A loss says that there is congestion for so long.
 const CONGESTED_US: Micros = 10_000_000;
 /// Who says it wants more counts with all it may have after so long: joins take a while.
-const JOINED_US: Micros = 2_000_000;
+const JOINED_US: Micros = 1_000_000;
 /// It is taken to want more for so long after it last said so, as through a timeout.
 const SILENT_US: Micros = 3_000_000;
 /// A VM that says it wants more, and takes less than half of its share, is believed for so
@@ -227,7 +227,7 @@ impl Watch {
         let lately = witnesses.iter().filter(|vm| lost(vm, CONGESTED_US)).count();
         let losses = Losses {
             any: witnesses.iter().any(|vm| lost(vm, 0)),
-            confirmed: lately >= witnesses.len().min(2),
+            confirmed: lately >= witnesses.len().clamp(1, 2),
         };
         let delivered = self.vms.values().map(Watched::delivered).fold(0, u64::saturating_add);
         self.capacity.take(now, &Load { sent: sum, delivered }, &losses);
