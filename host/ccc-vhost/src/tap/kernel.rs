@@ -94,10 +94,17 @@ impl Kernel {
         let name = format!("ccc-ifb{of}");
         let request = link(0, UP)
             .word(ATTRIBUTE_NAME, &name)
-            .word(ATTRIBUTE_ALIAS, &format!("{OURS}{tap}"))
             .nest(ATTRIBUTE_LINK_INFO, Writer::default().word(INFO_KIND, "ifb"));
-        self.socket.ask(kind::NEW_LINK, flag::CREATE | flag::EXCLUSIVE, &request)?;
-        self.index(&name)
+        match self.socket.ask(kind::NEW_LINK, flag::CREATE | flag::EXCLUSIVE, &request) {
+            // A daemon was killed before it could say whose it is.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            made => drop(made?),
+        }
+        let device = self.index(&name)?;
+        // The kernel takes an alias only of a device that is there.
+        let alias = link(device, UP).word(ATTRIBUTE_ALIAS, &format!("{OURS}{tap}"));
+        self.socket.ask(kind::NEW_LINK, 0, &alias)?;
+        Ok(device)
     }
 
     fn delete_device(&mut self, index: u32) -> io::Result<()> {

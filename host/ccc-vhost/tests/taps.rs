@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The daemon at taps of a real kernel, in network namespaces of the test's own.
+//!
+//! A tap is an end of a veth: what its other end sends comes in there, as from a VM.  Needs
+//! root, and the kernel's ifb, tbf and u32; without them it says so and passes.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs,
+    net::UdpSocket,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ccc_proto::wire;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+use support::{
+    daemon::{Daemon, until},
+    driver::{Driver, report},
+    frontend::Mode,
+    operator::Operator,
+};
+
+/// Runs a program, and tells what it says.
+fn run(words: &str) -> (bool, String) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+fn must(words: &str) -> String {
+    let (done, said) = run(words);
+    assert!(done, "{words}: {said}");
+    said
+}
+
+/// A host's namespace with the tap `tap0`, and a VM's at its other end.
+struct Net {
+    host: String,
+    vm: String,
+}
+
+impl Net {
+    /// None where the kernel or the user cannot.
+    fn new(name: &str) -> Option<Net> {
+        let id = std::process::id();
+        let net = Net { host: format!("ccc-h{id}{name}"), vm: format!("ccc-v{id}{name}") };
+        for space in [&net.host, &net.vm] {
+            if !run(&format!("ip netns add {space}")).0 {
+                eprintln!("left out: no network namespaces here");
+                return None;
+            }
+        }
+        let (host, vm) = (&net.host, &net.vm);
+        must(&format!("ip -n {host} link add tap0 type veth peer name eth0 netns {vm}"));
+        if !run(&format!("ip -n {host} link add probe type ifb")).0 {
+            eprintln!("left out: no ifb here");
+            return None;
+        }
+        must(&format!("ip -n {host} link del probe"));
+        for (space, device, address) in [(host, "tap0", "10.9.9.1/24"), (vm, "eth0", "10.9.9.2/24")]
+        {
+            must(&format!("ip -n {space} addr add {address} dev {device}"));
+            must(&format!("ip -n {space} link set {device} up"));
+        }
+        must(&format!("ip -n {host} link set lo up"));
+        Some(net)
+    }
+
+    /// A daemon in the host's namespace.
+    fn daemon(&self, dir: tempfile::TempDir, enforce: &str, more: &str) -> Daemon {
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let config = format!(
+            "[daemon]\ncontrol = \"{}\"\n{more}\n[group.uplink]\nenforce = \"{enforce}\"\n\
+             [vm.bad]\nsocket = \"{}\"\ngroup = \"uplink\"\ntap = \"tap0\"\n\
+             [vm.good]\nsocket = \"{}\"\ngroup = \"uplink\"\ntap = \"lo\"\n",
+            path("control"),
+            path("bad"),
+            path("good"),
+        );
+        fs::write(dir.path().join("ccc.toml"), config).unwrap();
+        Daemon::spawn_by(dir, &["ip", "netns", "exec", &self.host], &[])
+    }
+
+    fn links(&self) -> String {
+        must(&format!("ip -n {} link", self.host))
+    }
+
+    fn filters(&self) -> String {
+        must(&format!("tc -n {} filter show dev tap0 ingress", self.host))
+    }
+
+    /// Bytes a second that the shaper lets go, and what the kernel says of it.
+    fn rate_of_a_second(&self) -> (f64, String) {
+        let device = self.links();
+        let device = device.split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap();
+        let count = || {
+            let said = must(&format!("tc -n {} -s -j qdisc show dev ccc-ifb{device}", self.host));
+            let said: Value = serde_json::from_str(&said).unwrap();
+            (Instant::now(), said[0]["bytes"].as_f64().unwrap(), said)
+        };
+        let (begun, before, _) = count();
+        thread::sleep(Duration::from_secs(1));
+        let (ended, after, said) = count();
+        ((after - before) / (ended - begun).as_secs_f64(), said.to_string())
+    }
+
+    /// The directory of a daemon that has ended, for the next.
+    fn moved(&self, mut daemon: Daemon) -> tempfile::TempDir {
+        let dir = std::mem::replace(&mut daemon.dir, tempfile::tempdir().unwrap());
+        fs::remove_file(dir.path().join("log")).unwrap();
+        dir
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for space in [&self.host, &self.vm] {
+            run(&format!("ip netns del {space}"));
+        }
+    }
+}
+
+/// Runs something in a namespace, in a thread of its own.
+fn within<T: Send>(space: &str, what: impl FnOnce() -> T + Send) -> T {
+    let file = fs::File::open(format!("/run/netns/{space}")).unwrap();
+    thread::scope(|scope| {
+        let inside = scope.spawn(move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind).unwrap();
+            what()
+        });
+        inside.join().unwrap()
+    })
+}
+
+/// Sends datagrams from the VM at a rate, bytes a second, while something goes on.
+fn flooded<T: Send>(net: &Net, rate: u64, meanwhile: impl FnOnce() -> T + Send) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            within(&net.vm, || {
+                let socket = UdpSocket::bind("10.9.9.2:0").unwrap();
+                let (begun, mut sent) = (Instant::now(), 0);
+                while !over.load(Ordering::Relaxed) {
+                    while sent < rate * begun.elapsed().as_millis() as u64 / 1000 {
+                        // Nobody listens there; refusals come back.
+                        let _ = socket.send_to(&[0; 1400], "10.9.9.1:9");
+                        sent += 1442;
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        });
+        let done = meanwhile();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// What a VM does that takes all it is given, and loses now and then: 1 Mbit/s through the
+/// loopback, which its reports account for.
+fn beside_an_honest_vm<T>(net: &Net, daemon: &Daemon, what: impl FnOnce() -> T + Send) -> T
+where
+    T: Send,
+{
+    const STEP_BYTES: u64 = 6250;
+    let over = AtomicBool::new(false);
+    let mut driver = Driver::connect(&daemon.socket("good"), Mode::InBand);
+    let extent = driver.offer_extent(0, 4, 1);
+    let mut now = report(1);
+    driver.tell(&extent, wire::OP_REGISTER, 0, &now);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            within(&net.host, || {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                for step in 1.. {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    for _ in 0..STEP_BYTES / 1250 {
+                        let _ = socket.send_to(&[0; 1208], "127.0.0.1:9");
+                    }
+                    let bytes = (step * STEP_BYTES).into();
+                    (now.delivered_bytes, now.acked_limited_bytes) = (bytes, bytes);
+                    now.congestion_events = (step as u16 / 4).into();
+                    driver.tell(&extent, wire::OP_UPDATE, 0, &now);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            });
+        });
+        let done = what();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// Bytes a second of the flood, and of what it is held to.
+const FLOOD: u64 = 2_500_000;
+const FLOOR_MBIT: f64 = 8.0;
+
+fn start(net: &Net, enforce: &str, more: &str) -> Daemon {
+    net.daemon(tempfile::tempdir().unwrap(), enforce, more)
+}
+
+fn is_held(net: &Net) -> bool {
+    net.links().contains("ccc-ifb") && net.filters().contains("mirred")
+}
+
+#[test]
+fn a_vm_that_floods_is_held_to_its_share_at_its_tap() {
+    let Some(net) = Net::new("a") else { return };
+    let mut daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"floor_mbit": FLOOR_MBIT}));
+    beside_an_honest_vm(&net, &daemon, || {
+        thread::sleep(Duration::from_secs(3));
+        assert!(!net.links().contains("ccc-ifb"), "nothing is done to who does nothing");
+        flooded(&net, FLOOD, || {
+            until("held", || is_held(&net));
+            let held = || operator.get("/v1/vms/bad")["held"].as_f64().unwrap_or(0.0);
+            until("held to its floor", || held() == FLOOR_MBIT * 1e6 / 8.0);
+            assert_eq!(operator.get("/v1/vms/bad")["judged"], "unreported");
+            let (rate, queue) = net.rate_of_a_second();
+            let error = rate * 8.0 / 1e6 / FLOOR_MBIT - 1.0;
+            assert!(error.abs() < 0.01, "{rate} bytes a second, {queue}");
+            let tap = &operator.get("/v1/groups/uplink")["vms"][0]["tap"];
+            assert!(tap["sent"].as_u64() > Some(FLOOD / 2) && tap["claimed"] == 0, "{tap}");
+            assert_eq!(tap["verdict"]["reason"], "unreported");
+        });
+        until("let go", || !net.links().contains("ccc-ifb") && net.filters().is_empty());
+    });
+    daemon.says("VM bad: in group uplink, has no module, or sends what is not coupled");
+    daemon.says("VM bad: keeps below its share in group uplink now");
+}
+
+#[test]
+fn what_a_daemon_holds_outlives_its_crash_and_not_its_end() {
+    let Some(net) = Net::new("b") else { return };
+    let mut daemon = start(&net, "on", "");
+    let hold = |daemon: &Daemon| {
+        beside_an_honest_vm(&net, daemon, || {
+            flooded(&net, FLOOD, || until("held", || is_held(&net)))
+        });
+    };
+    hold(&daemon);
+    daemon.terminate("-KILL");
+    assert!(is_held(&net), "nobody is there to let it go");
+    let dir = net.moved(daemon);
+    let mut daemon = net.daemon(dir, "on", "");
+    daemon.says("taps that an earlier daemon holds: tap0");
+    until("let go, as nothing speaks against it", || !is_held(&net));
+    hold(&daemon);
+    daemon.terminate("-TERM");
+    assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
+    assert!(!must(&format!("tc -n {} qdisc show dev tap0", net.host)).contains("ingress"));
+}
+
+#[test]
+fn a_daemon_that_is_to_keep_what_it_holds_does() {
+    let Some(net) = Net::new("c") else { return };
+    let mut daemon = start(&net, "on", "keep_holds = true");
+    let flood = || flooded(&net, FLOOD, || until("held", || is_held(&net)));
+    beside_an_honest_vm(&net, &daemon, flood);
+    daemon.terminate("-TERM");
+    assert!(is_held(&net));
+}
+
+#[test]
+fn where_it_only_observes_nothing_is_held() {
+    let Some(net) = Net::new("d") else { return };
+    let daemon = start(&net, "observe", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    beside_an_honest_vm(&net, &daemon, || {
+        flooded(&net, FLOOD, || {
+            until("judged", || operator.get("/v1/vms/bad")["judged"] == "unreported");
+        });
+    });
+    assert!(!net.links().contains("ccc-ifb"));
+    assert_eq!(operator.get("/v1/vms/bad")["held"], Value::Null);
+}
+
+#[test]
+fn the_qdisc_of_somebody_else_is_left_alone() {
+    let Some(net) = Net::new("e") else { return };
+    must(&format!("tc -n {} qdisc add dev tap0 handle ffff: ingress", net.host));
+    let mut daemon = start(&net, "on", "");
+    beside_an_honest_vm(&net, &daemon, || {
+        flooded(&net, FLOOD, || {
+            let operator = Operator::at(&daemon.socket("control"));
+            until("judged", || operator.get("/v1/vms/bad")["judged"] == "unreported");
+            thread::sleep(Duration::from_secs(1));
+        });
+    });
+    daemon.says("tap tap0 has an ingress qdisc of somebody else's");
+    assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
+    assert!(must(&format!("tc -n {} qdisc show dev tap0", net.host)).contains("ingress"));
+    assert!(net.filters().is_empty());
+}
