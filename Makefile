@@ -76,8 +76,9 @@ figure: figure-asked build ## FIG=vm-fairness: one figure, 10 runs of each case
 	@$(FIGURES) $(FIG)
 figures: figures-asked build ## all figures; QUICK=1 in a short form, FROM_DATA=1 from earlier runs
 	@$(FIGURES)
-attacks: build ## what one VM can do to others; QUICK=1 for some attacks, SEEDS=3
-	@$(PYTHON) -m attacks --out out/attacks $(if $(QUICK),--quick) $(if $(SEEDS),--seeds $(SEEDS))
+attacks: build ## what one VM can do to others; ENFORCE=on, ONLY='deaf;reno 16', QUICK=1, SEEDS=3
+	@$(PYTHON) -m attacks --out out/attacks $(if $(QUICK),--quick) \
+		$(if $(ENFORCE),--enforce $(ENFORCE)) $(if $(ONLY),--only '$(ONLY)') $(if $(SEEDS),--seeds $(SEEDS))
 docs-images: ## the documents' plots, from out/
 	@scripts/docs-images
 speed: build ## how fast the laboratory is on this machine

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Measure, Point, grid
@@ -14,6 +15,8 @@ from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import several_kernels
 
 from .attacker import FLOWS, Attack
+
+Enforce = Literal["off", "observe", "on"]
 
 ATTACKED = "coupled, attacked"
 # The same with an honest VM in the attacker's place.
@@ -86,6 +89,8 @@ class Kit:
     attacks: tuple[Attack, ...]
     # The bottleneck's: one for all, or one for each VM.
     queue: Queue = "fifo"
+    # What the daemon does to who takes what is others', by their taps.
+    enforce: Enforce = "off"
 
     def points(self, effort: Effort) -> Iterator[Point]:
         cases = [attack.name for attack in self.attacks if attack.quick or not effort.quick]
@@ -94,7 +99,9 @@ class Kit:
     def scenario(self, case: str, kind: str, seed: int) -> Scenario:
         fourth = self.attack(case).vm if kind == ATTACKED else HONEST_VM
         vms = (HONEST_VM,) * HONEST_VMS + (fourth,)
-        return several_kernels(HONEST, seed, DURATION_S, *vms, bottleneck=Bottleneck(queue=self.queue))
+        group = {} if self.enforce == "off" else {"enforce": self.enforce}
+        bottleneck = Bottleneck(queue=self.queue)
+        return several_kernels(HONEST, seed, DURATION_S, *vms, bottleneck=bottleneck, group=group)
 
     def attack(self, name: str) -> Attack:
         return next(attack for attack in self.attacks if attack.name == name)
@@ -147,6 +154,5 @@ def bars(axis, data: Data, measure: Measure, bound: float | None, colours: list[
     axis.set_yticks(places, data.cases, fontsize=7)
 
 
-def figure(title: str, attacks: tuple[Attack, ...], known: Mapping[str, Known], queue: Queue = "fifo") -> Figure:
-    kit = Kit(attacks, queue)
+def figure(title: str, kit: Kit, known: Mapping[str, Known]) -> Figure:
     return Figure(title, "none: new", kit.points, kit.scores, kit.plot, MEASURES, known)
