@@ -6,7 +6,8 @@
 //! `event_loop` waits in one thread; `virtio` is what any virtio device has;
 //! `device` is this one: extents of tables the driver offered, doorbell messages,
 //! flows in slots, grant lines; `vhost_user` speaks with the front ends;
-//! `settings` are the operator's; `coupling` joins devices to the engine, which
+//! `settings` are the operator's; `tap` is what the host itself counts of a VM and
+//! does to it; `coupling` joins devices to the engine, which
 //! knows nothing of virtio, by the settings; `admin` reads and changes them; and
 //! [`daemon`] serves it all.
 //!

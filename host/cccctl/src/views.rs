@@ -75,6 +75,12 @@ fn state(vm: &Value) -> String {
         let groups: Vec<String> = list(&vm["apart"]).iter().map(word).collect();
         state = format!("{state}, apart from {}", groups.join(" and "));
     }
+    if let Some(reason) = vm["judged"].as_str() {
+        state = format!("{state}, judged: {reason}");
+    }
+    if let Some(bytes) = vm["held"].as_f64() {
+        state = format!("{state}, held to {:.2} Mbit/s", bytes * 8.0 / 1e6);
+    }
     if vm["migrating"] == true { format!("{state}, migrating") } else { state }
 }
 
@@ -287,6 +293,14 @@ mod tests {
         let line = text.lines().find(|line| line.contains("competing")).unwrap_or_default();
         let cells: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(cells, ["9.45", "5.4", "shared", "competing"]);
+    }
+
+    #[test]
+    fn a_vm_that_is_judged_and_held_is_told() {
+        let vm =
+            json!({"name": "a", "state": "no driver", "judged": "unreported", "held": 312_500});
+        let told = "no driver, judged: unreported, held to 2.50 Mbit/s\n";
+        assert!(super::vm(&vm).contains(told), "{}", super::vm(&vm));
     }
 
     #[test]

@@ -13,11 +13,13 @@
 //! [group.uplink]         # its keys are those of `ccc_settings::GroupSettings`
 //! policy = "ctrltcp"
 //! coupled = true         # false: its flows are left alone
+//! enforce = "off"        # what is done to a VM that sends above its share: observe, on
 //!
 //! [vm.web]               # its keys are those of `ccc_settings::VmSettings`
 //! socket = "/run/ccc/vm/web.sock"
 //! group = "uplink"       # "default" if left out; "none" for no group
 //! weight = 3.0
+//! tap = "vnet0"          # the interface through which its packets come
 //!
 //! [[rule]]               # the first rule that matches a flow decides
 //! vm = "web"             # every VM if left out
