@@ -39,7 +39,7 @@ pub fn findings(vms: &Value, groups: &Value) -> Vec<Finding> {
         let found = [not_there(vm), not_coupled(vm), apart(vm), refused(vm), judged(vm)];
         found.into_iter().flatten()
     });
-    of_vms.chain(list(&groups["groups"]).iter().filter_map(|group| left_alone(group))).collect()
+    of_vms.chain(list(&groups["groups"]).iter().filter_map(left_alone)).collect()
 }
 
 /// As text: a line each, or one that says that all is well.
@@ -145,17 +145,18 @@ fn refused(vm: &Value) -> Option<Finding> {
 
 /// Its tap does not show what it says.
 fn judged(vm: &Value) -> Option<Finding> {
-    let verdict = vm["tap"].get("verdict").filter(|verdict| !verdict.is_null())?;
-    let rate = |key| verdict[key].as_f64().unwrap_or(0.0) * 8.0 / 1e6;
-    let (sent, claimed, share) = (rate("sent"), rate("claimed"), rate("share"));
+    let name = word(&vm["name"]);
+    let reason = vm["judged"].as_str()?;
+    let held = vm["held"]
+        .as_f64()
+        .map(|bytes| format!(", and is held to {:.1} Mbit/s", bytes * 8.0 / 1e6));
     Some(Finding::new(
         vm,
+        format!("its tap shows what its reports do not: {reason}{}", held.unwrap_or_default()),
         format!(
-            "{}: its tap shows {sent:.1} Mbit/s, its reports {claimed:.1}, its share is {share:.1}",
-            word(&verdict["reason"])
+            "cccctl group has what was seen and what {name} may have; see whether its guest has the \
+             module and what else it sends; the group's enforce = \"on\" holds it to its share"
         ),
-        "see whether its guest has the module and nothing else sends; enforce = \"on\" in the \
-         group holds it to its share",
     ))
 }
 
@@ -181,7 +182,7 @@ mod tests {
         let mut vm = json!({
             "name": "web", "socket": "/run/web.sock", "group": "uplink", "coupled": true,
             "state": "active", "heard_ms": 3, "flows": 4, "coupled_flows": 4, "apart": [],
-            "tap": null, "counters": {"refused": 0, "no_line": 0, "over_limit": 0}});
+            "judged": null, "held": null, "counters": {"refused": 0, "no_line": 0, "over_limit": 0}});
         for (key, value) in changes.as_object().expect("an object") {
             vm[key] = value.clone();
         }
@@ -221,11 +222,8 @@ mod tests {
             ),
             (json!({"apart": ["uplink", "wan"]}), "of uplink and wan -> see the evidence"),
             (json!({"counters": {"refused": 7}}), "refused 7 times -> the daemon's log"),
-            (
-                json!({"tap": {"verdict": {"reason": "above its share", "sent": 1_250_000,
-                    "claimed": 125_000, "share": 625_000}}}),
-                "above its share: its tap shows 10.0 Mbit/s, its reports 1.0, its share is 5.0",
-            ),
+            (json!({"judged": "unreported"}), "its reports do not: unreported -> cccctl group"),
+            (json!({"judged": "unreported", "held": 625_000}), "is held to 5.0 Mbit/s"),
         ] {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");

@@ -112,7 +112,7 @@ impl CtrlTcp {
     fn grown(&self, window: Window, ack: &Ack, tcps: EquivalentTcps) -> u64 {
         let grown_bytes = tcps.scale(ack.growth_bytes);
         if ack.path_is_idle {
-            return grown_bytes.max(ack.growth_bytes.saturating_mul(ack.growers.into()));
+            return grown_bytes.max(ack.growth_bytes.saturating_mul(ack.growers));
         }
         Window::from_bytes(grown_bytes).times(self.growth(window)).bytes()
     }

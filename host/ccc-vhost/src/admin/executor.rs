@@ -60,7 +60,7 @@ impl Executor<'_> {
         let reply = match command {
             Command::Status => Reply::Status(self.status()),
             Command::Vms => Reply::Vms(self.vms()),
-            Command::Vm(name) => Reply::Vm(self.vm(settings.vm(name)?)),
+            Command::Vm(name) => Reply::Vm(Box::new(self.vm(settings.vm(name)?))),
             Command::Flows { vm, from, limit } => {
                 Reply::Flows(self.flows(settings.vm(vm)?, *from, *limit))
             }
@@ -79,13 +79,13 @@ impl Executor<'_> {
     /// Carries out a change.
     fn change(&mut self, change: &Change) -> Result<Reply, ApiError> {
         Ok(match change {
-            Change::PutVm(name, spec) => Reply::Vm(self.put_vm(name, spec)?),
-            Change::UpdateVm(name, changes) => Reply::Vm(self.change_vm(name, changes)?),
+            Change::PutVm(name, spec) => Reply::Vm(Box::new(self.put_vm(name, spec)?)),
+            Change::UpdateVm(name, changes) => Reply::Vm(Box::new(self.change_vm(name, changes)?)),
             Change::ResetVm(name) => {
                 let changes = self.settings().configured_vm(name)?;
-                Reply::Vm(self.change_vm(name, &changes)?)
+                Reply::Vm(Box::new(self.change_vm(name, &changes)?))
             }
-            Change::DeleteVm(name) => Reply::Vm(self.delete(name)?),
+            Change::DeleteVm(name) => Reply::Vm(Box::new(self.delete(name)?)),
             Change::UpdateGroup(name, changes) => Reply::Group(self.change_group(name, changes)?),
             Change::ResetGroup(name) => {
                 let changes = self.settings().configured_group(name)?;

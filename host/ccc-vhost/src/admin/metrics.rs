@@ -38,7 +38,7 @@ struct OfGroup(&'static str, &'static str, fn(&GroupView) -> Option<f64>);
 /// A number of each VM in each group.
 struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
 
-const OF_VM: [OfVm; 5] = [
+const OF_VM: [OfVm; 6] = [
     OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
     OfVm("vm_weight", "The weight in force", |vm| vm.settings.weight),
     OfVm("vm_flows", "Flows in the slots of its guest", |vm| vm.flows as f64),
@@ -48,6 +48,9 @@ const OF_VM: [OfVm; 5] = [
         "Whether it does not seem to be behind the bottleneck of a group of its flows",
         |vm| truth(!vm.apart.is_empty()),
     ),
+    OfVm("vm_judged", "Whether its tap shows what its reports do not", |vm| {
+        truth(vm.judged.is_some())
+    }),
 ];
 
 const COUNTS_OF_VM: [CountOfVm; 6] = [
@@ -96,6 +99,9 @@ impl Collector for MetricsView {
             .iter()
             .filter_map(|(vm, _)| Some(([("vm", vm.name.clone())], vm.heard_ms? as f64 / 1e3)));
         gauges(&mut to, "vm_heard_seconds", "Time since its driver last used a queue", heard)?;
+        let held =
+            vms.iter().filter_map(|(vm, _)| Some(([("vm", vm.name.clone())], vm.held? as f64)));
+        gauges(&mut to, "vm_held_bytes_per_second", "What it is held to at its tap", held)?;
         for CountOfVm(name, help, value) in COUNTS_OF_VM {
             let of = |(vm, _): &(VmView, _)| ([("vm", vm.name.clone())], value(&vm.counters));
             counters(&mut to, name, help, vms.iter().map(of))?;

@@ -18,7 +18,7 @@ pub enum Reply {
     /// All VMs.
     Vms(VmsView),
     /// One VM.
-    Vm(VmView),
+    Vm(Box<VmView>),
     /// Flows of a VM.
     Flows(FlowPage),
     /// All groups.

@@ -156,7 +156,8 @@ impl Kernel {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
             Err(error) => return Err(failed("make the ingress qdisc")(error)),
         };
-        if !made && !(left.is_some() && self.is_ingress_ours(index).unwrap_or(false)) {
+        let is_ours = left.is_some() && self.is_ingress_ours(index).unwrap_or(false);
+        if !made && !is_ours {
             return Err(HoldError::Others { tap: tap.to_owned() });
         }
         let done = self.lead_through(tap, index, left, rate);

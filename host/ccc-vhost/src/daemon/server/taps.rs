@@ -81,7 +81,7 @@ impl Server {
     pub(super) fn look_at_laboratory(&mut self) {
         let now = self.clock.now();
         let Taps::Laboratory(laboratory) = &mut self.taps else { return };
-        if !self.taps_due.is_some_and(|due| due <= now) {
+        if self.taps_due.is_none_or(|due| due > now) {
             return;
         }
         self.taps_due = Some(now + PERIOD_US);
