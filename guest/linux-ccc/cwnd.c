@@ -260,9 +260,9 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	    tcp_clock_us() < flow->cwnd.paced_until_us)
 		return true;
 	stop_pacing(sk, flow);
-	/* Who had less to send keeps its window, as it would with TCP alone. */
-	if (acked && flow->report.cwnd_limited)
-		tcp_snd_cwnd_set(tp, clamp(used, 1u, tcp_snd_cwnd(tp)));
+	/* Who had little to send keeps what TCP leaves to one that was idle. */
+	used = max_t(u32, used, TCP_INIT_CWND);
+	tcp_snd_cwnd_set(tp, min(used, tcp_snd_cwnd(tp)));
 	return false;
 }
 

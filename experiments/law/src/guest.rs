@@ -8,7 +8,7 @@ use crate::{
     path::MSS_BYTES,
     report::{Recovery, Reporter},
     rules,
-    tcp::{State, Tcp},
+    tcp::{INITIAL_SEGMENTS, State, Tcp},
 };
 
 /// What the flows of a VM share.
@@ -307,9 +307,7 @@ impl Guest {
         }
         self.paced_until_us = None;
         tcp.paced_ns = None;
-        if acked > 0 && self.reporter.cwnd_limited {
-            tcp.window.cwnd = used.clamp(1, tcp.window.cwnd);
-        }
+        tcp.window.cwnd = tcp.window.cwnd.min(used.max(INITIAL_SEGMENTS));
         false
     }
 
