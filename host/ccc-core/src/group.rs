@@ -100,9 +100,6 @@ pub(crate) struct Group {
     adopts_until: Micros,
     witnesses: Witnesses,
     waits: Waits,
-    /// Round trips of the aggregate, and what was delivered in this one.
-    rounds: u32,
-    delivered_bytes: u64,
 }
 
 /// A flow's report, and the flow as it was before.
@@ -127,8 +124,6 @@ impl Group {
             adopts_until: 0,
             witnesses: Witnesses::default(),
             waits: Waits::default(),
-            rounds: 0,
-            delivered_bytes: 0,
         }
     }
 
@@ -184,7 +179,6 @@ impl Group {
         let sample = self.path_sample(update, &delta);
         self.waits.hear(flow.member, self.members.weight_of(flow.member), &sample);
         self.path.add(sample, window);
-        self.count_rounds(delta.delivered_bytes);
         if flow.contribution.active {
             // Against the sums in which the data was sent.
             self.grow(update, &delta, sample);
@@ -220,15 +214,6 @@ impl Group {
             rtt_us: seen(report.rtt_us),
             min_rtt_us: seen(report.min_rtt_us),
             joined: flow.joined,
-        }
-    }
-
-    /// A round trip of the aggregate is over when a window of it was delivered.
-    fn count_rounds(&mut self, delivered_bytes: u64) {
-        self.delivered_bytes = self.delivered_bytes.saturating_add(delivered_bytes);
-        if self.delivered_bytes >= self.aggregate.window.bytes() {
-            self.delivered_bytes = 0;
-            self.rounds = self.rounds.wrapping_add(1);
         }
     }
 
@@ -458,7 +443,7 @@ impl Group {
         if !self.policy.couples() {
             return Grant { epoch, ..Grant::default() };
         }
-        let rounding_offset = rounding_offset(member, self.rounds);
+        let rounding_offset = rounding_offset(member, epoch);
         let rate_shares = self.config.share == ShareOf::Rate;
         let not_in_force = Grant { epoch, rounding_offset, rate_shares, ..Grant::default() };
         let Some(level) = self.members.grant_level(member, window, self.max_min_level()) else {
@@ -595,15 +580,15 @@ fn cause(delta: &Delta) -> Option<Cause> {
     }
 }
 
-/// Where member number `member` begins to round in this round trip.  Flows add the
+/// Where member number `member` begins to round under `epoch`.  Flows add the
 /// bit-reversed number of their slot (van der Corput's sequence) before they
 /// round down, so that the windows of any VM sum to its part within about one
 /// segment, each flow in O(1).  VMs begin at places spread the same way, and
-/// the golden ratio moves all of them with each round trip, so that a flow's
-/// mean window is its part (B13).
-fn rounding_offset(member: usize, round: u32) -> u32 {
+/// the golden ratio moves all of them with each epoch so that no flow keeps
+/// the larger part for ever (B13).
+fn rounding_offset(member: usize, epoch: u32) -> u32 {
     const GOLDEN: u32 = 0x9e37_79b9;
-    (member as u32).reverse_bits().wrapping_add(round.wrapping_mul(GOLDEN))
+    (member as u32).reverse_bits().wrapping_add(epoch.wrapping_mul(GOLDEN))
 }
 
 #[cfg(test)]
@@ -625,8 +610,8 @@ mod tests {
             for tenths in 10..=60 {
                 let part = flows * mss * tenths / 10;
                 let level = (part << 32) / (flows * 256);
-                for round in 0..8 {
-                    let start = rounding_offset(1, round);
+                for epoch in 0..8 {
+                    let start = rounding_offset(1, epoch);
                     let sum: u64 =
                         (0..flows).map(|slot| segments(level, 256, mss, slot as u32, start)).sum();
                     let off = sum.abs_diff(part / mss);
