@@ -43,6 +43,7 @@ _STYLES = {
     "coupled, a VM each": (COUPLED, "^"),
     "uncoupled, a VM each": (UNCOUPLED, "^"),
     "coupled, one flow": (COUPLED, "v"),
+    "coupled, 64 flows": (COUPLED, "X"),
     "coupled by window": (_SKY, "P"),
     "coupled, mean": (_SKY, "P"),
     "coupled, first": (_GREEN, "^"),

@@ -48,6 +48,11 @@ class Score:
     # That it does not hold, if that is known.
     known: Known | None = None
 
+    def __post_init__(self) -> None:
+        if "over uncoupled" in self.name and self.uncoupled is None:
+            raise ValueError(f"invalid score '{self.name}': expected what uncoupled flows have, got none: "
+                             "use Score.ratio")  # fmt: skip
+
     @classmethod
     def mean(cls, name: str, interval: Interval, unit: str, relation: str, limit: float, **more) -> "Score":
         """A score of several runs."""

@@ -85,11 +85,12 @@ def scores(data: Data) -> list[Score]:
             what = f"{case}: {coupled}"
             goodput = data.ratio(case, coupled, uncoupled, MEASURES["goodput Mbit/s"])
             dropped = data.ratio(case, coupled, uncoupled, MEASURES["dropped"])
-            worst = max(data.each(case, coupled, share_error))
+            errors = data.each(case, coupled, share_error)
+            theirs = data.mean(case, uncoupled, share_error).mean
             result += [
-                Score.mean(f"{what} over uncoupled goodput", goodput, "ratio", ">=", 0.98),
-                Score(f"{what}, error of the VMs' shares", worst, "%", "<=", 2),
-                Score.mean(f"{what} over uncoupled drops", dropped, "ratio", "<", 1),
+                Score.ratio(f"{what} over uncoupled goodput", goodput, ">=", 0.98),
+                Score.worst(f"{what}, error of the VMs' shares", errors, "%", "<=", 2, uncoupled=theirs),
+                Score.ratio(f"{what} over uncoupled drops", dropped, "<", 1),
             ]
     return result
 

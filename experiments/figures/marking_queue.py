@@ -98,11 +98,10 @@ def scores(data: Data) -> list[Score]:
             what = f"{delay_ms:g} ms: {kind}"
             goodput = data.ratio(delay_ms, kind, UNCOUPLED, MEASURES["goodput Mbit/s"])
             queue = data.ratio(delay_ms, kind, UNCOUPLED, queue_ms)
-            worst = max(data.each(delay_ms, kind, share_error))
             result += [
-                Score.mean(f"{what}, goodput over uncoupled", goodput, "ratio", ">=", 0.98),
-                Score.mean(f"{what}, queue over uncoupled", queue, "ratio", "<=", 1),
-                Score(f"{what}, error of the VMs' shares", worst, "%", "<=", 10),
+                Score.ratio(f"{what}, goodput over uncoupled", goodput, ">=", 0.98),
+                Score.ratio(f"{what}, queue over uncoupled", queue, "<=", 1),
+                data.worst(f"{what}, error of the VMs' shares", delay_ms, kind, share_error, "%", "<=", 10),
             ]
     return result
 

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, Bottleneck, dict]] = {
 
 
 # Why a bound does not hold.
-HELD_ACKS = "6 ms of it are queue, the rest is delayed ACKs in the round trips that flows measure"
+HELD_ACKS = "8 ms of it are queue, the rest is delayed ACKs in the round trips that flows measure"
 
 
 def scenario(_: str, kind: str, seed: int) -> Scenario:
@@ -99,7 +99,7 @@ def scores(data: Data) -> list[Score]:
     return [
         data.score("mean queue, delay", CASE, DELAY, queue_ms, "ms", "<=", 12),
         data.score("mean delay, delay", CASE, DELAY, mean_ms, "ms", "<=", 12),
-        Score.mean("goodput, delay over uncoupled", goodputs, "ratio", ">=", 0.98),
+        Score.ratio("goodput, delay over uncoupled", goodputs, ">=", 0.98),
     ]
 
 
@@ -116,5 +116,5 @@ def plot(data: Data, stem: Path) -> None:
 
 FIGURE = Figure(
     "a target for the queue, and queues that keep one", "none: new", points, scores, plot, MEASURES,
-    {"mean delay, delay": Known(HELD_ACKS, 15)},
+    {"mean delay, delay": Known(HELD_ACKS, 16)},
 )

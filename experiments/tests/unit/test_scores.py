@@ -51,6 +51,11 @@ def test_ratios_to_uncoupled_know_what_uncoupled_has():
     assert goodput.guard and not goodput.fails
 
 
+def test_what_is_over_uncoupled_says_what_uncoupled_has():
+    with pytest.raises(ValueError, match="expected what uncoupled flows have"):
+        Score.mean("goodput over uncoupled", Interval(0.99, 0.01), "ratio", ">=", 0.98)
+
+
 def test_a_known_score_fails_past_its_floor():
     known = Known("why", 0.9)
     assert mean(0.95, 0.02, ">=", 0.99, known=known).mark == "known"
