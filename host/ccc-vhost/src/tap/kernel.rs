@@ -43,12 +43,14 @@ pub struct Kernel {
     socket: Socket,
     /// Indices of taps, by name.
     indices: BTreeMap<String, u32>,
+    /// Indices of the devices of those that are held.
+    held: BTreeMap<String, u32>,
 }
 
 impl Kernel {
     /// Those in this process's network namespace.
     pub fn new() -> io::Result<Kernel> {
-        Ok(Kernel { socket: Socket::open()?, indices: BTreeMap::new() })
+        Ok(Kernel { socket: Socket::open()?, indices: BTreeMap::new(), held: BTreeMap::new() })
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
@@ -156,8 +158,8 @@ impl Kernel {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
             Err(error) => return Err(failed("make the ingress qdisc")(error)),
         };
-        let is_ours = left.is_some() && self.is_ingress_ours(index).unwrap_or(false);
-        if !made && !is_ours {
+        let ours = made || left.is_some() && self.is_ingress_ours(index).unwrap_or(false);
+        if !ours {
             return Err(HoldError::Others { tap: tap.to_owned() });
         }
         let done = self.lead_through(tap, index, left, rate);
@@ -181,11 +183,14 @@ impl Kernel {
             None => self.make_device(tap, index).map_err(|e| ("make the device", e))?,
         };
         self.set_rate(device, rate).map_err(|e| ("set the rate", e))?;
-        self.set_filter(index, device).map_err(|e| ("set the filter", e))
+        self.set_filter(index, device).map_err(|e| ("set the filter", e))?;
+        self.held.insert(tap.to_owned(), device);
+        Ok(())
     }
 
     /// Takes away all that is ours; a tap that is gone has taken its own along.
     fn end(&mut self, tap: &str) {
+        self.held.remove(tap);
         let Ok(Some(device)) = self.device_of(tap) else { return };
         if let Ok(index) = self.index(tap)
             && self.is_ingress_ours(index).unwrap_or(false)
@@ -202,7 +207,8 @@ impl Host for Kernel {
         if let Some(bytes) = known.and_then(|index| self.received_at(index).ok()) {
             return Some(bytes);
         }
-        // A domain that starts again has another tap of the same name.
+        // A domain that starts again has another tap of the same name, which nothing holds.
+        self.held.remove(tap);
         self.indices.remove(tap);
         let index = self.index(tap).ok()?;
         self.indices.insert(tap.to_owned(), index);
@@ -214,6 +220,11 @@ impl Host for Kernel {
             self.end(tap);
             return Ok(());
         };
+        // Another rate is all that changes most of the time.
+        let device = self.held.get(tap).copied();
+        if device.is_some_and(|device| self.set_rate(device, rate).is_ok()) {
+            return Ok(());
+        }
         self.begin(tap, rate)
     }
 

@@ -14,8 +14,8 @@ pub struct Want {
 impl Want {
     /// Whether `level` a weight is more than it takes.
     fn is_satisfied(&self, level: u128) -> bool {
-        self.most
-            .is_some_and(|most| u128::from(most) < (level * u128::from(self.weight)) >> FRACTION)
+        let share = (level * u128::from(self.weight)) >> FRACTION;
+        self.most.is_some_and(|most| u128::from(most) < share)
     }
 }
 
