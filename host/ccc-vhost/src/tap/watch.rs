@@ -20,7 +20,7 @@ use super::{
 const TOLERATED_PERCENT: u64 = 110;
 /// What a VM whose reports account for its bytes may have too much, in time of its share:
 /// others' joins and its own recoveries take less.
-const TRUSTED_US: Micros = 2_000_000;
+const TRUSTED_US: Micros = 5_000_000;
 /// The same of one whose bytes nobody accounts for, or that was judged lately.
 const UNTRUSTED_US: Micros = 50_000;
 /// That is never less than this: a burst of one application.
@@ -31,8 +31,10 @@ const PROBATION_US: Micros = 60_000_000;
 const CONGESTED_US: Micros = 10_000_000;
 /// Who says it wants more counts with all it may have after so long: joins take a while.
 const JOINED_US: Micros = 1_000_000;
-/// It is taken to want more for so long after it last said so, as through a timeout.
-const SILENT_US: Micros = 3_000_000;
+/// It is taken to want more for so long after it last said so; longer if it lost, for
+/// then it may wait for its retransmission timer.
+const SILENT_US: Micros = 300_000;
+const SILENT_LOST_US: Micros = 3_000_000;
 /// A VM that says it wants more, and takes less than half of its share, is believed for so
 /// long.
 const PATIENCE_US: Micros = 10_000_000;
@@ -164,7 +166,9 @@ impl Watched {
 
     fn is_trusted(&self, now: Micros) -> bool {
         let lately = |judged: Micros| now.saturating_sub(judged) < PROBATION_US;
-        self.is_accounted() && !self.judged.is_some_and(lately)
+        // The first reports of flows come a round trip after their first bytes.
+        let reports = self.is_accounted() || self.wants.is_some();
+        reports && !self.judged.is_some_and(lately)
     }
 
     /// What its reports say was delivered, with headers, but no more than it sends, or may.
@@ -254,7 +258,10 @@ impl Watched {
 
     /// Whether it wants more, and has for a while.
     fn wants(&mut self, now: Micros, says_so: bool) -> bool {
-        let fresh = |(_, last): &(Micros, Micros)| now.saturating_sub(*last) < SILENT_US;
+        let within = |at: Micros, time: Micros| now.saturating_sub(at) < time;
+        let waits = self.lost_at.is_some_and(|lost| within(lost, SILENT_LOST_US));
+        let silent_us = if waits { SILENT_LOST_US } else { SILENT_US };
+        let fresh = |(_, last): &(Micros, Micros)| within(*last, silent_us);
         self.wants = match self.wants.filter(fresh) {
             Some((begun, last)) => Some((begun, if says_so { now } else { last })),
             None if says_so => {
