@@ -4,11 +4,13 @@ use slab::Slab;
 use thiserror::Error;
 
 use crate::{
+    bounds::Conduct,
     claims::Claims,
     config::GroupConfig,
     fixed::{Micros, Weight},
     flow::{Contribution, Flow, Usage},
-    group::{Grant, Group, GroupStatus, Update},
+    grant::Grant,
+    group::{Group, GroupStatus, Update},
     lru::LruList,
     policy::Aggregate,
     report::Report,
@@ -254,7 +256,17 @@ impl Engine {
             .unwrap_or_default()
     }
 
-    /// Changes whenever [`Engine::evidence`] comes to another verdict of a VM of the group.
+    /// What the VM was found to do in the group.
+    pub fn conduct(&self, vm: VmId, group: GroupId) -> Conduct {
+        self.vms
+            .get(vm.0 as usize)
+            .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
+            .map(|entry| self.groups[entry.group].conduct(entry.member))
+            .unwrap_or_default()
+    }
+
+    /// Changes whenever [`Engine::evidence`] or [`Engine::conduct`] comes to another verdict
+    /// of a VM of the group.
     pub fn verdicts(&self, group: GroupId) -> u64 {
         self.groups.get(group.0 as usize).map_or(0, Group::verdicts)
     }

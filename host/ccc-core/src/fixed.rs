@@ -179,6 +179,11 @@ impl Fraction {
     pub(crate) fn new(part: u128, whole: u128) -> Fraction {
         Fraction { part, whole }
     }
+
+    /// That part of an amount of less than 2^40, at most all of it.
+    pub(crate) fn of(self, amount: u64) -> u64 {
+        Window::from_bytes(amount).times(self).bytes().min(amount)
+    }
 }
 
 impl Default for Fraction {

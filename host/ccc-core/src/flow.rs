@@ -3,7 +3,8 @@
 //! group, and what a new report adds to the last one.
 use crate::{
     config::ShareOf,
-    fixed::{Micros, mul_div},
+    fixed::{Micros, Window, mul_div},
+    policy::Cause,
     report::{CongestionState, Report},
 };
 
@@ -11,6 +12,11 @@ use crate::{
 /// an application that writes now and then is to have one demand, not one for each write.
 const USAGE_ROUNDS: Micros = 4;
 const USAGE_MIN_US: Micros = 100_000;
+
+/// Largest window an empty group starts with, in segments (RFC 6928).
+const INITIAL_SEGMENTS: u64 = 10;
+/// No frame on a path to others is longer.
+const JUMBO_BYTES: u64 = 9_000;
 
 /// Of a round-trip time so much is distance, whatever packets are said to wait: of less
 /// no mean is made.
@@ -78,6 +84,8 @@ pub(crate) struct Contribution {
     pub(crate) active: bool,
     /// Priority, times srtt where shares are rates.
     pub(crate) units: u64,
+    /// The same as its guest says, which multiplies by that.
+    pub(crate) claimed: u64,
     /// Its round-trip time has been measured.
     pub(crate) rtt_known: bool,
     /// What one of its priority counted as it came, less what packets waited then: where
@@ -109,6 +117,7 @@ impl Contribution {
             ..Contribution::default()
         };
         let counted = if before.rtt_known { counted.known_before(before) } else { counted };
+        let counted = Contribution { claimed: counted.units, ..counted };
         match (report.active, before.counts()) {
             (true, _) => counted.in_use(report, usage, before.counts() && !before.active),
             (false, true) => Contribution { demand_bytes: Some(0), ..counted },
@@ -120,6 +129,11 @@ impl Contribution {
     fn known_before(self, before: &Contribution) -> Contribution {
         let units = if self.rtt_known { self.units } else { before.each() * self.priority };
         Contribution { units, rtt_known: true, ..self }
+    }
+
+    /// Nobody counts more than so much for one of priority.
+    pub(crate) fn up_to(self, each: u64) -> Contribution {
+        Contribution { units: self.units.min(self.priority.saturating_mul(each)), ..self }
     }
 
     /// It is as far away as before, or as its units say if it has just come, or its
@@ -200,6 +214,16 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
+    /// What a policy is told of, if anything.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        match (self.congestion, self.timeout) {
+            (true, false) => Some(Cause::Recovery),
+            (true, true) => Some(Cause::Timeout),
+            (false, true) => Some(Cause::LateTimeout),
+            (false, false) => None,
+        }
+    }
+
     /// Differences of the counters, modulo their width.  No controller grows
     /// by more than was acknowledged (that is slow start), so more is cut; of
     /// what it shrinks by, too.
@@ -228,6 +252,13 @@ fn advance(old: u64, new: u64) -> u64 {
 
 fn advanced(old: u16, new: u16) -> bool {
     new.wrapping_sub(old) as i16 > 0
+}
+
+/// What a flow begins with, at most the initial window.
+pub(crate) fn initial(report: &Report) -> Window {
+    let mss_bytes = u64::from(report.mss_bytes).min(JUMBO_BYTES);
+    let own = u64::from(report.cwnd_bytes);
+    Window::from_bytes(own.min(INITIAL_SEGMENTS * mss_bytes).max(mss_bytes))
 }
 
 /// What a flow that joins has on the path already: one that begins is in slow

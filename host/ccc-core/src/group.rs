@@ -4,10 +4,13 @@
 use std::cell::Cell;
 
 use crate::{
+    bounds::{Claims, Conduct, Events, Has, Part, Reduces, Told},
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
     flow::{self, Contribution, Delta, Flow},
-    members::{MaxMinLevel, MeanUnits, Members},
+    grant::{Grant, rounding_offset},
+    mean::MeanUnits,
+    members::{MaxMinLevel, Members},
     path::{Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy, QueueMode},
     report::Report,
@@ -18,14 +21,8 @@ use crate::{
 /// Guests of a daemon that has begun anew come back within this time.
 const ADOPTION_US: Micros = 2_000_000;
 
-/// Largest window an empty group starts with, in segments (RFC 6928).
-const INITIAL_SEGMENTS: u64 = 10;
-
-/// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
-/// the ACK of a single segment (there, 4.2).
-const LEAST_SEGMENTS: u64 = 2;
-
-/// At such a round-trip time guests spread less over time (`CCC_SPREAD_RTT_MIN_US`).
+/// At such a round-trip time guests spread less than two segments over time
+/// (`CCC_SPREAD_RTT_MIN_US`).
 const SPREAD_FROM_US: u32 = 10_000;
 
 /// An idle path of its own is filled as by so many flows at the most.
@@ -48,41 +45,6 @@ pub struct GroupStatus {
     pub mode: Option<QueueMode>,
 }
 
-/// A VM's grant in a group: every flow derives its window from it, so one
-/// change of the aggregate is one grant a VM, not one a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grant {
-    /// Changes with every reduction of the aggregate.
-    pub epoch: u32,
-    /// The grant is in force: the VM has an active flow in the group.
-    pub coupled: bool,
-    /// The aggregate is in slow start.
-    pub slow_start: bool,
-    /// Shares are rates: units count the smoothed round-trip time.
-    pub rate_shares: bool,
-    /// Where the VM's rounding begins, of 2^32.
-    pub rounding_offset: u32,
-    /// Window bytes for one unit, with 32 fraction bits.
-    pub level: u64,
-    /// The same for the slow start threshold; `None` before the first event.
-    pub ssthresh_level: Option<u64>,
-}
-
-impl Grant {
-    /// What a flow's window is counted in, by its priority (8 fraction bits) and
-    /// smoothed round-trip time.
-    pub fn units(&self, priority: u16, srtt_us: u32) -> u64 {
-        let share = if self.rate_shares { ShareOf::Rate } else { ShareOf::Window };
-        share.units(priority, srtt_us)
-    }
-
-    /// Window of a flow that holds `units`, in bytes.
-    pub fn cwnd_bytes(&self, units: u64) -> u64 {
-        let wide = (u128::from(self.level) * u128::from(units)) >> 32;
-        u64::try_from(wide).unwrap_or(u64::MAX)
-    }
-}
-
 /// A bottleneck group.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -100,6 +62,8 @@ pub(crate) struct Group {
     adopts_until: Micros,
     witnesses: Witnesses,
     waits: Waits,
+    claims: Claims,
+    events: Events,
 }
 
 /// A flow's report, and the flow as it was before.
@@ -124,6 +88,8 @@ impl Group {
             adopts_until: 0,
             witnesses: Witnesses::default(),
             waits: Waits::default(),
+            claims: Claims::default(),
+            events: Events::default(),
         }
     }
 
@@ -135,6 +101,8 @@ impl Group {
         let member = self.members.add(weight);
         self.witnesses.add(member);
         self.waits.add(member);
+        self.claims.add(member);
+        self.events.add(member);
         member
     }
 
@@ -142,6 +110,8 @@ impl Group {
         self.members.remove(member);
         self.witnesses.forget(member);
         self.waits.forget(member);
+        self.claims.forget(member);
+        self.events.add(member);
         self.version += 1;
     }
 
@@ -174,32 +144,48 @@ impl Group {
 
     fn apply(&mut self, update: &Update) -> Contribution {
         let Update { now, key, flow, report } = *update;
-        let delta = Delta::between(&flow.last, report);
-        let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
-        let sample = self.path_sample(update, &delta);
-        self.waits.hear(flow.member, self.members.weight_of(flow.member), &sample);
-        self.path.add(sample, window);
+        let delta = self.bound(update, Delta::between(&flow.last, report));
+        let sample = self.hear(update, &delta);
         if flow.contribution.active {
             // Against the sums in which the data was sent.
             self.grow(update, &delta, sample);
         }
-        if delta.spurious {
+        if delta.spurious && self.events.may_undo(flow.member) {
             self.policy.undo(&mut self.aggregate, key, now);
         }
         if delta.timeout && self.members.none_timed_out() {
             self.policy.first_timeout(&self.aggregate);
         }
-        if let Some(cause) = cause(&delta) {
+        if let Some(cause) = delta.cause() {
             self.reduce(update, cause);
         }
-        let contribution = self.contribution(flow, report);
-        self.count(now, flow, &contribution, report);
+        let contribution = self.count_anew(update);
         if delta.timeout && self.members.all_timed_out() {
             let event = self.event(update, Cause::Timeout);
             self.policy.all_timed_out(&mut self.aggregate, &event);
         }
         self.version += 1;
         contribution
+    }
+
+    /// Counts a flow as it reports, as far as that can be.
+    fn count_anew(&mut self, update: &Update) -> Contribution {
+        let Update { now, flow, report, .. } = *update;
+        let weight = self.members.weight_of(flow.member);
+        let farthest_us = self.claims.hear_rtt(flow.member, weight, report.srtt_us);
+        let contribution = self.contribution(flow, report, farthest_us);
+        self.count(now, flow, &contribution, report);
+        contribution
+    }
+
+    /// Takes what a report says of the path.
+    fn hear(&mut self, update: &Update, delta: &Delta) -> PathSample {
+        let member = update.flow.member;
+        let sample = self.path_sample(update, delta);
+        let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
+        self.waits.hear(member, self.members.weight_of(member), &sample);
+        self.path.add(sample, window);
+        sample
     }
 
     /// What a report says of the path: no round-trip times, if the VM does not see the
@@ -218,9 +204,30 @@ impl Group {
     }
 
     /// What a flow contributes with this report.
-    fn contribution(&self, flow: &Flow, report: &Report) -> Contribution {
+    fn contribution(&self, flow: &Flow, report: &Report, farthest_us: Micros) -> Contribution {
         Contribution::new(report, self.config.share, &flow.usage, &flow.contribution)
+            .up_to(farthest_us)
             .at_distance(&flow.contribution, self.waits_of(flow.member))
+    }
+
+    /// What a report adds, as far as its VM can have done that.
+    fn bound(&mut self, update: &Update, told: Delta) -> Delta {
+        let Update { now, flow, report, .. } = *update;
+        let member = flow.member;
+        let part = self.part(member);
+        let share = self.members.share_of_vm(member, &flow.contribution);
+        let has = Has { part, share, mss_bytes: report.mss_bytes.into() };
+        self.claims.claim_floor(member, self.members.floor_of(member), part.bytes);
+        let delta = self.claims.delta(now, member, &has, told);
+        let all_bytes = self.aggregate.window.bytes();
+        self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes);
+        delta
+    }
+
+    /// What a VM has of the aggregate at the most, and in what time.
+    fn part(&self, member: usize) -> Part {
+        let window = self.members.most_of(member, self.aggregate.window);
+        Part { bytes: window.bytes(), rtt_us: self.members.mean_distance_of(member) }
     }
 
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
@@ -233,13 +240,18 @@ impl Group {
         if self.config.share == ShareOf::Rate { us } else { 0 }
     }
 
-    /// Takes the parts of some of its flows out of the aggregate.
-    pub(crate) fn take_out<'a>(&mut self, flows: impl Iterator<Item = &'a Flow>) {
+    /// Takes the parts of some of a VM's flows out of the aggregate.
+    pub(crate) fn take_out<'a>(&mut self, mut flows: impl Iterator<Item = &'a Flow>) {
         let whole = self.members.rate_weights();
-        let own: u128 =
-            flows.map(|flow| self.members.rate_weight(flow.member, &flow.contribution)).sum();
+        let Some(first) = flows.next() else { return };
+        let weight = |flow: &Flow| self.members.rate_weight(flow.member, &flow.contribution);
+        let own: u128 = weight(first) + flows.map(weight).sum::<u128>();
         if own == 0 || own >= whole {
             // Idle flows have none; the last ones leave what is remembered.
+            return;
+        }
+        let of_part = Fraction::new(own, self.members.rate_weight_of(first.member).max(1));
+        if !self.events.may_take_out(first.member, of_part) {
             return;
         }
         self.aggregate.scale(Fraction::new(whole - own, whole));
@@ -256,9 +268,14 @@ impl Group {
         self.witnesses.evidence(now, member)
     }
 
-    /// Changes whenever that comes to another verdict.
+    /// What a VM was found to do.
+    pub(crate) fn conduct(&self, member: usize) -> Conduct {
+        self.claims.conduct(member, self.events.conduct(member))
+    }
+
+    /// Changes whenever either comes to another verdict.
     pub(crate) fn verdicts(&self) -> u64 {
-        self.witnesses.verdicts()
+        self.witnesses.verdicts() + self.events.verdicts()
     }
 
     /// Counts a flow no more (B7).
@@ -287,9 +304,9 @@ impl Group {
             self.rest(now, flow, new);
         } else if self.members.active_flows() == 0 {
             self.count_at_the_same_rate(flow, new);
-            self.policy.begin(&mut self.aggregate, now, initial(report));
+            self.policy.begin(&mut self.aggregate, now, flow::initial(report));
         } else if !flow.contribution.counts() {
-            self.join(flow, new, report);
+            self.join(now, flow, new, report);
         } else {
             self.count_on(flow, new);
         }
@@ -313,13 +330,15 @@ impl Group {
     }
 
     /// A flow joins others.
-    fn join(&mut self, flow: &Flow, new: &Contribution, report: &Report) {
+    fn join(&mut self, now: Micros, flow: &Flow, new: &Contribution, report: &Report) {
         self.count_at_the_same_rate(flow, new);
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units().map_or(Fraction::ALL, |mean| mean.over_own(new));
-        let on_path = Window::from_bytes(flow::on_path_bytes(report)).times(mean);
+        let (member, told_bytes) = (flow.member, flow::on_path_bytes(report));
+        let brings_bytes = self.claims.brings(now, member, self.part(member), told_bytes);
+        let on_path = Window::from_bytes(brings_bytes).times(mean);
         let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
-        let joiner = Joiner { initial: initial(report), on_path, ssthresh };
+        let joiner = Joiner { initial: flow::initial(report), on_path, ssthresh };
         self.policy.join(&mut self.aggregate, &joiner);
     }
 
@@ -354,7 +373,7 @@ impl Group {
 
     fn grow(&mut self, update: &Update, delta: &Delta, sample: PathSample) {
         let Update { key, flow, report, .. } = *update;
-        if delta.acked_limited_bytes == 0 {
+        if delta.acked_limited_bytes == 0 || self.grow_pool(flow, delta) {
             return;
         }
         let mean = self.members.mean_over_backlogged();
@@ -374,6 +393,13 @@ impl Group {
             sample,
         };
         self.policy.ack(&mut self.aggregate, &ack);
+    }
+
+    /// What a flow of a VM in a pool of its own grows by is the pool's.
+    fn grow_pool(&mut self, flow: &Flow, delta: &Delta) -> bool {
+        let own = self.members.share_of_vm(flow.member, &flow.contribution);
+        let by = Window::from_bytes(delta.growth_bytes).times(own);
+        self.events.grow_pool(flow.member, by)
     }
 
     /// As many flows would grow on an idle path.  Where others may be on it, as one; and
@@ -396,6 +422,9 @@ impl Group {
     /// An event of what was sent under the present epoch says something of the path.
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
+        if !self.reduces_all(update.flow.member, &event) {
+            return;
+        }
         if event.epoch == self.aggregate.epoch {
             // A lone flow gains nothing by giving up less than it does uncoupled, but where its
             // slow start ends: uncoupled, that goes further beyond what the path holds.
@@ -404,6 +433,25 @@ impl Group {
             event.holds = holds.filter(|_| !is_lone);
         }
         self.policy.congestion(&mut self.aggregate, &event);
+    }
+
+    /// Whether what all have is to be reduced: a VM that loses alone reduces what it has.
+    fn reduces_all(&mut self, member: usize, event: &CongestionEvent) -> bool {
+        if !self.policy.bounds_events() || event.cause == Cause::LateTimeout {
+            return true;
+        }
+        let CongestionEvent { now, srtt_us, epoch, beta, .. } = *event;
+        let round_us = self.claims.round_us(member, srtt_us);
+        let (vms, present) = (self.members.vms(), self.aggregate.epoch);
+        let told = Told { now, member, round_us, vms, epoch, present };
+        let reduces = self.events.event(&told);
+        let is_in_pool = self.events.pool(member).is_some();
+        if reduces == Reduces::Itself || reduces == Reduces::All && is_in_pool {
+            let part = self.members.most_of(member, self.aggregate.window);
+            self.events.reduce_pool(&told, part, beta);
+        }
+        // What is of an earlier epoch is the policy's to judge.
+        reduces == Reduces::All || epoch != self.aggregate.epoch
     }
 
     /// That of the sum of rates; where shares are windows, none.
@@ -429,13 +477,13 @@ impl Group {
     }
 
     /// What is left at the least: two segments for each active flow; of a reduction where
-    /// guests spread less than two over time, one.
+    /// guests spread less than two over time, one.  No more than its part counts of a VM.
     fn floor_bytes(&self, report: &Report, cause: Cause) -> u64 {
-        let each = match (cause, report.srtt_us) {
-            (Cause::Recovery, SPREAD_FROM_US..) => 1,
-            _ => LEAST_SEGMENTS,
-        };
-        each * self.members.mss_bytes()
+        let two = self.members.floor_bytes().saturating_sub(self.claims.floor_excess_bytes());
+        match (cause, report.srtt_us) {
+            (Cause::Recovery, SPREAD_FROM_US..) => two / 2,
+            _ => two,
+        }
     }
 
     pub(crate) fn grant(&self, member: usize) -> Grant {
@@ -449,6 +497,7 @@ impl Group {
         let Some(level) = self.members.grant_level(member, window, self.max_min_level()) else {
             return not_in_force;
         };
+        let level = level.min(self.pool_level(member).unwrap_or(level));
         // The largest value means unset on the wire.
         let ssthresh_level =
             |ssthresh: Window| mul_div(level, ssthresh.raw(), window.raw()).min(u64::MAX - 1);
@@ -459,6 +508,12 @@ impl Group {
             ssthresh_level: ssthresh.map(ssthresh_level),
             ..not_in_force
         }
+    }
+
+    /// What a VM in a pool of its own has for one unit.
+    fn pool_level(&self, member: usize) -> Option<u64> {
+        let floor = Window::from_bytes(self.members.floor_of(member));
+        self.events.pool(member).map(|pool| self.members.level_of(member, pool.max(floor)))
     }
 
     fn max_min_level(&self) -> MaxMinLevel {
@@ -476,7 +531,7 @@ impl Group {
     /// finds an empty group, it and those adopted soon after it make up the
     /// aggregate from the windows they have; otherwise it is a joiner.
     pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow) -> Contribution {
-        let contribution = self.contribution(flow, &flow.last);
+        let contribution = self.contribution(flow, &flow.last, Micros::MAX);
         let first = contribution.active && self.members.active_flows() == 0;
         self.version += 1;
         if !first && now > self.adopts_until {
@@ -556,74 +611,9 @@ impl Group {
     }
 }
 
-/// What a flow begins with, at most the initial window.
-fn initial(report: &Report) -> Window {
-    let mss_bytes = u64::from(report.mss_bytes);
-    let own = u64::from(report.cwnd_bytes);
-    Window::from_bytes(own.min(INITIAL_SEGMENTS * mss_bytes).max(mss_bytes))
-}
-
 /// Whether a flow that counts does so as another one from now on: with another priority, or
 /// with the first round-trip time that is known of it.
 fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
     let old = flow.contribution;
     (old.priority, old.distance) != (new.priority, new.distance)
-}
-
-/// What a policy is told of, if anything.
-fn cause(delta: &Delta) -> Option<Cause> {
-    match (delta.congestion, delta.timeout) {
-        (true, false) => Some(Cause::Recovery),
-        (true, true) => Some(Cause::Timeout),
-        (false, true) => Some(Cause::LateTimeout),
-        (false, false) => None,
-    }
-}
-
-/// Where member number `member` begins to round under `epoch`.  Flows add the
-/// bit-reversed number of their slot (van der Corput's sequence) before they
-/// round down, so that the windows of any VM sum to its part within about one
-/// segment, each flow in O(1).  VMs begin at places spread the same way, and
-/// the golden ratio moves all of them with each epoch so that no flow keeps
-/// the larger part for ever (B13).
-fn rounding_offset(member: usize, epoch: u32) -> u32 {
-    const GOLDEN: u32 = 0x9e37_79b9;
-    (member as u32).reverse_bits().wrapping_add(epoch.wrapping_mul(GOLDEN))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The guest's side of the rounding, as docs/virtio-ccc.md gives it.
-    fn segments(grant_level: u64, units: u64, mss: u64, slot: u32, rounding_offset: u32) -> u64 {
-        let bytes = (u128::from(grant_level) * u128::from(units)) >> 16;
-        let segments = (bytes / u128::from(mss)) as u64;
-        let offset = slot.reverse_bits().wrapping_add(rounding_offset) >> 16;
-        (segments + u64::from(offset)) >> 16
-    }
-
-    #[test]
-    fn windows_of_a_vm_sum_to_its_part_within_a_segment_or_two() {
-        let mss = 1448;
-        for flows in 1..=64_u64 {
-            for tenths in 10..=60 {
-                let part = flows * mss * tenths / 10;
-                let level = (part << 32) / (flows * 256);
-                for epoch in 0..8 {
-                    let start = rounding_offset(1, epoch);
-                    let sum: u64 =
-                        (0..flows).map(|slot| segments(level, 256, mss, slot as u32, start)).sum();
-                    let off = sum.abs_diff(part / mss);
-                    assert!(off <= 2, "{flows} flows of {tenths}/10: off by {off}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn an_enormous_level_saturates() {
-        let grant = Grant { level: u64::MAX - 1, ..Grant::default() };
-        assert_eq!(grant.cwnd_bytes(u64::MAX), u64::MAX);
-    }
 }

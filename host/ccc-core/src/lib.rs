@@ -30,13 +30,16 @@
 //! # Ok::<(), ccc_core::EngineError>(())
 //! ```
 mod alone;
+mod bounds;
 mod claims;
 mod config;
 mod engine;
 mod fixed;
 mod flow;
+mod grant;
 mod group;
 mod lru;
+mod mean;
 mod median;
 mod members;
 mod path;
@@ -45,11 +48,13 @@ mod report;
 mod waits;
 mod witness;
 
+pub use bounds::Conduct;
 pub use claims::Claims;
 pub use config::{GroupConfig, GrowthSource, PolicyKind, ShareOf};
 pub use engine::{Engine, EngineError, FlowId, GroupId, IDLE_AFTER_US, VmId};
 pub use fixed::{EquivalentTcps, Micros, TargetDelay, Weight};
-pub use group::{Grant, GroupStatus};
+pub use grant::Grant;
+pub use group::GroupStatus;
 pub use path::PathState;
 pub use policy::QueueMode;
 pub use report::{CongestionState, Report};

@@ -17,11 +17,12 @@ const CLASSES: usize = 21 << PARTS_SHIFT;
 #[derive(Debug)]
 pub(crate) struct Median {
     weights: [u64; CLASSES],
+    version: u64,
 }
 
 impl Default for Median {
     fn default() -> Median {
-        Median { weights: [0; CLASSES] }
+        Median { weights: [0; CLASSES], version: 0 }
     }
 }
 
@@ -54,12 +55,21 @@ fn middle_us(class: usize) -> Micros {
 impl Median {
     /// A VM moves from one place to another.
     pub(crate) fn moved(&mut self, from: Option<Place>, to: Option<Place>) {
+        if from == to {
+            return;
+        }
+        self.version += 1;
         if let Some(Place { class, weight }) = from {
             self.weights[class] -= weight;
         }
         if let Some(Place { class, weight }) = to {
             self.weights[class] += weight;
         }
+    }
+
+    /// Changes whenever a median may have changed.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Most by weight have no more than that.

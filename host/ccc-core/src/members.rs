@@ -10,7 +10,12 @@ use slab::Slab;
 use crate::{
     fixed::{Fraction, Weight, Window, mul_div},
     flow::Contribution,
+    mean::MeanUnits,
 };
+
+/// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
+/// the ACK of a single segment (there, 4.2).
+const LEAST_SEGMENTS: u64 = 2;
 
 /// A VM in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +23,16 @@ struct Member {
     weight: Weight,
     priorities: u64,
     units: u64,
+    /// The same as its guest says.
+    claimed: u64,
     distances: u64,
     growing_units: u64,
     backlogged_priorities: u64,
     backlogged_units: u64,
     /// Sum over its application-limited flows, of [`Contribution::demand_rate`].
     demand_rate: u128,
+    /// One segment for each of its active flows.
+    mss_bytes: u64,
     /// e_v, in 1/256 of weight (times microseconds).
     effective: u64,
     /// The same of its flows' distances.
@@ -40,11 +49,13 @@ impl Member {
             weight,
             priorities: 0,
             units: 0,
+            claimed: 0,
             distances: 0,
             growing_units: 0,
             backlogged_priorities: 0,
             backlogged_units: 0,
             demand_rate: 0,
+            mss_bytes: 0,
             effective: 0,
             distant: 0,
             growing: 0,
@@ -55,6 +66,7 @@ impl Member {
     fn count(&mut self, old: &Contribution, new: &Contribution) {
         self.priorities = self.priorities + new.priority - old.priority;
         self.units = self.units + new.units - old.units;
+        self.claimed = self.claimed + new.claimed - old.claimed;
         self.distances = self.distances + new.distances() - old.distances();
         self.growing_units = self.growing_units + new.growing_units() - old.growing_units();
         self.backlogged_priorities =
@@ -62,6 +74,7 @@ impl Member {
         self.backlogged_units =
             self.backlogged_units + new.backlogged_units() - old.backlogged_units();
         self.demand_rate = self.demand_rate + new.demand_rate() - old.demand_rate();
+        self.mss_bytes = self.mss_bytes + new.mss_bytes - old.mss_bytes;
     }
 
     fn refresh(&mut self) {
@@ -108,7 +121,8 @@ impl Member {
 struct Sums {
     effective: u64,
     distant: u64,
-    /// Weights of the VMs with active flows.
+    /// The VMs with flows that count, and their weights.
+    vms: u64,
     weight: u64,
     /// Wider than a VM's: 1,060 of the largest weight at a second's srtt are more
     /// than 64 bits hold.
@@ -171,6 +185,7 @@ impl Members {
         let m = &mut self.members[member];
         self.sums.effective -= m.effective;
         self.sums.distant -= m.distant;
+        self.sums.vms -= u64::from(m.priorities > 0);
         self.sums.weight -= m.weight_in_use();
         self.sums.growing -= u128::from(m.growing);
         self.sums.backlogged_effective -= m.backlogged_effective;
@@ -179,6 +194,7 @@ impl Members {
         m.refresh();
         self.sums.effective += m.effective;
         self.sums.distant += m.distant;
+        self.sums.vms += u64::from(m.priorities > 0);
         self.sums.weight += m.weight_in_use();
         self.sums.growing += u128::from(m.growing);
         self.sums.backlogged_effective += m.backlogged_effective;
@@ -221,9 +237,41 @@ impl Members {
         self.sums.timed_out == 0
     }
 
-    /// A segment for each active flow.
-    pub(crate) fn mss_bytes(&self) -> u64 {
-        self.sums.mss_bytes
+    /// Two segments for each active flow.
+    pub(crate) fn floor_bytes(&self) -> u64 {
+        self.sums.mss_bytes * LEAST_SEGMENTS
+    }
+
+    /// The same of a VM's flows.
+    pub(crate) fn floor_of(&self, member: usize) -> u64 {
+        self.members[member].mss_bytes * LEAST_SEGMENTS
+    }
+
+    /// What a VM has of a window at the most: all but what the others' backlogged flows
+    /// would have, if nobody else were there.
+    pub(crate) fn most_of(&self, member: usize, window: Window) -> Window {
+        let m = &self.members[member];
+        let others = self.sums.backlogged_effective - m.backlogged_effective;
+        let own = u128::from(m.effective);
+        window.times(Fraction::new(own, own + u128::from(others)))
+    }
+
+    /// The mean of a VM's distances for one of priority.
+    pub(crate) fn mean_distance_of(&self, member: usize) -> u64 {
+        let m = &self.members[member];
+        m.distances / m.priorities.max(1)
+    }
+
+    /// A flow's share of its VM.
+    pub(crate) fn share_of_vm(&self, member: usize, flow: &Contribution) -> Fraction {
+        Fraction::new(flow.units.into(), self.members[member].units.max(1).into())
+    }
+
+    /// The level for one unit at which a VM has this window.
+    pub(crate) fn level_of(&self, member: usize, window: Window) -> u64 {
+        let m = &self.members[member];
+        let wide = (u128::from(window.raw()) << 16) / u128::from(m.claimed.max(1));
+        u64::try_from(wide).unwrap_or(u64::MAX)
     }
 
     /// A flow's share of the growth of all that grow.  The flow counts as
@@ -251,6 +299,11 @@ impl Members {
         self.members[member].weight
     }
 
+    /// VMs that have flows that count.
+    pub(crate) fn vms(&self) -> u64 {
+        self.sums.vms
+    }
+
     /// A VM has flows that count.
     pub(crate) fn counts(&self, member: usize) -> bool {
         self.members[member].priorities > 0
@@ -276,6 +329,11 @@ impl Members {
         let m = &self.members[member];
         let weight = u128::from(m.weight.raw()) << 32;
         weight * u128::from(flow.priority) / u128::from(m.priorities.max(1))
+    }
+
+    /// A VM's part of them, while it has flows that count.
+    pub(crate) fn rate_weight_of(&self, member: usize) -> u128 {
+        u128::from(self.members[member].weight_in_use()) << 32
     }
 
     /// Weight of all VMs with active flows, with 32 fraction bits.
@@ -360,41 +418,10 @@ impl Members {
             let rest = part.saturating_sub(m.demand_rate);
             each(rest, m.backlogged_priorities).max(each(part, m.priorities))
         };
+        // Its guest multiplies by what it claims.
+        let level = mul_div(u64::try_from(level).unwrap_or(u64::MAX), m.units, m.claimed);
         // The largest value means unset on the wire.
-        Some(u64::try_from(level).unwrap_or(u64::MAX).min(u64::MAX - 1))
-    }
-}
-
-/// The mean of all VMs' units for one of priority, by their weights: where shares are
-/// rates, the mean round-trip time in microseconds, and 1 where they are windows.  So
-/// the aggregate window over it is the sum of rates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MeanUnits {
-    effective: u64,
-    weight: u64,
-}
-
-impl MeanUnits {
-    /// Where shares are rates, microseconds.
-    pub(crate) fn us(self) -> u64 {
-        self.effective / self.weight.max(1)
-    }
-
-    /// So much more for each.
-    pub(crate) fn plus(self, units: u64) -> MeanUnits {
-        let more = units.saturating_mul(self.weight);
-        MeanUnits { effective: self.effective.saturating_add(more), ..self }
-    }
-
-    /// This mean as a multiple of what a flow counts for its priority.
-    pub(crate) fn over_own(self, flow: &Contribution) -> Fraction {
-        self.over(MeanUnits { effective: flow.units, weight: flow.priority })
-    }
-
-    /// This mean as a multiple of `other`.
-    pub(crate) fn over(self, other: MeanUnits) -> Fraction {
-        let wide = |a, b| u128::from(a) * u128::from(b);
-        Fraction::new(wide(self.effective, other.weight), wide(other.effective, self.weight))
+        Some(level.min(u64::MAX - 1))
     }
 }
 
@@ -558,7 +585,7 @@ mod tests {
     #[test]
     fn each_active_flow_counts_with_a_segment() {
         let members = members(&[3.0, 1.0], &[(0, flow(256)), (1, flow(256)), (1, flow(768))]);
-        assert_eq!(members.mss_bytes(), 3_000);
+        assert_eq!(members.floor_bytes(), 6_000);
     }
 
     #[test]

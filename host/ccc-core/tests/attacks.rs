@@ -4,27 +4,89 @@
 mod bottleneck;
 mod common;
 
+use std::sync::LazyLock;
+
 use bottleneck::{MSS, Net, PACKET_US};
-use ccc_core::{GroupConfig, PolicyKind, Report, VmId};
+use ccc_core::{CongestionState, FlowId, GroupConfig, PolicyKind, Report, VmId};
 use common::Flow;
+
+const RUN_MS: u64 = 15_000;
+/// Honest VMs' part of what they have beside an honest fourth.
+const LEAST_PERCENT: u64 = 97;
+/// Of 100,000; an honest run has 20.
+const MOST_LOST: u64 = 600;
 
 /// Three honest VMs and a fourth one.
 struct Four {
     net: Net,
+    honest: Vec<VmId>,
     fourth: VmId,
 }
 
+/// What they have had.
+#[derive(Clone, Copy, Debug)]
+struct Had {
+    honest_percent: u64,
+    lost: u64,
+}
+
+static HONEST_BYTES: LazyLock<u64> =
+    LazyLock::new(|| Four::new(4).run_for(1_000, |_, _| {}).honest_bytes());
+
 impl Four {
     /// The fourth one has so many flows that send.
-    fn new(flows: usize, config: GroupConfig) -> Four {
+    fn new(flows: usize) -> Four {
+        Four::with(flows, GroupConfig::default())
+    }
+
+    fn with(flows: usize, config: GroupConfig) -> Four {
         let mut net = Net::new(config);
-        (0..3).for_each(|_| _ = net.vm(1.0, 4));
+        let honest = (0..3).map(|_| net.vm(1.0, 4)).collect();
         let fourth = net.vm(1.0, flows);
-        Four { net, fourth }
+        Four { net, honest, fourth }
+    }
+
+    fn honest_bytes(&self) -> u64 {
+        self.honest.iter().map(|vm| self.net.delivered(*vm)).sum()
     }
 
     fn delivered(&self) -> u64 {
         self.net.senders.iter().map(|sender| sender.delivered).sum()
+    }
+
+    /// Its flows say this of themselves.
+    fn lying(mut self, lies: fn(&mut Report)) -> Four {
+        self.net.flows_of(self.fourth).for_each(|sender| sender.lies = lies);
+        self
+    }
+
+    /// After five seconds the fourth one does this every so many milliseconds.
+    fn run_for(mut self, every_ms: u64, mut lie: impl FnMut(&mut Net, VmId)) -> Four {
+        self.net.run_ms(5_000);
+        // What slow start loses is nobody's attack.
+        (self.net.sent, self.net.dropped) = (0, 0);
+        for _ in 0..RUN_MS / every_ms {
+            lie(&mut self.net, self.fourth);
+            self.net.run_ms(every_ms);
+        }
+        self
+    }
+
+    fn run(self, every_ms: u64, lie: impl FnMut(&mut Net, VmId)) -> Had {
+        let run = self.run_for(every_ms, lie);
+        Had {
+            honest_percent: 100 * run.honest_bytes() / *HONEST_BYTES,
+            lost: run.net.dropped * 100_000 / run.net.sent,
+        }
+    }
+
+    /// The same with one more flow of the fourth one, which sends nothing.
+    fn run_slot(self, every_ms: u64, mut lie: impl FnMut(&mut Net, &mut Flow)) -> Had {
+        let mut slot = None;
+        self.run(every_ms, move |net, vm| {
+            let flow = slot.get_or_insert_with(|| empty_slot(net, vm));
+            lie(net, flow);
+        })
     }
 }
 
@@ -33,10 +95,194 @@ fn empty_slot(net: &mut Net, vm: VmId) -> Flow {
     net.host.flow_of(vm, &Report { mss_bytes: MSS as u16, ..times })
 }
 
+fn harmless(had: Had) {
+    assert!(had.honest_percent >= LEAST_PERCENT && had.lost <= MOST_LOST, "{had:?}");
+}
+
+fn lose(net: &mut Net, flow: &mut Flow) {
+    let epoch = net.host.epoch();
+    net.host.lose(flow, epoch);
+}
+
+#[test]
+fn losses_from_a_slot_without_traffic() {
+    harmless(Four::new(0).run_slot(150, lose));
+}
+
+#[test]
+fn losses_of_a_vm_that_sends() {
+    harmless(Four::new(4).run_slot(150, lose));
+}
+
+#[test]
+fn losses_that_take_the_epoch() {
+    harmless(Four::new(4).run_slot(50, |net, flow| {
+        flow.report.beta = u16::MAX;
+        lose(net, flow);
+    }));
+}
+
+#[test]
+fn losses_that_are_paid_for_with_bytes_that_were_not_delivered() {
+    harmless(Four::new(0).run_slot(150, |net, flow| {
+        flow.report.delivered_bytes += 1 << 30;
+        lose(net, flow);
+    }));
+}
+
+#[test]
+fn losses_that_are_not_told() {
+    let mut four = Four::new(4);
+    four.net.flows_of(four.fourth).for_each(|sender| sender.tells_losses = false);
+    harmless(four.run(1_000, |_, _| {}));
+}
+
+#[test]
+fn a_loss_that_is_undone_at_once() {
+    harmless(Four::new(4).run_slot(100, |net, flow| {
+        let report = &mut flow.report;
+        if report.congestion_events == report.spurious_events {
+            lose(net, flow);
+        } else {
+            report.spurious_events = report.congestion_events;
+            net.host.send(flow);
+        }
+    }));
+}
+
+#[test]
+fn a_round_trip_time_of_ten_seconds_takes_what_six_hundred_milliseconds_do() {
+    let had = Four::new(4).lying(|report| report.srtt_us = 10_000_000).run(1_000, |_, _| {});
+    // Only the tap sees what it sends.
+    assert!(had.honest_percent >= 48 && had.lost <= 2 * MOST_LOST, "{had:?}");
+}
+
+#[test]
+fn a_round_trip_time_of_a_microsecond() {
+    harmless(Four::new(4).lying(|report| report.srtt_us = 1).run(1_000, |_, _| {}));
+}
+
+#[test]
+fn round_trip_times_that_rise_before_a_flow_leaves() {
+    harmless(Four::new(0).run(10, |net, vm| {
+        let near = Report { srtt_us: 1, ..empty_slot(net, vm).report };
+        let mut flow = net.host.flow_of(vm, &near);
+        flow.report.srtt_us = 10_000_000;
+        net.host.send(&flow);
+        net.host.leave(flow);
+    }));
+}
+
+#[test]
+fn flows_that_bring_a_gigabyte() {
+    harmless(Four::new(0).run_slot(10, |net, flow| {
+        let report = &mut flow.report;
+        report.state = CongestionState::Avoidance;
+        (report.inflight_bytes, report.cwnd_bytes) = (1 << 30, 1 << 30);
+        report.active = !report.active;
+        net.host.send(flow);
+    }));
+}
+
+fn told_of_a_gigabyte(net: &mut Net, flow: &mut Flow, growth: u32) {
+    let report = &mut flow.report;
+    report.state = CongestionState::Avoidance;
+    report.acked_limited_bytes += 1 << 30;
+    report.delivered_bytes += 1 << 30;
+    report.cwnd_growth_bytes = report.cwnd_growth_bytes.wrapping_add(growth);
+    net.host.send(flow);
+}
+
+#[test]
+fn growth_of_a_gigabyte() {
+    harmless(Four::new(0).run_slot(100, |net, flow| told_of_a_gigabyte(net, flow, 1 << 30)));
+}
+
+#[test]
+fn a_window_that_closes_without_an_event() {
+    let closed = (1_u32 << 30).wrapping_neg();
+    harmless(Four::new(0).run_slot(100, |net, flow| told_of_a_gigabyte(net, flow, closed)));
+}
+
+#[test]
+fn slots_that_claim_a_floor() {
+    let mut slots: Vec<Flow> = Vec::new();
+    harmless(Four::new(0).run(900, move |net, vm| {
+        if slots.is_empty() {
+            slots = (0..256).map(|_| empty_slot(net, vm)).collect();
+            slots.iter_mut().for_each(|flow| flow.report.mss_bytes = u16::MAX);
+        }
+        slots.iter().for_each(|flow| net.host.send(flow));
+    }));
+}
+
+#[test]
+fn resets_of_the_device() {
+    let mut slot: Option<FlowId> = None;
+    harmless(Four::new(0).run(100, move |net, vm| {
+        let now = net.host.now;
+        slot.take().into_iter().for_each(|flow| net.host.engine.detach(now, &[flow]));
+        slot = Some(empty_slot(net, vm).id);
+    }));
+}
+
+#[test]
+fn a_vm_that_loses_alone_is_said_to_and_then_no_longer() {
+    let mut net = Four::new(4);
+    let conduct = |four: &Four| four.net.host.engine.conduct(four.fourth, four.net.host.group);
+    net = net.run_for(1_000, |_, _| {});
+    let honest = [&net.honest[..], &[net.fourth]].concat();
+    let of = |vm: &VmId| net.net.host.engine.conduct(*vm, net.net.host.group);
+    assert!(honest.iter().all(|vm| !of(vm).alone && of(vm).lone_events <= of(vm).shared_events));
+    let mut flow = empty_slot(&mut net.net, net.fourth);
+    net = net.run_for(150, |net, _| lose(net, &mut flow));
+    assert!(conduct(&net).alone, "{:?}", conduct(&net));
+    let verdicts = net.net.host.engine.verdicts(net.net.host.group);
+    for _ in 0..8 {
+        net = net.run_for(1_000, |_, _| {});
+    }
+    assert!(!conduct(&net).alone, "{:?}", conduct(&net));
+    assert_eq!(net.net.host.engine.verdicts(net.net.host.group), verdicts + 1);
+}
+
+#[test]
+fn what_another_has_confirmed_is_not_undone() {
+    let mut four = Four::new(0);
+    four.net.run_ms(10_000);
+    let mut liar = empty_slot(&mut four.net, four.fourth);
+    let mut honest = empty_slot(&mut four.net, four.honest[0]);
+    let (epoch, before) = (four.net.host.epoch(), four.net.host.status().cwnd_bytes);
+    four.net.host.lose(&mut liar, epoch);
+    four.net.host.lose(&mut honest, epoch);
+    liar.report.spurious_events += 1;
+    four.net.host.send(&liar);
+    let after = four.net.host.status().cwnd_bytes;
+    assert!(after < before, "{before} became {after}");
+    assert_eq!(four.net.host.engine.conduct(four.fourth, four.net.host.group).refused_undos, 1);
+}
+
+#[test]
+fn who_claims_a_gigabyte_in_slow_start_has_four_windows_after_a_round_trip_at_most() {
+    let mut net = Net::new(GroupConfig::default());
+    let vm = net.vm(1.0, 0);
+    let mut flow = empty_slot(&mut net, vm);
+    for round in 0..8 {
+        let before = net.host.status().cwnd_bytes;
+        for _ in 0..100 {
+            net.host.now += 1_000;
+            told_of_a_gigabyte(&mut net, &mut flow, 1 << 30);
+        }
+        let after = net.host.status().cwnd_bytes;
+        // What fills while a window is told of may be told, too; at first a window more.
+        let most = if round == 0 { 5 * before } else { 4 * before };
+        assert!(after <= most, "round {round}: {before} became {after}");
+    }
+}
+
 /// Beside a slot that claims to deliver, and never to wait: how long packets wait in the
 /// mean, and what part of what the path can carry is delivered, percent.
 fn beside_one_that_never_waits(policy: PolicyKind) -> (u64, u64) {
-    let mut four = Four::new(0, GroupConfig { policy, ..GroupConfig::default() });
+    let mut four = Four::with(0, GroupConfig { policy, ..GroupConfig::default() });
     let mut flow = empty_slot(&mut four.net, four.fourth);
     flow.report.rtt_us = flow.report.min_rtt_us;
     let (mut sum_us, mut before) = (0, 0);

@@ -129,7 +129,7 @@ fn b11_an_idle_limited_or_silent_flow_does_not_stop_the_others() {
             host.send(flow);
         }),
         ("silent", |host, _| {
-            host.now = host.engine.next_deadline().expect("active flows");
+            host.now = host.now.max(host.engine.next_deadline().expect("active flows"));
             host.engine.tick(host.now);
         }),
     ];

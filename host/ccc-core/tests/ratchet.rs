@@ -24,8 +24,10 @@ fn steady(segments: u64, away_us: &[u32]) -> (Host, Vec<Flow>) {
     };
     let mut flows: Vec<Flow> = away_us.iter().map(flow).collect();
     while host.segments() < 2 * segments {
+        host.now += u64::from(away_us[0]);
         host.ack(&mut flows[0]);
     }
+    flows.iter().for_each(|flow| host.send(flow));
     let epoch = host.epoch();
     host.lose(&mut flows[0], epoch);
     host.recover(&mut flows[0]);

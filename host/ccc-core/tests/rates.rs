@@ -19,10 +19,12 @@ fn alone(segments: u64, report: &Report, share: ShareOf) -> (Host, Flow) {
     let vm = host.vm(1.0);
     let mut flow = host.flow_of(vm, report);
     while host.segments() < 2 * segments {
+        host.now += 1_000_000;
         host.ack(&mut flow);
     }
     host.lose(&mut flow, host.epoch());
     host.recover(&mut flow);
+    host.now += 1_000_000;
     (host, flow)
 }
 
@@ -166,7 +168,7 @@ enum Change {
 fn change() -> impl Strategy<Value = Change> {
     let priority = || 1..=2560_u16;
     prop_oneof![
-        4 => (0..4_usize, 100..1_000_000_u32, priority())
+        4 => (0..4_usize, 100..=250_000_u32, priority())
             .prop_map(|(vm, srtt_us, priority)| Change::Join { vm, srtt_us, priority }),
         1 => (0..64_usize).prop_map(Change::Leave),
         2 => (0..64_usize).prop_map(Change::Idle),
@@ -246,7 +248,7 @@ proptest! {
 
     #[test]
     fn the_sum_of_rates_stays_whoever_counts(
-        srtt_ms in 1..500_u32,
+        srtt_ms in 1..=250_u32,
         changes in prop::collection::vec(change(), 1..100),
     ) {
         let (mut host, first) = alone(400, &far(srtt_ms), ShareOf::Rate);

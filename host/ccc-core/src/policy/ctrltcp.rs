@@ -265,6 +265,10 @@ impl Policy for CtrlTcp {
         }
     }
 
+    fn bounds_events(&self) -> bool {
+        true
+    }
+
     fn resume(&mut self, _aggregate: &Aggregate) {
         self.undo = None;
         self.before_timeouts = None;

@@ -267,6 +267,10 @@ impl Policy for Delay {
         self.loss.undo(aggregate, flow, now);
     }
 
+    fn bounds_events(&self) -> bool {
+        true
+    }
+
     fn resume(&mut self, aggregate: &Aggregate) {
         self.loss.resume(aggregate);
         self.settle();

@@ -212,6 +212,11 @@ pub(crate) trait Policy: Debug + Send {
     fn undo(&mut self, _aggregate: &mut Aggregate, _flow: usize, _now: Micros) {}
     /// The aggregate was changed from outside: goes on from there.
     fn resume(&mut self, _aggregate: &Aggregate) {}
+    /// Whether a VM that loses where nobody else does reduces only what it has; not where
+    /// a policy is there to be compared with as it was published.
+    fn bounds_events(&self) -> bool {
+        false
+    }
     /// Whether flows take their windows from the aggregate; if not, each is its
     /// own controller.
     fn couples(&self) -> bool {

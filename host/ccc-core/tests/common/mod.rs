@@ -198,11 +198,14 @@ pub fn steady(segments: u64, flows: &[usize]) -> (Host, Vec<Vec<Flow>>) {
     }
     let first = &mut vms[0][0];
     while host.segments() < 2 * segments {
+        // As much as was granted is acknowledged in a round trip, and no more.
+        host.now += 100_000;
         host.ack(first);
     }
     host.lose(first, host.epoch());
     host.recover(first);
     host.now += 100_000;
+    vms.iter().flatten().for_each(|flow| host.send(flow));
     assert_eq!(host.segments(), segments, "steady state could not be set up");
     (host, vms)
 }

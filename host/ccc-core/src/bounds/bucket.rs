@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! How much of something a VM can have done: in a time, so many bytes.
+use crate::fixed::{Micros, mul_div};
+
+/// What a VM is granted, and over what time that is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) bytes: u64,
+    pub(crate) rtt_us: Micros,
+}
+
+/// Bytes that may have come together since they were last told of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bucket {
+    bytes: u64,
+    filled: Option<Micros>,
+}
+
+impl Bucket {
+    /// Takes what is told; how much of it can be.
+    pub(super) fn take(&mut self, now: Micros, part: Part, told_bytes: u64) -> u64 {
+        if told_bytes == 0 {
+            return 0;
+        }
+        let elapsed_us = self.filled.map_or(part.rtt_us, |filled| now.saturating_sub(filled));
+        let filled = mul_div(part.bytes, elapsed_us, part.rtt_us.max(1));
+        self.bytes = self.bytes.saturating_add(filled).min(part.bytes);
+        self.filled = Some(now);
+        let taken = told_bytes.min(self.bytes);
+        self.bytes -= taken;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PART: Part = Part { bytes: 100_000, rtt_us: 100_000 };
+
+    #[test]
+    fn what_is_granted_passes_and_no_more() {
+        let mut bucket = Bucket::default();
+        let told = |bucket: &mut Bucket, bytes| {
+            (0..80).map(|eighth| bucket.take(12_500 * eighth, PART, bytes)).sum::<u64>()
+        };
+        assert_eq!(told(&mut bucket, 12_500), 1_000_000);
+        let taken = told(&mut Bucket::default(), u64::MAX);
+        assert!((1_000_000..1_100_000).contains(&taken), "{taken} bytes in ten round trips");
+    }
+
+    #[test]
+    fn what_was_not_told_for_long_is_one_part() {
+        let mut bucket = Bucket::default();
+        assert_eq!(bucket.take(0, PART, u64::MAX), 100_000);
+        assert_eq!(bucket.take(0, PART, u64::MAX), 0);
+        assert_eq!(bucket.take(u64::MAX, PART, u64::MAX), 100_000);
+    }
+
+    #[test]
+    fn any_part_can_be_told() {
+        let mut bucket = Bucket::default();
+        for bytes in [0, 1, u64::MAX] {
+            for rtt_us in [0, u64::MAX] {
+                bucket.take(u64::MAX, Part { bytes, rtt_us }, u64::MAX);
+            }
+        }
+    }
+}

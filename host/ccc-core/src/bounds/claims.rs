@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What reports say of bytes, windows and round-trip times, as far as it can be.
+use super::{Conduct, Part, bucket::Bucket};
+use crate::{
+    fixed::{Fraction, Micros, Weight, Window, mul_div},
+    flow::Delta,
+    median::{Median, Place},
+};
+
+/// A round-trip time counts as at most so many times the median of the other VMs', or
+/// this one: the ends of the Earth are nearer.
+const MEDIAN_TIMES: Micros = 4;
+const FAR_US: Micros = 250_000;
+/// A VM's round-trip time is an average over about so many reports.
+const SMOOTHED: u64 = 8;
+/// Reductions are a round trip apart, which is at least this part of the median.
+const NEAR: Micros = 4;
+/// In a round trip without a queue a VM has at most so many times its window
+/// acknowledged: what it had before a reduction is on the path, too.
+const WINDOWS: u64 = 2;
+/// A VM can have at least so much acknowledged at once: ten segments (RFC 6928) of an
+/// Ethernet frame.
+const INITIAL_BYTES: u64 = 15_000;
+/// A VM's flows bring what they had on the path, together its part, once in that time.
+const BRINGS_US: Micros = 10_000_000;
+/// The floor of a VM's flows is believed up to its part, and up to that of 64 segments.
+const FLOOR_BYTES: u64 = 96_000;
+
+/// What a VM has when it reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Has {
+    pub(crate) part: Part,
+    /// The share of the flow that reports in its VM, and its segments.
+    pub(crate) share: Fraction,
+    pub(crate) mss_bytes: u64,
+}
+
+/// A VM's claims.
+#[derive(Clone, Copy, Debug, Default)]
+struct Vm {
+    /// Times [`SMOOTHED`].
+    rtt_us: u64,
+    place: Option<Place>,
+    /// The median of the others' times, and of which version of theirs that is.
+    others: Option<(u64, Option<Micros>)>,
+    acked: Bucket,
+    grown: Bucket,
+    shrunk: Bucket,
+    brought: Bucket,
+    /// What its flows claim as a floor beyond what is believed.
+    excess_bytes: u64,
+    beyond_bytes: u64,
+    far_reports: u64,
+}
+
+/// What the VMs of a group claim.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    vms: Vec<Vm>,
+    rtts: Median,
+    /// Sum of the VMs'.
+    excess_bytes: u64,
+}
+
+impl Claims {
+    /// A VM of this number comes, of which nothing is known.
+    pub(crate) fn add(&mut self, member: usize) {
+        if member >= self.vms.len() {
+            self.vms.resize(member + 1, Vm::default());
+        }
+        self.forget(member);
+    }
+
+    /// A VM has gone.
+    pub(crate) fn forget(&mut self, member: usize) {
+        let gone = std::mem::take(&mut self.vms[member]);
+        self.rtts.moved(gone.place, None);
+        self.excess_bytes -= gone.excess_bytes;
+    }
+
+    /// A VM of this weight says that it is so far away; how far that can be.
+    pub(crate) fn hear_rtt(&mut self, member: usize, weight: Weight, srtt_us: u32) -> Micros {
+        let farthest_us = self.farthest_us(member);
+        if srtt_us > 0 {
+            let vm = &mut self.vms[member];
+            let told_us = u64::from(srtt_us);
+            vm.rtt_us = match vm.place {
+                Some(_) => vm.rtt_us - vm.rtt_us / SMOOTHED + told_us,
+                None => told_us * SMOOTHED,
+            };
+            vm.far_reports += u64::from(told_us > farthest_us);
+            let place = Some(Place::new(vm.rtt_us / SMOOTHED, weight));
+            self.rtts.moved(vm.place, place);
+            vm.place = place;
+        }
+        farthest_us
+    }
+
+    /// No round-trip time is longer than this one, if others are there to tell.
+    fn farthest_us(&mut self, member: usize) -> Micros {
+        self.others_us(member).map_or(Micros::MAX, |us| (MEDIAN_TIMES * us).max(FAR_US))
+    }
+
+    /// The time that a VM's reductions of others are apart.
+    pub(crate) fn round_us(&mut self, member: usize, srtt_us: Micros) -> Micros {
+        self.others_us(member).map_or(0, |us| srtt_us.clamp(us / NEAR, us))
+    }
+
+    /// The median of the other VMs' round-trip times.  Times are averages, so it is looked
+    /// for once in many reports.
+    fn others_us(&mut self, member: usize) -> Option<Micros> {
+        let (vm, version) = (&mut self.vms[member], self.rtts.version());
+        let (_, us) = vm
+            .others
+            .filter(|(known, _)| *known == version)
+            .unwrap_or_else(|| (version, self.rtts.us_without(vm.place)));
+        vm.others = Some((version, us));
+        us
+    }
+
+    /// What was acknowledged, as far as it was granted.
+    pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
+        let bytes = has.part.bytes.max(INITIAL_BYTES);
+        let acked = Part { bytes: WINDOWS.saturating_mul(bytes), ..has.part };
+        let vm = &mut self.vms[member];
+        let delivered_bytes = vm.acked.take(now, acked, told.delivered_bytes);
+        let beyond_bytes = told.delivered_bytes - delivered_bytes;
+        vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);
+        let acked_limited_bytes = told.acked_limited_bytes.min(delivered_bytes);
+        let shrink_bytes = told.shrink_bytes.min(acked_limited_bytes);
+        let grown = Part { bytes, ..has.part };
+        Delta {
+            delivered_bytes,
+            acked_limited_bytes,
+            growth_bytes: vm.grown.take(now, grown, told.growth_bytes.min(acked_limited_bytes)),
+            shrink_bytes: vm.shrinks(now, has, shrink_bytes),
+            ..told
+        }
+    }
+
+    /// What a flow brings that was on the path before: its VM brings its part, once.
+    pub(crate) fn brings(&mut self, now: Micros, member: usize, part: Part, told: u64) -> u64 {
+        let part = Part { bytes: part.bytes.max(INITIAL_BYTES), rtt_us: BRINGS_US };
+        self.vms[member].brought.take(now, part, told)
+    }
+
+    /// A VM's flows claim this floor.
+    pub(crate) fn claim_floor(&mut self, member: usize, claimed_bytes: u64, part_bytes: u64) {
+        let vm = &mut self.vms[member];
+        let excess_bytes = claimed_bytes.saturating_sub(part_bytes.max(FLOOR_BYTES));
+        self.excess_bytes = self.excess_bytes - vm.excess_bytes + excess_bytes;
+        vm.excess_bytes = excess_bytes;
+    }
+
+    /// What all VMs' floors are beyond what is believed.
+    pub(crate) fn floor_excess_bytes(&self) -> u64 {
+        self.excess_bytes
+    }
+
+    /// With what a VM claimed beyond what is believed.
+    pub(crate) fn conduct(&self, member: usize, conduct: Conduct) -> Conduct {
+        let Vm { beyond_bytes, far_reports, .. } = self.vms[member];
+        Conduct { beyond_bytes, far_reports, ..conduct }
+    }
+}
+
+impl Vm {
+    /// Of what a flow closes its window by, a segment for all of its VM in a round trip: no
+    /// TCP closes it by more without an event.
+    fn shrinks(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
+        let part = Part { bytes: has.mss_bytes, ..has.part };
+        let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
+        let taken = self.shrunk.take(now, part, of_all);
+        mul_div(told_bytes, taken, of_all)
+    }
+}
