@@ -196,6 +196,7 @@ def weights(out: Path, seeds: tuple[int, ...] = SEEDS[:1]) -> bool:
         ((1, 8, 3), (1, 1, 1)),
         ((1, 8, 3), (1, 2, 3)),
         ((8, 2, 1), (1, 2, 4)),
+        ((16, 2, 1), (1, 2, 4)),
     ]
     scenarios = [run for counts, shares in cases for seed in seeds for run in pair(counts, shares, seed)]
     about = {"experiment": "vm-weights", "duration_s": DURATION_S, "seeds": list(seeds)}

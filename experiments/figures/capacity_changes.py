@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """The bottleneck's rate halves or doubles while 1 and 4 flows run.
 
-The aggregate is one TCP, so what it makes of a change is compared with one Reno
-flow, which holds no less of the path; several take a new rate up faster.
+What the aggregate makes of a change is compared with the same flows uncoupled; one Reno
+flow is beside them, since several take a new rate up faster.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from ccc_experiments import plots, seconds
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, RateChange, Scenario
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import KINDS, several_kernels, vm_of
 
 CHANGE_S, DURATION_S = 30, 60
@@ -21,6 +21,8 @@ RATES_MBIT = {"halved": (20.0, 10.0), "doubled": (10.0, 20.0)}
 # A second with so much of the rate, headers included, is a full one.
 FULL = 0.93
 ONE = "one Reno flow"
+# Why a bound does not hold.
+ONE_TCP = "until the path has been idle for eight round trips, the aggregate takes a new rate up as one TCP"
 
 
 def scenario(case: str, kind: str, seed: int) -> Scenario:
@@ -56,8 +58,8 @@ MEASURES = {
 def scores(data: Data) -> list[Score]:
     return [
         Score.mean(
-            f"{case}: goodput of 10 s after it, coupled over one Reno flow",
-            data.ratio(case, "coupled", ONE, after_mbit),
+            f"{case}: goodput of 10 s after it, coupled over uncoupled",
+            data.ratio(case, "coupled", "uncoupled", after_mbit),
             "ratio",
             ">=",
             0.98,
@@ -80,4 +82,12 @@ def plot(data: Data, stem: Path) -> None:
     plots.save(figure, stem)
 
 
-FIGURE = Figure("capacity that halves or doubles", "none: new", points, scores, plot, MEASURES)
+FIGURE = Figure(
+    "capacity that halves or doubles",
+    "none: new",
+    points,
+    scores,
+    plot,
+    MEASURES,
+    {"doubled: goodput of 10 s after it, coupled over uncoupled": Known(ONE_TCP, 0.95)},
+)

@@ -50,8 +50,8 @@ def times_s(before_s: float, after_s: float) -> list[float]:
 
 
 def rounds_to_share(run: Run) -> float:
-    """Round trips from waking up until 90 % of its share arrives of it."""
-    reached = (at_s for at_s in times_s(0, LOOK_S) if part(run, at_s) >= SHARE)
+    """Round trips from waking up until 90 % of its share has arrived of it for two."""
+    reached = (at_s + SPAN_S for at_s in times_s(0, LOOK_S) if part(run, at_s) >= SHARE)
     return (next(reached, WAKE_S + LOOK_S) - WAKE_S) / (run.srtt_ms("vm1", WAKE_S, WAKE_S + 2) / 1000)
 
 
