@@ -64,6 +64,16 @@ impl Host {
         self.engine.status(self.group).expect("the group was added")
     }
 
+    /// Verdicts against VMs, and for them again.
+    pub fn verdicts(&self) -> u64 {
+        self.engine.verdicts(self.group)
+    }
+
+    /// Events that reduced only the VM that told of them.
+    pub fn lone_events(&self) -> u64 {
+        self.vms.iter().map(|vm| self.engine.conduct(*vm, self.group).lone_events).sum()
+    }
+
     /// An operator changes a VM's weight.
     pub fn set_weight(&mut self, vm: usize, weight: Weight) {
         self.engine.set_weight(self.vms[vm], self.group, weight).expect("the VM was added");

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The names of all.
-pub const INVARIANTS: [&str; 10] = [
+pub const INVARIANTS: [&str; 11] = [
     "engine",
     "window",
     "sum",
@@ -21,6 +21,7 @@ pub const INVARIANTS: [&str; 10] = [
     "aggregate",
     "completion",
     "starvation",
+    "verdict",
 ];
 
 /// How bad each coupled run is, and what that is to be compared with.  Ratios are what
@@ -113,8 +114,21 @@ impl Trial {
                 let bound = 1.0 / bounds::STARVED;
                 self.each("starvation", "of its due to a flow's bytes", bound, Both::starvation)
             }
+            "verdict" => self.verdict(),
             _ => None,
         }
+    }
+
+    /// In no phase: all of these VMs are honest.
+    fn verdict(&self) -> Option<Compared> {
+        let most = self.phases.iter().map(|one| one.coupled.verdicts).max()?;
+        Some(Compared {
+            invariant: "verdict",
+            what: "verdicts against honest VMs, and one",
+            coupled: vec![1.0 + most as f64],
+            reference: vec![1.0],
+            bound: 1.5,
+        })
     }
 
     /// In no phase: an aggregate without bound is no matter of chance.

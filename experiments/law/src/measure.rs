@@ -41,6 +41,10 @@ pub struct Run {
     pub reports: u64,
     /// Reductions.
     pub epochs: u32,
+    /// Verdicts of the engine against VMs, and for them again.
+    pub verdicts: u64,
+    /// Events that reduced only the VM that told of them.
+    pub lone_events: u64,
 }
 
 impl Run {
@@ -163,6 +167,8 @@ impl Recorder {
         self.run.aggregate_segments /= sampled;
         self.run.reports = host.reports;
         self.run.epochs = host.status().epoch;
+        self.run.verdicts = host.verdicts();
+        self.run.lone_events = host.lone_events();
         self.run
     }
 }
