@@ -81,8 +81,12 @@ fn below(rng: &mut Rng, count: u64) -> u64 {
 
 /// To three digits: nobody reads more.
 pub fn rounded(value: f64, digits: i32) -> f64 {
+    if value == 0.0 {
+        return 0.0;
+    }
     let scale = 10_f64.powi(digits - 1 - value.abs().log10().floor() as i32);
-    if value == 0.0 { 0.0 } else { (value * scale).round() / scale }
+    (value * scale).round() / scale
+}
 }
 
 fn try_draw(rng: &mut Rng) -> Option<Case> {
