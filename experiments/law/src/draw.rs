@@ -87,7 +87,6 @@ pub fn rounded(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powi(digits - 1 - value.abs().log10().floor() as i32);
     (value * scale).round() / scale
 }
-}
 
 fn try_draw(rng: &mut Rng) -> Option<Case> {
     if chance(rng, BESIDE_PERCENT) { beside(rng) } else { anything(rng) }

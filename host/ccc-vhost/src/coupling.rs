@@ -7,8 +7,8 @@ use std::{
 };
 
 use ccc_core::{
-    Claims, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros, Report,
-    ShareOf, VmId,
+    Claims, Conduct, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros,
+    Report, ShareOf, VmId,
 };
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
@@ -41,12 +41,22 @@ struct Group {
     id: GroupId,
     /// Version of its grants that the VMs have.
     published: Option<u64>,
-    /// Verdicts of the engine that were taken, and VMs that are apart by them.
+    /// Verdicts of the engine that were taken, and VMs that are apart by them, or alone.
     verdicts: u64,
     apart: BTreeSet<usize>,
+    alone: BTreeSet<usize>,
 }
 
-/// That a VM has come to be apart from a group, or no longer is.
+/// What a verdict comes from.
+#[derive(Debug)]
+pub enum Finding {
+    /// That a VM has come to be apart from a group, or no longer is.
+    Apart(Evidence),
+    /// That a VM loses where nobody else of the group does, or no longer.
+    Alone(Conduct),
+}
+
+/// That something was found of a VM, or is no longer so.
 #[derive(Debug)]
 pub struct Verdict {
     /// Name of the VM.
@@ -54,12 +64,43 @@ pub struct Verdict {
     /// Name of the group.
     pub group: String,
     /// What it comes from.
-    pub evidence: Evidence,
+    pub finding: Finding,
+}
+
+impl Verdict {
+    /// Something is wrong with the VM, or was.
+    pub fn is_against(&self) -> bool {
+        match &self.finding {
+            Finding::Apart(evidence) => evidence.apart,
+            Finding::Alone(conduct) => conduct.alone,
+        }
+    }
+
+    fn write_alone(&self, f: &mut fmt::Formatter<'_>, conduct: &Conduct) -> fmt::Result {
+        let Verdict { vm, group, .. } = self;
+        if !conduct.alone {
+            return write!(f, "VM {vm}: loses with the others in group {group} now");
+        }
+        write!(
+            f,
+            "VM {vm}: tells of losses in group {group} which no other VM there has: {} that \
+             reduced all windows, {} that reduced only its own, at {:.1} % of the bytes; from now \
+             on they reduce only its own; if its losses are real, it has another bottleneck: \
+             give it a group of its own (cccctl set {vm} --group GROUP)",
+            conduct.shared_events,
+            conduct.lone_events,
+            f64::from(conduct.delivered_permille) / 10.0,
+        )
+    }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { vm, group, evidence } = self;
+        let Verdict { vm, group, finding } = self;
+        let evidence = match finding {
+            Finding::Apart(evidence) => evidence,
+            Finding::Alone(conduct) => return self.write_alone(f, conduct),
+        };
         if !evidence.apart {
             return write!(f, "VM {vm}: sees the queue of the others in group {group} now");
         }
@@ -163,7 +204,13 @@ impl Coupling {
                 // Fails only for a group that is not there.
                 let _ = engine.set_group(0, id, config);
             }
-            Group { id, published: None, verdicts: 0, apart: BTreeSet::new() }
+            Group {
+                id,
+                published: None,
+                verdicts: 0,
+                apart: BTreeSet::new(),
+                alone: BTreeSet::new(),
+            }
         };
         let groups = settings.groups.iter().map(&mut add).collect();
         let vms = settings.vms.keys().map(|number| (*number, Vm::new(&mut engine))).collect();
@@ -219,6 +266,11 @@ impl Coupling {
         self.engine.evidence(now, self.vms[&vm].id, self.groups[group].id)
     }
 
+    /// What a VM was found to do in a group.
+    pub fn conduct(&self, vm: usize, group: usize) -> Conduct {
+        self.engine.conduct(self.vms[&vm].id, self.groups[group].id)
+    }
+
     /// Verdicts since this was last asked.  A VM comes to one only after seconds, so it
     /// cannot cause many.
     pub fn take_verdicts(&mut self, now: Micros) -> Vec<Verdict> {
@@ -230,14 +282,14 @@ impl Coupling {
             }
             for (number, vm) in &self.vms {
                 let evidence = self.engine.evidence(now, vm.id, group.id);
-                if evidence.apart == group.apart.contains(number) {
-                    continue;
+                let conduct = self.engine.conduct(vm.id, group.id);
+                let apart = changes(&mut group.apart, *number, evidence.apart);
+                let alone = changes(&mut group.alone, *number, conduct.alone);
+                let findings = apart.then_some(Finding::Apart(evidence)).into_iter();
+                for finding in findings.chain(alone.then_some(Finding::Alone(conduct))) {
+                    let vm = self.settings.vms[number].name.clone();
+                    changed.push(Verdict { vm, group: named.name.clone(), finding });
                 }
-                if !group.apart.remove(number) {
-                    group.apart.insert(*number);
-                }
-                let vm = self.settings.vms[number].name.clone();
-                changed.push(Verdict { vm, group: named.name.clone(), evidence });
             }
         }
         changed
@@ -335,9 +387,15 @@ impl Coupling {
         self.settings.remove_vm(number);
         for group in &mut self.groups {
             group.apart.remove(&number);
+            group.alone.remove(&number);
         }
         if let Some(vm) = self.vms.remove(&number) {
             self.engine.remove_vm(now, vm.id);
         }
     }
+}
+
+/// Makes a number one of those, or not; whether it was otherwise.
+fn changes(those: &mut BTreeSet<usize>, number: usize, is_one: bool) -> bool {
+    if is_one { those.insert(number) } else { those.remove(&number) }
 }

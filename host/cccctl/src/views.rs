@@ -75,6 +75,10 @@ fn state(vm: &Value) -> String {
         let groups: Vec<String> = list(&vm["apart"]).iter().map(word).collect();
         state = format!("{state}, apart from {}", groups.join(" and "));
     }
+    if let [_, ..] = list(&vm["alone"]) {
+        let groups: Vec<String> = list(&vm["alone"]).iter().map(word).collect();
+        state = format!("{state}, loses alone in {}", groups.join(" and "));
+    }
     if let Some(reason) = vm["judged"].as_str() {
         state = format!("{state}, judged: {reason}");
     }
@@ -175,11 +179,12 @@ pub fn status(answer: &Value) -> String {
 
 /// The parts of the VMs in a group.
 pub fn parts(answer: &Value) -> String {
-    let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART", "APART"]);
+    let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART", "APART", "LOSES ALONE"]);
     for part in list(&answer["vms"]) {
         let cells = [&part["weight"], &part["flows"], &part["part"]].map(number);
         let [weight, flows, bytes] = cells;
-        table.row([word(&part["name"]), weight, flows, bytes, apart(&part["evidence"])]);
+        let [apart, alone] = [apart(&part["evidence"]), alone(&part["conduct"])];
+        table.row([word(&part["name"]), weight, flows, bytes, apart, alone]);
     }
     table.text()
 }
@@ -194,6 +199,17 @@ fn apart(evidence: &Value) -> String {
     let [own, others] = ["swing_us", "others_swing_us"].map(|key| milliseconds(&evidence[key]));
     let answer = if evidence["apart"] == true { "yes" } else { "no" };
     format!("{answer}: {against} of {} (RTT moved {own} ms, others' {others})", number(compared))
+}
+
+/// Whether a VM loses where nobody else does, and what says so.
+fn alone(conduct: &Value) -> String {
+    let [shared, lone] = ["shared_events", "lone_events"].map(|key| conduct[key].as_u64());
+    let (Some(shared), Some(lone)) = (shared, lone) else { return "-".to_owned() };
+    if lone == 0 {
+        return "-".to_owned();
+    }
+    let answer = if conduct["alone"] == true { "yes" } else { "no" };
+    format!("{answer}: {lone} of {} events", shared.saturating_add(lone))
 }
 
 /// All rules.
@@ -314,6 +330,18 @@ mod tests {
         let new = json!({"name": "b", "evidence": {"compared": 0}});
         let text = parts(&json!({"vms": [apart, new]}));
         assert!(text.contains("yes: 12 of 14 (RTT moved 0.6 ms, others' 67.0)"), "{text}");
+        assert!(text.lines().nth(2).is_some_and(|line| line.ends_with('-')), "{text}");
+    }
+
+    #[test]
+    fn a_vm_that_loses_alone_is_told_with_what_says_so() {
+        let vm = json!({"name": "a", "state": "active", "alone": ["uplink"]});
+        assert!(super::vm(&vm).contains("active, loses alone in uplink\n"));
+        let conduct = json!({"alone": true, "shared_events": 2, "lone_events": 12});
+        let honest = json!({"alone": false, "shared_events": 2, "lone_events": 0});
+        let vms = json!([{"name": "a", "conduct": conduct}, {"name": "b", "conduct": honest}]);
+        let text = parts(&json!({"vms": vms}));
+        assert!(text.contains("yes: 12 of 14 events"), "{text}");
         assert!(text.lines().nth(2).is_some_and(|line| line.ends_with('-')), "{text}");
     }
 }

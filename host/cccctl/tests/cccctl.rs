@@ -28,7 +28,7 @@ fn everything_can_be_looked_at() {
     let groups = daemon.prints(&["groups"]);
     assert_eq!(line(&groups, "uplink")[1..6], ["ctrltcp", "rate", "1", "mean", "5"]);
     let group = daemon.prints(&["group", "uplink"]);
-    assert_eq!(line(&group, "web"), ["web", "3", "0", "0", "-"]);
+    assert_eq!(line(&group, "web"), ["web", "3", "0", "0", "-", "-"]);
     assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
     let top = daemon.prints(&["top", "--count", "2", "--interval", "0.05"]);
     assert_eq!(top.matches("GROUP").count(), 2);

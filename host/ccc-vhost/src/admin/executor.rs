@@ -242,7 +242,8 @@ impl Executor<'_> {
             migrating: backend.as_ref().is_some_and(|backend| backend.is_migrating()),
             flows: flows.all,
             coupled_flows: flows.coupled,
-            apart: self.apart(index),
+            apart: self.groups_where(|group| self.is_apart(index, group)),
+            alone: self.groups_where(|group| self.coupling.conduct(index, group).alone),
             judged: self.watched(index).and_then(Watched::verdict).map(|v| v.reason.word()),
             held: vm.settings.tap.as_ref().and_then(|tap| self.coupling.watches().held(tap)),
             counters: counters.unwrap_or_default(),
@@ -294,7 +295,8 @@ impl Executor<'_> {
         let watched = self.coupling.watches().vm(group, number);
         let tap = vm.settings.tap.as_ref().zip(watched);
         let tap = tap.map(|(tap, watched)| TapView::new(tap, watched, self.now));
-        there.then_some(MemberView { name, weight, flows, part, evidence, tap })
+        let conduct = self.coupling.conduct(number, group).into();
+        there.then_some(MemberView { name, weight, flows, part, evidence, conduct, tap })
     }
 
     /// What is known of a VM by its tap.
@@ -303,12 +305,16 @@ impl Executor<'_> {
         self.coupling.watches().vm(group, number)
     }
 
-    /// Names of the groups whose bottleneck a VM does not seem to be behind.
-    fn apart(&self, number: usize) -> Vec<String> {
+    /// Names of some groups.
+    fn groups_where(&self, is_one: impl Fn(usize) -> bool) -> Vec<String> {
         let groups = self.settings().groups.iter().enumerate();
-        let apart =
-            groups.filter(|(group, _)| self.coupling.evidence(self.now, number, *group).apart);
-        apart.map(|(_, group)| group.name.clone()).collect()
+        let those = groups.filter(|(group, _)| is_one(*group));
+        those.map(|(_, group)| group.name.clone()).collect()
+    }
+
+    /// Whether a VM does not seem to be behind a group's bottleneck.
+    fn is_apart(&self, number: usize, group: usize) -> bool {
+        self.coupling.evidence(self.now, number, group).apart
     }
 
     fn rules(&self) -> RulesView {

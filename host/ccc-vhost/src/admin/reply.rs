@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What operators are told.
-use ccc_core::{Evidence, Micros, PathState, QueueMode};
+use ccc_core::{Conduct, Evidence, Micros, PathState, QueueMode};
 use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
 
@@ -78,6 +78,8 @@ pub struct VmView {
     pub coupled_flows: usize,
     /// Groups whose bottleneck it does not seem to be behind.
     pub apart: Vec<String>,
+    /// Groups in which it loses where no other VM does.
+    pub alone: Vec<String>,
     /// What it is judged for by its tap, if it is.
     pub judged: Option<&'static str>,
     /// What it is held to at its tap, bytes a second, if it is.
@@ -180,6 +182,8 @@ pub struct MemberView {
     pub part: u64,
     /// What speaks for and against its being behind the group's bottleneck.
     pub evidence: EvidenceView,
+    /// What it was found to do there.
+    pub conduct: ConductView,
     /// What its tap shows, if it is looked at.
     pub tap: Option<TapView>,
 }
@@ -236,6 +240,45 @@ impl VerdictView {
         let Verdict { reason, since, sent, claimed, share } = *verdict;
         let for_ms = now.saturating_sub(since) / 1000;
         VerdictView { reason: reason.word(), for_ms, sent, claimed, share }
+    }
+}
+
+/// What a VM was found to do in a group, and what its reports were kept from doing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ConductView {
+    /// It loses where nobody else does, or says so: its events reduce only its own part.
+    pub alone: bool,
+    /// Its window, bytes, while that is less than its part.
+    pub own_window: Option<u64>,
+    /// Its events that reduced what all have.
+    pub shared_events: u64,
+    /// Its events that reduced only what it has.
+    pub lone_events: u64,
+    /// Its part of what was delivered of late, of 1000.
+    pub delivered_permille: u32,
+    /// Bytes it said were acknowledged beyond what it was granted.
+    pub beyond_bytes: u64,
+    /// Reductions of others that it wanted undone.
+    pub refused_undos: u64,
+    /// Times it wanted to take its part out of the aggregate again.
+    pub refused_exits: u64,
+    /// Reports of a round-trip time beyond what is believed.
+    pub far_reports: u64,
+}
+
+impl From<Conduct> for ConductView {
+    fn from(conduct: Conduct) -> ConductView {
+        ConductView {
+            alone: conduct.alone,
+            own_window: conduct.own_cwnd_bytes,
+            shared_events: conduct.shared_events,
+            lone_events: conduct.lone_events,
+            delivered_permille: conduct.delivered_permille,
+            beyond_bytes: conduct.beyond_bytes,
+            refused_undos: conduct.refused_undos,
+            refused_exits: conduct.refused_exits,
+            far_reports: conduct.far_reports,
+        }
     }
 }
 

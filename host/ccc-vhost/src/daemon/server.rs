@@ -422,7 +422,7 @@ impl Server {
             }
         }
         for verdict in self.coupling.take_verdicts(self.clock.now()) {
-            let level = if verdict.evidence.apart { Level::Warn } else { Level::Info };
+            let level = if verdict.is_against() { Level::Warn } else { Level::Info };
             log::log!(level, "{verdict}");
         }
         let due = self.coupling.next_deadline().into_iter().chain(self.taps_due).min();
