@@ -36,7 +36,7 @@ impl Finding {
 pub fn findings(vms: &Value, groups: &Value) -> Vec<Finding> {
     let vms = list(&vms["vms"]);
     let of_vms = vms.iter().flat_map(|vm| {
-        let found = [not_there(vm), not_coupled(vm), apart(vm), refused(vm), judged(vm)];
+        let found = [not_there(vm), not_coupled(vm), apart(vm), alone(vm), refused(vm), judged(vm)];
         found.into_iter().flatten()
     });
     of_vms.chain(list(&groups["groups"]).iter().filter_map(left_alone)).collect()
@@ -128,6 +128,20 @@ fn apart(vm: &Value) -> Option<Finding> {
     ))
 }
 
+/// It tells of losses that nobody else has.
+fn alone(vm: &Value) -> Option<Finding> {
+    let groups: Vec<String> = list(&vm["alone"]).iter().map(word).collect();
+    let first = groups.first()?;
+    Some(Finding::new(
+        vm,
+        format!("it loses where no other VM of {} does, or says so", groups.join(" and ")),
+        format!(
+            "its losses reduce only its own part meanwhile; see its conduct (cccctl --json group \
+             {first}), and whether it has a queue or a lossy link of its own"
+        ),
+    ))
+}
+
 /// What its guest or front end sends is wrong.
 fn refused(vm: &Value) -> Option<Finding> {
     let counters = &vm["counters"];
@@ -182,7 +196,8 @@ mod tests {
         let mut vm = json!({
             "name": "web", "socket": "/run/web.sock", "group": "uplink", "coupled": true,
             "state": "active", "heard_ms": 3, "flows": 4, "coupled_flows": 4, "apart": [],
-            "judged": null, "held": null, "counters": {"refused": 0, "no_line": 0, "over_limit": 0}});
+            "alone": [], "judged": null,
+            "held": null, "counters": {"refused": 0, "no_line": 0, "over_limit": 0}});
         for (key, value) in changes.as_object().expect("an object") {
             vm[key] = value.clone();
         }
@@ -221,6 +236,7 @@ mod tests {
                 "more than its lines -> map",
             ),
             (json!({"apart": ["uplink", "wan"]}), "of uplink and wan -> see the evidence"),
+            (json!({"alone": ["uplink"]}), "no other VM of uplink does, or says so -> its losses"),
             (json!({"counters": {"refused": 7}}), "refused 7 times -> the daemon's log"),
             (json!({"judged": "unreported"}), "its reports do not: unreported -> cccctl group"),
             (json!({"judged": "unreported", "held": 625_000}), "is held to 5.0 Mbit/s"),

@@ -38,7 +38,7 @@ struct OfGroup(&'static str, &'static str, fn(&GroupView) -> Option<f64>);
 /// A number of each VM in each group.
 struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
 
-const OF_VM: [OfVm; 6] = [
+const OF_VM: [OfVm; 7] = [
     OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
     OfVm("vm_weight", "The weight in force", |vm| vm.settings.weight),
     OfVm("vm_flows", "Flows in the slots of its guest", |vm| vm.flows as f64),
@@ -48,6 +48,9 @@ const OF_VM: [OfVm; 6] = [
         "Whether it does not seem to be behind the bottleneck of a group of its flows",
         |vm| truth(!vm.apart.is_empty()),
     ),
+    OfVm("vm_alone", "Whether it loses where no other VM of its groups does, or says so", |vm| {
+        truth(!vm.alone.is_empty())
+    }),
     OfVm("vm_judged", "Whether its tap shows what its reports do not", |vm| {
         truth(vm.judged.is_some())
     }),
