@@ -47,7 +47,7 @@ impl Link {
         }
     }
 
-    /// What holds a tap to a rate: a shaper with a FIFO of [`HELD_NS`] at it.
+    /// What holds a tap to a rate: a shaper with a FIFO of `HELD_NS` at it.
     pub fn shaper(now: u64, bytes_s: u64) -> Self {
         let link = vm::Link { rate_mbit: 1.0, limit_packets: 0, past_bottleneck: false };
         let mut shaper = Self::new(&link);
