@@ -140,6 +140,8 @@ impl Policy for CtrlTcp {
         match idle {
             Some(idle) if idle < REMEMBER_US => {
                 let halvings = u32::try_from(idle / HALVE_US).unwrap_or(u32::MAX);
+                let left = aggregate.window.times(Fraction::new(3, 4));
+                aggregate.ssthresh = aggregate.ssthresh.map(|ssthresh| ssthresh.max(left));
                 aggregate.window = aggregate.window.halved(halvings).max(initial);
             }
             _ => {
@@ -329,6 +331,10 @@ mod tests {
         group.policy.end(1_000_000);
         group.begin(1_500_000, 10);
         assert_eq!(group.segments(), 20, "40 segments, halved once after 0.5 s");
+        group.aggregate.window = testing::segments(72);
+        group.policy.end(1_500_000);
+        group.begin(1_600_000, 10);
+        assert_eq!(group.aggregate.segments(), (72, Some(54)), "three quarters are known to fit");
         group.policy.end(2_000_000);
         group.begin(20_000_000, 10);
         assert_eq!(group.aggregate.segments(), (10, None));
