@@ -35,8 +35,8 @@ kernel: packages ## the laboratory's kernel
 	@scripts/build kernel >/dev/null
 module: packages ## the guest module for it
 	@scripts/build module >/dev/null
-install: host ## DESTDIR= PREFIX=/usr: the daemon, cccctl, units, hook, manuals, monitoring
-	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install
+install: host ## DESTDIR= PREFIX=/usr QEMU_GROUP=: the daemon, cccctl, units, hook, manuals, monitoring
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' QEMU_GROUP='$(QEMU_GROUP)' scripts/install
 host: packages ## the daemon and cccctl
 	@echo "host: building" >&2
 	@$(CARGO) build --release $(HOST)

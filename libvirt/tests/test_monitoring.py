@@ -70,6 +70,8 @@ def test_a_prometheus_sees_shares_and_a_daemon_that_is_down(daemon, domain, rece
     assert value('ccc_vm_weight{vm="web"}') == 3
     until("the rules have run", lambda: value('ccc:group_vm_weight:ratio{vm="web"}') == 1)
     until("rates are known", lambda: (value('rate(ccc_vm_reports_total{vm="web"}[5m])') or 0) > 0)
+    with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
+        HERE.run("promtool", "check", "metrics", stdin=answer.read().decode())
     panels = json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
     for target in (target for panel in panels for target in panel["targets"]):
         expression = target["expr"].replace("$instance", ".*")

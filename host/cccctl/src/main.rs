@@ -32,11 +32,12 @@ fn main() -> ExitCode {
         Err(commands::Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
+        // It has said so.
+        Err(commands::Error::Found) => ExitCode::from(FOUND),
         Err(error) => {
             journal::say(&error);
             match error {
                 commands::Error::Refused(_) => ExitCode::from(REFUSED),
-                commands::Error::Found => ExitCode::from(FOUND),
                 _ => ExitCode::FAILURE,
             }
         }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! What a monitoring system is told, in the text format of OpenMetrics 1.0, which
-//! Prometheus reads: units in names, counters end with `_total`.
+//! What a monitoring system is told, in the text format of OpenMetrics 1.0 for those that
+//! ask for it, as Prometheus does, else in the one before: units in names, counters end
+//! with `_total`.
 //!
 //! Nothing is counted here: everything is read when it is asked for, so what is told
 //! is what the rest of the control socket tells.
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use prometheus_client::{
     collector::Collector,
@@ -15,18 +16,59 @@ use prometheus_client::{
 
 use super::reply::{CountersView, GroupView, MemberView, MetricsView, VmView};
 
-/// Type of the answer's body.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// What all names begin with.
 const PREFIX: &str = "ccc";
 
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// What was before it: Prometheus' text format 0.0.4.
+    Plain,
+}
+
+impl Format {
+    /// That of a request's `Accept`.
+    pub fn accepted(header: &str) -> Format {
+        if header.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Plain
+        }
+    }
+
+    /// Type of the answer's body.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Plain => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
 /// Everything, as it stands.
-pub fn text(view: MetricsView) -> Result<String, fmt::Error> {
+pub fn text(view: MetricsView, format: Format) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(view));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
-    Ok(text)
+    Ok(if format == Format::Plain { plain(&text) } else { text })
+}
+
+/// In the plain format counters are described by the names that they have in samples.
+fn plain(text: &str) -> String {
+    let counters: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let described = |line: &str| {
+        let (kind, rest) = line.strip_prefix("# ")?.split_once(' ')?;
+        let (name, words) = rest.split_once(' ')?;
+        counters.contains(name).then(|| format!("# {kind} {name}_total {words}\n"))
+    };
+    let lines = text.lines().filter(|line| *line != "# EOF");
+    lines.map(|line| described(line).unwrap_or_else(|| format!("{line}\n"))).collect()
 }
 
 /// A number of each VM: its name, what it says, and how to tell it.
@@ -125,8 +167,10 @@ fn encode_groups(to: &mut DescriptorEncoder<'_>, groups: &[GroupView]) -> fmt::R
         let of = |group: &GroupView| Some(([("group", group.name.clone())], value(group)?));
         gauges(to, name, help, groups.iter().filter_map(of))?;
     }
-    let reductions =
-        groups.iter().map(|group| ([("group", group.name.clone())], u64::from(group.epoch)));
+    // The first epoch begins without one.
+    let reductions = groups
+        .iter()
+        .map(|group| ([("group", group.name.clone())], u64::from(group.epoch.saturating_sub(1))));
     counters(to, "group_reductions", "Reductions of the aggregate window", reductions)?;
     for OfMember(name, help, value) in OF_MEMBER {
         let members = groups.iter().flat_map(|group| {

@@ -5,7 +5,6 @@ use std::{error::Error, os::unix::fs::FileTypeExt, path::Path};
 use nix::unistd::User;
 use rustix::process::geteuid;
 
-use super::setup::scraped;
 use crate::{
     admin::authorization::Authorization,
     settings::{Settings, state::State},
@@ -26,9 +25,6 @@ pub fn faults(settings: &Settings) -> Vec<String> {
         .collect();
     if let Err(error) = Authorization::new(settings.daemon.operators.as_deref()) {
         faults.push(with_cause(&error));
-    }
-    if let Some(Err(error)) = settings.daemon.metrics.map(scraped) {
-        faults.push(format!("{error:#}"));
     }
     match settings.daemon.state.as_deref().map(State::load) {
         Some(Ok(state)) => {

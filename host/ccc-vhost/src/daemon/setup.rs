@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::{SocketAddr, TcpListener},
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
 };
@@ -68,7 +67,6 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let mut coupling = Coupling::new(settings);
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
     let authorization = Authorization::new(daemon.operators.as_deref())?;
-    let metrics = daemon.metrics.map(scraped).transpose()?;
     let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
@@ -76,7 +74,7 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
         kept.map(|(path, lock, state)| StateWriter::start(path, lock, state)).transpose()?;
     let (listener, _bound) = operators.unzip();
     let control = listener.map(|listener| (listener, authorization));
-    let commands = commands(http::Listeners { control, metrics })?;
+    let commands = commands(http::Listeners { control, metrics: daemon.metrics })?;
     let taps = taps(args, &mut coupling)?;
     Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer, taps })?.run()?)
 }
@@ -125,13 +123,6 @@ fn operators(
     let Some(path) = path else { return Ok(None) };
     let (listener, bound) = listener::bind(path, authorization.manner())?;
     Ok(Some((listener, Some(bound))))
-}
-
-/// Where monitoring systems connect.
-pub fn scraped(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| {
-        format!("cannot listen on {address}; name another address in [daemon] metrics")
-    })
 }
 
 /// What clients ask for, if there can be any.

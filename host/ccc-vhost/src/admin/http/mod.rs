@@ -9,7 +9,7 @@
 use std::{
     convert::Infallible,
     io,
-    net::TcpListener,
+    net::SocketAddr,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener,
@@ -22,7 +22,7 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     Request, Response, StatusCode,
     body::{Body, Bytes},
-    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
@@ -37,7 +37,7 @@ use super::{
     ApiError, Reply,
     authorization::{Authorization, Peer},
     channel::CommandSender,
-    metrics,
+    metrics::{self, Format},
     reply::MetricsView,
 };
 use crate::event_loop::open_files;
@@ -90,14 +90,13 @@ pub struct Listeners {
     /// Operators, and which of them.
     pub control: Option<(UnixListener, Authorization)>,
     /// Monitoring systems.
-    pub metrics: Option<TcpListener>,
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Serves the listeners from now on, in a thread that ends with the process.
 pub fn serve(listeners: Listeners, commands: CommandSender) -> io::Result<()> {
     let Listeners { control, metrics } = listeners;
     control.iter().try_for_each(|(listener, _)| listener.set_nonblocking(true))?;
-    metrics.iter().try_for_each(|listener| listener.set_nonblocking(true))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let run = move || {
         runtime.block_on(async {
@@ -207,8 +206,9 @@ where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let format = format_of(&request);
     match handle(request, by, slot, shared).await {
-        Ok(Reply::Metrics(view)) => exposition(view),
+        Ok(Reply::Metrics(view)) => exposition(view, format),
         Ok(reply) => match serde_json::to_vec(&reply) {
             Ok(body) => answer(StatusCode::OK, body),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
@@ -217,9 +217,15 @@ where
     }
 }
 
-fn exposition(view: MetricsView) -> Response<Full<Bytes>> {
-    match metrics::text(view) {
-        Ok(text) => typed(StatusCode::OK, metrics::CONTENT_TYPE, text.into()),
+/// The format that a client asks for.
+fn format_of<B>(request: &Request<B>) -> Format {
+    let accepted = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    Format::accepted(accepted.unwrap_or_default())
+}
+
+fn exposition(view: MetricsView, format: Format) -> Response<Full<Bytes>> {
+    match metrics::text(view, format) {
+        Ok(text) => typed(StatusCode::OK, format.content_type(), text.into()),
         Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
     }
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Monitoring systems, which ask over TCP and have no credentials: they are told the
 //! metrics and nothing else, and can change nothing.
-use std::{convert::Infallible, net::TcpListener};
+//!
+//! Where nobody can listen, VMs are served all the same.
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -11,26 +13,28 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 
 use super::{
     ACCEPT_AGAIN, CONNECTION_PATIENCE, HEAD_MAX, HEAD_PATIENCE,
     clients::{ClientSlot, Clients},
-    exposition, refuse,
+    exposition, format_of, refuse,
     routes::METRICS,
 };
 use crate::admin::{ApiError, Command, Reply, authorization::Peer, channel::CommandSender};
 
 /// Most scrapers served at once; others wait to be accepted.
 const CONNECTIONS: usize = 16;
+/// Time until it is tried again to listen.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// Serves them, if there is a listener.
-pub async fn serve(listener: Option<TcpListener>, commands: &CommandSender) {
-    let Some(listener) = listener else { return };
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => return log::error!("metrics: cannot listen: {error}"),
-    };
+/// Serves them, if they are to be.
+pub async fn serve(address: Option<SocketAddr>, commands: &CommandSender) {
+    let Some(address) = address else { return };
+    let listener = listen(address).await;
     let clients = Clients::new(CONNECTIONS);
     loop {
         let slot = clients.next().await;
@@ -41,6 +45,22 @@ pub async fn serve(listener: Option<TcpListener>, commands: &CommandSender) {
                 tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
+    }
+}
+
+/// Listens, when it can: the address may be in use, or not be there yet.
+async fn listen(address: SocketAddr) -> TcpListener {
+    let mut told = false;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) if !std::mem::replace(&mut told, true) => log::warn!(
+                "no metrics: cannot listen on {address}: {error}; name another address in \
+                 [daemon] metrics, or free this one"
+            ),
+            Err(_) => {}
+        }
+        tokio::time::sleep(LISTEN_AGAIN).await;
     }
 }
 
@@ -72,8 +92,9 @@ async fn respond(request: Request<Incoming>, commands: &CommandSender) -> Respon
         let method = request.method().to_string();
         return refuse(&ApiError::Method { method, allowed: "GET".to_owned() });
     }
+    let format = format_of(&request);
     match commands.ask(Command::Metrics, Peer::own()).await {
-        Ok(Reply::Metrics(view)) => exposition(view),
+        Ok(Reply::Metrics(view)) => exposition(view, format),
         Ok(_) => refuse(&ApiError::Stopping),
         Err(error) => refuse(&error),
     }
