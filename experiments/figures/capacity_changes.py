@@ -57,10 +57,9 @@ MEASURES = {
 
 def scores(data: Data) -> list[Score]:
     return [
-        Score.mean(
+        Score.ratio(
             f"{case}: goodput of 10 s after it, coupled over uncoupled",
             data.ratio(case, "coupled", "uncoupled", after_mbit),
-            "ratio",
             ">=",
             0.98,
         )

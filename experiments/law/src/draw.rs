@@ -59,8 +59,10 @@ pub fn draw(seed: u64) -> Case {
     let mut rng = Rng(seed);
     // A generator's first numbers are near for near seeds.
     rng.next_u64();
+    // Decided once: a condition that is drawn again is one of its kind.
+    let drawn = if chance(&mut rng, BESIDE_PERCENT) { beside } else { anything };
     loop {
-        if let Some(case) = try_draw(&mut rng) {
+        if let Some(case) = drawn(&mut rng) {
             return case;
         }
     }
@@ -86,10 +88,6 @@ pub fn rounded(value: f64, digits: i32) -> f64 {
     }
     let scale = 10_f64.powi(digits - 1 - value.abs().log10().floor() as i32);
     (value * scale).round() / scale
-}
-
-fn try_draw(rng: &mut Rng) -> Option<Case> {
-    if chance(rng, BESIDE_PERCENT) { beside(rng) } else { anything(rng) }
 }
 
 /// Flows without end of one distance, beside one outside flow: only so is its part of

@@ -214,7 +214,7 @@ impl Group {
     fn bound(&mut self, update: &Update, told: Delta) -> Delta {
         let Update { now, flow, report, .. } = *update;
         let member = flow.member;
-        let part = self.part(member);
+        let part = self.part(member, report);
         let share = self.members.share_of_vm(member, &flow.contribution);
         let has = Has { part, share, mss_bytes: report.mss_bytes.into() };
         self.claims.claim_floor(member, self.members.floor_of(member), part.bytes);
@@ -225,9 +225,27 @@ impl Group {
     }
 
     /// What a VM has of the aggregate at the most, and in what time.
-    fn part(&self, member: usize) -> Part {
-        let window = self.members.most_of(member, self.aggregate.window);
-        Part { bytes: window.bytes(), rtt_us: self.members.mean_distance_of(member) }
+    fn part(&mut self, member: usize, report: &Report) -> Part {
+        let rtt_us = match self.config.share {
+            ShareOf::Rate => self.members.mean_distance_of(member),
+            // Distances are no times then.
+            ShareOf::Window => self.claims.round_us(member, report.srtt_us.into()),
+        };
+        Part { bytes: self.most_bytes(member), rtt_us }
+    }
+
+    /// What a VM has of the aggregate at the most.
+    fn most_bytes(&self, member: usize) -> u64 {
+        self.members.most_of(member, self.aggregate.window).bytes()
+    }
+
+    /// Nothing that a VM said counts once its flows do not.
+    fn forget_claims(&mut self, member: usize) {
+        self.claims.claim_floor(member, self.members.floor_of(member), self.most_bytes(member));
+        if !self.members.counts(member) {
+            self.claims.unheard(member);
+            self.waits.forget(member);
+        }
     }
 
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
@@ -285,9 +303,7 @@ impl Group {
         let waits = self.waits_of(member);
         let nothing = Contribution::default();
         self.at_the_same_rate(waits, |members| members.count(member, &gone, &nothing));
-        if !self.members.counts(member) {
-            self.waits.forget(member);
-        }
+        self.forget_claims(member);
         match self.members.active_flows() {
             0 if gone.active => self.policy.end(now),
             1.. if gone.counts() => self.policy.leave(&mut self.aggregate, share),
@@ -335,7 +351,8 @@ impl Group {
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units().map_or(Fraction::ALL, |mean| mean.over_own(new));
         let (member, told_bytes) = (flow.member, flow::on_path_bytes(report));
-        let brings_bytes = self.claims.brings(now, member, self.part(member), told_bytes);
+        let part = self.part(member, report);
+        let brings_bytes = self.claims.brings(now, member, part, told_bytes);
         let on_path = Window::from_bytes(brings_bytes).times(mean);
         let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
         let joiner = Joiner { initial: flow::initial(report), on_path, ssthresh };

@@ -7,7 +7,7 @@ mod common;
 use std::sync::LazyLock;
 
 use bottleneck::{MSS, Net, PACKET_US};
-use ccc_core::{CongestionState, FlowId, GroupConfig, PolicyKind, Report, VmId};
+use ccc_core::{CongestionState, FlowId, GroupConfig, PolicyKind, Report, ShareOf, VmId};
 use common::Flow;
 
 const RUN_MS: u64 = 15_000;
@@ -196,6 +196,27 @@ fn told_of_a_gigabyte(net: &mut Net, flow: &mut Flow, growth: u32) {
 #[test]
 fn growth_of_a_gigabyte() {
     harmless(Four::new(0).run_slot(100, |net, flow| told_of_a_gigabyte(net, flow, 1 << 30)));
+}
+
+#[test]
+fn growth_of_a_gigabyte_where_shares_are_windows() {
+    for every_ms in [2, 100] {
+        let config = GroupConfig { share: ShareOf::Window, ..GroupConfig::default() };
+        let four = Four::with(0, config);
+        let had = four.run_slot(every_ms, |net, flow| told_of_a_gigabyte(net, flow, 1 << 30));
+        assert!(had.lost < 5 * MOST_LOST, "each {every_ms} ms: {had:?}");
+    }
+}
+
+#[test]
+fn who_has_left_takes_no_floor_from_others() {
+    let mut four = Four::new(0);
+    let slots: Vec<Flow> = (0..200).map(|_| empty_slot(&mut four.net, four.fourth)).collect();
+    slots.iter().for_each(|flow| four.net.host.send(flow));
+    slots.into_iter().for_each(|flow| four.net.host.leave(flow));
+    four.net.run_ms(RUN_MS);
+    let floor = 12 * u64::from(MSS);
+    assert!(four.net.host.status().cwnd_bytes >= floor);
 }
 
 #[test]

@@ -78,6 +78,12 @@ impl Claims {
         self.excess_bytes -= gone.excess_bytes;
     }
 
+    /// A VM has no flows that say how far away it is.
+    pub(crate) fn unheard(&mut self, member: usize) {
+        let place = self.vms[member].place.take();
+        self.rtts.moved(place, None);
+    }
+
     /// A VM of this weight says that it is so far away; how far that can be.
     pub(crate) fn hear_rtt(&mut self, member: usize, weight: Weight, srtt_us: u32) -> Micros {
         let farthest_us = self.farthest_us(member);
