@@ -226,11 +226,12 @@ impl Group {
 
     /// What a VM has of the aggregate at the most, and in what time.
     fn part(&mut self, member: usize, report: &Report) -> Part {
-        let rtt_us = match self.config.share {
+        let told_us = match self.config.share {
             ShareOf::Rate => self.members.mean_distance_of(member),
             // Distances are no times then.
-            ShareOf::Window => self.claims.round_us(member, report.srtt_us.into()),
+            ShareOf::Window => report.srtt_us.into(),
         };
+        let rtt_us = self.claims.believed_us(member, told_us);
         Part { bytes: self.most_bytes(member), rtt_us }
     }
 

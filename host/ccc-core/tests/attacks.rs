@@ -137,6 +137,25 @@ fn losses_that_are_not_told() {
     harmless(four.run(1_000, |_, _| {}));
 }
 
+/// It takes their part of the bytes from the others, and with it what pays for losses.
+#[test]
+fn losses_that_are_not_told_of_four_times_the_bytes() {
+    let mut four = Four::new(4).lying(|report| {
+        report.delivered_bytes *= 4;
+        report.acked_limited_bytes *= 4;
+    });
+    four.net.flows_of(four.fourth).for_each(|sender| sender.tells_losses = false);
+    four.net.run_ms(200_000);
+    let before = four.honest_bytes();
+    four.net.run_ms(100_000);
+    let [honest, all] = [four.honest_bytes() - before, four.delivered()];
+    let even = all / 3 / 4 * 3;
+    assert!(honest * 100 >= even * 90, "{honest} of {even} bytes");
+    for vm in &four.honest {
+        assert!(!four.net.host.engine.conduct(*vm, four.net.host.group).alone);
+    }
+}
+
 #[test]
 fn a_loss_that_is_undone_at_once() {
     harmless(Four::new(4).run_slot(100, |net, flow| {

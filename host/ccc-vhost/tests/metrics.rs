@@ -73,6 +73,7 @@ fn metrics_tell_what_the_control_socket_tells() {
     );
     let answer = scrape(metrics, "GET /metrics");
     assert!(answer.contains("application/openmetrics-text; version=1.0.0"), "{answer}");
+    // What was told before may be told again for a moment.
     let group = operator.get("/v1/groups/g");
     let (window, part) = (&group["window"], &group["vms"][0]["part"]);
     assert!(window.as_u64() > Some(0) && part.as_u64() > Some(0), "{group}");

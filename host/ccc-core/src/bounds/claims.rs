@@ -15,6 +15,8 @@ const FAR_US: Micros = 250_000;
 const SMOOTHED: u64 = 8;
 /// Reductions are a round trip apart, which is at least this part of the median.
 const NEAR: Micros = 4;
+/// And is at the most so many times as near as the others, as far as bytes are counted.
+const NEAREST: Micros = 16;
 /// In a round trip without a queue a VM has at most so many times its window
 /// acknowledged: what it had before a reduction is on the path, too.
 const WINDOWS: u64 = 2;
@@ -105,6 +107,12 @@ impl Claims {
     /// No round-trip time is longer than this one, if others are there to tell.
     fn farthest_us(&mut self, member: usize) -> Micros {
         self.others_us(member).map_or(Micros::MAX, |us| (MEDIAN_TIMES * us).max(FAR_US))
+    }
+
+    /// A time that a VM says, as far as the others make it likely: who has its window
+    /// acknowledged a thousand times as often as they fills any bucket.
+    pub(crate) fn believed_us(&mut self, member: usize, told_us: Micros) -> Micros {
+        self.others_us(member).map_or(told_us, |us| told_us.max(us / NEAREST))
     }
 
     /// The time that a VM's reductions of others are apart.

@@ -131,7 +131,11 @@ impl Events {
             self.pays(member, now, epoch);
             return Reduces::All;
         }
+        // What several have who cannot pay is no loss of one, whatever a VM says that loses
+        // nothing: it earns the others theirs.
+        self.totals.add_event();
         let vm = &mut self.vms[member];
+        vm.budget.skip_event(self.totals);
         vm.lone_events += 1;
         let others_have_bytes = vm.budget.part_permille() < MOST_PERMILLE;
         self.verdicts += u64::from(vm.judge(others_have_bytes, 0));

@@ -20,7 +20,7 @@ use super::reply::{CountersView, GroupView, MemberView, MetricsView, VmView};
 const PREFIX: &str = "ccc";
 
 /// How metrics are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,

@@ -3,7 +3,13 @@
 //! metrics and nothing else, and can change nothing.
 //!
 //! Where nobody can listen, VMs are served all the same.
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http_body_util::Full;
 use hyper::{
@@ -15,6 +21,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::Mutex,
     time::timeout,
 };
 
@@ -24,22 +31,33 @@ use super::{
     exposition, format_of, refuse,
     routes::METRICS,
 };
-use crate::admin::{ApiError, Command, Reply, authorization::Peer, channel::CommandSender};
+use crate::admin::{
+    ApiError, Command, Reply, authorization::Peer, channel::CommandSender, metrics::Format,
+};
 
 /// Most scrapers served at once; others wait to be accepted.
 const CONNECTIONS: usize = 16;
+/// What was told so lately is told again: who has no credentials is to cost operators, whom
+/// the same thread serves, and VMs next to nothing.
+const FRESH: Duration = Duration::from_millis(500);
 /// Time until it is tried again to listen.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// The latest answer in each format.
+type Latest = Mutex<BTreeMap<Format, (Instant, Response<Full<Bytes>>)>>;
 
 /// Serves them, if they are to be.
 pub async fn serve(address: Option<SocketAddr>, commands: &CommandSender) {
     let Some(address) = address else { return };
     let listener = listen(address).await;
     let clients = Clients::new(CONNECTIONS);
+    let latest = Arc::new(Latest::default());
     loop {
         let slot = clients.next().await;
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(converse(stream, slot, commands.clone()))),
+            Ok((stream, _)) => {
+                drop(tokio::spawn(converse(stream, slot, commands.clone(), Arc::clone(&latest))))
+            }
             Err(error) => {
                 log::debug!("metrics: cannot accept: {error}");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
@@ -64,12 +82,17 @@ async fn listen(address: SocketAddr) -> TcpListener {
     }
 }
 
-async fn converse(stream: TcpStream, slot: ClientSlot, commands: CommandSender) {
+async fn converse(
+    stream: TcpStream,
+    slot: ClientSlot,
+    commands: CommandSender,
+    latest: Arc<Latest>,
+) {
     let service = service_fn(|request| {
-        let (commands, slot) = (&commands, &slot);
+        let (commands, slot, latest) = (&commands, &slot, &latest);
         async move {
             let _busy = slot.busy();
-            Ok::<_, Infallible>(respond(request, commands).await)
+            Ok::<_, Infallible>(respond(request, commands, latest).await)
         }
     });
     let conversation = http1::Builder::new()
@@ -84,7 +107,11 @@ async fn converse(stream: TcpStream, slot: ClientSlot, commands: CommandSender) 
     }
 }
 
-async fn respond(request: Request<Incoming>, commands: &CommandSender) -> Response<Full<Bytes>> {
+async fn respond(
+    request: Request<Incoming>,
+    commands: &CommandSender,
+    latest: &Latest,
+) -> Response<Full<Bytes>> {
     if request.uri().path() != METRICS {
         return refuse(&ApiError::NotHere(request.uri().path().to_owned()));
     }
@@ -93,8 +120,19 @@ async fn respond(request: Request<Incoming>, commands: &CommandSender) -> Respon
         return refuse(&ApiError::Method { method, allowed: "GET".to_owned() });
     }
     let format = format_of(&request);
+    // Others wait for the same answer.
+    let mut latest = latest.lock().await;
+    if let Some((at, answer)) = latest.get(&format)
+        && at.elapsed() < FRESH
+    {
+        return answer.clone();
+    }
     match commands.ask(Command::Metrics, Peer::own()).await {
-        Ok(Reply::Metrics(view)) => exposition(view, format),
+        Ok(Reply::Metrics(view)) => {
+            let answer = exposition(view, format);
+            latest.insert(format, (Instant::now(), answer.clone()));
+            answer
+        }
         Ok(_) => refuse(&ApiError::Stopping),
         Err(error) => refuse(&error),
     }
