@@ -7,6 +7,7 @@ mod daemon;
 mod error;
 pub mod lock;
 pub mod state;
+mod taps;
 pub mod writer;
 
 #[cfg(test)]
@@ -172,6 +173,18 @@ impl Settings {
         name: &str,
         changes: &Changes<VmSettings>,
     ) -> Result<(usize, VmSettings), SettingsError> {
+        // What a state file of before has doubled does not stand in the way of the rest.
+        self.vm(name)?;
+        self.check_tap(name, &changes.only("tap").apply(&VmSettings::default()))?;
+        self.put_changes(name, changes)
+    }
+
+    /// The same, whatever taps others have.
+    fn put_changes(
+        &mut self,
+        name: &str,
+        changes: &Changes<VmSettings>,
+    ) -> Result<(usize, VmSettings), SettingsError> {
         let number = self.vm(name)?;
         let before = self.vms[&number].settings.clone();
         let settings = changes.apply(&before);
@@ -227,6 +240,7 @@ impl Settings {
             let expected = format!("a path that VM `{}` does not have", other.name);
             return Err(Fault::new("socket", expected, &json!(spec.socket)).into());
         }
+        self.check_tap(name, &spec.settings)?;
         Ok(Vm {
             name: name.to_owned(),
             socket: spec.socket.to_path_buf(),

@@ -215,12 +215,20 @@ impl State {
             }
         }
         for (name, changes) in &self.vms {
-            if let Err(error) = settings.change_vm(name, changes) {
+            if let Err(error) = settings.put_changes(name, changes) {
                 told(&format!("VM {name}"), error);
             }
         }
         if let Some(Err(error)) = self.rules.as_ref().map(|rules| settings.set_rules(rules)) {
             told("rules", error);
+        }
+        // All changes are in force: two VMs may have exchanged their taps.
+        for tap in settings.doubled_taps() {
+            let vms = settings.names_at(tap);
+            log::warn!(
+                "tap {tap}: VMs {vms} name it, so nobody is judged or held by it; a tap is one \
+                 VM's: set the others' to their own (virsh domiflist), or to `none`"
+            );
         }
     }
 }

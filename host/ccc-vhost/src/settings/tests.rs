@@ -123,6 +123,53 @@ fn a_socket_of_two_vms_is_told() {
 }
 
 #[test]
+fn a_tap_of_two_vms_is_told() {
+    let text =
+        "[vm.a]\nsocket = \"/a\"\ntap = \"vnet0\"\n[vm.b]\nsocket = \"/b\"\ntap = \"vnet0\"\n";
+    assert_eq!(fault(text), is(6, "vm.b.tap \"vnet0\""));
+    let message = parse("ccc.toml", text).expect_err("a fault").to_string();
+    let place = "ccc.toml:6:1: invalid vm.b.tap: expected an interface that VM `a` does not have";
+    assert!(message.starts_with(place), "{message}");
+    assert!(message.contains("; a tap is one VM's: name this VM's own"), "{message}");
+    read("[vm.a]\nsocket = \"/a\"\ntap = \"none\"\n[vm.b]\nsocket = \"/b\"\ntap = \"none\"\n");
+}
+
+#[test]
+fn a_tap_goes_over_to_another_vm_only_when_it_is_free() {
+    let mut settings = read("[vm.a]\nsocket = \"/a\"\ntap = \"vnet0\"\n[vm.b]\nsocket = \"/b\"\n");
+    let change = |value| Changes::read(value).expect("right");
+    let tap = |tap| change(json!({"tap": tap}));
+    let refused = settings.change_vm("b", &tap("vnet0")).expect_err("taken").to_string();
+    assert!(refused.starts_with("invalid tap: expected an interface that VM `a`"), "{refused}");
+    let spec = VmSpec::read(json!({"socket": "/c", "tap": "vnet0"})).expect("right");
+    assert!(settings.new_vm("c", &spec).is_err(), "nor can a new one have it");
+    settings.change_vm("a", &tap("vnet0")).expect("its own");
+    settings.change_vm("a", &tap("none")).expect("none");
+    settings.change_vm("b", &tap("vnet0")).expect("free");
+}
+
+#[test]
+fn a_state_file_may_exchange_taps_and_what_it_doubles_is_known() {
+    let text =
+        "[vm.a]\nsocket = \"/a\"\ntap = \"vnet0\"\n[vm.b]\nsocket = \"/b\"\ntap = \"vnet1\"\n";
+    let with = |a: &str, b: &str| {
+        let mut settings = read(text);
+        let vms = json!({"a": {"tap": a}, "b": {"tap": b, "weight": 2}});
+        let state = state::State::from_json(json!({"version": 1, "vms": vms})).expect("right");
+        state.apply(&mut settings);
+        settings
+    };
+    let exchanged = with("vnet1", "vnet0");
+    assert_eq!(exchanged.vms[&0].settings.tap.as_deref(), Some("vnet1"));
+    assert!(exchanged.doubled_taps().is_empty());
+    let mut doubled = with("vnet1", "vnet1");
+    assert_eq!(doubled.doubled_taps().into_iter().collect::<Vec<_>>(), ["vnet1"]);
+    assert_eq!(doubled.vms[&1].settings.weight, 2.0, "the rest is in force");
+    let weight = Changes::read(json!({"weight": 3})).expect("right");
+    doubled.change_vm("a", &weight).expect("no matter of its tap");
+}
+
+#[test]
 fn all_faults_are_told_in_order() {
     let text = "[vm.b]\nsocket = 1\n[vm.a]\nsocket = \"/s\"\nweight = 0\ngroup = \"g\"\n";
     let lines: Vec<_> = faults(text).iter().map(|fault| fault.0).collect();

@@ -72,11 +72,14 @@ impl Watches {
         }
     }
 
-    /// Taps to look at, by the number of the VM.
+    /// Taps to look at, by the number of the VM: none that two VMs name, for what comes in
+    /// there is one's, and would be held against the other.
     pub fn taps(settings: &Settings) -> Vec<(usize, String)> {
+        let doubled = settings.doubled_taps();
         let watched =
             settings.vms.iter().filter(|(number, _)| group_of(settings, **number).is_some());
-        watched.filter_map(|(number, vm)| Some((*number, vm.settings.tap.clone()?))).collect()
+        let taps = watched.filter_map(|(number, vm)| Some((*number, vm.settings.tap.clone()?)));
+        taps.filter(|(_, tap)| !doubled.contains(tap.as_str())).collect()
     }
 
     /// Takes a reading; whose verdict has changed.
@@ -155,13 +158,14 @@ impl Watches {
     /// Taps of VMs that are to be held, and their rates.
     fn wanted(&self, settings: &Settings) -> BTreeMap<String, u64> {
         let on = |group: &usize| settings.groups[*group].settings.enforce == Enforce::On;
+        let doubled = settings.doubled_taps();
         let wanted = settings.vms.iter().filter_map(|(number, vm)| {
             let group = group_of(settings, *number).filter(on)?;
             let watched = self.vm(group, *number)?;
             watched.verdict()?;
             Some((vm.settings.tap.clone()?, watched.share()))
         });
-        wanted.collect()
+        wanted.filter(|(tap, _)| !doubled.contains(tap.as_str())).collect()
     }
 
     /// A tap could not be held: it is tried again later.

@@ -13,7 +13,7 @@ use toml::{
 };
 
 use super::Located;
-use crate::settings::{DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep};
+use crate::settings::{DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep, taps};
 
 type Place = Range<usize>;
 
@@ -181,12 +181,17 @@ impl Reader<'_> {
     }
 
     fn vms(&mut self, tables: &[Table<'_, '_>], settings: &mut Settings) {
-        let mut named = BTreeMap::new();
+        let (mut named, mut at_taps) = (BTreeMap::new(), BTreeMap::new());
         for table in tables {
             let (socket, changes, mut faults) = VmSpec::collect(fields(table));
             let spec = changes.apply(&VmSettings::default());
             let group = settings.find_group(spec.group.as_deref());
             let group = group.unwrap_or_else(|fault| keep(&mut faults, fault));
+            if let Some(tap) = &spec.tap
+                && let Some(other) = at_taps.insert(tap.clone(), table.name)
+            {
+                faults.push(taps::taken(tap, other));
+            }
             if let Some(socket) = socket {
                 if let Some(other) = named.insert(socket.clone(), table.name) {
                     let expected = format!("a path that VM `{other}` does not have");
