@@ -320,7 +320,7 @@ impl Coupling {
     /// flows are to be mapped anew.
     pub fn take_held(&mut self) -> Vec<usize> {
         let held = |vm: &settings::Vm| {
-            vm.settings.tap.as_ref().is_some_and(|tap| self.watches.held(tap).is_some())
+            vm.settings.tap.as_ref().is_some_and(|tap| self.watches.is_held(tap))
         };
         let vms = self.settings.vms.iter().filter(|(_, vm)| held(vm));
         let held: BTreeSet<usize> = vms.map(|(number, _)| *number).collect();

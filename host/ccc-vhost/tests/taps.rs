@@ -74,6 +74,11 @@ impl Net {
 
     /// A daemon in the host's namespace.
     fn daemon(&self, dir: tempfile::TempDir, enforce: &str, more: &str) -> Daemon {
+        self.daemon_by(dir, enforce, more, &[])
+    }
+
+    /// The same, started by some words.
+    fn daemon_by(&self, dir: tempfile::TempDir, enforce: &str, more: &str, by: &[&str]) -> Daemon {
         let path = |name: &str| dir.path().join(name).display().to_string();
         let config = format!(
             "[daemon]\ncontrol = \"{}\"\n{more}\n[group.uplink]\nenforce = \"{enforce}\"\n\
@@ -84,7 +89,8 @@ impl Net {
             path("good"),
         );
         fs::write(dir.path().join("ccc.toml"), config).unwrap();
-        Daemon::spawn_by(dir, &["ip", "netns", "exec", &self.host], &[])
+        let by = [&["ip", "netns", "exec", &self.host], by].concat();
+        Daemon::spawn_by(dir, &by, &[])
     }
 
     fn links(&self) -> String {
@@ -301,4 +307,28 @@ fn the_qdisc_of_somebody_else_is_left_alone() {
     assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
     assert!(must(&format!("tc -n {} qdisc show dev tap0", net.host)).contains("ingress"));
     assert!(net.filters().is_empty());
+}
+
+/// Words that start a daemon as one that may not change interfaces.
+const POWERLESS: [&str; 2] = ["setpriv", "--bounding-set=-net_admin"];
+
+#[test]
+fn what_a_daemon_may_not_let_go_is_told_with_what_to_do() {
+    let Some(net) = Net::new("f") else { return };
+    let mut daemon = start(&net, "on", "");
+    beside_an_honest_vm(&net, &daemon, || {
+        flooded(&net, FLOOD, || until("held", || is_held(&net)));
+    });
+    daemon.terminate("-KILL");
+    let dir = net.moved(daemon);
+    let mut daemon = net.daemon_by(dir, "on", "", &POWERLESS);
+    let device = net.links().split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap().to_owned();
+    daemon.says("VM bad: tap tap0 is held on, and not to be: cannot remove the ingress qdisc");
+    daemon.says(&format!("tc qdisc del dev tap0 ingress; ip link del ccc-ifb{device}"));
+    daemon.says("AmbientCapabilities=CAP_NET_ADMIN");
+    assert!(is_held(&net));
+    let held = &Operator::at(&daemon.socket("control")).get("/v1/vms/bad")["held"];
+    assert_eq!(*held, Value::Null, "at a rate that is not known");
+    must(&format!("tc -n {} qdisc del dev tap0 ingress", net.host));
+    must(&format!("ip -n {} link del ccc-ifb{device}", net.host));
 }

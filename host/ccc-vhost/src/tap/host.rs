@@ -4,7 +4,11 @@ use std::io;
 
 use thiserror::Error;
 
-/// Why a tap is not held.
+/// What to do where the daemon may not.
+pub const REMEDY: &str = "the daemon needs CAP_NET_ADMIN: AmbientCapabilities=CAP_NET_ADMIN and \
+                          CapabilityBoundingSet=CAP_NET_ADMIN in a drop-in of ccc-vhost.service";
+
+/// Why a tap is not held, or not let go.
 #[derive(Debug, Error)]
 pub enum HoldError {
     /// Something of others' is there.
@@ -17,7 +21,7 @@ pub enum HoldError {
         tap: String,
     },
     /// The kernel does not do it.
-    #[error("cannot {what} of tap {tap}: {why}")]
+    #[error("cannot {what} of tap {tap}: {why}{}", remedy(.why))]
     Kernel {
         /// What was tried.
         what: &'static str,
@@ -26,6 +30,29 @@ pub enum HoldError {
         /// What the kernel says.
         why: io::Error,
     },
+    /// It is held on, though it is not to be.
+    #[error(
+        "tap {tap} is held on, and not to be: cannot {what}: {why}{}; it is tried again; by hand: \
+         tc qdisc del dev {tap} ingress; ip link del {device}", remedy(.why)
+    )]
+    Left {
+        /// What was tried.
+        what: &'static str,
+        /// The tap.
+        tap: String,
+        /// The device through which it leads.
+        device: String,
+        /// What the kernel says.
+        why: io::Error,
+    },
+}
+
+/// What to do about what the kernel says, if that is known.
+fn remedy(why: &io::Error) -> String {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => format!("; {REMEDY}"),
+        _ => String::new(),
+    }
 }
 
 /// A tap that is to be held, or no more.

@@ -47,6 +47,15 @@ pub struct Kernel {
     held: BTreeMap<String, u32>,
 }
 
+/// An intermediate device of ours.
+#[derive(Debug)]
+struct Device {
+    index: u32,
+    name: String,
+    /// The tap it is for.
+    tap: String,
+}
+
 impl Kernel {
     /// Those in this process's network namespace.
     pub fn new() -> io::Result<Kernel> {
@@ -73,22 +82,25 @@ impl Kernel {
         bytes.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Our devices: each with its index and the tap it is for.
-    fn devices(&mut self) -> io::Result<Vec<(u32, String)>> {
+    /// Our devices.
+    fn devices(&mut self) -> io::Result<Vec<Device>> {
         let request = Writer::default().put(&[0; LINK_BYTES]);
         let links = self.socket.ask(kind::GET_LINK, flag::DUMP, &request)?;
         let ours = links.iter().filter_map(|body| {
-            let mut all = attributes(body.get(LINK_BYTES..)?);
-            let (_, alias) = all.find(|(kind, _)| *kind == ATTRIBUTE_ALIAS)?;
-            let alias = std::str::from_utf8(alias).ok()?.trim_end_matches('\0');
-            Some((u32_at(body, 4)?, alias.strip_prefix(OURS)?.to_owned()))
+            let word = |wanted: u16| {
+                let mut all = attributes(body.get(LINK_BYTES..)?);
+                let (_, word) = all.find(|(kind, _)| *kind == wanted)?;
+                Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
+            };
+            let tap = word(ATTRIBUTE_ALIAS)?.strip_prefix(OURS)?.to_owned();
+            let name = word(ATTRIBUTE_NAME)?.to_owned();
+            Some(Device { index: u32_at(body, 4)?, name, tap })
         });
         Ok(ours.collect())
     }
 
-    fn device_of(&mut self, tap: &str) -> io::Result<Option<u32>> {
-        let ours = self.devices()?.into_iter().find(|(_, of)| of == tap);
-        Ok(ours.map(|(index, _)| index))
+    fn device_of(&mut self, tap: &str) -> io::Result<Option<Device>> {
+        Ok(self.devices()?.into_iter().find(|device| device.tap == tap))
     }
 
     fn make_device(&mut self, tap: &str, of: u32) -> io::Result<u32> {
@@ -153,6 +165,7 @@ impl Kernel {
         let failed = |what| move |why| HoldError::Kernel { what, tap: tap.to_owned(), why };
         let index = self.index(tap).map_err(failed("find the interface"))?;
         let left = self.device_of(tap).map_err(failed("look for the device"))?;
+        let left = left.map(|device| device.index);
         let made = match self.make_ingress(index) {
             Ok(()) => true,
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
@@ -165,7 +178,7 @@ impl Kernel {
         let done = self.lead_through(tap, index, left, rate);
         if done.is_err() {
             // As if nothing had been tried.
-            self.end(tap);
+            drop(self.end(tap));
             drop(self.delete_ingress(index));
         }
         done.map_err(|(what, why)| failed(what)(why))
@@ -189,15 +202,35 @@ impl Kernel {
     }
 
     /// Takes away all that is ours; a tap that is gone has taken its own along.
-    fn end(&mut self, tap: &str) {
+    fn end(&mut self, tap: &str) -> Result<(), HoldError> {
         self.held.remove(tap);
-        let Ok(Some(device)) = self.device_of(tap) else { return };
-        if let Ok(index) = self.index(tap)
-            && self.is_ingress_ours(index).unwrap_or(false)
+        let failed = |why| HoldError::Kernel { what: "look for the device", tap: tap.into(), why };
+        let Some(device) = self.device_of(tap).map_err(failed)? else { return Ok(()) };
+        let left = |what| {
+            let (tap, device) = (tap.to_owned(), device.name.clone());
+            move |why| HoldError::Left { what, tap, device, why }
+        };
+        if let Some(index) = unless_gone(self.index(tap)).map_err(left("find the interface"))?
+            && unless_gone(self.is_ingress_ours(index)).map_err(left("look at its filters"))?
+                == Some(true)
         {
-            drop(self.delete_ingress(index));
+            let deleted = unless_gone(self.delete_ingress(index));
+            deleted.map_err(left("remove the ingress qdisc"))?;
         }
-        drop(self.delete_device(device));
+        unless_gone(self.delete_device(device.index)).map_err(left("remove the device"))?;
+        Ok(())
+    }
+}
+
+/// What came of it, if that which it is about is still there.
+fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) => match error.raw_os_error() {
+            // Without an ingress qdisc the kernel says the last.
+            Some(libc::ENODEV | libc::ENOENT | libc::EINVAL) => Ok(None),
+            _ => Err(error),
+        },
+        Ok(done) => Ok(Some(done)),
     }
 }
 
@@ -217,8 +250,7 @@ impl Host for Kernel {
 
     fn hold(&mut self, Hold { tap, rate }: &Hold) -> Result<(), HoldError> {
         let Some(rate) = *rate else {
-            self.end(tap);
-            return Ok(());
+            return self.end(tap);
         };
         // Another rate is all that changes most of the time.
         let device = self.held.get(tap).copied();
@@ -230,7 +262,7 @@ impl Host for Kernel {
 
     fn left_over(&mut self) -> Vec<String> {
         let ours = self.devices().unwrap_or_default();
-        ours.into_iter().map(|(_, tap)| tap).collect()
+        ours.into_iter().map(|device| device.tap).collect()
     }
 }
 

@@ -40,17 +40,17 @@ pub struct Done {
     /// Bytes that have come in so far, by the number of the VM; those that are not there
     /// are left out.
     pub received: BTreeMap<usize, u64>,
-    /// Taps that could not be held, and why.
-    pub failed: Vec<(String, HoldError)>,
+    /// What came of each hold.
+    pub holds: Vec<(Hold, Result<(), HoldError>)>,
 }
 
 impl Order {
     /// Carries it out.
     pub fn carry_out(&self, at: Micros, host: &mut dyn Host) -> Done {
-        let hold = |hold: &Hold| Some((hold.tap.clone(), host.hold(hold).err()?));
-        let failed = self.holds.iter().filter_map(hold).collect();
+        let hold = |hold: &Hold| (hold.clone(), host.hold(hold));
+        let holds = self.holds.iter().map(hold).collect();
         let look = |(vm, tap): &(usize, String)| Some((*vm, host.received(tap)?));
-        Done { at, received: self.taps.iter().filter_map(look).collect(), failed }
+        Done { at, received: self.taps.iter().filter_map(look).collect(), holds }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The watches of all groups, and what is held by them.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ccc_core::{Claims, Micros};
 use ccc_settings::Enforce;
@@ -16,8 +16,10 @@ use crate::settings::{Settings, Vm};
 pub const PERIOD_US: Micros = 50_000;
 /// What an earlier daemon has held stays so for so long, until it is judged anew.
 const TAKEN_OVER_US: Micros = 5_000_000;
-/// A tap that could not be held is tried again after so long.
+/// A tap that could not be held, or let go, is tried again after so long, and that is told
+/// again after so long.
 const FAILED_US: Micros = 5_000_000;
+const TOLD_US: Micros = 600_000_000;
 /// A rate that differs by less than this part is in force already.
 const SAME_RATE: u64 = 128;
 
@@ -47,10 +49,16 @@ pub struct Watches {
     last: BTreeMap<usize, Last>,
     /// Rates in force, by tap.
     held: BTreeMap<String, u64>,
-    /// Taps that an earlier daemon has held, until when.
+    /// Taps that an earlier daemon has left held, at a rate of its own.
+    left: BTreeSet<String>,
+    /// Those of them that are left so until they could be judged anew, and until when.
     taken_over: BTreeMap<String, Micros>,
-    /// Taps that could not be held, until when that is not tried again.
+    /// Taps that are being let go.
+    parting: BTreeSet<String>,
+    /// Taps that could not be held, or let go, until when that is not tried again.
     failed: BTreeMap<String, Micros>,
+    /// When it was last told that a tap could not be.
+    told: BTreeMap<String, Micros>,
 }
 
 /// What is read of taps and reports at one time.
@@ -67,7 +75,7 @@ impl Watches {
     /// Taps that an earlier daemon has left are held on for a while.
     pub fn take_over(&mut self, now: Micros, taps: Vec<String>) {
         for tap in taps {
-            self.held.insert(tap.clone(), 0);
+            self.left.insert(tap.clone());
             self.taken_over.insert(tap, now + TAKEN_OVER_US);
         }
     }
@@ -138,18 +146,20 @@ impl Watches {
         self.taken_over.retain(|_, until| *until > now);
         self.failed.retain(|_, until| *until > now);
         let wanted = self.wanted(settings);
+        let rests = |tap: &String| self.failed.contains_key(tap) || self.parting.contains(tap);
         let stays = |tap: &String| wanted.contains_key(tap) || self.taken_over.contains_key(tap);
-        let gone = self.held.keys().filter(|tap| !stays(tap)).cloned();
+        let there: BTreeSet<&String> = self.held.keys().chain(&self.left).collect();
+        let gone = there.into_iter().filter(|tap| !stays(tap) && !rests(tap)).cloned();
         let gone: Vec<_> = gone.map(|tap| Hold { tap, rate: None }).collect();
         let changed = wanted.into_iter().filter(|(tap, rate)| {
             let same = |held: &u64| held.abs_diff(*rate) <= rate / SAME_RATE;
-            !self.held.get(tap).is_some_and(same) && !self.failed.contains_key(tap)
+            !self.held.get(tap).is_some_and(same) && !rests(tap)
         });
         let changed: Vec<_> = changed.map(|(tap, rate)| Hold { tap, rate: Some(rate) }).collect();
         for Hold { tap, rate } in gone.iter().chain(&changed) {
             match rate {
                 Some(rate) => drop(self.held.insert(tap.clone(), *rate)),
-                None => drop(self.held.remove(tap)),
+                None => drop(self.parting.insert(tap.clone())),
             }
         }
         gone.into_iter().chain(changed).collect()
@@ -168,10 +178,24 @@ impl Watches {
         wanted.filter(|(tap, _)| !doubled.contains(tap.as_str())).collect()
     }
 
-    /// A tap could not be held: it is tried again later.
-    pub fn not_held(&mut self, now: Micros, tap: &str) {
-        self.held.remove(tap);
-        self.failed.insert(tap.to_owned(), now + FAILED_US);
+    /// Takes what came of a hold; whether it is to be told that it failed.  A tap that could
+    /// not be let go is held on, and one that an earlier daemon has left is so until then.
+    pub fn take_hold(&mut self, now: Micros, Hold { tap, rate }: &Hold, done: bool) -> bool {
+        self.parting.remove(tap);
+        if rate.is_none() == done {
+            self.held.remove(tap);
+        }
+        if done {
+            self.left.remove(tap);
+            self.told.remove(tap);
+            return false;
+        }
+        self.failed.insert(tap.clone(), now + FAILED_US);
+        let again = self.told.get(tap).is_none_or(|told| now.saturating_sub(*told) >= TOLD_US);
+        if again {
+            self.told.insert(tap.clone(), now);
+        }
+        again
     }
 
     /// What is known of a VM by its tap.
@@ -179,7 +203,12 @@ impl Watches {
         self.groups.get(&group)?.vm(vm)
     }
 
-    /// The rate a tap is held to, bytes a second.
+    /// Whether a tap is held, at whatever rate.
+    pub fn is_held(&self, tap: &str) -> bool {
+        self.held.contains_key(tap) || self.left.contains(tap)
+    }
+
+    /// The rate a tap is held to, bytes a second; none that an earlier daemon chose.
     pub fn held(&self, tap: &str) -> Option<u64> {
         self.held.get(tap).copied()
     }
@@ -196,3 +225,6 @@ fn group_of(settings: &Settings, number: usize) -> Option<usize> {
 fn bytes_of_mbit(mbit: f64) -> u64 {
     (mbit * 1e6 / 8.0) as u64
 }
+
+#[cfg(test)]
+mod tests;

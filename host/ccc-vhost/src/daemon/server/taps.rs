@@ -90,12 +90,12 @@ impl Server {
         let holds = self.judge(&done);
         let Taps::Laboratory(laboratory) = &mut self.taps else { return };
         let held = Order { holds, taps: Vec::new() }.carry_out(now, laboratory);
-        self.say_failed(&held);
+        self.take_holds(&held);
     }
 
     /// Judges by what was seen; what is to be held now.
     fn judge(&mut self, done: &Done) -> Vec<Hold> {
-        self.say_failed(done);
+        self.take_holds(done);
         if done.received.is_empty() {
             return Vec::new();
         }
@@ -123,10 +123,18 @@ impl Server {
         }
     }
 
-    fn say_failed(&mut self, done: &Done) {
-        for (tap, error) in &done.failed {
-            log::warn!("{error}");
-            self.coupling.watches_mut().not_held(done.at, tap);
+    /// Takes what came of holds, and says what failed, of whose tap.
+    fn take_holds(&mut self, done: &Done) {
+        for (hold, outcome) in &done.holds {
+            let told = self.coupling.watches_mut().take_hold(done.at, hold, outcome.is_ok());
+            if let Err(error) = outcome
+                && told
+            {
+                match self.coupling.settings().names_at(&hold.tap) {
+                    vm if vm.is_empty() => log::warn!("{error}"),
+                    vm => log::warn!("VM {vm}: {error}"),
+                }
+            }
         }
         self.map_held();
     }

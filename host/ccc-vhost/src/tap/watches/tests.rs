@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+use serde_json::json;
+
+use super::*;
+use crate::settings::{config, state::State};
+
+const CONFIG: &str = "[group.g]\nenforce = \"on\"\n\
+                      [vm.bad]\nsocket = \"/bad\"\ngroup = \"g\"\ntap = \"vnet0\"\n\
+                      [vm.good]\nsocket = \"/good\"\ngroup = \"g\"\ntap = \"vnet1\"\n";
+
+/// Two VMs, of which the first floods beside the second.
+struct Host {
+    now: Micros,
+    settings: Settings,
+    watches: Watches,
+}
+
+impl Host {
+    fn new() -> Host {
+        let settings = config::parse("ccc.toml", CONFIG).expect("right");
+        Host { now: 0, settings, watches: Watches::default() }
+    }
+
+    fn flood(&mut self) {
+        for _ in 0..200 {
+            self.now += PERIOD_US;
+            let (sent, reported) = (self.now * 5 / 2, self.now);
+            let claims = |vm: usize, _| match vm {
+                0 => Claims::default(),
+                _ => Claims {
+                    delivered_bytes: reported,
+                    events: reported / PERIOD_US,
+                    backlogged: true,
+                },
+            };
+            let received = BTreeMap::from([(0, sent), (1, reported)]);
+            let reading = Reading { now: self.now, received: &received, claims: &claims };
+            self.watches.take(&self.settings, &reading);
+        }
+    }
+
+    fn holds(&mut self) -> Vec<(String, bool)> {
+        let holds = self.watches.holds(self.now, &self.settings);
+        holds.into_iter().map(|hold| (hold.tap, hold.rate.is_some())).collect()
+    }
+
+    /// What came of letting `vnet0` go; whether it is told.
+    fn let_go(&mut self, done: bool) -> bool {
+        let hold = Hold { tap: "vnet0".to_owned(), rate: None };
+        self.watches.take_hold(self.now, &hold, done)
+    }
+}
+
+fn vnet0(held: bool) -> Vec<(String, bool)> {
+    vec![("vnet0".to_owned(), held)]
+}
+
+#[test]
+fn a_tap_that_two_vms_name_is_not_held() {
+    let mut host = Host::new();
+    host.flood();
+    assert_eq!(host.holds(), vnet0(true));
+    let vms = json!({"good": {"tap": "vnet0"}});
+    let state = State::from_json(json!({"version": 1, "vms": vms})).expect("right");
+    state.apply(&mut host.settings);
+    assert_eq!(host.holds(), vnet0(false));
+    assert_eq!(Watches::taps(&host.settings), [], "nobody is judged by it");
+}
+
+#[test]
+fn what_could_not_be_let_go_is_held_on_and_tried_again() {
+    let mut host = Host::new();
+    host.watches.take_over(host.now, vec!["vnet0".to_owned()]);
+    assert_eq!(host.holds(), [], "until it could be judged anew");
+    host.now += TAKEN_OVER_US;
+    assert_eq!(host.holds(), vnet0(false));
+    assert_eq!(host.holds(), [], "it is under way");
+    assert!(host.let_go(false), "it is told");
+    assert!(host.watches.is_held("vnet0"));
+    assert_eq!(host.watches.held("vnet0"), None, "at a rate that is not known");
+    assert_eq!(host.holds(), [], "not at once");
+    host.now += FAILED_US;
+    assert_eq!(host.holds(), vnet0(false));
+    assert!(!host.let_go(false), "it was told before");
+    host.now += TOLD_US;
+    assert_eq!(host.holds(), vnet0(false));
+    assert!(host.let_go(false), "once more");
+    host.now += FAILED_US;
+    assert_eq!(host.holds(), vnet0(false));
+    host.let_go(true);
+    assert!(!host.watches.is_held("vnet0"));
+    assert_eq!(host.holds(), []);
+}
+
+#[test]
+fn what_an_earlier_daemon_left_stays_known_when_holding_it_anew_fails() {
+    let mut host = Host::new();
+    host.watches.take_over(host.now, vec!["vnet0".to_owned()]);
+    host.flood();
+    let holds = host.watches.holds(host.now, &host.settings);
+    assert!(!host.let_go(true) && holds[0].rate.is_some());
+    host.watches.take_over(host.now, vec!["vnet0".to_owned()]);
+    assert!(host.watches.take_hold(host.now, &holds[0], false));
+    assert!(host.watches.is_held("vnet0"), "by the earlier daemon's shaper");
+    assert_eq!(host.watches.held("vnet0"), None);
+}
