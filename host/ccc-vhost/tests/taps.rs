@@ -332,3 +332,29 @@ fn what_a_daemon_may_not_let_go_is_told_with_what_to_do() {
     must(&format!("tc -n {} qdisc del dev tap0 ingress", net.host));
     must(&format!("ip -n {} link del ccc-ifb{device}", net.host));
 }
+
+#[test]
+fn what_is_to_be_enforced_in_vain_is_told() {
+    let Some(net) = Net::new("g") else { return };
+    let file = tempfile::tempdir().unwrap();
+    let mut daemon = net.daemon_by(file, "on", "", &POWERLESS);
+    let powerless = "group uplink: enforce = \"on\" cannot hold any VM: the daemon needs";
+    daemon.says(powerless);
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/groups/default", &json!({"enforce": "on"}));
+    daemon.says("group default: enforce = \"on\" cannot hold any VM");
+    operator.patch("/v1/vms/good", &json!({"tap": null}));
+    daemon.says("VM good: it has no tap, so group uplink neither judges nor holds it");
+    operator.patch("/v1/vms/good", &json!({"tap": "gone0"}));
+    let _good = Driver::connect(&daemon.socket("good"), Mode::InBand);
+    daemon.says("VM good: its tap gone0 is not there, so group uplink neither judges");
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(daemon.log().matches("gone0 is not there").count(), 1, "once");
+    assert_eq!(daemon.log().matches(powerless).count(), 1, "once");
+    let config = daemon.dir.path().join("ccc.toml");
+    let program = env!("CARGO_BIN_EXE_ccc-vhost");
+    let check = format!("{program} --config {} --check", config.display());
+    let (_, said) = run(&format!("{} {check}", POWERLESS.join(" ")));
+    assert!(said.contains(powerless), "{said}");
+    assert!(!run(&check).1.contains("cannot hold any VM"), "this one may");
+}

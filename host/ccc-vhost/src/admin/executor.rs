@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Carries out what operators ask for.
-use ccc_settings::{Changes, GroupSettings, VmSettings, VmSpec, difference};
+use ccc_settings::{Changes, Enforce, GroupSettings, VmSettings, VmSpec, difference};
 
 use super::{
     ApiError, Command, Reply,
@@ -20,7 +20,7 @@ use crate::{
     device::inspect::{Count, FlowPage},
     settings::Settings,
     settings::state::Change,
-    tap::watch::Watched,
+    tap::{kernel, watch::Watched},
     vhost_user::connection::Connection,
 };
 
@@ -138,6 +138,9 @@ impl Executor<'_> {
         let index = self.settings().group(name)?;
         let after = &self.settings().groups[index].settings;
         self.log(format_args!("group {name}"), &difference(&before, after));
+        if after.enforce == Enforce::On && before.enforce != Enforce::On {
+            kernel::powerless(name).iter().for_each(|warning| log::warn!("{warning}"));
+        }
         // Not every driver can share by rate.
         if (before.share, before.coupled) != (after.share, after.coupled) {
             self.remap(self.numbers());

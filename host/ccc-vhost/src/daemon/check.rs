@@ -2,12 +2,14 @@
 //! What is wrong with a configuration on this host, though it is well formed.
 use std::{error::Error, os::unix::fs::FileTypeExt, path::Path};
 
+use ccc_settings::Enforce;
 use nix::unistd::User;
 use rustix::process::geteuid;
 
 use crate::{
     admin::authorization::Authorization,
     settings::{Settings, state::State},
+    tap::kernel,
     vhost_user::listener::ListenError,
 };
 
@@ -37,7 +39,7 @@ pub fn faults(settings: &Settings) -> Vec<String> {
     faults
 }
 
-/// What lets others in than the operator may think.
+/// What is otherwise than the operator may think.
 pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(control) = &settings.daemon.control {
@@ -51,6 +53,8 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
             ));
         }
     }
+    let enforcing = settings.groups.iter().filter(|g| g.settings.enforce == Enforce::On);
+    warnings.extend(enforcing.filter_map(|group| kernel::powerless(&group.name)));
     let own = geteuid().as_raw();
     let is_own = |name: &&&str| {
         User::from_name(name).is_ok_and(|user| user.is_some_and(|user| user.uid.as_raw() == own))

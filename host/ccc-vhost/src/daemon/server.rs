@@ -33,6 +33,7 @@ use crate::{
 
 mod operators;
 mod taps;
+mod unseen;
 mod vm;
 
 pub use taps::Taps;
@@ -96,6 +97,9 @@ pub struct Server {
     taps: Taps,
     /// When taps are looked at again, in the engine's time.
     taps_due: Option<Micros>,
+    /// VMs that are to be looked at and cannot be, with the tap that is not there, if one is
+    /// named; each was told.
+    unseen: BTreeMap<usize, Option<String>>,
     signals: Signals,
     watchdog: Option<Watchdog>,
     _watches: Vec<Watch>,
@@ -139,6 +143,7 @@ impl Server {
             state_writer,
             taps,
             taps_due: None,
+            unseen: BTreeMap::new(),
             signals,
             watchdog,
             _watches: watches,

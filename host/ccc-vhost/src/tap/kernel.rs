@@ -8,10 +8,19 @@
 //! next daemon finds what one that was killed has left.
 use std::{collections::BTreeMap, io};
 
+use rustix::thread::{CapabilitySet, capabilities};
+
 use super::{
-    host::{Hold, HoldError, Host},
+    host::{Hold, HoldError, Host, REMEDY},
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
 };
+
+/// What is wrong with a group that is to hold VMs, if this process may not hold any.
+pub fn powerless(group: &str) -> Option<String> {
+    let needed = CapabilitySet::NET_ADMIN;
+    let may = capabilities(None).map_or(true, |own| own.effective.contains(needed));
+    (!may).then(|| format!("group {group}: enforce = \"on\" cannot hold any VM: {REMEDY}"))
+}
 
 /// What an alias of a device of ours begins with.
 const OURS: &str = "ccc-vhost holds ";

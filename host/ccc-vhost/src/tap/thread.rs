@@ -37,9 +37,10 @@ pub struct Order {
 pub struct Done {
     /// When taps were looked at.
     pub at: Micros,
-    /// Bytes that have come in so far, by the number of the VM; those that are not there
-    /// are left out.
+    /// Bytes that have come in so far, by the number of the VM.
     pub received: BTreeMap<usize, u64>,
+    /// Taps that are not there.
+    pub missing: Vec<(usize, String)>,
     /// What came of each hold.
     pub holds: Vec<(Hold, Result<(), HoldError>)>,
 }
@@ -49,8 +50,14 @@ impl Order {
     pub fn carry_out(&self, at: Micros, host: &mut dyn Host) -> Done {
         let hold = |hold: &Hold| (hold.clone(), host.hold(hold));
         let holds = self.holds.iter().map(hold).collect();
-        let look = |(vm, tap): &(usize, String)| Some((*vm, host.received(tap)?));
-        Done { at, received: self.taps.iter().filter_map(look).collect(), holds }
+        let mut done = Done { at, holds, ..Done::default() };
+        for (vm, tap) in &self.taps {
+            match host.received(tap) {
+                Some(received) => drop(done.received.insert(*vm, received)),
+                None => done.missing.push((*vm, tap.clone())),
+            }
+        }
+        done
     }
 }
 

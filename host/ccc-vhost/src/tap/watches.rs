@@ -90,6 +90,12 @@ impl Watches {
         taps.filter(|(_, tap)| !doubled.contains(tap.as_str())).collect()
     }
 
+    /// VMs that are to be looked at, and name no tap.
+    pub fn without_tap(settings: &Settings) -> impl Iterator<Item = usize> {
+        let vms = settings.vms.iter().filter(|(_, vm)| vm.settings.tap.is_none());
+        vms.map(|(number, _)| *number).filter(|number| group_of(settings, *number).is_some())
+    }
+
     /// Takes a reading; whose verdict has changed.
     pub fn take(&mut self, settings: &Settings, reading: &Reading<'_>) -> Vec<Judged> {
         let mut seen: BTreeMap<usize, BTreeMap<usize, Seen>> = BTreeMap::new();

@@ -41,7 +41,10 @@ impl Server {
     pub(super) fn begin_with_taps(&mut self) {
         match self.taps {
             Taps::None => {}
-            Taps::Thread(_) => self.look_at_taps(),
+            Taps::Thread(_) => {
+                self.tell_powerless();
+                self.look_at_taps();
+            }
             Taps::Laboratory(_) => self.taps_due = Some(PERIOD_US),
         }
     }
@@ -50,6 +53,9 @@ impl Server {
     pub(super) fn look_at_taps(&mut self) {
         self.timers.wake(Token::Taps, clock::monotonic() + PERIOD_US);
         let (taps, now) = (Watches::taps(self.coupling.settings()), clock::monotonic());
+        if taps.is_empty() {
+            self.tell_unseen(&[]);
+        }
         // Nothing is seen then by which a tap would be let go.
         let holds = if taps.is_empty() { self.coupling.holds(now) } else { Vec::new() };
         if let Taps::Thread(thread) = &self.taps
@@ -68,6 +74,9 @@ impl Server {
     fn judge_what_was_seen(&mut self) {
         let Taps::Thread(thread) = &self.taps else { return };
         for done in thread.take() {
+            if !(done.received.is_empty() && done.missing.is_empty()) {
+                self.tell_unseen(&done.missing);
+            }
             let holds = self.judge(&done);
             if let Taps::Thread(thread) = &self.taps
                 && !holds.is_empty()
