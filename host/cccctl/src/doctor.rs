@@ -34,12 +34,21 @@ impl Finding {
 
 /// All that is wrong with VMs and groups, VMs first.
 pub fn findings(vms: &Value, groups: &Value) -> Vec<Finding> {
-    let vms = list(&vms["vms"]);
+    let (vms, groups) = (list(&vms["vms"]), list(&groups["groups"]));
     let of_vms = vms.iter().flat_map(|vm| {
-        let found = [not_there(vm), not_coupled(vm), apart(vm), alone(vm), refused(vm), judged(vm)];
+        let group = groups.iter().find(|group| group["name"] == vm["group"]);
+        let found = [
+            not_there(vm),
+            not_coupled(vm),
+            apart(vm),
+            alone(vm),
+            refused(vm),
+            judged(vm),
+            group.and_then(|group| not_seen(vm, group)),
+        ];
         found.into_iter().flatten()
     });
-    of_vms.chain(list(&groups["groups"]).iter().filter_map(left_alone)).collect()
+    of_vms.chain(groups.iter().filter_map(left_alone)).collect()
 }
 
 /// As text: a line each, or one that says that all is well.
@@ -90,6 +99,17 @@ fn not_coupled(vm: &Value) -> Option<Finding> {
     if vm["group"].as_str().is_none_or(|group| group == NO_GROUP) {
         let remedy = format!("cccctl set {name} --group GROUP, if that is not on purpose");
         return Some(Finding::new(vm, "it is in no group", remedy));
+    }
+    if vm["held"].is_number() {
+        return Some(Finding::new(
+            vm,
+            "it is held at its tap, so its flows are not coupled",
+            format!(
+                "they are coupled again when it has kept below its share for a while; cccctl \
+                 group {} has what was seen",
+                word(&vm["group"])
+            ),
+        ));
     }
     let [no_line, over_limit] =
         ["no_line", "over_limit"].map(|key| vm["counters"][key].as_u64().unwrap_or(0));
@@ -174,6 +194,32 @@ fn judged(vm: &Value) -> Option<Finding> {
     ))
 }
 
+/// Its group is to judge it by a tap that is not named, or is not looked at though it runs.
+fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
+    let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "off")?;
+    let (name, group_name) = (word(&vm["name"]), word(&group["name"]));
+    let vain = format!("enforce = \"{enforce}\" of {group_name} does nothing to it");
+    let Some(tap) = vm["tap"].as_str() else {
+        return Some(Finding::new(
+            vm,
+            format!("it has no tap, so {vain}"),
+            format!("cccctl set {name} --tap INTERFACE (virsh domiflist {name} says which)"),
+        ));
+    };
+    let member = list(&group["vms"]).iter().find(|member| member["name"] == vm["name"])?;
+    let unseen = vm["connected"] == true && member["tap"].is_null();
+    unseen.then(|| {
+        Finding::new(
+            vm,
+            format!("nothing is counted at its tap {tap}, so {vain}"),
+            format!(
+                "see whether the interface is there (ip link show {tap}), is no other VM's, and \
+                 no rule (cccctl rules) leads flows of {name} to other groups"
+            ),
+        )
+    })
+}
+
 /// Its flows are not coupled, whatever is said of its VMs.
 fn left_alone(group: &Value) -> Option<Finding> {
     (group["coupled"] == false).then(|| {
@@ -239,11 +285,39 @@ mod tests {
             (json!({"alone": ["uplink"]}), "no other VM of uplink does, or says so -> its losses"),
             (json!({"counters": {"refused": 7}}), "refused 7 times -> the daemon's log"),
             (json!({"judged": "unreported"}), "its reports do not: unreported -> cccctl group"),
-            (json!({"judged": "unreported", "held": 625_000}), "is held to 5.0 Mbit/s"),
         ] {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");
         }
+    }
+
+    #[test]
+    fn a_vm_that_is_held_is_told_to_be_held() {
+        let told = of(json!({"judged": "unreported", "held": 625_000, "coupled_flows": 0}));
+        let words: Vec<&str> = told.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(words[0], "it is held at its tap, so its flows are not coupled");
+        assert!(words[1].ends_with("unreported, and is held to 5.0 Mbit/s"), "{words:?}");
+        assert_eq!(words.len(), 2, "{words:?}");
+    }
+
+    #[test]
+    fn a_vm_that_a_group_enforces_upon_in_vain_is_told() {
+        let of = |enforce: &str, tap: Value, seen: Value| {
+            let vm = json!({
+                "name": "web", "group": "uplink", "flows": 0, "coupled_flows": 0, "tap": tap,
+                "connected": true});
+            let member = json!({"name": "web", "tap": seen});
+            let group = json!({"name": "uplink", "enforce": enforce, "vms": [member]});
+            findings(&json!({"vms": [vm]}), &json!({"groups": [group]}))
+        };
+        let none = of("on", json!(null), json!(null));
+        assert_eq!(none.len(), 1, "{none:?}");
+        assert!(none[0].what.starts_with("it has no tap, so enforce = \"on\" of uplink"));
+        assert!(none[0].remedy.starts_with("cccctl set web --tap INTERFACE"), "{none:?}");
+        let gone = of("observe", json!("vnet0"), json!(null));
+        assert!(gone[0].what.starts_with("nothing is counted at its tap vnet0"), "{gone:?}");
+        assert_eq!(of("on", json!("vnet0"), json!({"interface": "vnet0"})), []);
+        assert_eq!(of("off", json!(null), json!(null)), []);
     }
 
     #[test]
