@@ -100,17 +100,24 @@ fn not_coupled(vm: &Value) -> Option<Finding> {
         let remedy = format!("cccctl set {name} --group GROUP, if that is not on purpose");
         return Some(Finding::new(vm, "it is in no group", remedy));
     }
-    if vm["held"].is_number() {
-        return Some(Finding::new(
-            vm,
-            "it is held at its tap, so its flows are not coupled",
-            format!(
-                "they are coupled again when it has kept below its share for a while; cccctl \
-                 group {} has what was seen",
-                word(&vm["group"])
-            ),
-        ));
-    }
+    held(vm).or_else(|| left_out(vm))
+}
+
+/// A VM that is held loses in a queue of its own.
+fn held(vm: &Value) -> Option<Finding> {
+    vm["held"].is_number().then(|| {
+        let remedy = format!(
+            "they are coupled again when it has kept below its share for a while; cccctl group {} \
+             has what was seen",
+            word(&vm["group"])
+        );
+        Finding::new(vm, "it is held at its tap, so its flows are not coupled", remedy)
+    })
+}
+
+/// Some of its flows are not coupled.
+fn left_out(vm: &Value) -> Option<Finding> {
+    let name = word(&vm["name"]);
     let [no_line, over_limit] =
         ["no_line", "over_limit"].map(|key| vm["counters"][key].as_u64().unwrap_or(0));
     let (flows, coupled) = (vm["flows"].as_u64()?, vm["coupled_flows"].as_u64()?);
