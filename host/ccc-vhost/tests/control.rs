@@ -545,3 +545,19 @@ fn a_daemon_may_begin_without_any_vm() {
     assert!(daemon.running());
     assert_eq!(operator.get("/v1/status")["vms"], 0);
 }
+
+#[test]
+fn a_tap_of_another_vm_is_refused_until_it_is_given_up() {
+    let (daemon, operator) = start(&TWO, "");
+    operator.patch("/v1/vms/a", &json!({"tap": "vnet0"}));
+    let own = json!({"tap": "vnet0"});
+    let taken = (400, "tap".to_owned());
+    assert_eq!(operator.refused("PATCH", "/v1/vms/b", &own), taken);
+    let new = json!({"socket": daemon.socket("c"), "tap": "vnet0"});
+    assert_eq!(operator.refused("PUT", "/v1/vms/c", &new), taken);
+    assert_eq!(operator.ask("GET", "/v1/vms/c", None).0, 404, "it was not added");
+    let there = json!({"socket": daemon.socket("b"), "tap": "vnet0"});
+    assert_eq!(operator.refused("PUT", "/v1/vms/b", &there), taken);
+    operator.patch("/v1/vms/a", &json!({"tap": null}));
+    assert_eq!(operator.patch("/v1/vms/b", &own)["tap"], "vnet0");
+}
