@@ -229,7 +229,7 @@ impl Group {
         let told_us = match self.config.share {
             ShareOf::Rate => self.members.mean_distance_of(member),
             // Distances are no times then.
-            ShareOf::Window => report.srtt_us.into(),
+            ShareOf::Window => u64::from(report.srtt_us).max(1),
         };
         let rtt_us = self.claims.believed_us(member, told_us);
         Part { bytes: self.most_bytes(member), rtt_us }
