@@ -340,6 +340,16 @@ fn what_is_to_be_enforced_in_vain_is_told() {
     let mut daemon = net.daemon_by(file, "on", "", &POWERLESS);
     let powerless = "group uplink: enforce = \"on\" cannot hold any VM: the daemon needs";
     daemon.says(powerless);
+    beside_an_honest_vm(&net, &daemon, || {
+        flooded(&net, FLOOD, || {
+            let operator = Operator::at(&daemon.socket("control"));
+            until("judged", || operator.get("/v1/vms/bad")["judged"] == "unreported");
+            thread::sleep(Duration::from_secs(1));
+        });
+    });
+    daemon.says("VM bad: cannot make the ingress qdisc of tap tap0: ");
+    let line = daemon.log().lines().find(|line| line.contains("cannot make")).map(str::to_owned);
+    assert!(line.is_some_and(|line| line.contains("AmbientCapabilities=CAP_NET_ADMIN")));
     let operator = Operator::at(&daemon.socket("control"));
     operator.patch("/v1/groups/default", &json!({"enforce": "on"}));
     daemon.says("group default: enforce = \"on\" cannot hold any VM");
