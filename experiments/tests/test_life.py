@@ -42,8 +42,9 @@ def test_device_unplugged_and_plugged(simulate, measured):
     totals = [run.rate_mbit("vm1", s, s + 1) + run.rate_mbit("vm2", s, s + 1) for s in range(5, 29)]
     # What it comes back with counts up to its part (docs/threat-model.md): that was half of
     # what the other had left itself, until the aggregate has grown into the rest.
-    assert min(totals) >= 0.65 * totals[0], totals
-    assert min(totals[:10] + totals[13:]) >= 0.94 * totals[0], totals
+    assert min(totals[:10]) >= 0.8 * totals[0], totals
+    assert min(totals[10:13]) >= 0.65 * totals[0], totals
+    assert min(totals[13:]) >= 0.95 * totals[0], totals
     assert jain([run.rate_mbit(vm, 18, 30) for vm in ("vm1", "vm2")]) >= 0.995
 
 
