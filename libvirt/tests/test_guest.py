@@ -5,7 +5,8 @@ from testbed.errors import CommandError
 from testbed.host import HERE
 from testbed.wait import until
 
-BOOT_S = 20.0
+# It takes 4 s; a machine that does other things as well has taken 25.
+BOOT_S = 60.0
 
 
 def test_a_guest_boots_and_is_logged_in_to(daemon, domain, bridge, key, measured):

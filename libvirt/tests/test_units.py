@@ -31,5 +31,6 @@ def test_what_is_installed_is_whole(tmp_path):
         assert programs and all((tmp_path / program[1:]).is_file() for program in programs), unit
     for page in [*installed.glob("share/man/man1/*"), installed / "share/man/man8/ccc-vhost.8"]:
         assert HERE.run("man", "--warnings", "--encoding=utf8", "--local-file", page).strip()
+    assert (installed / "share/doc/ccc/docs/operator.md").is_file()
     HERE.run("bash", "-n", installed / "share/bash-completion/completions/cccctl.bash")
     assert HERE.run(installed / "bin/cccctl", "--version").startswith("cccctl ")
