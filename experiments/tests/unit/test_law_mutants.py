@@ -24,9 +24,10 @@ def test_violations_are_read_as_the_search_writes_them():
     assert law_mutants.violations(result) == {"sum": {3, 7}, "window": set()}
 
 
-def test_each_mutant_names_a_file_of_the_engine():
+def test_each_mutant_names_a_text_of_the_engine():
     for mutant in json.loads(law_mutants.MUTANTS.read_text()):
-        assert (law_mutants.PROJECT / mutant["file"]).is_file()
+        text = (law_mutants.PROJECT / mutant["file"]).read_text()
+        assert text.count(mutant["from"]) == 1, mutant["name"]
         assert mutant["from"] != mutant["to"]
 
 
