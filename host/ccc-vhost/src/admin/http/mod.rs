@@ -156,6 +156,13 @@ impl Spare {
     }
 }
 
+/// HTTP/1.1 with the limits of any client.
+fn protocol() -> http1::Builder {
+    let mut protocol = http1::Builder::new();
+    protocol.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_MAX);
+    protocol
+}
+
 async fn converse(stream: UnixStream, slot: ClientSlot, shared: Arc<Shared>) {
     let admitted = admit(&stream, &shared.authorization);
     if let Err(error) = &admitted {
@@ -171,11 +178,7 @@ async fn converse(stream: UnixStream, slot: ClientSlot, shared: Arc<Shared>) {
             Ok::<_, Infallible>(answer)
         }
     });
-    let conversation = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(HEAD_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+    let conversation = protocol().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         // Who is asked to leave does not ask first: it would get no answer.
         biased;

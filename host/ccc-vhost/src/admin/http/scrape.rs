@@ -15,10 +15,9 @@ use http_body_util::Full;
 use hyper::{
     Request, Response,
     body::{Bytes, Incoming},
-    server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Mutex,
@@ -26,9 +25,9 @@ use tokio::{
 };
 
 use super::{
-    ACCEPT_AGAIN, CONNECTION_PATIENCE, HEAD_MAX, HEAD_PATIENCE,
+    ACCEPT_AGAIN, CONNECTION_PATIENCE,
     clients::{ClientSlot, Clients},
-    exposition, format_of, refuse,
+    exposition, format_of, protocol, refuse,
     routes::METRICS,
 };
 use crate::admin::{
@@ -95,11 +94,7 @@ async fn converse(
             Ok::<_, Infallible>(respond(request, commands, latest).await)
         }
     });
-    let conversation = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(HEAD_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+    let conversation = protocol().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         biased;
         () = slot.asked_to_leave() => {}
