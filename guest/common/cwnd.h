@@ -15,10 +15,13 @@
 #define CCC_CWND_MIN	2u
 /*
  * Where a round trip is shorter, half a window is too short a time to wait for.
- * No grant, however small, makes a flow wait for more round trips.
+ * No grant, however small, makes a flow wait for more round trips, or for so
+ * long that the device, which hears nothing meanwhile, takes it for idle: after
+ * a second.
  */
 #define CCC_SPREAD_RTT_MIN_US	10000u
 #define CCC_SPREAD_RTTS_MAX	15u
+#define CCC_SPREAD_US_MAX	750000u
 /* A flow is not to send more than this many packets for one ACK. */
 #define CCC_RAMP_MAX	8u
 /* What a flow that joins begins with if the ACK clock runs. */
@@ -99,14 +102,15 @@ static inline u32 ccc_shed_cwnd(u32 cwnd, u32 granted, u32 acked, u8 shed,
 static inline u32 ccc_spread_us(u64 granted_bytes, u32 mss, u32 rtt_us)
 {
 	u64 least = ccc_bytes(CCC_CWND_MIN, mss);
-	u64 most_us = (u64)rtt_us * CCC_SPREAD_RTTS_MAX;
+	u64 most_us = min_t(u64, (u64)rtt_us * CCC_SPREAD_RTTS_MAX,
+			    CCC_SPREAD_US_MAX);
 	u64 gap_us;
 
 	if (granted_bytes >= least || rtt_us < CCC_SPREAD_RTT_MIN_US)
 		return 0;
 	gap_us = div64_u64(rtt_us * (least - granted_bytes),
 			   max_t(u64, granted_bytes, 1));
-	return min_t(u64, min_t(u64, gap_us, most_us), U32_MAX);
+	return min_t(u64, gap_us, most_us);
 }
 
 /* The rate, in bytes a second, that spreads a window over a round trip. */

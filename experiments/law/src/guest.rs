@@ -279,7 +279,8 @@ impl Guest {
     }
 
     fn follow_spread(&mut self, env: &Env, tcp: &mut Tcp) {
-        let rtt_us = if self.granted.slow_start { 0 } else { tcp.rtt_us };
+        let waits = self.reporter.cwnd_limited && !self.granted.slow_start;
+        let rtt_us = if waits { tcp.rtt_us } else { 0 };
         let gap_us = rules::spread_us(self.granted.cwnd_bytes, MSS_BYTES, rtt_us);
         self.spread = gap_us > 0;
         tcp.paced_ns = self.spread.then_some(0);

@@ -223,9 +223,10 @@ static void less_than_two_segments_are_spread_over_more_than_a_round_trip(struct
 	EXPECT_EQ(ccc_spread_us(U64_MAX, MSS, 100000), 0u);
 	EXPECT_EQ(ccc_spread_us(MSS, MSS, 100000), 100000u);
 	EXPECT_EQ(ccc_spread_us(MSS / 2, MSS, 100000), 300000u);
-	EXPECT_EQ(ccc_spread_us(0, MSS, 100000), 1500000u);
+	EXPECT_EQ(ccc_spread_us(0, MSS, 40000), 600000u);
+	EXPECT_EQ(ccc_spread_us(0, MSS, 100000), 750000u);
 	EXPECT_EQ(ccc_spread_us(MSS, MSS, 9999), 0u);
-	EXPECT_EQ(ccc_spread_us(0, U32_MAX, U32_MAX), U32_MAX);
+	EXPECT_EQ(ccc_spread_us(0, U32_MAX, U32_MAX), 750000u);
 	EXPECT_EQ(ccc_spread_us(0, 0, U32_MAX), 0u);
 }
 
