@@ -76,7 +76,10 @@ static bool start_timer(struct sock *sk, struct ccc_flow *flow)
 	return flow->cwnd.timed;
 }
 
-/* A time to send at that nobody waits for would make the RTT too short. */
+/*
+ * A time to send at that nobody waits for would make the RTT too short.  The
+ * timer stays where the owner has set a rate meanwhile.
+ */
 static void stop_timer(struct sock *sk, struct ccc_flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -84,7 +87,9 @@ static void stop_timer(struct sock *sk, struct ccc_flow *flow)
 	if (!flow->cwnd.timed || flow->cwnd.paced || flow->cwnd.spread)
 		return;
 	flow->cwnd.timed = false;
-	cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
+	if (READ_ONCE(sk->sk_max_pacing_rate) == ~0UL)
+		cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED,
+			SK_PACING_NONE);
 	tp->tcp_wstamp_ns = min(tp->tcp_wstamp_ns, tp->tcp_clock_cache);
 }
 
