@@ -27,25 +27,25 @@ help: ## this list
 		/^[a-z].*:.*## / {split($$1, name, ":"); printf "  %-16s %s\n", name[1], $$2}' $(MAKEFILE_LIST)
 
 ##@ Builds
-.PHONY: build install packages kernel host lab module image qemu
+.PHONY: build install deps kernel host lab module image qemu
 build: host lab module ## everything that the laboratory needs, nothing run
-packages: ## Debian packages that builds need, if they are missing
-	@scripts/build packages
-kernel: packages ## the laboratory's kernel
+deps: ## Debian packages that builds need, if they are missing
+	@scripts/build deps
+kernel: deps ## the laboratory's kernel
 	@scripts/build kernel >/dev/null
-module: packages ## the guest module for it
+module: deps ## the guest module for it
 	@scripts/build module >/dev/null
 install: host ## DESTDIR= PREFIX=/usr QEMU_GROUP=: the daemon, cccctl, units, hook, manuals, monitoring
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' QEMU_GROUP='$(QEMU_GROUP)' scripts/install
-host: packages ## the daemon and cccctl
+host: deps ## the daemon and cccctl
 	@echo "host: building" >&2
 	@$(CARGO) build --release $(HOST)
-lab: packages ## the virtual-time laboratory
+lab: deps ## the virtual-time laboratory
 	@echo "lab: building" >&2
 	@$(CARGO) build --release $(LAB)
-qemu: packages ## QEMU with the device of qemu-patches/; CCC_QEMU=10.2 for another version
+qemu: deps ## QEMU with the device of qemu-patches/; CCC_QEMU=10.2 for another version
 	@scripts/build qemu
-image: packages ## the guest of the experiments on QEMU
+image: deps ## the guest of the experiments on QEMU
 	@scripts/build image
 
 ##@ Experiments in virtual time; SEEDS=3 or SEEDS=101..110: so many or these runs of each case
@@ -92,7 +92,7 @@ same-data: ## BASE=commit: whether its seeded runs give the same data as this tr
 RUNS ?= 2000
 ATTACKS ?= 1000
 LAW_SEED = $(or $(SEED),1)
-law-model: packages
+law-model: deps
 	@echo "law: building" >&2
 	@$(CARGO) build --release $(LAW)
 law: law-model ## RUNS=100000 conditions in a fast model, coupled beside uncoupled; SEED=1
@@ -103,7 +103,7 @@ attack-search: build law-model ## ATTACKS=1000 lies composed in that model, the 
 	@$(PYTHON) -m attacks --out out/attack-search --found out/attack-search/model $(if $(SEEDS),--seeds $(SEEDS))
 law-check: build law-model ## that model beside the laboratory
 	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
-law-mutants: packages ## whether the search finds faults that are planted into the engine
+law-mutants: deps ## whether the search finds faults that are planted into the engine
 	@$(PYTHON) -m ccc_experiments law-mutants --out out/law-mutants
 law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110
 	@$(PYTHON) -m ccc_experiments law-speed --out out/law-speed
@@ -113,12 +113,12 @@ law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110
 demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is only compared
 variants-qemu: ## the same with TSO in the guests, and with two processors
 demo-qemu variants-qemu: build
-	@scripts/build packages $(LIBVIRT)
+	@scripts/build deps $(LIBVIRT)
 	@scripts/build qemu image >/dev/null
 	@mkdir -p out/$@
 	@CCC_LIBVIRT_LOG=$(CURDIR)/out/$@/libvirtd.log experiments/testbed/private-libvirt \
 		env $(PYTHON) -m realtime $@ --out out/$@ $(if $(QUICK),--quick)
-bench-isolation: packages ## what one VM waits while another attacks; ATTACK=T1 for some
+bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for some
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Tests; QUICK=1 is a short form, TESTS='boots or migrations' some of them
@@ -129,23 +129,23 @@ check: ## format, lints, documents, tests without root or kernel, in a minute; P
 test: build ## every test that needs no QEMU, one line of counts at the end
 	@scripts/test
 test-qemu: host ## QEMU's device with real guests
-	@scripts/build packages
+	@scripts/build deps
 	@$(PYTHON) $(SUITE) qemu-patches/tests
 test-libvirt: host ## cccctl and the hook against a real libvirtd
-	@scripts/build packages $(LIBVIRT)
+	@scripts/build deps $(LIBVIRT)
 	@scripts/build qemu image >/dev/null
 	@experiments/testbed/private-libvirt env $(PYTHON) $(SUITE) libvirt/tests
 test-sanitized: host ## the guest module on a kernel with KASAN, lockdep and the like
 	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized
-kernels: packages ## the guest module against Debian's kernels, and run on 6.1
+kernels: deps ## the guest module against Debian's kernels, and run on 6.1
 	@guest/tests/compile-kernels
 	@guest/tests/run-on-6.1
-coverage: packages ## line coverage of the host crates
+coverage: deps ## line coverage of the host crates
 	@scripts/coverage
 
 TARGET ?= doorbell
 TIME ?= 60
-fuzz: packages ## TARGET=table|doorbell|config|control TIME=60
+fuzz: deps ## TARGET=table|doorbell|config|control TIME=60
 	@scripts/fuzz $(TARGET) $(TIME)
 
 .PHONY: clean

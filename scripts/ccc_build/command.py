@@ -26,7 +26,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "sanitized-guest": guests.sanitized_guest,
 }
 # Without which nothing is built.
-PACKAGES = (*kernels.COMPILING, "cpio", "iproute2", "ethtool", "python3", "python3-venv")
+DEPS = (*kernels.COMPILING, "cpio", "iproute2", "ethtool", "python3", "python3-venv")
 
 
 def build(name: str) -> Path:
@@ -34,11 +34,11 @@ def build(name: str) -> Path:
     return qemu.tests() if name == "qemu-tests" else ARTEFACTS[name]().get()
 
 
-def require_packages(*names: str) -> None:
+def require_deps(*names: str) -> None:
     """Installs what the build and the laboratory need, and what is named."""
     if not shutil.which("cargo"):
         raise Failed("cargo is not installed; get Rust 1.85 or newer (rustup, or your distribution)")
-    require(*PACKAGES, *names)
+    require(*DEPS, *names)
 
 
 def _usage() -> argparse.ArgumentParser:
@@ -46,7 +46,7 @@ def _usage() -> argparse.ArgumentParser:
     lines.append(f"  {'qemu-tests':17} {(qemu.tests.__doc__ or '').splitlines()[0]}")
     parser = argparse.ArgumentParser(
         prog="scripts/build",
-        usage="scripts/build ARTEFACT... | packages [DEBIAN-PACKAGE...]",
+        usage="scripts/build ARTEFACT... | deps [DEBIAN-PACKAGE...]",
         description="Builds artefacts, if they are not in the cache (scripts/cache), and prints the path of each.\n"
         "CCC_QEMU=10.2 chooses another version of QEMU; what is said goes to standard error.",
         epilog="artefacts:\n" + "\n".join(lines),
@@ -62,8 +62,8 @@ def main() -> int:
     # Leaves nothing half done behind, and no compiler running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        if names[0] == "packages":
-            require_packages(*names[1:])
+        if names[0] == "deps":
+            require_deps(*names[1:])
             return 0
         known = (*ARTEFACTS, "qemu-tests")
         if unknown := [name for name in names if name not in known]:

@@ -68,7 +68,7 @@ class Root:
         """With its libraries."""
         found = shutil.which(name)
         if not found:
-            raise Failed(f"{name} is not installed; run 'make packages'")
+            raise Failed(f"{name} is not installed; run 'make deps'")
         program = Path(found).resolve()
         self.add(program, f"bin/real-{program.name}", 0o755)
         # It fails for what is linked statically.
