@@ -185,7 +185,7 @@ def demo(out: Path, flows: str, weights: str, seed: str, seed_range: str) -> boo
     return report(run_cases(scenarios, out), out, about)
 
 
-def weights(out: Path, seeds: tuple[int, ...] = SEEDS[:1]) -> bool:
+def weights(out: Path, seeds: tuple[int, ...] = SEEDS) -> bool:
     """`make weights`: 3 : 1 whatever the flow counts, and three VMs."""
     cases = [
         ((1, 1), (3, 1)),
