@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Runs second by second: a dip of a second does not show in the mean of a run."""
 
+from statistics import fmean
+
 from . import shares
 from .figure import Data
 from .interval import Interval
@@ -25,3 +27,18 @@ def worst(data: Data, case, kind: str, to: str, span: Span) -> Interval:
     """The same of a kind's runs over another's, seed by seed."""
     pairs = zip(data.runs(case, kind), data.runs(case, to), strict=True)
     return Interval.of([worst_over(one, other, span) for one, other in pairs])
+
+
+def least(data: Data, case, kind: str, to: str, span: Span) -> Interval:
+    """A run's least second, of what the other kind's runs have then in the mean, over the same of such a run.
+
+    The least of many seconds is low by chance alone, and lower where runs swing: so
+    the other kind is looked at in the same way.
+    """
+    ours, theirs = ([sums_mbit(run, span) for run in data.runs(case, of)] for of in (kind, to))
+    means = [fmean(second) for second in zip(*theirs, strict=True)]
+
+    def of_means(runs: list[list[float]]) -> list[float]:
+        return [min(one / mean for one, mean in zip(run, means) if mean) for run in runs]
+
+    return Interval.ratio(of_means(ours), of_means(theirs))

@@ -61,9 +61,11 @@ def scores(data: Data) -> list[Score]:
     for case in data.cases:
         for when, span in (("with both", BOTH), ("after the leave", AFTER)):
             worst = seconds.worst(data, case, "coupled", "uncoupled", span)
-            result.append(
-                Score.ratio(f"{case}: coupled over uncoupled goodput, worst second {when}", worst, ">=", 0.95)
-            )
+            least = seconds.least(data, case, "coupled", "uncoupled", span)
+            result += [
+                Score.ratio(f"{case}: coupled over uncoupled goodput, worst second {when}", worst, ">=", 0.95),
+                Score.ratio(f"{case}: coupled over uncoupled least second {when}", least, ">=", 0.95),
+            ]
         more = data.more(case, "coupled", "uncoupled", dropped_by_leave)
         name = f"{case}: dropped in the second after the leave, coupled less uncoupled"
         result.append(Score.mean(name, more, "packets", "<=", 0, uncoupled=0.0, guard=True))
