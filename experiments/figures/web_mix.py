@@ -23,6 +23,7 @@ LONG = (1, 4)
 # Sizes of each class: at least, and less than.
 CLASSES = {"< 20 KB": (0, 20_000), "20 to 100 KB": (20_000, 100_000), "> 100 KB": (100_000, inf)}
 TICKS_S = {"< 20 KB": (0.1, 0.2, 0.5, 1, 2), "20 to 100 KB": (0.2, 0.5, 1, 2), "> 100 KB": (0.5, 1, 2, 5)}
+DELAY = "coupled, delay"
 # What of a class is looked at.
 PARTS: dict[str, Callable[[list[float]], float]] = {
     "median": completion.median_s,
@@ -59,11 +60,12 @@ def web_flows(load_mbit: float, seed: int) -> tuple[Flows, ...]:
 
 def scenario(count: int, kind: str, seed: int) -> Scenario:
     web = vm_of(kind, *web_flows(LOAD_MBIT, seed))
-    return several_kernels(kind, seed, DURATION_S, web, vm_of(kind, Flows(count=count)))
+    more = {"group": {"policy": "delay"}} if kind == DELAY else {}
+    return several_kernels(kind, seed, DURATION_S, web, vm_of(kind, Flows(count=count)), **more)
 
 
 def points(effort: Effort) -> Iterator[Point]:
-    return grid("web-mix", effort, effort.pick(LONG, (4,)), KINDS, scenario)
+    return grid("web-mix", effort, effort.pick(LONG, (4,)), effort.pick((*KINDS, DELAY), KINDS), scenario)
 
 
 def taken_s(name: str, part: str) -> Measure:
@@ -84,10 +86,10 @@ MEASURES = {
 
 def scores(data: Data) -> list[Score]:
     result = []
-    for count, (name, part) in product(data.cases, product(CLASSES, PARTS)):
-        ratio = data.ratio(count, "coupled", "uncoupled", taken_s(name, part))
+    for kind, count, (name, part) in product(data.kinds[1:], data.cases, product(CLASSES, PARTS)):
+        ratio = data.ratio(count, kind, "uncoupled", taken_s(name, part))
         most = 0.5 if (name, part) == (SHORT, "p99") else 1
-        beside = f"beside {count}, {name}: coupled over uncoupled {part} of completion"
+        beside = f"beside {count}, {name}: {kind} over uncoupled {part} of completion"
         result.append(Score.ratio(beside, ratio, "<=", most))
     return result
 
