@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use crate::{
-    bounds::{Claims, Conduct, Events, Has, Part, Reduces, Told},
+    bounds::{Conduct, Events, Has, Limits, Part, Reduces, Told},
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
     flow::{self, Contribution, Delta, Flow},
@@ -14,7 +14,7 @@ use crate::{
     path::{Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy, QueueMode},
     report::Report,
-    waits::Waits,
+    times::Times,
     witness::{Evidence, Sample, Witnesses},
 };
 
@@ -61,8 +61,9 @@ pub(crate) struct Group {
     /// Flows adopted until then bring their windows along.
     adopts_until: Micros,
     witnesses: Witnesses,
-    waits: Waits,
-    claims: Claims,
+    /// What packets wait in the queue, as the VMs see it.
+    waits: Times,
+    limits: Limits,
     events: Events,
 }
 
@@ -87,8 +88,8 @@ impl Group {
             level: Cell::new(None),
             adopts_until: 0,
             witnesses: Witnesses::default(),
-            waits: Waits::default(),
-            claims: Claims::default(),
+            waits: Times::default(),
+            limits: Limits::default(),
             events: Events::default(),
         }
     }
@@ -101,7 +102,7 @@ impl Group {
         let member = self.members.add(weight);
         self.witnesses.add(member);
         self.waits.add(member);
-        self.claims.add(member);
+        self.limits.add(member);
         self.events.add(member);
         member
     }
@@ -110,7 +111,7 @@ impl Group {
         self.members.remove(member);
         self.witnesses.forget(member);
         self.waits.forget(member);
-        self.claims.forget(member);
+        self.limits.forget(member);
         self.events.add(member);
         self.version += 1;
     }
@@ -172,7 +173,7 @@ impl Group {
     fn count_anew(&mut self, update: &Update) -> Contribution {
         let Update { now, flow, report, .. } = *update;
         let weight = self.members.weight_of(flow.member);
-        let farthest_us = self.claims.hear_rtt(flow.member, weight, report.srtt_us);
+        let farthest_us = self.limits.hear_rtt(flow.member, weight, report.srtt_us);
         let contribution = self.contribution(flow, report, farthest_us);
         self.count(now, flow, &contribution, report);
         contribution
@@ -183,7 +184,9 @@ impl Group {
         let member = update.flow.member;
         let sample = self.path_sample(update, delta);
         let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
-        self.waits.hear(member, self.members.weight_of(member), &sample);
+        if let Some(waited_us) = sample.waited_us() {
+            self.waits.hear(member, self.members.weight_of(member), waited_us);
+        }
         self.path.add(sample, window);
         sample
     }
@@ -217,21 +220,21 @@ impl Group {
         let part = self.part(member, report);
         let share = self.members.share_of_vm(member, &flow.contribution);
         let has = Has { part, share, mss_bytes: report.mss_bytes.into() };
-        self.claims.claim_floor(member, self.members.floor_of(member), part.bytes);
-        let delta = self.claims.delta(now, member, &has, told);
+        self.limits.claim_floor(member, self.members.floor_of(member), part.bytes);
+        let delta = self.limits.delta(now, member, &has, told);
         let all_bytes = self.aggregate.window.bytes();
         self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes);
         delta
     }
 
     /// What a VM has of the aggregate at the most, and in what time.
-    fn part(&mut self, member: usize, report: &Report) -> Part {
+    fn part(&self, member: usize, report: &Report) -> Part {
         let told_us = match self.config.share {
             ShareOf::Rate => self.members.mean_distance_of(member),
             // Distances are no times then.
             ShareOf::Window => u64::from(report.srtt_us).max(1),
         };
-        let rtt_us = self.claims.believed_us(member, told_us);
+        let rtt_us = self.limits.believed_us(member, told_us);
         Part { bytes: self.most_bytes(member), rtt_us }
     }
 
@@ -241,10 +244,10 @@ impl Group {
     }
 
     /// Nothing that a VM said counts once its flows do not.
-    fn forget_claims(&mut self, member: usize) {
-        self.claims.claim_floor(member, self.members.floor_of(member), self.most_bytes(member));
+    fn forget_told(&mut self, member: usize) {
+        self.limits.claim_floor(member, self.members.floor_of(member), self.most_bytes(member));
         if !self.members.counts(member) {
-            self.claims.unheard(member);
+            self.limits.unheard(member);
             self.waits.forget(member);
         }
     }
@@ -289,7 +292,7 @@ impl Group {
 
     /// What a VM was found to do.
     pub(crate) fn conduct(&self, member: usize) -> Conduct {
-        self.claims.conduct(member, self.events.conduct(member))
+        self.limits.conduct(member, self.events.conduct(member))
     }
 
     /// Changes whenever either comes to another verdict.
@@ -304,7 +307,7 @@ impl Group {
         let waits = self.waits_of(member);
         let nothing = Contribution::default();
         self.at_the_same_rate(waits, |members| members.count(member, &gone, &nothing));
-        self.forget_claims(member);
+        self.forget_told(member);
         match self.members.active_flows() {
             0 if gone.active => self.policy.end(now),
             1.. if gone.counts() => self.policy.leave(&mut self.aggregate, share),
@@ -353,7 +356,7 @@ impl Group {
         let mean = self.members.mean_units().map_or(Fraction::ALL, |mean| mean.over_own(new));
         let (member, told_bytes) = (flow.member, flow::on_path_bytes(report));
         let part = self.part(member, report);
-        let brings_bytes = self.claims.brings(now, member, part, told_bytes);
+        let brings_bytes = self.limits.brings(now, member, part, told_bytes);
         let on_path = Window::from_bytes(brings_bytes).times(mean);
         let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
         let joiner = Joiner { initial: flow::initial(report), on_path, ssthresh };
@@ -459,7 +462,7 @@ impl Group {
             return true;
         }
         let CongestionEvent { now, srtt_us, epoch, beta, .. } = *event;
-        let round_us = self.claims.round_us(member, srtt_us);
+        let round_us = self.limits.round_us(member, srtt_us);
         let (vms, present) = (self.members.vms(), self.aggregate.epoch);
         let told = Told { now, member, round_us, vms, epoch, present };
         let reduces = self.events.event(&told);
@@ -497,7 +500,7 @@ impl Group {
     /// What is left at the least: two segments for each active flow; of a reduction where
     /// guests spread less than two over time, one.  No more than its part counts of a VM.
     fn floor_bytes(&self, report: &Report, cause: Cause) -> u64 {
-        let two = self.members.floor_bytes().saturating_sub(self.claims.floor_excess_bytes());
+        let two = self.members.floor_bytes().saturating_sub(self.limits.floor_excess_bytes());
         match (cause, report.srtt_us) {
             (Cause::Recovery, SPREAD_FROM_US..) => two / 2,
             _ => two,

@@ -45,7 +45,7 @@ mod members;
 mod path;
 mod policy;
 mod report;
-mod waits;
+mod times;
 mod witness;
 
 pub use bounds::Conduct;

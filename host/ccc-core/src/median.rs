@@ -10,7 +10,7 @@ use crate::fixed::{Micros, Weight};
 const PARTS_SHIFT: u32 = 4;
 const PARTS: Micros = 1 << PARTS_SHIFT;
 /// Longer times count as this one.
-const US_MAX: Micros = (1 << 21) - 1;
+pub(crate) const US_MAX: Micros = (1 << 21) - 1;
 const CLASSES: usize = 21 << PARTS_SHIFT;
 
 /// Weights of VMs by the classes of their times.

@@ -7,12 +7,12 @@
 //! goes on in a pool of its own, which grows until it is the VM's part again.
 mod bucket;
 mod budget;
-mod claims;
 mod events;
+mod limits;
 
 pub(crate) use bucket::Part;
-pub(crate) use claims::{Claims, Has};
 pub(crate) use events::{Events, Reduces, Told};
+pub(crate) use limits::{Has, Limits};
 
 /// What a VM was found to do, and what its reports were kept from doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

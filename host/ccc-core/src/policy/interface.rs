@@ -96,6 +96,14 @@ pub(crate) struct PathSample {
     pub(crate) joined: Micros,
 }
 
+impl PathSample {
+    /// How long its packets waited, if that was measured.
+    pub(crate) fn waited_us(&self) -> Option<Micros> {
+        let measured = self.rtt_us > 0 && self.min_rtt_us > 0;
+        measured.then(|| self.rtt_us.saturating_sub(self.min_rtt_us).into())
+    }
+}
+
 /// Acknowledged data of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {

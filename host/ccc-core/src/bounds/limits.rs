@@ -4,15 +4,13 @@ use super::{Conduct, Part, bucket::Bucket};
 use crate::{
     fixed::{Fraction, Micros, Weight, Window, mul_div},
     flow::Delta,
-    median::{Median, Place},
+    times::Times,
 };
 
 /// A round-trip time counts as at most so many times the median of the other VMs', or
 /// this one: the ends of the Earth are nearer.
 const MEDIAN_TIMES: Micros = 4;
 const FAR_US: Micros = 250_000;
-/// A VM's round-trip time is an average over about so many reports.
-const SMOOTHED: u64 = 8;
 /// Reductions are a round trip apart, which is at least this part of the median.
 const NEAR: Micros = 4;
 /// And is at the most so many times as near as the others, as far as bytes are counted.
@@ -37,14 +35,9 @@ pub(crate) struct Has {
     pub(crate) mss_bytes: u64,
 }
 
-/// A VM's claims.
+/// A VM's limits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Vm {
-    /// Times [`SMOOTHED`].
-    rtt_us: u64,
-    place: Option<Place>,
-    /// The median of the others' times, and of which version of theirs that is.
-    others: Option<(u64, Option<Micros>)>,
     acked: Bucket,
     grown: Bucket,
     shrunk: Bucket,
@@ -55,81 +48,62 @@ struct Vm {
     far_reports: u64,
 }
 
-/// What the VMs of a group claim.
+/// How far the VMs of a group are believed.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct Limits {
     vms: Vec<Vm>,
-    rtts: Median,
+    rtts: Times,
     /// Sum of the VMs'.
     excess_bytes: u64,
 }
 
-impl Claims {
+impl Limits {
     /// A VM of this number comes, of which nothing is known.
     pub(crate) fn add(&mut self, member: usize) {
         if member >= self.vms.len() {
             self.vms.resize(member + 1, Vm::default());
         }
+        self.rtts.add(member);
         self.forget(member);
     }
 
     /// A VM has gone.
     pub(crate) fn forget(&mut self, member: usize) {
         let gone = std::mem::take(&mut self.vms[member]);
-        self.rtts.moved(gone.place, None);
         self.excess_bytes -= gone.excess_bytes;
+        self.unheard(member);
     }
 
     /// A VM has no flows that say how far away it is.
     pub(crate) fn unheard(&mut self, member: usize) {
-        let place = self.vms[member].place.take();
-        self.rtts.moved(place, None);
+        self.rtts.forget(member);
     }
 
     /// A VM of this weight says that it is so far away; how far that can be.
     pub(crate) fn hear_rtt(&mut self, member: usize, weight: Weight, srtt_us: u32) -> Micros {
         let farthest_us = self.farthest_us(member);
         if srtt_us > 0 {
-            let vm = &mut self.vms[member];
             let told_us = u64::from(srtt_us);
-            vm.rtt_us = match vm.place {
-                Some(_) => vm.rtt_us - vm.rtt_us / SMOOTHED + told_us,
-                None => told_us * SMOOTHED,
-            };
-            vm.far_reports += u64::from(told_us > farthest_us);
-            let place = Some(Place::new(vm.rtt_us / SMOOTHED, weight));
-            self.rtts.moved(vm.place, place);
-            vm.place = place;
+            self.vms[member].far_reports += u64::from(told_us > farthest_us);
+            self.rtts.hear(member, weight, told_us);
         }
         farthest_us
     }
 
     /// No round-trip time is longer than this one, if others are there to tell.
-    fn farthest_us(&mut self, member: usize) -> Micros {
-        self.others_us(member).map_or(Micros::MAX, |us| (MEDIAN_TIMES * us).max(FAR_US))
+    fn farthest_us(&self, member: usize) -> Micros {
+        self.rtts.of_others_us(member).map_or(Micros::MAX, |us| (MEDIAN_TIMES * us).max(FAR_US))
     }
 
     /// A time that a VM says, as far as the others make it likely: who has its window
     /// acknowledged a thousand times as often as they fills any bucket.
-    pub(crate) fn believed_us(&mut self, member: usize, told_us: Micros) -> Micros {
-        self.others_us(member).map_or(told_us, |us| told_us.max(us / NEAREST))
+    pub(crate) fn believed_us(&self, member: usize, told_us: Micros) -> Micros {
+        self.rtts.of_others_us(member).map_or(told_us, |us| told_us.max(us / NEAREST))
     }
 
     /// The time that a VM's reductions of others are apart.
-    pub(crate) fn round_us(&mut self, member: usize, srtt_us: Micros) -> Micros {
-        self.others_us(member).map_or(0, |us| srtt_us.clamp(us / NEAR, us))
-    }
-
-    /// The median of the other VMs' round-trip times.  Times are averages, so it is looked
-    /// for once in many reports.
-    fn others_us(&mut self, member: usize) -> Option<Micros> {
-        let (vm, version) = (&mut self.vms[member], self.rtts.version());
-        let (_, us) = vm
-            .others
-            .filter(|(known, _)| *known == version)
-            .unwrap_or_else(|| (version, self.rtts.us_without(vm.place)));
-        vm.others = Some((version, us));
-        us
+    pub(crate) fn round_us(&self, member: usize, srtt_us: Micros) -> Micros {
+        self.rtts.of_others_us(member).map_or(0, |us| srtt_us.clamp(us / NEAR, us))
     }
 
     /// What was acknowledged, as far as it was granted.
