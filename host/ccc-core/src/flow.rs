@@ -2,6 +2,7 @@
 //! One flow as the engine remembers it: what it contributes to the sums over its
 //! group, and what a new report adds to the last one.
 use crate::{
+    bounds::Distance,
     config::ShareOf,
     fixed::{Micros, Window, mul_div},
     policy::Cause,
@@ -131,9 +132,9 @@ impl Contribution {
         Contribution { units, rtt_known: true, ..self }
     }
 
-    /// Nobody counts more than so much for one of priority.
-    pub(crate) fn up_to(self, each: u64) -> Contribution {
-        Contribution { units: self.units.min(self.priority.saturating_mul(each)), ..self }
+    /// It is no farther away than it can be.
+    pub(crate) fn up_to(self, distance: Distance) -> Contribution {
+        Contribution { units: distance.of(self.priority, self.units), ..self }
     }
 
     /// It is as far away as before, or as its units say if it has just come, or its

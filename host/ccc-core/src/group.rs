@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use crate::{
-    bounds::{Conduct, Events, Has, Limits, Part, Reduces, Told},
+    bounds::{Conduct, Distance, Events, Has, Limits, Part, Reduces, Told},
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
     flow::{self, Contribution, Delta, Flow},
@@ -172,9 +172,10 @@ impl Group {
     /// Counts a flow as it reports, as far as that can be.
     fn count_anew(&mut self, update: &Update) -> Contribution {
         let Update { now, flow, report, .. } = *update;
-        let weight = self.members.weight_of(flow.member);
-        let farthest_us = self.limits.hear_rtt(flow.member, weight, report.srtt_us);
-        let contribution = self.contribution(flow, report, farthest_us);
+        let member = flow.member;
+        let (weight, mean_us) = (self.members.weight_of(member), self.members.mean_told_of(member));
+        let distance = self.limits.hear_rtt(member, weight, mean_us, report.srtt_us);
+        let contribution = self.contribution(flow, report, distance);
         self.count(now, flow, &contribution, report);
         contribution
     }
@@ -207,9 +208,9 @@ impl Group {
     }
 
     /// What a flow contributes with this report.
-    fn contribution(&self, flow: &Flow, report: &Report, farthest_us: Micros) -> Contribution {
+    fn contribution(&self, flow: &Flow, report: &Report, distance: Distance) -> Contribution {
         Contribution::new(report, self.config.share, &flow.usage, &flow.contribution)
-            .up_to(farthest_us)
+            .up_to(distance)
             .at_distance(&flow.contribution, self.waits_of(flow.member))
     }
 
@@ -219,8 +220,13 @@ impl Group {
         let member = flow.member;
         let part = self.part(member, report);
         let share = self.members.share_of_vm(member, &flow.contribution);
-        let has = Has { part, share, mss_bytes: report.mss_bytes.into() };
-        self.limits.claim_floor(member, self.members.floor_of(member), part.bytes);
+        let floor_bytes = self.members.floor_of(member);
+        let window_bytes = match report.srtt_us {
+            SPREAD_FROM_US.. => part.bytes,
+            _ => part.bytes.max(floor_bytes),
+        };
+        let has = Has { part, window_bytes, share, mss_bytes: report.mss_bytes.into() };
+        self.limits.claim_floor(member, floor_bytes, part.bytes);
         let delta = self.limits.delta(now, member, &has, told);
         let all_bytes = self.aggregate.window.bytes();
         self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes);
@@ -552,7 +558,7 @@ impl Group {
     /// finds an empty group, it and those adopted soon after it make up the
     /// aggregate from the windows they have; otherwise it is a joiner.
     pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow) -> Contribution {
-        let contribution = self.contribution(flow, &flow.last, Micros::MAX);
+        let contribution = self.contribution(flow, &flow.last, Distance::ANY);
         let first = contribution.active && self.members.active_flows() == 0;
         self.version += 1;
         if !first && now > self.adopts_until {

@@ -262,6 +262,12 @@ impl Members {
         m.distances / m.priorities.max(1)
     }
 
+    /// The mean of what a VM's flows say that they count, for one of priority.
+    pub(crate) fn mean_told_of(&self, member: usize) -> u64 {
+        let m = &self.members[member];
+        m.claimed / m.priorities.max(1)
+    }
+
     /// A flow's share of its VM.
     pub(crate) fn share_of_vm(&self, member: usize, flow: &Contribution) -> Fraction {
         Fraction::new(flow.units.into(), self.members[member].units.max(1).into())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What reports say of bytes, windows and round-trip times, as far as it can be.
-use super::{Conduct, Part, bucket::Bucket};
+use super::{Conduct, Part, bucket::Bucket, held::Held};
 use crate::{
     fixed::{Fraction, Micros, Weight, Window, mul_div},
     flow::Delta,
@@ -30,14 +30,35 @@ const FLOOR_BYTES: u64 = 96_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Has {
     pub(crate) part: Part,
+    /// Its window; no less than what its flows cannot do without.
+    pub(crate) window_bytes: u64,
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Fraction,
     pub(crate) mss_bytes: u64,
 }
 
+/// How far away a flow can be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Distance {
+    farthest_us: Micros,
+    /// The part of what it says that is believed.
+    believed: Fraction,
+}
+
+impl Distance {
+    /// As it says.
+    pub(crate) const ANY: Distance = Distance { farthest_us: Micros::MAX, believed: Fraction::ALL };
+
+    /// What a flow of this priority counts that says it counts so much.
+    pub(crate) fn of(self, priority: u64, units: u64) -> u64 {
+        self.believed.of(units).max(1).min(priority.saturating_mul(self.farthest_us))
+    }
+}
+
 /// A VM's limits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Vm {
+    held: Held,
     acked: Bucket,
     grown: Bucket,
     shrunk: Bucket,
@@ -79,15 +100,24 @@ impl Limits {
         self.rtts.forget(member);
     }
 
-    /// A VM of this weight says that it is so far away; how far that can be.
-    pub(crate) fn hear_rtt(&mut self, member: usize, weight: Weight, srtt_us: u32) -> Micros {
+    /// A VM of this weight, whose flows are so far away in the mean as they say, has one
+    /// that says this; how far away that is.
+    pub(crate) fn hear_rtt(
+        &mut self,
+        member: usize,
+        weight: Weight,
+        mean_us: Micros,
+        srtt_us: u32,
+    ) -> Distance {
         let farthest_us = self.farthest_us(member);
+        let vm = &mut self.vms[member];
+        let believed = vm.held.believed(mean_us);
         if srtt_us > 0 {
             let told_us = u64::from(srtt_us);
-            self.vms[member].far_reports += u64::from(told_us > farthest_us);
+            vm.far_reports += u64::from(told_us > farthest_us || believed != Fraction::ALL);
             self.rtts.hear(member, weight, told_us);
         }
-        farthest_us
+        Distance { farthest_us, believed }
     }
 
     /// No round-trip time is longer than this one, if others are there to tell.
@@ -111,6 +141,7 @@ impl Limits {
         let bytes = has.part.bytes.max(INITIAL_BYTES);
         let acked = Part { bytes: WINDOWS.saturating_mul(bytes), ..has.part };
         let vm = &mut self.vms[member];
+        vm.held.add(now, has.window_bytes, told.delivered_bytes);
         let delivered_bytes = vm.acked.take(now, acked, told.delivered_bytes);
         let beyond_bytes = told.delivered_bytes - delivered_bytes;
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);

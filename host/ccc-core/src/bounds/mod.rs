@@ -8,11 +8,12 @@
 mod bucket;
 mod budget;
 mod events;
+mod held;
 mod limits;
 
 pub(crate) use bucket::Part;
 pub(crate) use events::{Events, Reduces, Told};
-pub(crate) use limits::{Has, Limits};
+pub(crate) use limits::{Distance, Has, Limits};
 
 /// What a VM was found to do, and what its reports were kept from doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

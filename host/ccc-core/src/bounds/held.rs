@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! How long packets of a VM hold their places in its window, by Little's law.
+//!
+//! What is on the path is the rate times the round-trip time.  So who claims a long time
+//! to have a large window, and has it acknowledged sooner, is nearer than it says.
+use crate::{
+    engine::IDLE_AFTER_US,
+    fixed::{Fraction, Micros},
+};
+
+/// A mean is over this time at the least, and over twice as long at the most.
+const MEAN_OVER_US: Micros = 1 << 21;
+/// A time may be longer than what was measured by this part: windows change meanwhile.
+const SLACK: u128 = 4;
+
+/// A VM's window over time, and what was delivered of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    window: u128,
+    delivered_bytes: u64,
+    span_us: Micros,
+    heard: Option<Micros>,
+}
+
+impl Held {
+    /// A VM of this window has had so much delivered since it was heard.
+    pub(super) fn add(&mut self, now: Micros, window_bytes: u64, delivered_bytes: u64) {
+        let elapsed_us = self.heard.map_or(0, |heard| now.saturating_sub(heard));
+        // Who is silent for longer is idle.
+        let elapsed_us = elapsed_us.min(IDLE_AFTER_US);
+        self.heard = Some(now);
+        self.window += u128::from(window_bytes) * u128::from(elapsed_us);
+        self.delivered_bytes = self.delivered_bytes.saturating_add(delivered_bytes);
+        self.span_us += elapsed_us;
+        if self.span_us >= 2 * MEAN_OVER_US {
+            self.window /= 2;
+            self.delivered_bytes /= 2;
+            self.span_us /= 2;
+        }
+    }
+
+    /// The part of a time that is believed.
+    pub(super) fn believed(&self, told_us: Micros) -> Fraction {
+        let told = u128::from(told_us) * u128::from(self.delivered_bytes);
+        let most = self.window.saturating_add(self.window / SLACK);
+        match self.span_us {
+            MEAN_OVER_US.. if told > most => Fraction::new(most, told),
+            _ => Fraction::ALL,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT_US: Micros = 100_000;
+
+    /// A VM of this window that is so far away, after a number of round trips.
+    fn held(window_bytes: u64, rounds: u64) -> Held {
+        let mut held = Held::default();
+        for eighth in 0..8 * rounds {
+            held.add(eighth * RTT_US / 8, window_bytes, window_bytes / 8);
+        }
+        held
+    }
+
+    fn believed_us(held: &Held, told_us: Micros) -> Micros {
+        held.believed(told_us).of(told_us)
+    }
+
+    #[test]
+    fn who_has_its_window_acknowledged_sooner_than_it_says_is_nearer() {
+        let held = held(80_000, 100);
+        assert_eq!(believed_us(&held, RTT_US), RTT_US);
+        assert_eq!(believed_us(&held, RTT_US * 6 / 5), RTT_US * 6 / 5);
+        let found = believed_us(&held, 10_000_000);
+        assert!((RTT_US * 6 / 5..=RTT_US * 13 / 10).contains(&found), "{found} us");
+    }
+
+    #[test]
+    fn nothing_is_said_of_the_first_two_seconds() {
+        assert_eq!(believed_us(&held(80_000, 20), 10_000_000), 10_000_000);
+        assert!(believed_us(&held(80_000, 22), 10_000_000) < 10_000_000);
+    }
+
+    #[test]
+    fn a_reduction_is_no_shorter_time() {
+        let mut held = held(80_000, 100);
+        let at = 100 * RTT_US;
+        // What was on the path is acknowledged after it.
+        held.add(at, 40_000, 80_000);
+        assert_eq!(believed_us(&held, RTT_US), RTT_US);
+    }
+
+    #[test]
+    fn who_was_nearer_and_is_far_is_believed_some_seconds_later() {
+        let mut held = held(80_000, 100);
+        for round in 0..20 {
+            held.add((100 + 10 * round) * RTT_US, 80_000, 80_000);
+        }
+        assert_eq!(believed_us(&held, 10 * RTT_US), 10 * RTT_US);
+    }
+
+    #[test]
+    fn who_uses_a_part_of_its_window_is_as_far_as_it_says() {
+        let mut held = Held::default();
+        (0..100).for_each(|round| held.add(round * RTT_US, 80_000, 8_000));
+        assert_eq!(believed_us(&held, 10 * RTT_US), 10 * RTT_US);
+    }
+
+    #[test]
+    fn any_report_can_be_added() {
+        let mut held = Held::default();
+        for now in [0, 1, u64::MAX] {
+            held.add(now, 1 << 40, u64::MAX);
+            held.believed(u64::MAX);
+        }
+    }
+}
