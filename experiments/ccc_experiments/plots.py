@@ -27,7 +27,7 @@ from .setups import flow_count
 UNCOUPLED = "#D55E00"
 COUPLED = "#0072B2"
 _GREEN, _PURPLE, _ORANGE, _SKY = "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-_GREY, _BLACK = "#777777", "#000000"
+_YELLOW, _GREY, _BLACK = "#F0E442", "#777777", "#000000"
 
 _STYLES = {
     "uncoupled": (UNCOUPLED, "s"),
@@ -66,6 +66,7 @@ _STYLES = {
     "BBR": (_PURPLE, "X"),
     "FQ-CoDel": (_GREEN, "^"),
     "CAKE": (_SKY, "P"),
+    "DualPI2": (_YELLOW, "p"),
     "HTB per VM": (_BLACK, "v"),
     "HTB, FQ-CoDel": (_BLACK, "v"),
     "coupled, FQ-CoDel": (_ORANGE, "D"),

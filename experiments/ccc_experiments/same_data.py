@@ -21,6 +21,8 @@ from .lab import decides
 MAKING = {"scenario.json", "request.json", "meta.json", "speed.json"}
 # Keys of scenarios and of the daemon's answers that have another name now.
 RENAMED = {"coco": "growth_source", "aggression": "equivalent_tcps"}
+# Queues that draw random numbers, which no seed of ours decides.
+RANDOM_QUEUES = {"cake": "CAKE", "dualpi2": "DualPI2"}
 
 
 def main() -> int:
@@ -64,8 +66,9 @@ def runs(out: Path) -> dict[tuple[str, str], Path]:
 
 def unsteady(scenario: dict) -> str | None:
     """Why two runs of a scenario may differ, if they may: what draws random numbers as it runs."""
-    if scenario.get("bottleneck", {}).get("queue") == "cake":
-        return "CAKE"
+    queue = scenario.get("bottleneck", {}).get("queue")
+    if queue in RANDOM_QUEUES:
+        return RANDOM_QUEUES[queue]
     if scenario.get("ipv6"):
         return "IPv6 on a busy machine"
     ways = [scenario.get("bottleneck", {}), *scenario.get("vms", [])]

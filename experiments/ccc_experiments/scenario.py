@@ -38,7 +38,7 @@ class Action:
 
 
 # A queueing discipline.
-Queue = Literal["fifo", "fq_codel", "cake", "htb", "htb_fq_codel"]
+Queue = Literal["fifo", "fq_codel", "dualpi2", "cake", "htb", "htb_fq_codel"]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ KINDS: dict[str, tuple[str, Bottleneck, dict]] = {
     "uncoupled": ("reno", Bottleneck(), {}),
     "FQ-CoDel": ("cubic", Bottleneck(queue="fq_codel"), {}),
     "CAKE": ("cubic", Bottleneck(queue="cake"), {}),
+    "DualPI2": ("cubic", Bottleneck(queue="dualpi2"), {}),
     "HTB, FQ-CoDel": ("cubic", Bottleneck(queue="htb_fq_codel"), {}),
     "coupled": ("ccc", Bottleneck(), {}),
     "coupled, FQ-CoDel": ("ccc", Bottleneck(queue="fq_codel"), {}),

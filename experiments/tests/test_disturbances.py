@@ -72,11 +72,12 @@ def test_cross_traffic_is_the_seeds(run):
     assert crossed(1, 1)["sent_packets"] > 1000
 
 
-@pytest.mark.parametrize("queue", ["fq_codel", "cake", "htb"])
+@pytest.mark.parametrize("queue", ["fq_codel", "dualpi2", "cake", "htb"])
 def test_other_queues_take_the_rate(queue, run):
-    """They use the link, and all but FQ-CoDel know of VMs: 1 : 4 flows have an index of 0.735.
+    """They use the link, and all but FQ-CoDel and DualPI2 know of VMs: 1 : 4 flows have an index of 0.735.
 
-    CAKE draws random numbers, which the seed does not decide: 0.91 and more in 14 runs.
+    CAKE and DualPI2 draw random numbers, which the seed does not decide: CAKE has 0.91 and
+    more in 14 runs.
     """
     vms = tuple(Vm((Flows(count=count),), congestion_control="reno") for count in (1, 4))
     scenario = Scenario(
@@ -85,7 +86,7 @@ def test_other_queues_take_the_rate(queue, run):
     done = run(scenario)
     assert done.measured.sum_mbit > 8
     assert done.measured.dropped_packets > 0
-    assert (done.measured.jain > 0.85) == (queue != "fq_codel")
+    assert (done.measured.jain > 0.85) == (queue not in ("fq_codel", "dualpi2"))
 
 
 def test_flows_use_ipv6(run):

@@ -65,6 +65,7 @@ def test_two_runs_of_one_scenario_are_refused(base, tmp_path):
 
 def test_what_the_seed_does_not_decide_is_not_compared():
     assert same_data.unsteady({"bottleneck": {"queue": "cake"}}) == "CAKE"
+    assert same_data.unsteady({"bottleneck": {"queue": "dualpi2"}}) == "DualPI2"
     assert same_data.unsteady({"vms": [{"congestion_control": "bbr"}]}) == "BBR"
     assert same_data.unsteady({"vms": [{"return_loss_percent": 5}]}) == "loss or jitter"
     assert same_data.unsteady({"bottleneck": {"queue": "fifo"}, "vms": [{"congestion_control": "reno"}]}) is None

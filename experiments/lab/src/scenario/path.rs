@@ -79,6 +79,8 @@ pub enum Queue {
     Fifo,
     /// FQ-CoDel.
     FqCodel,
+    /// DualPI2, of RFC 9332: with flows that have no L4S one queue, which drops by PI2.
+    Dualpi2,
     /// CAKE, fair to the VMs first and to their flows then.
     Cake,
     /// A FIFO for each VM, which has a rate by its weight and may borrow.

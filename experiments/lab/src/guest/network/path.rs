@@ -126,6 +126,8 @@ mod tests {
         assert!(batch.contains("parent 1:2 pfifo limit 83\n"));
         let batch = bottleneck(&Router { queue: Queue::HtbFqCodel, ..router(vec![]) });
         assert!(batch.contains("parent 1:2 fq_codel noecn\n"));
+        let batch = bottleneck(&Router { queue: Queue::Dualpi2, ..router(vec![]) });
+        assert!(batch.contains("qdisc add dev bott parent 1:1 dualpi2\n"));
         let batch = bottleneck(&Router { queue: Queue::Cake, ..router(vec![]) });
         assert!(batch.contains("root cake bandwidth 10000000bit besteffort dual-srchost\n"));
     }

@@ -29,6 +29,8 @@ pub fn set_up(router: &Router) -> String {
         (Queue::Fifo, None) => below_bucket(router, &fifo(router)),
         (Queue::Fifo, Some(mark_us)) => below_bucket(router, &marking(router, mark_us)),
         (Queue::FqCodel, _) => below_bucket(router, "fq_codel noecn"),
+        // Debian 12's tc knows it by name alone, so its settings are the kernel's.
+        (Queue::Dualpi2, _) => below_bucket(router, "dualpi2"),
         (Queue::Cake, _) => {
             let cake = format!("cake bandwidth {rate_bit}bit besteffort dual-srchost");
             format!("qdisc add dev {BOTTLENECK} root {cake}\n")
@@ -48,7 +50,7 @@ pub fn change_rate(router: &Router, rate_bit: u64) -> String {
                 router.weights.keys().map(|&number| class(router, "change", number, rate_bit));
             root_class("change", rate_bit) + &vms.collect::<String>()
         }
-        Queue::Fifo | Queue::FqCodel => {
+        Queue::Fifo | Queue::FqCodel | Queue::Dualpi2 => {
             let bucket = bucket("change", rate_bit);
             // A bucket that is changed gives its limit to a FIFO below it.
             if router.queue == Queue::Fifo && router.mark_us.is_none() {
