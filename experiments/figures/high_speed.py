@@ -13,7 +13,7 @@ from ccc_experiments.measure import jain
 from ccc_experiments.plots import Panel
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario, Vm
-from ccc_experiments.scores import Score
+from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import KINDS, is_coupled, several_kernels
 
 RENO, CUBIC = KINDS, ("uncoupled CUBIC", "coupled CUBIC")
@@ -25,6 +25,15 @@ DURATION_S = {100: 12.0, 1000: 4.0}
 # Slow start is over, and its losses are recovered from.
 STEADY_S = {100: 2.0, 1000: 1.0}
 FRAME_BYTES = 1514
+# Why bounds do not hold.
+SIXTEEN = (
+    "1 : 16 at 100 Mbit/s and 10 ms has 0.98 of uncoupled and shares 4.5 % off with Reno inside, 1.00 and 0.1 % with "
+    "CUBIC: the cause was not found"
+)
+SLOW_START = (
+    "all packets that coupled CUBIC 1 : 4 drops at 1 Gbit/s are of the slow start's end: 431, where HyStart ends "
+    "uncoupled ones with 177"
+)
 
 
 def name(rate: int, flows: int) -> str:
@@ -109,4 +118,11 @@ def goodput_percent(run: Run) -> float:
     return 100 * sum(rates(run)) / run.scenario.bottleneck.rate_mbit
 
 
-FIGURE = Figure("one flow against many at 100 Mbit/s and 1 Gbit/s", "none: new", points, scores, plot, MEASURES)
+FIGURE = Figure(
+    "one flow against many at 100 Mbit/s and 1 Gbit/s", "none: new", points, scores, plot, MEASURES,
+    {
+        "100 Mbit/s, 1 : 16: coupled over uncoupled goodput": Known(SIXTEEN, 0.96),
+        "100 Mbit/s, 1 : 16: coupled, error of the VMs' shares": Known(SIXTEEN, 8),
+        "1000 Mbit/s, 1 : 4: coupled CUBIC over uncoupled drops": Known(SLOW_START, 4),
+    },
+)  # fmt: skip
