@@ -13,6 +13,8 @@ pub struct Claims {
     pub events: u64,
     /// It has flows that take all they are given.
     pub backlogged: bool,
+    /// What its flows are granted, bytes a second.
+    pub granted: u64,
 }
 
 impl Claims {

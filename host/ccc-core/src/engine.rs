@@ -243,6 +243,7 @@ impl Engine {
         let entry = vm.and_then(|vm| vm.memberships.iter().find(|m| m.group == group.0 as usize));
         entry.map_or_else(Claims::default, |entry| Claims {
             backlogged: self.groups[entry.group].is_backlogged(entry.member),
+            granted: self.groups[entry.group].granted(entry.member),
             ..entry.claims
         })
     }

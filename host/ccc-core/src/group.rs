@@ -537,6 +537,25 @@ impl Group {
         }
     }
 
+    /// What a VM's flows send in a second, if they do as they are granted.
+    pub(crate) fn granted(&self, member: usize) -> u64 {
+        let grant = self.grant(member);
+        let told_us = match self.config.share {
+            ShareOf::Rate => self.members.mean_units_of(member),
+            ShareOf::Window => self.limits.rtt_us(member),
+        };
+        if !grant.coupled || told_us == 0 {
+            return 0;
+        }
+        let in_a_second = |bytes, rtt_us: Micros| mul_div(bytes, 1_000_000, rtt_us.max(1));
+        let sent = in_a_second(self.members.bytes_at(member, grant.level), told_us);
+        // Nearer than that, guests send two segments a flow, however small their part is.
+        let near_us = self.limits.nearest_us(member, told_us);
+        let floor = self.limits.floor_of(member, self.members.floor_of(member));
+        let least = if near_us < SPREAD_FROM_US.into() { in_a_second(floor, near_us) } else { 0 };
+        sent.max(least)
+    }
+
     /// What a VM in a pool of its own has for one unit.
     fn pool_level(&self, member: usize) -> Option<u64> {
         let floor = Window::from_bytes(self.members.floor_of(member));

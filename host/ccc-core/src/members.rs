@@ -268,6 +268,18 @@ impl Members {
         m.claimed / m.priorities.max(1)
     }
 
+    /// The mean of a VM's units for one of priority.
+    pub(crate) fn mean_units_of(&self, member: usize) -> u64 {
+        let m = &self.members[member];
+        m.units / m.priorities.max(1)
+    }
+
+    /// The windows of a VM's flows at a level for one unit, as its guest multiplies.
+    pub(crate) fn bytes_at(&self, member: usize, level: u64) -> u64 {
+        let wide = (u128::from(level) * u128::from(self.members[member].claimed)) >> 32;
+        u64::try_from(wide).unwrap_or(u64::MAX)
+    }
+
     /// A flow's share of its VM.
     pub(crate) fn share_of_vm(&self, member: usize, flow: &Contribution) -> Fraction {
         Fraction::new(flow.units.into(), self.members[member].units.max(1).into())

@@ -58,6 +58,11 @@ impl Times {
         vm.place = place;
     }
 
+    /// What a VM has told, an average; 0 if nothing.
+    pub(crate) fn told_us(&self, member: usize) -> Micros {
+        self.vms[member].smoothed_us / SMOOTHED
+    }
+
     /// The median of the other VMs, if there are others.  Times are averages, so it is
     /// looked for once in many reports.
     pub(crate) fn of_others_us(&self, member: usize) -> Option<Micros> {

@@ -136,6 +136,16 @@ impl Limits {
         self.rtts.of_others_us(member).map_or(0, |us| srtt_us.clamp(us / NEAR, us))
     }
 
+    /// The round-trip time that a VM has told, an average; 0 if none.
+    pub(crate) fn rtt_us(&self, member: usize) -> Micros {
+        self.rtts.told_us(member)
+    }
+
+    /// A time that a VM says, but no less than a part of the others'.
+    pub(crate) fn nearest_us(&self, member: usize, told_us: Micros) -> Micros {
+        self.rtts.of_others_us(member).map_or(told_us, |us| told_us.max(us / NEAR))
+    }
+
     /// What was acknowledged, as far as it was granted.
     pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
         let bytes = has.part.bytes.max(INITIAL_BYTES);
@@ -169,6 +179,11 @@ impl Limits {
         let excess_bytes = claimed_bytes.saturating_sub(part_bytes.max(FLOOR_BYTES));
         self.excess_bytes = self.excess_bytes - vm.excess_bytes + excess_bytes;
         vm.excess_bytes = excess_bytes;
+    }
+
+    /// What a VM's floor is, as far as it is believed.
+    pub(crate) fn floor_of(&self, member: usize, claimed_bytes: u64) -> u64 {
+        claimed_bytes.saturating_sub(self.vms[member].excess_bytes)
     }
 
     /// What all VMs' floors are beyond what is believed.
