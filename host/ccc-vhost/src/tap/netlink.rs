@@ -31,10 +31,13 @@ pub mod flag {
     pub const DUMP: u16 = 0x300;
     pub(super) const REQUEST: u16 = 1;
     pub(super) const ACK: u16 = 4;
+    pub(super) const INTERRUPTED: u16 = 0x10;
 }
 
 /// Bytes of a message's header.
 const HEADER: usize = 16;
+/// A list that changes while it is told is asked for so often.
+const ATTEMPTS: u32 = 8;
 /// Bytes taken at once.
 const BUFFER: usize = 1 << 16;
 
@@ -123,25 +126,58 @@ impl Socket {
 
     /// Sends a request and waits for all of its answer: the bodies of its messages.
     pub fn ask(&mut self, kind: u16, flags: u16, request: &Writer) -> io::Result<Vec<Vec<u8>>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        send(&self.fd, &request.message(kind, flags, self.sequence), SendFlags::empty())?;
-        let mut bodies = Vec::new();
-        loop {
-            let (_, length) = recv(&self.fd, &mut self.buffer[..], RecvFlags::empty())?;
-            let mut rest = &self.buffer[..length.min(BUFFER)];
-            while let Some(length) = u32_at(rest, 0).map(|length| length as usize) {
-                let kind = u16_at(rest, 4).unwrap_or_default();
-                let Some(body) = rest.get(HEADER..length) else { break };
-                match kind {
-                    // Of a request before.
-                    _ if u32_at(rest, 8) != Some(self.sequence) => {}
-                    kind::DONE => return Ok(bodies),
-                    kind::ERROR => return outcome(body).map(|()| bodies),
-                    _ => bodies.push(body.to_vec()),
-                }
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        for _ in 0..ATTEMPTS {
+            self.sequence = self.sequence.wrapping_add(1);
+            send(&self.fd, &request.message(kind, flags, self.sequence), SendFlags::empty())?;
+            let answer = self.answer()?;
+            if !answer.is_interrupted {
+                return Ok(answer.bodies);
             }
         }
+        Err(io::ErrorKind::Interrupted.into())
+    }
+
+    /// All of the answer to the latest request.
+    fn answer(&mut self) -> io::Result<Answer> {
+        let mut answer = Answer { sequence: self.sequence, ..Answer::default() };
+        loop {
+            let (_, length) = recv(&self.fd, &mut self.buffer[..], RecvFlags::empty())?;
+            if answer.take(&self.buffer[..length.min(BUFFER)])? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+/// An answer as far as it has come.
+#[derive(Debug, Default)]
+struct Answer {
+    /// Number of the request.
+    sequence: u32,
+    bodies: Vec<Vec<u8>>,
+    /// What it lists has changed meanwhile, so something may be missing.
+    is_interrupted: bool,
+}
+
+impl Answer {
+    /// Takes messages; whether that is all.
+    fn take(&mut self, messages: &[u8]) -> io::Result<bool> {
+        let mut rest = messages;
+        while let Some(length) = u32_at(rest, 0).map(|length| length as usize) {
+            let (kind, flags) = (u16_at(rest, 4), u16_at(rest, 6).unwrap_or_default());
+            let Some(body) = rest.get(HEADER..length) else { break };
+            // Others are of a request before.
+            if u32_at(rest, 8) == Some(self.sequence) {
+                self.is_interrupted |= flags & flag::INTERRUPTED != 0;
+                match kind.unwrap_or_default() {
+                    kind::DONE => return Ok(true),
+                    kind::ERROR => return outcome(body).map(|()| true),
+                    _ => self.bodies.push(body.to_vec()),
+                }
+            }
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(false)
     }
 }
 
@@ -167,6 +203,23 @@ mod tests {
         assert_eq!((read[1].0, read.len()), (18, 2));
         assert_eq!(attributes(read[1].1).next(), Some((1, &b"ifb\0"[..])));
         assert_eq!(attributes(&[9, 0, 1, 0, 0]).count(), 0, "longer than what is there");
+    }
+
+    #[test]
+    fn a_list_that_has_changed_meanwhile_is_known_for_one() {
+        let message = |kind: u16, flags: u16, sequence: u32, body: &[u8]| {
+            let header = Writer::default().u32((HEADER + body.len()) as u32);
+            let header = header.put(&kind.to_ne_bytes()).put(&flags.to_ne_bytes());
+            header.u32(sequence).u32(0).put(body).into_bytes()
+        };
+        let link = |flags, sequence| message(kind::NEW_LINK, flags, sequence, &[7; 4]);
+        let mut answer = Answer { sequence: 2, ..Answer::default() };
+        let first = [link(flag::INTERRUPTED, 1), link(0, 2)].concat();
+        assert!(!answer.take(&first).expect("no error"));
+        assert_eq!((answer.bodies.len(), answer.is_interrupted), (1, false), "of its own");
+        let rest = [link(flag::INTERRUPTED, 2), message(kind::DONE, 0, 2, &[0; 4])].concat();
+        assert!(answer.take(&rest).expect("no error"));
+        assert_eq!((answer.bodies.len(), answer.is_interrupted), (2, true));
     }
 
     #[test]
