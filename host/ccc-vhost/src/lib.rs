@@ -31,7 +31,7 @@ mod virtio;
 
 pub use admin::http::routes::ROUTES;
 
-/// What fuzz targets see beside the daemon.
+/// What fuzz targets and the law's model see beside the daemon.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::{
@@ -47,6 +47,8 @@ pub mod fuzzing {
         event_loop::poll::Poller,
         settings::config,
         settings::state::State,
+        tap::watch::{Seen, Verdict, Watch, Watched},
+        tap::watches::PERIOD_US,
         vhost_user::backend::{Backend, FEATURES},
         virtio::chain::words,
         virtio::memory::Mapping,

@@ -32,13 +32,22 @@ pub struct Order {
     pub taps: Vec<(usize, String)>,
 }
 
+/// What has come in at a tap so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// When the kernel had told it: it may have kept us waiting before.
+    pub at: Micros,
+    /// Bytes.
+    pub bytes: u64,
+}
+
 /// What came of an order.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// When taps were looked at.
+    /// When it was carried out.
     pub at: Micros,
-    /// Bytes that have come in so far, by the number of the VM.
-    pub received: BTreeMap<usize, u64>,
+    /// What has come in so far, by the number of the VM.
+    pub received: BTreeMap<usize, Received>,
     /// Taps that are not there.
     pub missing: Vec<(usize, String)>,
     /// What came of each hold.
@@ -46,17 +55,17 @@ pub struct Done {
 }
 
 impl Order {
-    /// Carries it out.
-    pub fn carry_out(&self, at: Micros, host: &mut dyn Host) -> Done {
+    /// Carries it out; `clock` tells the time.
+    pub fn carry_out(&self, clock: impl Fn() -> Micros, host: &mut dyn Host) -> Done {
         let hold = |hold: &Hold| (hold.clone(), host.hold(hold));
-        let holds = self.holds.iter().map(hold).collect();
-        let mut done = Done { at, holds, ..Done::default() };
+        let mut done = Done { holds: self.holds.iter().map(hold).collect(), ..Done::default() };
         for (vm, tap) in &self.taps {
             match host.received(tap) {
-                Some(received) => drop(done.received.insert(*vm, received)),
+                Some(bytes) => drop(done.received.insert(*vm, Received { at: clock(), bytes })),
                 None => done.missing.push((*vm, tap.clone())),
             }
         }
+        done.at = clock();
         done
     }
 }
@@ -65,6 +74,8 @@ impl Order {
 #[derive(Debug)]
 pub struct Thread {
     orders: Option<Sender<Order>>,
+    /// Orders that are not done.
+    pending: usize,
     done: Receiver<Done>,
     ended: Receiver<()>,
     wake: Arc<OwnedFd>,
@@ -81,7 +92,7 @@ impl Thread {
         let run = move || {
             let _end: Sender<()> = end;
             for order in taken {
-                if tell.send(order.carry_out(clock::monotonic(), host.as_mut())).is_ok() {
+                if tell.send(order.carry_out(clock::monotonic, host.as_mut())).is_ok() {
                     // It can only fail because it was notified 2^64 times before.
                     let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
                 }
@@ -91,7 +102,7 @@ impl Thread {
             }
         };
         std::thread::Builder::new().name("taps".to_owned()).spawn(run)?;
-        Ok(Thread { orders: Some(orders), done, ended, wake })
+        Ok(Thread { orders: Some(orders), pending: 0, done, ended, wake })
     }
 
     /// What to wait for.
@@ -99,17 +110,24 @@ impl Thread {
         self.wake.as_fd()
     }
 
+    /// Whether all orders are done: while the kernel keeps one waiting, no more are needed.
+    pub fn is_idle(&self) -> bool {
+        self.pending == 0
+    }
+
     /// Hands an order over; never waits.
-    pub fn order(&self, order: Order) {
+    pub fn order(&mut self, order: Order) {
         if let Some(orders) = &self.orders {
-            drop(orders.send(order));
+            self.pending += usize::from(orders.send(order).is_ok());
         }
     }
 
     /// What has been done.
-    pub fn take(&self) -> Vec<Done> {
+    pub fn take(&mut self) -> Vec<Done> {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        self.done.try_iter().collect()
+        let done: Vec<Done> = self.done.try_iter().collect();
+        self.pending -= done.len();
+        done
     }
 }
 

@@ -2,26 +2,27 @@
 //! Who of a group takes what is others', by what the host has counted.
 //!
 //! Each period brings, of each VM, the bytes that came through its tap and what its reports
-//! say.  A VM is judged when it sends above its share of what the group sends for longer
-//! than chance does, while others lose; how long that is depends on whether its reports
-//! account for its bytes.  Bytes decide; reports can only say that there is congestion, and
-//! what they say of that is bounded (see [`Capacity`]).
+//! say.  A VM is judged when it sends more than it is granted, and more than its share of
+//! what the group sends, for longer than chance does, while others lose.  Who keeps within
+//! its grants does as the law says, whatever that makes of shares; who has no module has
+//! its share.  Reports of others can only say that there is congestion, and what they say of
+//! that is bounded (see [`Capacity`]).
 use std::{collections::BTreeMap, fmt};
 
-use ccc_core::Micros;
+use ccc_core::{Claims, Micros};
 
 use super::{
     capacity::{Capacity, Load, Losses},
     level::{Level, Want},
-    recent::{Count, Recent},
+    recent::{Count, Recent, SPAN_US},
 };
 
-/// Above its share by less is no excess: a percentage.
+/// Above what it may send by less is no excess: a percentage.
 const TOLERATED_PERCENT: u64 = 110;
-/// What a VM whose reports account for its bytes may have too much, in time of its share:
-/// others' joins and its own recoveries take less.
+/// What a VM with grants may have too much, in time of what it may send: it follows them
+/// with its ACKs.
 const TRUSTED_US: Micros = 5_000_000;
-/// The same of one whose bytes nobody accounts for, or that was judged lately.
+/// The same of one without any, or that was judged lately.
 const UNTRUSTED_US: Micros = 50_000;
 /// That is never less than this: a burst of one application.
 const BURST_BYTES: u64 = 1 << 15;
@@ -42,20 +43,22 @@ const PATIENCE_US: Micros = 10_000_000;
 const HEADERS_PART: u64 = 24;
 /// Who sends less than this part of its share has nothing to say of losses.
 const WITNESS_PART: u64 = 8;
-/// A VM that has kept well below its limit for so long is held no more.
-const QUIET_US: Micros = 5_000_000;
+/// A VM that is held and sends no more than its shaper lets go is let go after so long;
+/// after twice that the next time, and so on up to the most.
+const HELD_US: Micros = 10_000_000;
+const HELD_MOST_US: Micros = 640_000_000;
 
-/// A VM in one period.
+/// A VM as it is seen in a period.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
+    /// When its tap was looked at.
+    pub at: Micros,
+    /// Bytes that have come from it so far.
+    pub received_bytes: u64,
+    /// What its reports say.
+    pub claims: Claims,
     /// Its weight, at least 1.
     pub weight: u32,
-    /// What was counted.
-    pub count: Count,
-    /// Its reports told of a loss.
-    pub lost: bool,
-    /// By its reports it takes all it is given.
-    pub wants_more: bool,
     /// It is never held to less, bytes a second.
     pub floor: u64,
 }
@@ -113,6 +116,7 @@ impl fmt::Display for Verdict {
 /// What is known of a VM.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
+    last: Option<Seen>,
     recent: Recent,
     /// Too much, bytes.
     excess: u64,
@@ -121,11 +125,14 @@ pub struct Watched {
     /// When it last took half of its share, or began to want it.
     took_part: Micros,
     lost_at: Option<Micros>,
-    /// Since when it has kept below its limit.
-    quiet_since: Option<Micros>,
+    /// When it was last granted something.
+    granted_at: Option<Micros>,
     verdict: Option<Verdict>,
-    /// When it was last judged.
+    /// When it was last judged, or held.
     judged: Option<Micros>,
+    /// Since when it has kept to its share while it is held, and for how long it has to.
+    kept_since: Micros,
+    held_us: Micros,
     verdicts: u64,
     share: u64,
 }
@@ -165,17 +172,13 @@ impl Watched {
     }
 
     fn is_trusted(&self, now: Micros) -> bool {
-        let lately = |judged: Micros| now.saturating_sub(judged) < PROBATION_US;
-        // The first reports of flows come a round trip after their first bytes.
-        let reports = self.is_accounted() || self.wants.is_some();
-        reports && !self.judged.is_some_and(lately)
+        within(now, self.granted_at, SPAN_US) && !within(now, self.judged, PROBATION_US)
     }
 
     /// What its reports say was delivered, with headers, but no more than it sends, or may.
     fn delivered(&self) -> u64 {
         let sum = self.recent.sum();
-        let claimed = sum.rate(sum.claimed_bytes);
-        claimed.saturating_add(claimed / HEADERS_PART).min(self.rate())
+        with_headers(sum.rate(sum.claimed_bytes)).min(self.rate())
     }
 
     /// What it sends, or may.
@@ -199,19 +202,28 @@ impl Watch {
         self.vms.get(&vm)
     }
 
-    /// Takes a period of all VMs of the group, by number; those whose verdict has changed.
+    /// Only these VMs are in the group.  One whose tap could not be looked at stays known.
+    pub fn retain(&mut self, is_there: impl Fn(usize) -> bool) {
+        self.vms.retain(|vm, _| is_there(*vm));
+    }
+
+    /// Takes a period of VMs of the group, by number; those whose verdict has changed.
     pub fn period(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<usize> {
-        self.vms.retain(|vm, _| seen.contains_key(vm));
-        let wants = seen.iter().map(|(vm, seen)| self.vms.entry(*vm).or_default().take(now, seen));
-        let wants: Vec<Want> = wants.collect();
+        let counts = seen.iter().filter_map(|(vm, seen)| {
+            let count = self.vms.entry(*vm).or_default().take(now, seen)?;
+            Some((*vm, *seen, count))
+        });
+        let counts: Vec<(usize, Seen, Count)> = counts.collect();
+        self.vms.values_mut().for_each(|vm| vm.forget_old(now));
         self.measure(now);
-        let others_lose = self.lost_at.is_some_and(|lost| now.saturating_sub(lost) < CONGESTED_US);
+        let wants: Vec<Want> = self.vms.values_mut().map(|vm| vm.want(now)).collect();
         let level = Level::of(self.capacity.rate(), &wants);
+        let others_lose = within(now, self.lost_at, CONGESTED_US);
         let mut changed = Vec::new();
-        for (vm, seen) in seen {
+        for (vm, seen, count) in &counts {
             let Some(watched) = self.vms.get_mut(vm) else { continue };
             watched.share = level.share(seen.weight).max(seen.floor);
-            if watched.judge(now, seen, others_lose) {
+            if watched.judge(now, count, others_lose) {
                 changed.push(*vm);
             }
         }
@@ -221,16 +233,13 @@ impl Watch {
     /// How much the group sends, and whether that is all there is room for.
     fn measure(&mut self, now: Micros) {
         let sum = self.vms.values().map(Watched::rate).fold(0, u64::saturating_add);
-        let lost = |vm: &Watched, since: Micros| {
-            vm.lost_at.is_some_and(|at| now.saturating_sub(at) <= since)
-        };
-        if self.vms.values().any(|vm| vm.verdict.is_none() && lost(vm, 0)) {
+        if self.vms.values().any(|vm| vm.verdict.is_none() && vm.lost_at == Some(now)) {
             self.lost_at = Some(now);
         }
         let witnesses: Vec<&Watched> = self.vms.values().filter(|vm| vm.is_witness()).collect();
-        let lately = witnesses.iter().filter(|vm| lost(vm, CONGESTED_US)).count();
+        let lately = witnesses.iter().filter(|vm| within(now, vm.lost_at, CONGESTED_US)).count();
         let losses = Losses {
-            any: witnesses.iter().any(|vm| lost(vm, 0)),
+            any: witnesses.iter().any(|vm| vm.lost_at == Some(now)),
             confirmed: lately >= witnesses.len().clamp(1, 2),
         };
         let delivered = self.vms.values().map(Watched::delivered).fold(0, u64::saturating_add);
@@ -239,29 +248,41 @@ impl Watch {
 }
 
 impl Watched {
-    /// Takes a period; what the VM is counted with: all it may have, if it is held or wants
-    /// more, else what it could come to before it is looked at again.
-    fn take(&mut self, now: Micros, seen: &Seen) -> Want {
-        self.recent.add(seen.count);
-        if seen.lost {
+    /// Takes what is seen; what was counted since it was last seen, if it was.
+    fn take(&mut self, now: Micros, seen: &Seen) -> Option<Count> {
+        let last = self.last.replace(*seen)?;
+        let count = Count {
+            time_us: seen.at.saturating_sub(last.at),
+            // A tap that was made anew counts from 0.
+            sent_bytes: seen.received_bytes.saturating_sub(last.received_bytes),
+            claimed_bytes: seen.claims.delivered_bytes.saturating_sub(last.claims.delivered_bytes),
+        };
+        if count.time_us == 0 {
+            return None;
+        }
+        self.recent.add(count);
+        if seen.claims.events != last.claims.events {
             self.lost_at = Some(now);
         }
-        let wants = self.wants(now, seen.wants_more);
-        let rate = self.rate();
-        if rate >= self.share / 2 {
-            self.took_part = now;
+        if seen.claims.granted > 0 {
+            self.granted_at = Some(now);
         }
-        let is_believed = now.saturating_sub(self.took_part) < PATIENCE_US;
-        let all = is_believed && (wants || self.verdict.is_some());
-        Want { weight: seen.weight, most: (!all).then_some(rate.saturating_mul(2)) }
+        self.wanted(now, seen.claims.backlogged);
+        Some(count)
     }
 
-    /// Whether it wants more, and has for a while.
-    fn wants(&mut self, now: Micros, says_so: bool) -> bool {
-        let within = |at: Micros, time: Micros| now.saturating_sub(at) < time;
-        let waits = self.lost_at.is_some_and(|lost| within(lost, SILENT_LOST_US));
+    /// A tap that could not be looked at for long tells nothing of the present.
+    fn forget_old(&mut self, now: Micros) {
+        if !within(now, self.last.map(|last| last.at), SPAN_US) {
+            (self.last, self.recent, self.wants) = (None, Recent::default(), None);
+        }
+    }
+
+    /// Notes whether it says that it wants more.
+    fn wanted(&mut self, now: Micros, says_so: bool) {
+        let waits = within(now, self.lost_at, SILENT_LOST_US);
         let silent_us = if waits { SILENT_LOST_US } else { SILENT_US };
-        let fresh = |(_, last): &(Micros, Micros)| within(*last, silent_us);
+        let fresh = |(_, last): &(Micros, Micros)| within(now, Some(*last), silent_us);
         self.wants = match self.wants.filter(fresh) {
             Some((begun, last)) => Some((begun, if says_so { now } else { last })),
             None if says_so => {
@@ -270,20 +291,33 @@ impl Watched {
             }
             None => None,
         };
-        self.wants.is_some_and(|(begun, _)| now.saturating_sub(begun) >= JOINED_US)
+    }
+
+    /// What the VM is counted with: all it may have, if it is held or wants more, and has for
+    /// a while, else what it could come to before it is looked at again.
+    fn want(&mut self, now: Micros) -> Want {
+        let wants = self.wants.is_some_and(|(begun, _)| now.saturating_sub(begun) >= JOINED_US);
+        let rate = self.rate();
+        if rate >= self.share / 2 {
+            self.took_part = now;
+        }
+        let is_believed = within(now, Some(self.took_part), PATIENCE_US);
+        let all = is_believed && (wants || self.verdict.is_some());
+        let weight = self.last.map_or(1, |last| last.weight);
+        Want { weight, most: (!all).then_some(rate.saturating_mul(2)) }
     }
 
     /// Whether its verdict changes.
-    fn judge(&mut self, now: Micros, seen: &Seen, others_lose: bool) -> bool {
+    fn judge(&mut self, now: Micros, count: &Count, others_lose: bool) -> bool {
         if self.verdict.is_some() {
-            return self.is_quiet(now) && self.verdict.take().is_some();
+            return self.has_kept_to_its_share(now) && self.verdict.take().is_some();
         }
-        let time_us = seen.count.time_us;
-        let of_share = |time_us: Micros| mul_div(self.share, time_us, super::recent::SPAN_US);
-        let granted = of_share(time_us) / 100 * TOLERATED_PERCENT;
-        self.excess = (self.excess + seen.count.sent_bytes).saturating_sub(granted);
+        let granted = self.last.map_or(0, |last| last.claims.granted);
+        let may = self.share.max(with_headers(granted));
+        let tolerated = mul_div(may, count.time_us, SPAN_US) / 100 * TOLERATED_PERCENT;
+        self.excess = (self.excess + count.sent_bytes).saturating_sub(tolerated);
         let allowed_us = if self.is_trusted(now) { TRUSTED_US } else { UNTRUSTED_US };
-        let allowed = of_share(allowed_us).max(BURST_BYTES);
+        let allowed = mul_div(may, allowed_us, SPAN_US).max(BURST_BYTES);
         if !others_lose {
             self.excess = 0;
         }
@@ -292,9 +326,18 @@ impl Watched {
         }
         self.excess = 0;
         self.verdict = Some(self.found(now));
-        (self.judged, self.quiet_since) = (Some(now), None);
+        self.held_us = self.next_hold_us(now);
+        (self.judged, self.kept_since) = (Some(now), now);
         self.verdicts += 1;
         true
+    }
+
+    /// Twice as long as the last time, unless that is long ago.
+    fn next_hold_us(&self, now: Micros) -> Micros {
+        match within(now, self.judged, HELD_MOST_US) {
+            true => (2 * self.held_us).min(HELD_MOST_US),
+            false => HELD_US,
+        }
     }
 
     fn found(&self, now: Micros) -> Verdict {
@@ -309,15 +352,23 @@ impl Watched {
         }
     }
 
-    /// Whether it has kept below nine tenths of its share for a while.
-    fn is_quiet(&mut self, now: Micros) -> bool {
+    /// Whether it has sent, for long enough, no more than its shaper lets go: what it does
+    /// without one is seen only without one.
+    fn has_kept_to_its_share(&mut self, now: Micros) -> bool {
         self.judged = Some(now);
-        if self.recent.sent_rate() >= self.share / 10 * 9 {
-            self.quiet_since = None;
-            return false;
+        if self.recent.sent_rate() > self.share / 4 * 5 {
+            self.kept_since = now;
         }
-        now.saturating_sub(*self.quiet_since.get_or_insert(now)) >= QUIET_US
+        now.saturating_sub(self.kept_since) >= self.held_us
     }
+}
+
+fn with_headers(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / HEADERS_PART)
+}
+
+fn within(now: Micros, at: Option<Micros>, time_us: Micros) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < time_us)
 }
 
 fn mul_div(a: u64, b: u64, c: u64) -> u64 {

@@ -7,7 +7,7 @@ use ccc_settings::Enforce;
 
 use super::{
     host::Hold,
-    recent::Count,
+    thread::Received,
     watch::{Seen, Verdict, Watch, Watched},
 };
 use crate::settings::{Settings, Vm};
@@ -34,19 +34,10 @@ pub struct Judged {
     pub verdict: Option<Verdict>,
 }
 
-/// What was known of a VM when it was last counted.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    at: Micros,
-    received: u64,
-    claims: Claims,
-}
-
 /// The watches of all groups.
 #[derive(Debug, Default)]
 pub struct Watches {
     groups: BTreeMap<usize, Watch>,
-    last: BTreeMap<usize, Last>,
     /// Rates in force, by tap.
     held: BTreeMap<String, u64>,
     /// Taps that an earlier daemon has left held, at a rate of its own.
@@ -65,8 +56,8 @@ pub struct Watches {
 pub struct Reading<'a> {
     /// When.
     pub now: Micros,
-    /// Bytes that have come in at taps so far, by the number of the VM.
-    pub received: &'a BTreeMap<usize, u64>,
+    /// What has come in at taps so far, by the number of the VM.
+    pub received: &'a BTreeMap<usize, Received>,
     /// What a VM's reports have claimed in its group.
     pub claims: &'a dyn Fn(usize, usize) -> Claims,
 }
@@ -101,13 +92,13 @@ impl Watches {
         let mut seen: BTreeMap<usize, BTreeMap<usize, Seen>> = BTreeMap::new();
         for (number, received) in reading.received {
             let Some(group) = group_of(settings, *number) else { continue };
-            if let Some(one) = self.seen(reading, *number, group, *received, &settings.vms[number])
-            {
-                seen.entry(group).or_default().insert(*number, one);
-            }
+            let claims = (reading.claims)(*number, group);
+            let one = seen_of(&settings.vms[number], *received, claims);
+            seen.entry(group).or_default().insert(*number, one);
         }
-        self.last.retain(|vm, _| reading.received.contains_key(vm));
-        self.groups.retain(|group, _| seen.contains_key(group));
+        let is_in = |vm, group| group_of(settings, vm) == Some(group);
+        self.groups.retain(|group, _| settings.vms.keys().any(|vm| is_in(*vm, *group)));
+        self.groups.iter_mut().for_each(|(group, watch)| watch.retain(|vm| is_in(vm, *group)));
         let mut judged = Vec::new();
         for (group, seen) in seen {
             let watch = self.groups.entry(group).or_default();
@@ -117,34 +108,6 @@ impl Watches {
             }));
         }
         judged
-    }
-
-    /// What a VM did since it was last looked at; nothing the first time.
-    fn seen(
-        &mut self,
-        reading: &Reading<'_>,
-        number: usize,
-        group: usize,
-        received: u64,
-        vm: &Vm,
-    ) -> Option<Seen> {
-        let claims = (reading.claims)(number, group);
-        let new = Last { at: reading.now, received, claims };
-        let last = self.last.insert(number, new)?;
-        let count = Count {
-            time_us: new.at.saturating_sub(last.at),
-            // A tap that was made anew counts from 0.
-            sent_bytes: received.saturating_sub(last.received),
-            claimed_bytes: claims.delivered_bytes.saturating_sub(last.claims.delivered_bytes),
-        };
-        Some(Seen {
-            weight: (vm.settings.weight * 256.0).max(1.0) as u32,
-            count,
-            lost: claims.events != last.claims.events,
-            wants_more: claims.backlogged,
-            floor: bytes_of_mbit(vm.settings.floor_mbit),
-        })
-        .filter(|seen| seen.count.time_us > 0)
     }
 
     /// What has to change at taps for what was found to be in force.
@@ -226,6 +189,16 @@ fn group_of(settings: &Settings, number: usize) -> Option<usize> {
     let group = settings.only_group(number)?;
     let enforce = settings.groups[group].settings.enforce;
     (enforce != Enforce::Off).then_some(group)
+}
+
+fn seen_of(vm: &Vm, received: Received, claims: Claims) -> Seen {
+    Seen {
+        at: received.at,
+        received_bytes: received.bytes,
+        claims,
+        weight: (vm.settings.weight * 256.0).max(1.0) as u32,
+        floor: bytes_of_mbit(vm.settings.floor_mbit),
+    }
 }
 
 fn bytes_of_mbit(mbit: f64) -> u64 {

@@ -56,11 +56,13 @@ impl Server {
         if taps.is_empty() {
             self.tell_unseen(&[]);
         }
+        let Taps::Thread(thread) = &mut self.taps else { return };
+        if !thread.is_idle() {
+            return;
+        }
         // Nothing is seen then by which a tap would be let go.
         let holds = if taps.is_empty() { self.coupling.holds(now) } else { Vec::new() };
-        if let Taps::Thread(thread) = &self.taps
-            && !(taps.is_empty() && holds.is_empty())
-        {
+        if !(taps.is_empty() && holds.is_empty()) {
             thread.order(Order { holds, taps });
         }
     }
@@ -72,13 +74,13 @@ impl Server {
     }
 
     fn judge_what_was_seen(&mut self) {
-        let Taps::Thread(thread) = &self.taps else { return };
+        let Taps::Thread(thread) = &mut self.taps else { return };
         for done in thread.take() {
             if !(done.received.is_empty() && done.missing.is_empty()) {
                 self.tell_unseen(&done.missing);
             }
             let holds = self.judge(&done);
-            if let Taps::Thread(thread) = &self.taps
+            if let Taps::Thread(thread) = &mut self.taps
                 && !holds.is_empty()
             {
                 thread.order(Order { holds, taps: Vec::new() });
@@ -95,10 +97,10 @@ impl Server {
         }
         self.taps_due = Some(now + PERIOD_US);
         let look = Order { holds: Vec::new(), taps: Watches::taps(self.coupling.settings()) };
-        let done = look.carry_out(now, laboratory);
+        let done = look.carry_out(|| now, laboratory);
         let holds = self.judge(&done);
         let Taps::Laboratory(laboratory) = &mut self.taps else { return };
-        let held = Order { holds, taps: Vec::new() }.carry_out(now, laboratory);
+        let held = Order { holds, taps: Vec::new() }.carry_out(|| now, laboratory);
         self.take_holds(&held);
     }
 

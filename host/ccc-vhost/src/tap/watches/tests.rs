@@ -31,9 +31,12 @@ impl Host {
                     delivered_bytes: reported,
                     events: reported / PERIOD_US,
                     backlogged: true,
+                    granted: 1_000_000,
                 },
             };
-            let received = BTreeMap::from([(0, sent), (1, reported)]);
+            let at = self.now;
+            let received = [sent, reported].map(|bytes| Received { at, bytes });
+            let received = received.into_iter().enumerate().collect();
             let reading = Reading { now: self.now, received: &received, claims: &claims };
             self.watches.take(&self.settings, &reading);
         }
