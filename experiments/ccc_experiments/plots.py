@@ -27,7 +27,7 @@ from .setups import flow_count
 UNCOUPLED = "#D55E00"
 COUPLED = "#0072B2"
 _GREEN, _PURPLE, _ORANGE, _SKY = "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-_YELLOW, _GREY, _BLACK = "#F0E442", "#777777", "#000000"
+_YELLOW, _BROWN, _GREY, _BLACK = "#F0E442", "#8C510A", "#777777", "#000000"
 
 _STYLES = {
     "uncoupled": (UNCOUPLED, "s"),
@@ -70,6 +70,7 @@ _STYLES = {
     "HTB per VM": (_BLACK, "v"),
     "HTB, FQ-CoDel": (_BLACK, "v"),
     "coupled, FQ-CoDel": (_ORANGE, "D"),
+    "uncoupled, ECN": (_BROWN, "s"),
     "coupled, ECN": (_GREY, "*"),
     "coupled, delay": (_PURPLE, "X"),
 }

@@ -26,6 +26,7 @@ DELAY = "coupled, delay"
 # Congestion control without coupling, queue, and settings of the group of each kind.
 KINDS: dict[str, tuple[str, Bottleneck, dict]] = {
     "uncoupled": ("reno", Bottleneck(), {}),
+    "uncoupled, ECN": ("reno", Bottleneck(mark_ms=MARK_MS), {}),
     "FQ-CoDel": ("cubic", Bottleneck(queue="fq_codel"), {}),
     "CAKE": ("cubic", Bottleneck(queue="cake"), {}),
     "DualPI2": ("cubic", Bottleneck(queue="dualpi2"), {}),
