@@ -181,7 +181,7 @@ def test_the_laboratorys_kernel_keeps_its_key(monkeypatch):
     monkeypatch.setattr(kernels, "require", lambda *packages: None)
     monkeypatch.setattr(kernels, "find_source", lambda *given: ("linux-source-7.2", "7.2.12-1~bpo13+1"))
     monkeypatch.setattr(kernels, "compiler", lambda: "gcc (Debian 12.2.0-14+deb12u1) 12.2.0\n")
-    assert kernels.laboratory().path.name == "kernel-e245e73b94494909"
+    assert kernels.laboratory().path.name == "kernel-b84e5455806a394c"
 
 
 def test_an_unknown_version_of_qemu_is_refused(monkeypatch):
