@@ -171,8 +171,10 @@ impl Watched {
         self.verdict.is_none() && self.is_accounted() && sends
     }
 
+    /// Short flows come and go between two looks: then their reports speak for it.
     fn is_trusted(&self, now: Micros) -> bool {
-        within(now, self.granted_at, SPAN_US) && !within(now, self.judged, PROBATION_US)
+        let has_flows = within(now, self.granted_at, SPAN_US) || self.is_accounted();
+        has_flows && !within(now, self.judged, PROBATION_US)
     }
 
     /// What its reports say was delivered, with headers, but no more than it sends, or may.
@@ -193,7 +195,6 @@ impl Watched {
 pub struct Watch {
     vms: BTreeMap<usize, Watched>,
     capacity: Capacity,
-    lost_at: Option<Micros>,
 }
 
 impl Watch {
@@ -218,11 +219,12 @@ impl Watch {
         self.measure(now);
         let wants: Vec<Want> = self.vms.values_mut().map(|vm| vm.want(now)).collect();
         let level = Level::of(self.capacity.rate(), &wants);
-        let others_lose = within(now, self.lost_at, CONGESTED_US);
+        let losers = self.losers(now);
         let mut changed = Vec::new();
         for (vm, seen, count) in &counts {
             let Some(watched) = self.vms.get_mut(vm) else { continue };
             watched.share = level.share(seen.weight).max(seen.floor);
+            let others_lose = losers.iter().any(|loser| loser != vm);
             if watched.judge(now, count, others_lose) {
                 changed.push(*vm);
             }
@@ -230,12 +232,16 @@ impl Watch {
         changed
     }
 
+    /// Two of those who have lost lately and are not judged, if there are so many: whoever one
+    /// is, they tell whether another is among them.
+    fn losers(&self, now: Micros) -> Vec<usize> {
+        let lost = |vm: &Watched| vm.verdict.is_none() && within(now, vm.lost_at, CONGESTED_US);
+        self.vms.iter().filter(|(_, vm)| lost(vm)).map(|(vm, _)| *vm).take(2).collect()
+    }
+
     /// How much the group sends, and whether that is all there is room for.
     fn measure(&mut self, now: Micros) {
         let sum = self.vms.values().map(Watched::rate).fold(0, u64::saturating_add);
-        if self.vms.values().any(|vm| vm.verdict.is_none() && vm.lost_at == Some(now)) {
-            self.lost_at = Some(now);
-        }
         let witnesses: Vec<&Watched> = self.vms.values().filter(|vm| vm.is_witness()).collect();
         let lately = witnesses.iter().filter(|vm| within(now, vm.lost_at, CONGESTED_US)).count();
         let losses = Losses {

@@ -124,6 +124,23 @@ fn flows_that_begin_are_not_judged_by_what_is_not_yet_reported() {
 }
 
 #[test]
+fn short_flows_that_no_look_finds_are_not_judged() {
+    let mut group = Group::new();
+    group.go(20_000, &[honest(9.0), idle()]);
+    let short = Does { granted: 0.0, wants: false, ..honest(7.0) };
+    group.go(300, &[honest(6.0), short]);
+    assert!(group.changed.is_empty(), "{:?}", group.watch);
+}
+
+#[test]
+fn what_a_vm_loses_itself_is_no_sign_of_harm_to_others() {
+    let mut group = Group::new();
+    let calm = Does { loses: false, ..honest(0.5) };
+    group.go(30_000, &[calm, Does { loses: true, ..deaf(9.0) }]);
+    assert!(group.changed.is_empty(), "{:?}", group.watch);
+}
+
+#[test]
 fn a_flood_is_judged_within_a_tenth_of_a_second() {
     let mut group = Group::new();
     group.go(20_000, &[honest(3.3), honest(3.3), honest(3.3), alone(0.1)]);
