@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The daemon around the real engine: doorbells in, grants out.
-use ccc_core::{Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Report, VmId, Weight};
+use ccc_core::{
+    Claims, Engine, FlowId, Grant, GroupConfig, GroupId, GroupStatus, Report, VmId, Weight,
+};
 
 use crate::path::Nanos;
 
@@ -72,6 +74,11 @@ impl Host {
     /// Events that reduced only the VM that told of them.
     pub fn lone_events(&self) -> u64 {
         self.vms.iter().map(|vm| self.engine.conduct(*vm, self.group).lone_events).sum()
+    }
+
+    /// What a VM's reports say.
+    pub fn claims(&self, vm: usize) -> Claims {
+        self.engine.claims(self.vms[vm], self.group)
     }
 
     /// An operator changes a VM's weight.

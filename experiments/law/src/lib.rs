@@ -8,6 +8,7 @@
 //! [`host`], where `ccc-core` itself is; its arithmetic are the guest's own headers
 //! ([`rules`]).
 //!
+//! [`mod@watched`] runs have the host's [`taps`], which judge who takes what is others'.
 //! [`mod@attack`] looks for [`lies`] that do the most harm.
 //! [`mod@fuzz`] [`mod@draw`]s cases, [`mod@judge`]s [`invariants`] by [`bounds`] and [`mod@shrink`]s what it finds.
 pub mod ack_clock;
@@ -32,5 +33,7 @@ pub mod rules;
 pub mod setup;
 pub mod shrink;
 pub mod spread;
+pub mod taps;
 pub mod tcp;
+pub mod watched;
 pub mod world;

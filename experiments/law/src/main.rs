@@ -10,7 +10,7 @@ use ccc_law::{
     known,
     measure::Run,
     setup::Setup,
-    world,
+    watched, world,
 };
 use clap::{Parser, Subcommand};
 
@@ -66,6 +66,15 @@ enum Command {
         #[arg(long, default_value = "out/attack-search")]
         out: PathBuf,
     },
+    /// Draws honest VMs at random, and looks for those that taps judge
+    Watch {
+        /// How many conditions
+        #[arg(long, default_value_t = 10_000)]
+        runs: u64,
+        /// Decides them all
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Prints a case of a search as a scenario
     Case {
         /// The search's seed
@@ -84,6 +93,7 @@ fn main() -> ExitCode {
             fuzz(&Search { runs, seed, shrink }, &out, known.as_deref())
         }
         Command::Attack { runs, seed, out } => attack(runs, seed, &out),
+        Command::Watch { runs, seed } => watch(runs, seed),
         Command::Case { seed, number } => case(seed, number),
     };
     match done {
@@ -145,6 +155,18 @@ fn attack(runs: u64, seed: u64, out: &Path) -> Result<bool> {
         );
     }
     Ok(true)
+}
+
+fn watch(runs: u64, seed: u64) -> Result<bool> {
+    let found = watched::watched(runs, seed);
+    for case in &found {
+        for judged in &case.judged {
+            let at_s = judged.verdict.since as f64 / 1e6;
+            println!("  case {}: VM {} at {at_s:.2} s {}", case.run, judged.vm, judged.verdict);
+        }
+    }
+    println!("{} of {runs} runs of seed {seed} with an honest VM judged", found.len());
+    Ok(found.is_empty())
 }
 
 fn fuzz(search: &Search, out: &Path, known: Option<&Path>) -> Result<bool> {

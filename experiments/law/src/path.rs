@@ -33,6 +33,8 @@ pub struct Bottleneck {
     held_segments: u64,
     queue: VecDeque<Packet>,
     departs_at: Option<Nanos>,
+    /// Bytes that came so far, dropped or not, by flow.
+    offered_bytes: Vec<u64>,
     /// Segments dropped so far.
     pub dropped_segments: u64,
     /// Segments sent so far.
@@ -48,6 +50,7 @@ impl Bottleneck {
             held_segments: 0,
             queue: VecDeque::new(),
             departs_at: None,
+            offered_bytes: Vec::new(),
             dropped_segments: 0,
             sent_segments: 0,
         }
@@ -70,6 +73,10 @@ impl Bottleneck {
 
     /// Whether a packet found room.  A burst that does not fit is lost as a whole.
     pub fn offer(&mut self, now: Nanos, packet: Packet) -> bool {
+        if packet.flow >= self.offered_bytes.len() {
+            self.offered_bytes.resize(packet.flow + 1, 0);
+        }
+        self.offered_bytes[packet.flow] += bytes_of(&packet);
         let segments = u64::from(packet.segments.max(1));
         if self.held_segments + segments > self.limit_segments {
             self.dropped_segments += segments;
@@ -93,11 +100,19 @@ impl Bottleneck {
         Some(packet)
     }
 
+    /// Bytes of a flow that came so far, dropped or not.
+    pub fn offered_bytes(&self, flow: usize) -> u64 {
+        self.offered_bytes.get(flow).copied().unwrap_or(0)
+    }
+
     fn time_of(&self, packet: &Packet) -> Nanos {
-        let bytes = match packet.segments {
-            0 => EMPTY_FRAME_BYTES,
-            segments => FRAME_BYTES * u64::from(segments),
-        };
-        (bytes * 8 * 1_000_000_000).div_ceil(self.rate_bit)
+        (bytes_of(packet) * 8 * 1_000_000_000).div_ceil(self.rate_bit)
+    }
+}
+
+fn bytes_of(packet: &Packet) -> u64 {
+    match packet.segments {
+        0 => EMPTY_FRAME_BYTES,
+        segments => FRAME_BYTES * u64::from(segments),
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     path::{Bottleneck, MSS_BYTES, Nanos, Packet},
     receiver::{Ack, DELAYED_ACK_NS, Receiver},
     setup::{FlowSetup, Setup, VmSetup},
+    taps::{self, Taps},
     tcp::Tcp,
 };
 
@@ -22,6 +23,8 @@ use crate::{
 const WRITE_NS: Nanos = 10_000_000;
 /// And leaves at most so much unsent.
 const UNSENT_BYTES: u64 = 128 << 10;
+/// Nothing is measured of runs that are watched.
+const WATCHED_INTERVAL_NS: Nanos = 1_000_000_000;
 /// A connection that gets no answer tries again after that.
 const CONNECT_AGAIN_NS: Nanos = 1_000_000_000;
 
@@ -39,6 +42,7 @@ enum Event {
     Delay { vm: usize, delay_ns: Nanos },
     Weight { vm: usize, change: usize },
     Lie(usize),
+    Taps,
     Sample,
 }
 
@@ -70,6 +74,7 @@ pub struct World<'a> {
     host: Host,
     path: Bottleneck,
     recorder: Recorder,
+    taps: Option<Taps>,
 }
 
 /// Runs a setup to its end.
@@ -78,6 +83,16 @@ pub fn run(setup: &Setup, coupled: bool, interval_ns: Nanos) -> Run {
     world.begin();
     world.go_on();
     world.end()
+}
+
+/// The same, coupled, with taps that judge; what they have seen.
+pub fn watch(setup: &Setup) -> Taps {
+    let mut world = World::new(setup, true, WATCHED_INTERVAL_NS);
+    world.taps = Some(Taps::default());
+    world.at(taps::PERIOD_NS, Event::Taps);
+    world.begin();
+    world.go_on();
+    world.taps.unwrap_or_default()
 }
 
 impl<'a> World<'a> {
@@ -109,6 +124,7 @@ impl<'a> World<'a> {
             host: Host::new(setup.group, &weights, setup.slots(), setup.doorbell_ns),
             path: Bottleneck::new(setup.rate_bit, setup.limit_segments),
             recorder: Recorder::new(setup, interval_ns),
+            taps: None,
         }
     }
 
@@ -185,6 +201,7 @@ impl<'a> World<'a> {
                 self.host.set_weight(vm, self.setup.weight_changes[change].2);
             }
             Event::Lie(vm) => self.lie(vm),
+            Event::Taps => self.look_at_taps(),
             Event::Sample => self.sample(),
         }
     }
@@ -372,6 +389,12 @@ impl<'a> World<'a> {
         }
         self.look_in_time();
         self.at(self.now + lies.period_ns(), Event::Lie(vm));
+    }
+
+    fn look_at_taps(&mut self) {
+        let Some(taps) = &mut self.taps else { return };
+        taps.look(self.now, self.setup, &self.host, &self.path);
+        self.at(self.now + taps::PERIOD_NS, Event::Taps);
     }
 
     fn sample(&mut self) {
