@@ -13,7 +13,7 @@ use std::{
 use ccc_proto::wire::{self, Report};
 use serde_json::{Value, json};
 use support::{
-    daemon::{Daemon, run, text, until},
+    daemon::{Daemon, text, until},
     driver::{Driver, Extent, report},
     frontend::Mode,
     operator::Operator,
@@ -405,21 +405,43 @@ fn a_state_that_names_what_is_gone_is_used_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_state_that_cannot_be_used_ends_the_daemon_with_a_reason() {
+fn a_damaged_state_is_used_as_far_as_it_can_be_read() {
+    let (daemon, operator) = start(&TWO, "");
+    operator.patch("/v1/vms/a", &json!({"weight": 3}));
+    assert_eq!(operator.get("/v1/status")["not_kept"], json!(null));
+    let file = daemon.socket("state");
+    let damaged = fs::read_to_string(&file).unwrap().replace("\"vms\": {", "\"vms\": {\"b\": 7,");
+    let mut daemon = daemon.restart_while(|| fs::write(&file, &damaged).unwrap());
+    daemon.says("goes on with what can be read of it");
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 3.0, "which can be read");
+    let told = operator.get("/v1/status")["not_kept"].to_string();
+    assert!(told.contains("invalid vms.b"), "{told}");
+    let beside = fs::read_to_string(daemon.socket("state.damaged")).unwrap();
+    assert_eq!(beside, damaged, "the file as it was is kept");
+    operator.patch("/v1/vms/b", &json!({"weight": 2}));
+    assert_eq!(operator.get("/v1/status")["not_kept"], json!(null), "it is whole again");
+}
+
+#[test]
+fn a_state_that_cannot_be_kept_does_not_stop_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("ccc.toml");
-    let with = |state: &str| {
-        let vm = dir.path().join("a").display().to_string();
-        let state = dir.path().join(state).display().to_string();
-        let own = format!("[daemon]\nstate = \"{state}\"\n[vm.a]\nsocket = \"{vm}\"\n");
-        fs::write(&config, own).unwrap();
-        let (done, _, said) = run(&["--config", text(&config)]);
-        assert!(!done);
-        said
-    };
-    assert!(with("no/state").contains("its directory does not exist"));
-    fs::write(dir.path().join("state"), "{").unwrap();
-    assert!(with("state").contains("expected JSON"));
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let own = format!(
+        "[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\n[vm.a]\nsocket = \"{}\"\n",
+        at("control"),
+        at("no/state"),
+        at("a")
+    );
+    fs::write(dir.path().join("ccc.toml"), own).unwrap();
+    let control = dir.path().join("control");
+    let mut daemon = Daemon::spawn_by(dir, &[], &[]);
+    daemon.says("its directory does not exist");
+    let operator = Operator::at(&control);
+    let told = operator.get("/v1/status")["not_kept"].to_string();
+    assert!(told.contains("its directory does not exist"), "{told}");
+    let (status, body) = operator.ask("PATCH", "/v1/vms/a", Some(&json!({"weight": 2})));
+    assert_eq!(status, 500, "{body}");
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0, "in force");
 }
 
 #[test]

@@ -32,8 +32,8 @@ impl Finding {
     }
 }
 
-/// All that is wrong with VMs and groups, VMs first.
-pub fn findings(vms: &Value, groups: &Value) -> Vec<Finding> {
+/// All that is wrong with the daemon, VMs and groups, in this order.
+pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
     let (vms, groups) = (list(&vms["vms"]), list(&groups["groups"]));
     let of_vms = vms.iter().flat_map(|vm| {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
@@ -48,7 +48,19 @@ pub fn findings(vms: &Value, groups: &Value) -> Vec<Finding> {
         ];
         found.into_iter().flatten()
     });
-    of_vms.chain(groups.iter().filter_map(left_alone)).collect()
+    not_kept(status).into_iter().chain(of_vms).chain(groups.iter().filter_map(left_alone)).collect()
+}
+
+/// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
+fn not_kept(status: &Value) -> Option<Finding> {
+    let why = status["not_kept"].as_str()?;
+    Some(Finding {
+        of: "the daemon".to_owned(),
+        what: format!("its state file is not as it should be: {why}"),
+        remedy: "make room, or make it writable: it is tried again with the next change; see \
+                 cccctl config for what is in force, and set again what is missing"
+            .to_owned(),
+    })
 }
 
 /// As text: a line each, or one that says that all is well.
@@ -105,6 +117,15 @@ fn not_coupled(vm: &Value) -> Option<Finding> {
 
 /// A VM that is held loses in a queue of its own.
 fn held(vm: &Value) -> Option<Finding> {
+    if vm["left_held"] == true {
+        let tap = word(&vm["tap"]);
+        let remedy = format!(
+            "the daemon lets it go, or holds it anew, within seconds; if it does not, its log says \
+             why; by hand: tc qdisc del dev {tap} ingress"
+        );
+        let what = format!("an earlier daemon has left its tap {tap} held, so it is not coupled");
+        return Some(Finding::new(vm, what, remedy));
+    }
     vm["held"].is_number().then(|| {
         let remedy = format!(
             "they are coupled again when it has kept below its share for a while; cccctl group {} \
@@ -254,7 +275,8 @@ mod tests {
         for (key, value) in changes.as_object().expect("an object") {
             vm[key] = value.clone();
         }
-        findings(&json!({"vms": [vm]}), &json!({"groups": [{"name": "uplink", "coupled": true}]}))
+        let groups = json!({"groups": [{"name": "uplink", "coupled": true}]});
+        findings(&json!({}), &json!({"vms": [vm]}), &groups)
     }
 
     fn words(changes: Value) -> String {
@@ -308,6 +330,20 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_that_an_earlier_daemon_left_is_told() {
+        let told = words(json!({"left_held": true, "tap": "vnet0", "coupled_flows": 0}));
+        assert!(told.starts_with("an earlier daemon has left its tap vnet0 held"), "{told}");
+    }
+
+    #[test]
+    fn changes_that_are_not_kept_are_told() {
+        let status = json!({"not_kept": "cannot write /s: No space left on device"});
+        let found = findings(&status, &json!({"vms": []}), &json!({"groups": []}));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what.ends_with("No space left on device"), "{found:?}");
+    }
+
+    #[test]
     fn a_vm_that_a_group_enforces_upon_in_vain_is_told() {
         let of = |enforce: &str, tap: Value, seen: Value| {
             let vm = json!({
@@ -315,7 +351,7 @@ mod tests {
                 "connected": true});
             let member = json!({"name": "web", "tap": seen});
             let group = json!({"name": "uplink", "enforce": enforce, "vms": [member]});
-            findings(&json!({"vms": [vm]}), &json!({"groups": [group]}))
+            findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]}))
         };
         let none = of("on", json!(null), json!(null));
         assert_eq!(none.len(), 1, "{none:?}");
@@ -330,13 +366,14 @@ mod tests {
     #[test]
     fn a_group_that_is_left_alone_is_told() {
         let groups = json!({"groups": [{"name": "uplink", "coupled": false}]});
-        let text = text(&findings(&json!({"vms": []}), &groups));
+        let text = text(&findings(&json!({}), &json!({"vms": []}), &groups));
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("uplink ")), "{text}");
     }
 
     #[test]
     fn answers_of_another_form_say_nothing() {
-        assert_eq!(findings(&json!({}), &json!([1])), []);
-        assert_eq!(findings(&json!({"vms": [{}]}), &json!({})).len(), 1, "it is in no group");
+        assert_eq!(findings(&json!([]), &json!({}), &json!([1])), []);
+        let nothing = findings(&json!({}), &json!({"vms": [{}]}), &json!({}));
+        assert_eq!(nothing.len(), 1, "it is in no group");
     }
 }

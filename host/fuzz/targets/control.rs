@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
-        let mut executor = Executor { coupling: &mut coupling, now: 0, guests: &Nobody, by: &by };
+        let mut executor = Executor { coupling: &mut coupling, now: 0, guests: &Nobody, by: &by, not_kept: None };
         match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
             Ok((_, None)) => {}

@@ -48,6 +48,8 @@ pub struct Executor<'a> {
     pub guests: &'a dyn Guests,
     /// Who asks.
     pub by: &'a Peer,
+    /// Why changes are not kept, if so.
+    pub not_kept: Option<String>,
 }
 
 /// What came of a command: the answer, and what is to be kept of it.
@@ -197,6 +199,7 @@ impl Executor<'_> {
             groups: self.settings().groups.len(),
             vms: self.settings().vms.len(),
             flows: connections.map(|connection| connection.backend().device().flows()).sum(),
+            not_kept: self.not_kept.clone(),
         }
     }
 
@@ -234,6 +237,7 @@ impl Executor<'_> {
         let heard = device.and_then(Device::heard);
         let there = device.map(|device| count(device.counters()));
         let counters = there.or_else(|| guest.map(|guest| count(guest.counters)));
+        let tap = vm.settings.tap.as_deref();
         VmView {
             name: vm.name.clone(),
             socket: vm.socket.display().to_string(),
@@ -248,7 +252,8 @@ impl Executor<'_> {
             apart: self.groups_where(|group| self.is_apart(index, group)),
             alone: self.groups_where(|group| self.coupling.conduct(index, group).alone),
             judged: self.watched(index).and_then(Watched::verdict).map(|v| v.reason.word()),
-            held: vm.settings.tap.as_ref().and_then(|tap| self.coupling.watches().held(tap)),
+            held: tap.and_then(|tap| self.coupling.watches().held(tap)),
+            left_held: tap.is_some_and(|tap| self.coupling.watches().is_left(tap)),
             counters: counters.unwrap_or_default(),
         }
     }

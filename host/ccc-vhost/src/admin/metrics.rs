@@ -136,6 +136,8 @@ impl Collector for MetricsView {
         let MetricsView { status, vms, groups } = self;
         let build = [([("version", status.version)], 1.0)];
         gauges(&mut to, "build_info", "The program that runs", build)?;
+        let kept = [([("what", "changes")], truth(status.not_kept.is_none()))];
+        gauges(&mut to, "state_kept", "Whether changes are kept for the next start", kept)?;
         for OfVm(name, help, value) in OF_VM {
             let of = |(vm, _): &(VmView, _)| ([("vm", vm.name.clone())], value(vm));
             gauges(&mut to, name, help, vms.iter().map(of))?;

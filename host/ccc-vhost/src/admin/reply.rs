@@ -43,6 +43,9 @@ pub struct StatusView {
     pub vms: usize,
     /// Flows in the slots of all VMs.
     pub flows: usize,
+    /// Why changes are not kept for the next start, or earlier ones not used; null if all is
+    /// well.
+    pub not_kept: Option<String>,
 }
 
 /// All VMs.
@@ -84,6 +87,8 @@ pub struct VmView {
     pub judged: Option<&'static str>,
     /// What it is held to at its tap, bytes a second, if it is.
     pub held: Option<u64>,
+    /// It is held at its tap as an earlier daemon has left it.
+    pub left_held: bool,
     /// What its device did and refused since the daemon's start.
     pub counters: CountersView,
 }

@@ -68,7 +68,8 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     warnings
 }
 
-fn with_cause(error: &dyn Error) -> String {
+/// An error, and what it comes from.
+pub fn with_cause(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 

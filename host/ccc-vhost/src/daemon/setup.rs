@@ -18,13 +18,18 @@ use crate::{
     args::Args,
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
-    daemon::check,
+    daemon::check::{self, with_cause},
     daemon::server::{Parts, Server, Taps},
     event_loop::clock::{self, Clock},
     event_loop::foreign,
     event_loop::open_files,
     event_loop::timetravel,
-    settings::{Settings, config, lock::Lock, state::State, writer::StateWriter},
+    settings::{
+        Settings, config,
+        lock::{Lock, LockError},
+        state::State,
+        writer::{Found, StateWriter},
+    },
     tap::{host::Host, kernel::Kernel, laboratory::Laboratory, thread::Thread},
     vhost_user::listener::{self, Bound, Endpoint},
 };
@@ -58,8 +63,8 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let daemon = settings.daemon.clone();
     let kept = daemon.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
-    if let Some((_, _, state)) = &kept {
-        state.apply(&mut settings);
+    if let Some((_, found)) = &kept {
+        found.state.apply(&mut settings);
         for line in settings.overridden() {
             log::warn!("{line}");
         }
@@ -70,8 +75,7 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
-    let state_writer =
-        kept.map(|(path, lock, state)| StateWriter::start(path, lock, state)).transpose()?;
+    let state_writer = kept.map(|(path, found)| StateWriter::start(path, found)).transpose()?;
     let (listener, _bound) = operators.unzip();
     let control = listener.map(|listener| (listener, authorization));
     let commands = commands(http::Listeners { control, metrics: daemon.metrics })?;
@@ -79,11 +83,34 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer, taps })?.run()?)
 }
 
-/// The state file, ours alone, and what is in it.
-fn kept(path: &Path) -> Result<(&Path, Lock, State)> {
-    State::check_directory(path)?;
-    let lock = Lock::take(path)?;
-    Ok((path, lock, State::load(path)?))
+/// The state file, ours alone, and what is in it.  What is wrong with it stops nobody's flows:
+/// it is told, and the daemon goes on with what can be read.
+fn kept(path: &Path) -> Result<(&Path, Found)> {
+    let (lock, unlocked) = match Lock::take(path) {
+        Ok(lock) => (Some(lock), None),
+        Err(error @ LockError::InUse { .. }) => return Err(error.into()),
+        Err(error) => (None, Some(with_cause(&error))),
+    };
+    let (state, damage) = State::load_readable(path);
+    if damage.is_some() {
+        keep_damaged(path);
+    }
+    let trouble = damage.as_ref().map(|error| with_cause(error)).or(unlocked);
+    if let Some(why) = &trouble {
+        log::warn!("{why}; the daemon goes on with what can be read of it");
+    }
+    Ok((path, Found { lock, state, trouble }))
+}
+
+/// The next change replaces the file, so what could not be read is kept beside it.
+fn keep_damaged(path: &Path) {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".damaged");
+    let beside = path.with_file_name(name);
+    match fs::copy(path, &beside) {
+        Ok(_) => log::warn!("state file as it was found: {}", beside.display()),
+        Err(error) => log::debug!("cannot keep {}: {error}", beside.display()),
+    }
 }
 
 /// One endpoint for each VM.  One that was added in an earlier run and cannot be
@@ -152,7 +179,9 @@ fn taps(args: &Args, coupling: &mut Coupling) -> Result<Taps> {
     if args.time_travel.is_some() {
         return Ok(Taps::None);
     }
-    let mut kernel = Kernel::new().context("cannot ask the kernel for interfaces")?;
+    let configuration = args.config.as_deref().or(args.socket_path.as_deref());
+    let mut kernel = Kernel::new(configuration.unwrap_or(Path::new("")))
+        .context("cannot ask the kernel for interfaces")?;
     let left_over = kernel.left_over();
     if !left_over.is_empty() {
         log::info!("taps that an earlier daemon holds: {}", left_over.join(", "));

@@ -94,46 +94,53 @@ impl State {
 
     /// The changes of earlier runs; none if there is no file yet.
     pub fn load(path: &Path) -> Result<State, StateError> {
-        State::check_directory(path)?;
-        let failed = |error| StateError::Read(path.to_owned(), error);
-        let bytes = match fs::metadata(path) {
-            Ok(there) if there.is_dir() => return Err(StateError::Directory(path.to_owned())),
-            Ok(there) => there.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
-            Err(error) => return Err(failed(error)),
-        };
-        let content = |fault| StateError::Content { path: path.to_owned(), fault };
-        if bytes > MAX_BYTES {
-            let expected = format!("at most {MAX_BYTES} bytes");
-            return Err(content(Fault::new("size", expected, &json!(bytes))));
-        }
-        let value = serde_json::from_slice(&fs::read(path).map_err(failed)?).map_err(|error| {
-            let fault = Fault::missing("content", "JSON");
-            content(Fault { got: error.to_string(), ..fault })
-        })?;
-        State::from_json(value).map_err(content)
+        let (state, trouble) = State::load_readable(path);
+        trouble.map_or(Ok(state), Err)
     }
 
-    /// Reads the file's content.
+    /// As much of them as can be read, and why not all, if so.
+    pub fn load_readable(path: &Path) -> (State, Option<StateError>) {
+        let value = match content(path) {
+            Ok(Some(value)) => value,
+            Ok(None) => return (State::default(), None),
+            Err(trouble) => return (State::default(), Some(trouble)),
+        };
+        let (state, faults) = State::readable(value);
+        let fault = faults.into_iter().next();
+        (state, fault.map(|fault| StateError::Content { path: path.to_owned(), fault }))
+    }
+
+    /// Reads the file's content, all of it.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn from_json(value: Value) -> Result<State, Fault> {
+        let (state, faults) = State::readable(value);
+        faults.into_iter().next().map_or(Ok(state), Err)
+    }
+
+    /// What of the file's content can be read, and what is wrong with the rest.
+    fn readable(value: Value) -> (State, Vec<Fault>) {
+        let mut state = State::default();
         let Value::Object(mut fields) = value else {
-            return Err(Fault::new("content", "an object", &value));
+            return (state, vec![Fault::new("content", "an object", &value)]);
         };
         let version = fields.remove("version").unwrap_or_default();
         if version != VERSION {
-            return Err(Fault::new("version", VERSION.to_string(), &version));
+            return (state, vec![Fault::new("version", VERSION.to_string(), &version)]);
         }
-        let mut state = State::default();
+        let mut faults = Vec::new();
         for (name, value) in fields {
             match name.as_str() {
-                "added" => state.added = each(&name, value, read_socket)?,
-                "vms" => state.vms = each(&name, value, Changes::read)?,
-                "groups" => state.groups = each(&name, value, read_group)?,
-                "rules" => state.rules = Some(read_rules(value)?),
-                _ => return Err(Fault::unknown(&name, "version, added, vms, groups or rules")),
+                "added" => state.added = each(&name, value, read_socket, &mut faults),
+                "vms" => state.vms = each(&name, value, Changes::read, &mut faults),
+                "groups" => state.groups = each(&name, value, read_group, &mut faults),
+                "rules" => match read_rules(value) {
+                    Ok(rules) => state.rules = Some(rules),
+                    Err(fault) => faults.push(fault),
+                },
+                _ => faults.push(Fault::unknown(&name, "version, added, vms, groups or rules")),
             }
         }
-        Ok(state)
+        (state, faults)
     }
 
     /// The file's content.
@@ -288,19 +295,46 @@ fn read_group(value: Value) -> Result<Changes<GroupSettings>, Fault> {
     Changes::read(Value::Object(renamed.collect()))
 }
 
+/// Reads each entry; those that cannot be read are left out, and told of.
 fn each<T>(
     place: &str,
     value: Value,
     read: fn(Value) -> Result<T, Fault>,
-) -> Result<BTreeMap<String, T>, Fault> {
+    faults: &mut Vec<Fault>,
+) -> BTreeMap<String, T> {
     let Value::Object(map) = value else {
-        return Err(Fault::new(place, "an object", &value));
+        faults.push(Fault::new(place, "an object", &value));
+        return BTreeMap::new();
     };
-    let entries = map.into_iter().map(|(name, value)| {
-        let read = read(value).map_err(|fault| fault.below(&format!("{place}.{name}")));
-        Ok((name, read?))
+    let entries = map.into_iter().filter_map(|(name, value)| match read(value) {
+        Ok(entry) => Some((name, entry)),
+        Err(fault) => {
+            faults.push(fault.below(&format!("{place}.{name}")));
+            None
+        }
     });
     entries.collect()
+}
+
+/// What a file holds; nothing if there is none.
+fn content(path: &Path) -> Result<Option<Value>, StateError> {
+    State::check_directory(path)?;
+    let failed = |error| StateError::Read(path.to_owned(), error);
+    let bytes = match fs::metadata(path) {
+        Ok(there) if there.is_dir() => return Err(StateError::Directory(path.to_owned())),
+        Ok(there) => there.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let fault = |fault| StateError::Content { path: path.to_owned(), fault };
+    if bytes > MAX_BYTES {
+        let expected = format!("at most {MAX_BYTES} bytes");
+        return Err(fault(Fault::new("size", expected, &json!(bytes))));
+    }
+    let value = serde_json::from_slice(&fs::read(path).map_err(failed)?).map_err(|error| {
+        fault(Fault { got: error.to_string(), ..Fault::missing("content", "JSON") })
+    })?;
+    Ok(Some(value))
 }
 
 /// Where a file is.
@@ -394,6 +428,18 @@ mod tests {
         state.apply(&mut settings);
         assert_eq!(searches(), before, "similar names of VMs that are new were looked for");
         assert_eq!(settings.vms.len(), 1001);
+    }
+
+    #[test]
+    fn what_can_be_read_of_a_damaged_file_is_used() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.json");
+        let text = r#"{"version": 1, "vms": {"a": {"weight": 2.5}, "b": {"weight": -1}}}"#;
+        fs::write(&path, text).expect("written");
+        let (state, trouble) = State::load_readable(&path);
+        let told = trouble.expect("b is wrong").to_string();
+        assert!(told.contains("invalid vms.b.weight"), "{told}");
+        assert_eq!(state.json()["vms"], json!({"a": {"weight": 2.5}}));
     }
 
     #[test]

@@ -10,7 +10,10 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     time::Duration,
 };
 
@@ -43,26 +46,60 @@ struct Order {
     done: Done,
 }
 
+/// Why changes are not kept, or not all of them, if so.
+#[derive(Clone, Debug, Default)]
+struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
 /// The event loop's end of the thread that writes.
 #[derive(Debug)]
 pub struct StateWriter {
     orders: Option<Sender<Order>>,
     ended: Receiver<()>,
+    trouble: Trouble,
+}
+
+/// The file as it was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The right to write it, if that could be had.
+    pub lock: Option<Lock>,
+    /// What it holds.
+    pub state: State,
+    /// Why it cannot be read or written, or not all of it.
+    pub trouble: Option<String>,
 }
 
 impl StateWriter {
-    /// Keeps changes from `state` on in the file at `path`.
-    pub fn start(path: &Path, lock: Lock, state: State) -> io::Result<StateWriter> {
+    /// Keeps changes from what was `found` on in the file at `path`.
+    pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
+        let Found { lock, state, trouble } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let store = Store { path: path.to_owned(), state, behind: false, failing: false };
+        let mut store = Store::new(path, state);
+        store.trouble.set(trouble);
+        let trouble = store.trouble.clone();
         let run = move || {
             // Dropped when the last change is written.
-            let _end: (Sender<()>, Lock) = (end, lock);
+            let _end: (Sender<()>, Option<Lock>) = (end, lock);
             store.run(&taken);
         };
         std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(StateWriter { orders: Some(orders), ended })
+        Ok(StateWriter { orders: Some(orders), ended, trouble })
+    }
+
+    /// Why changes are not kept, or those of before not used, if so.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.get()
     }
 
     /// Keeps a change, and does something after that; nothing if this ends meanwhile.
@@ -96,10 +133,16 @@ struct Store {
     behind: bool,
     /// It could not be written last time.
     failing: bool,
+    trouble: Trouble,
 }
 
 impl Store {
-    fn run(mut self, orders: &Receiver<Order>) {
+    fn new(path: &Path, state: State) -> Store {
+        let (path, trouble) = (path.to_owned(), Trouble::default());
+        Store { path, state, behind: false, failing: false, trouble }
+    }
+
+    fn run(&mut self, orders: &Receiver<Order>) {
         loop {
             let next = if self.behind {
                 orders.recv_timeout(RETRY)
@@ -139,6 +182,7 @@ impl Store {
                     log::info!("state file {path} is written again: all changes are kept");
                 }
                 self.behind = false;
+                self.trouble.set(None);
                 Ok(())
             }
             Err(error) => {
@@ -149,6 +193,7 @@ impl Store {
                         RETRY.as_secs()
                     );
                 }
+                self.trouble.set(Some(format!("cannot write {path}: {error}")));
                 Err(error.to_string())
             }
         }
@@ -179,7 +224,7 @@ mod tests {
     use super::*;
 
     fn store(path: &Path) -> Store {
-        Store { path: path.to_owned(), state: State::default(), behind: false, failing: false }
+        Store::new(path, State::default())
     }
 
     fn change() -> Change {
@@ -211,8 +256,10 @@ mod tests {
         let mut store = store(&path);
         store.behind |= store.state.note(&change());
         store.save().expect_err("no directory");
+        assert!(store.trouble.get().is_some_and(|why| why.contains("cannot write")));
         fs::create_dir(dir.path().join("later")).expect("made");
         store.save().expect("kept now");
+        assert_eq!(store.trouble.get(), None);
         assert_eq!(State::load(&path).expect("there"), store.state);
     }
 }

@@ -4,9 +4,9 @@
 //! What comes in at a tap cannot wait there.  A tap that is held has an ingress qdisc with
 //! one filter, which sends all to an intermediate device (ifb) of its own; a token bucket
 //! there lets it go at its rate, and it comes back in at the tap.  A tap that is not held
-//! has nothing of this.  The device's alias says whose it is and for which tap, so that the
-//! next daemon finds what one that was killed has left.
-use std::{collections::BTreeMap, io};
+//! has nothing of this.  The device's alias says for which tap and by which daemon, so that
+//! the next one finds what that has left when it was killed, and leaves another's alone.
+use std::{collections::BTreeMap, io, path::Path};
 
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -24,6 +24,10 @@ pub fn powerless(group: &str) -> Option<String> {
 
 /// What an alias of a device of ours begins with.
 const OURS: &str = "ccc-vhost holds ";
+/// And what comes between the tap and the daemon's configuration, of which as much is said
+/// as there is room for.
+const BY: &str = " by ";
+const INSTANCE_BYTES: usize = 128;
 /// Major number of our qdiscs, and preference of our filters.
 const MARK: u16 = 0xccc;
 /// The queue of a tap that is held, in time at its rate, and its least.
@@ -50,6 +54,8 @@ const TC_BYTES: usize = 20;
 #[derive(Debug)]
 pub struct Kernel {
     socket: Socket,
+    /// Which daemon this is.
+    instance: String,
     /// Indices of taps, by name.
     indices: BTreeMap<String, u32>,
     /// Indices of the devices of those that are held.
@@ -66,9 +72,10 @@ struct Device {
 }
 
 impl Kernel {
-    /// Those in this process's network namespace.
-    pub fn new() -> io::Result<Kernel> {
-        Ok(Kernel { socket: Socket::open()?, indices: BTreeMap::new(), held: BTreeMap::new() })
+    /// Those in this process's network namespace, for the daemon of this configuration.
+    pub fn new(configuration: &Path) -> io::Result<Kernel> {
+        let (socket, instance) = (Socket::open()?, instance_of(configuration));
+        Ok(Kernel { socket, instance, indices: BTreeMap::new(), held: BTreeMap::new() })
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
@@ -101,7 +108,7 @@ impl Kernel {
                 let (_, word) = all.find(|(kind, _)| *kind == wanted)?;
                 Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
             };
-            let tap = word(ATTRIBUTE_ALIAS)?.strip_prefix(OURS)?.to_owned();
+            let tap = tap_of(word(ATTRIBUTE_ALIAS)?, &self.instance)?.to_owned();
             let name = word(ATTRIBUTE_NAME)?.to_owned();
             Some(Device { index: u32_at(body, 4)?, name, tap })
         });
@@ -125,7 +132,7 @@ impl Kernel {
         }
         let device = self.index(&name)?;
         // The kernel takes an alias only of a device that is there.
-        let alias = link(device, UP).word(ATTRIBUTE_ALIAS, &format!("{OURS}{tap}"));
+        let alias = link(device, UP).word(ATTRIBUTE_ALIAS, &alias(tap, &self.instance));
         self.socket.ask(kind::NEW_LINK, 0, &alias)?;
         Ok(device)
     }
@@ -231,6 +238,25 @@ impl Kernel {
     }
 }
 
+/// A configuration's path, or the end of it.
+fn instance_of(configuration: &Path) -> String {
+    let path = configuration.to_string_lossy();
+    let begin = path.len().saturating_sub(INSTANCE_BYTES);
+    let begin = (begin..path.len()).find(|at| path.is_char_boundary(*at)).unwrap_or(0);
+    path[begin..].to_owned()
+}
+
+fn alias(tap: &str, instance: &str) -> String {
+    format!("{OURS}{tap}{BY}{instance}")
+}
+
+/// The tap of which an alias tells, if it is of that daemon.
+fn tap_of<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
+    // No name of an interface has a space.
+    let (tap, by) = alias.strip_prefix(OURS)?.split_once(BY)?;
+    (by == instance).then_some(tap)
+}
+
 /// What came of it, if that which it is about is still there.
 fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
@@ -329,4 +355,20 @@ fn all_to(device: u32) -> Writer {
     Writer::default()
         .attribute(SELECTOR, &selector)
         .nest(ACTIONS, Writer::default().nest(1, action))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_tells_which_daemon_holds_which_tap() {
+        let told = alias("vnet0", "/etc/ccc/a.toml");
+        assert_eq!(told, "ccc-vhost holds vnet0 by /etc/ccc/a.toml");
+        assert_eq!(tap_of(&told, "/etc/ccc/a.toml"), Some("vnet0"));
+        assert_eq!(tap_of(&told, "/etc/ccc/b.toml"), None, "another daemon's");
+        assert_eq!(tap_of("somebody's", "/etc/ccc/a.toml"), None);
+        let long = instance_of(Path::new(&format!("/{}/a.toml", "ä".repeat(100))));
+        assert!(long.len() <= INSTANCE_BYTES && long.ends_with("/a.toml"), "{long}");
+    }
 }

@@ -177,6 +177,11 @@ impl Watches {
         self.held.contains_key(tap) || self.left.contains(tap)
     }
 
+    /// Whether a tap is held as an earlier daemon has left it.
+    pub fn is_left(&self, tap: &str) -> bool {
+        self.left.contains(tap) && !self.held.contains_key(tap)
+    }
+
     /// The rate a tap is held to, bytes a second; none that an earlier daemon chose.
     pub fn held(&self, tap: &str) -> Option<u64> {
         self.held.get(tap).copied()

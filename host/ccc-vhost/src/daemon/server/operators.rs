@@ -11,7 +11,7 @@ use crate::{
     admin::executor::{Executor, Guest, Guests, Outcome},
     admin::{ApiError, Command},
     event_loop::open_files,
-    settings::state::Change,
+    settings::{state::Change, writer::StateWriter},
     vhost_user::connection::ConnectionError,
     vhost_user::listener::{Endpoint, ListenError},
 };
@@ -75,7 +75,8 @@ impl Server {
 
     fn execute(&mut self, command: &Command, by: &Peer) -> Outcome {
         let (coupling, now) = (&mut self.coupling, self.clock.now());
-        Executor { coupling, now, guests: &self.vms, by }.execute(command)
+        let not_kept = self.state_writer.as_ref().and_then(StateWriter::trouble);
+        Executor { coupling, now, guests: &self.vms, by, not_kept }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.
