@@ -24,8 +24,13 @@ const TOLERATED_PERCENT: u64 = 110;
 const TRUSTED_US: Micros = 5_000_000;
 /// The same of one without any, or that was judged lately.
 const UNTRUSTED_US: Micros = 50_000;
-/// That is never less than this: a burst of one application.
+/// That is never less than this: a segment or two of each of 64 flows, of which each may
+/// begin anew; or a burst of one application.
+const FLOWS_BYTES: u64 = 96_000;
 const BURST_BYTES: u64 = 1 << 15;
+/// A VM has grants for so long after it last had some: flows that wait for their
+/// retransmission timers have none.
+const GRANTED_US: Micros = 5_000_000;
 /// So long a VM that was judged is not trusted.
 const PROBATION_US: Micros = 60_000_000;
 /// A loss says that there is congestion for so long.
@@ -173,7 +178,7 @@ impl Watched {
 
     /// Short flows come and go between two looks: then their reports speak for it.
     fn is_trusted(&self, now: Micros) -> bool {
-        let has_flows = within(now, self.granted_at, SPAN_US) || self.is_accounted();
+        let has_flows = within(now, self.granted_at, GRANTED_US) || self.is_accounted();
         has_flows && !within(now, self.judged, PROBATION_US)
     }
 
@@ -322,8 +327,11 @@ impl Watched {
         let may = self.share.max(with_headers(granted));
         let tolerated = mul_div(may, count.time_us, SPAN_US) / 100 * TOLERATED_PERCENT;
         self.excess = (self.excess + count.sent_bytes).saturating_sub(tolerated);
-        let allowed_us = if self.is_trusted(now) { TRUSTED_US } else { UNTRUSTED_US };
-        let allowed = mul_div(may, allowed_us, SPAN_US).max(BURST_BYTES);
+        let (allowed_us, least_bytes) = match self.is_trusted(now) {
+            true => (TRUSTED_US, FLOWS_BYTES),
+            false => (UNTRUSTED_US, BURST_BYTES),
+        };
+        let allowed = mul_div(may, allowed_us, SPAN_US).max(least_bytes);
         if !others_lose {
             self.excess = 0;
         }
