@@ -19,13 +19,15 @@ class Attack:
     obeys: bool = False
     # Whether it is in the short form.
     quick: bool = False
+    # What the daemon counts of it: a number of a VM's conduct.
+    counter: str | None = None
 
 
-def liar(name: str, quick: bool = False, **lies: int) -> Attack:
+def liar(name: str, counter: str | None = None, quick: bool = False, **lies: int) -> Attack:
     """A VM whose module tells lies, by their names without `lie_`; see guest/tests/hostile."""
     options = " ".join(f"lie_{lie.rstrip('_')}={value}" for lie, value in lies.items())
     vm = Vm((Flows(count=FLOWS),), hostile=True, module_options=f"{options} slots={max(256, lies.get('slots', 0))}")
-    return Attack(name, vm, "deaf" not in lies, quick)
+    return Attack(name, vm, "deaf" not in lies, quick, counter)
 
 
 def sender(algorithm: str, count: int, quick: bool = False) -> Attack:
@@ -35,20 +37,20 @@ def sender(algorithm: str, count: int, quick: bool = False) -> Attack:
 
 
 ATTACKS = (
-    liar("loss 150 ms", quick=True, slots=1, loss=1, ms=150),
-    liar("loss 150 ms, deaf", slots=1, loss=1, ms=150, deaf=1),
+    liar("loss 150 ms", "lone_events", quick=True, slots=1, loss=1, ms=150),
+    liar("loss 150 ms, deaf", "lone_events", slots=1, loss=1, ms=150, deaf=1),
     liar("deaf", quick=True, deaf=1),
-    liar("loss 50 ms, beta 65535", quick=True, slots=1, loss=1, ms=50, beta=65535),
+    liar("loss 50 ms, beta 65535", "lone_events", quick=True, slots=1, loss=1, ms=50, beta=65535),
     liar("mute, deaf", quick=True, mute=1, deaf=1),
-    liar("RTT 10 s", quick=True, rtt_us=10_000_000),
-    liar("returns with 1 GB", quick=True, slots=1, ms=10, return_=1, inflight_bytes=1 << 30),
-    liar("segments of 65535", mss=65535),
-    liar("4096 empty slots", slots=4096, ms=900),
-    liar("growth 1 GB", quick=True, slots=1, ms=100, growth_bytes=1 << 30, priority=2560),
-    liar("loss and undo", slots=1, ms=200, loss=1, undo=1),
+    liar("RTT 10 s", "far_reports", quick=True, rtt_us=10_000_000),
+    liar("returns with 1 GB", "beyond_bytes", quick=True, slots=1, ms=10, return_=1, inflight_bytes=1 << 30),
+    liar("segments of 65535", "beyond_bytes", mss=65535),
+    liar("4096 empty slots", "beyond_bytes", slots=4096, ms=900),
+    liar("growth 1 GB", "beyond_bytes", quick=True, slots=1, ms=100, growth_bytes=1 << 30, priority=2560),
+    liar("loss and undo", "lone_events", slots=1, ms=200, loss=1, undo=1),
     liar("device reset", quick=True, ms=200, reset=1),
     liar("extent released", ms=200, release=1),
-    liar("acknowledges x 10", acked=10),
+    liar("acknowledges x 10", "beyond_bytes", acked=10),
     liar("slow start for ever", slow_start=1),
     liar("RTT 1 us", rtt_us=1),
     Attack("priority 10", Vm((Flows(count=FLOWS, priority=10),)), obeys=True),

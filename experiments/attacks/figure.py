@@ -10,7 +10,7 @@ from typing import Literal
 from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Measure, Point, grid
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Bottleneck, Flows, Queue, Scenario, Vm
+from ccc_experiments.scenario import Action, Bottleneck, Flows, Queue, Request, Scenario, Vm
 from ccc_experiments.scores import Known, Score
 from ccc_experiments.setups import several_kernels
 
@@ -32,12 +32,17 @@ BEGIN_S = 5
 # Losses are drawn by their powers of ten from here on.
 LINEAR_PERCENT = 0.1
 
+# At the end the daemon is asked what it has counted.
+CONDUCT = Action(DURATION_S - 0.5, control=Request("GET", "/v1/groups/uplink"))
+
 # What has to hold of each attack, in this order.
 KEPT = "honest VMs keep"
 MOST = "attacker's most of its share in 10 s"
 LOSS = "lost more than beside an honest VM"
 QUEUE = "queue, of that beside an honest VM"
 WHAT = (KEPT, MOST, LOSS, QUEUE)
+# And of each that the daemon counts: an attack that moves nothing tests nothing.
+COUNTED = "counted by the daemon"
 
 
 def honest_mbit(run: Run) -> float:
@@ -73,6 +78,12 @@ def queue_ms(run: Run) -> float:
     return run.measured.queue_ms_mean
 
 
+def counted(run: Run, counter: str) -> float:
+    """What the daemon has counted of the attacker."""
+    [asked] = json.loads((run.raw / "actions.json").read_text())
+    return next(member["conduct"][counter] for member in asked["answer"]["vms"] if member["name"] == FOURTH)
+
+
 MEASURES = {
     "honest Mbit/s": honest_mbit,
     "attacker Mbit/s": fourth_mbit,
@@ -101,13 +112,15 @@ class Kit:
         vms = (HONEST_VM,) * HONEST_VMS + (fourth,)
         group = {} if self.enforce == "off" else {"enforce": self.enforce}
         bottleneck = Bottleneck(queue=self.queue)
-        return several_kernels(HONEST, seed, DURATION_S, *vms, bottleneck=bottleneck, group=group)
+        return several_kernels(HONEST, seed, DURATION_S, *vms, bottleneck=bottleneck, group=group,
+                               actions=(CONDUCT,))  # fmt: skip
 
     def attack(self, name: str) -> Attack:
         return next(attack for attack in self.attacks if attack.name == name)
 
     def scores(self, data: Data) -> list[Score]:
-        return [score for case in data.cases for score in scores(data, case)]
+        bounds = [score for case in data.cases for score in scores(data, case)]
+        return bounds + [score for case in data.cases for score in counts(data, self.attack(case))]
 
     def plot(self, data: Data, stem: Path) -> None:
         figure, axes = plots.subplots(10, 0.28 * len(data.cases) + 1.2, 1, 3)
@@ -139,6 +152,14 @@ def scores(data: Data, case: str) -> list[Score]:
         Score.mean(f"{case}: {LOSS}", more, "percent", "<=", 0.1),
         ratio(QUEUE, queue_ms, "<=", 1.2),
     ]
+
+
+def counts(data: Data, attack: Attack) -> list[Score]:
+    """The daemon's counter of an attack has moved in each run."""
+    if attack.counter is None:
+        return []
+    values = [counted(run, attack.counter) for run in data.runs(attack.name, ATTACKED)]
+    return [Score.worst(f"{attack.name}: {attack.counter} {COUNTED}", values, "count", ">=", 1)]
 
 
 def bars(axis, data: Data, measure: Measure, bound: float | None, colours: list[str]) -> None:

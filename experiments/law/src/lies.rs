@@ -167,7 +167,7 @@ pub struct EmptySlots {
     period: u32,
     events: u16,
     spurious: u16,
-    growth_bytes: u32,
+    growth_bytes: u64,
 }
 
 impl EmptySlots {
@@ -179,7 +179,7 @@ impl EmptySlots {
         } else if lies.loss != 0 {
             self.events = self.events.wrapping_add(1);
         }
-        self.growth_bytes = self.growth_bytes.wrapping_add(lies.growth_bytes);
+        self.growth_bytes = self.growth_bytes + u64::from(lies.growth_bytes);
     }
 
     /// Whether nothing was said so far.
@@ -207,7 +207,10 @@ impl EmptySlots {
             report.spurious_events = self.spurious;
             report.beta = lies.beta.min(u16::MAX.into()) as u16;
             report.congestion_epoch = epoch;
-            report.cwnd_growth_bytes = self.growth_bytes;
+            // Nobody grows by more than was acknowledged.
+            report.acked_limited_bytes = self.growth_bytes;
+            report.delivered_bytes = self.growth_bytes;
+            report.cwnd_growth_bytes = self.growth_bytes as u32;
         }
         report
     }

@@ -52,6 +52,12 @@ def test_attacks_are_named_once_and_what_is_known_is_of_one():
     assert all(len(measured) == len(WHAT) for measured in known.MEASURED.values())
 
 
+def test_what_the_daemon_counts_of_an_attack_is_there():
+    conduct = lab.PROJECT / "host" / "ccc-vhost" / "src" / "admin" / "reply.rs"
+    there = re.findall(r"pub (\w+): (?:u64|u32|usize),", conduct.read_text().split("struct ConductView")[1])
+    assert {attack.counter for attack in ATTACKS if attack.counter} <= set(there)
+
+
 def test_what_a_search_found_is_done_to_real_kernels(tmp_path):
     with pytest.raises(lab.LabError, match="make attack-search"):
         found.attacks(tmp_path)

@@ -60,7 +60,7 @@ static unsigned int taken;
 static unsigned int period;
 static u16 congestion_events;
 static u16 spurious_events;
-static u32 growth_bytes;
+static u64 growth_bytes;
 static struct delayed_work work;
 
 static u32 present_epoch(const struct ccc_slot *slot)
@@ -91,7 +91,10 @@ static void write_events(struct virtio_ccc_report *wire,
 	wire->spurious_events = cpu_to_le16(spurious_events);
 	wire->beta = cpu_to_le16(min_t(u32, lie_beta, U16_MAX));
 	wire->congestion_epoch = cpu_to_le32(present_epoch(slot));
-	wire->cwnd_growth_bytes = cpu_to_le32(growth_bytes);
+	/* Nobody grows by more than was acknowledged. */
+	wire->acked_limited_bytes = cpu_to_le64(growth_bytes);
+	wire->delivered_bytes = cpu_to_le64(growth_bytes);
+	wire->cwnd_growth_bytes = cpu_to_le32((u32)growth_bytes);
 }
 
 static void write_hot(struct virtio_ccc_report *wire, bool active)

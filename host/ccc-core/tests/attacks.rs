@@ -40,8 +40,13 @@ impl Four {
     }
 
     fn with(flows: usize, config: GroupConfig) -> Four {
+        Four::beside(3, flows, config)
+    }
+
+    /// So many honest ones are there.
+    fn beside(honest: usize, flows: usize, config: GroupConfig) -> Four {
         let mut net = Net::new(config);
-        let honest = (0..3).map(|_| net.vm(1.0, 4)).collect();
+        let honest = (0..honest).map(|_| net.vm(1.0, 4)).collect();
         let fourth = net.vm(1.0, flows);
         Four { net, honest, fourth }
     }
@@ -112,6 +117,50 @@ fn losses_from_a_slot_without_traffic() {
 #[test]
 fn losses_of_a_vm_that_sends() {
     harmless(Four::new(4).run_slot(150, lose));
+}
+
+#[test]
+fn two_honest_ones_are_enough_to_say_who_loses_alone() {
+    let bytes = |every_ms| {
+        let mut slot = None;
+        let three = Four::beside(2, 4, GroupConfig::default());
+        let run = three.run_for(every_ms, move |net, vm| {
+            let flow = slot.get_or_insert_with(|| empty_slot(net, vm));
+            if every_ms < RUN_MS {
+                lose(net, flow);
+            }
+        });
+        run.honest_bytes()
+    };
+    let [honest, attacked] = [RUN_MS, 150].map(bytes);
+    assert!(attacked * 100 >= honest * LEAST_PERCENT, "{attacked} of {honest} bytes");
+}
+
+#[test]
+fn what_cannot_be_is_counted() {
+    let lies: [fn(&mut Net, &mut Flow); 3] = [
+        |net, flow| told_of_a_gigabyte(net, flow, 0),
+        |net, flow| {
+            flow.report.state = CongestionState::Avoidance;
+            (flow.report.inflight_bytes, flow.report.cwnd_bytes) = (1 << 30, 1 << 30);
+            let vm = flow.vm;
+            let brings = net.host.flow_of(vm, &flow.report);
+            net.host.leave(brings);
+        },
+        |net, flow| {
+            flow.report.mss_bytes = u16::MAX;
+            net.host.send(flow);
+            net.host.send(flow);
+        },
+    ];
+    for (number, lie) in lies.into_iter().enumerate() {
+        let mut four = Four::new(0);
+        four.net.run_ms(5_000);
+        let mut flow = empty_slot(&mut four.net, four.fourth);
+        lie(&mut four.net, &mut flow);
+        let conduct = four.net.host.engine.conduct(four.fourth, four.net.host.group);
+        assert!(conduct.beyond_bytes > 0, "{number}: {conduct:?}");
+    }
 }
 
 #[test]

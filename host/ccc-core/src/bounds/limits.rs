@@ -170,13 +170,18 @@ impl Limits {
     /// What a flow brings that was on the path before: its VM brings its part, once.
     pub(crate) fn brings(&mut self, now: Micros, member: usize, part: Part, told: u64) -> u64 {
         let part = Part { bytes: part.bytes.max(INITIAL_BYTES), rtt_us: BRINGS_US };
-        self.vms[member].brought.take(now, part, told)
+        let vm = &mut self.vms[member];
+        let taken = vm.brought.take(now, part, told);
+        vm.beyond_bytes = vm.beyond_bytes.saturating_add(told - taken);
+        taken
     }
 
     /// A VM's flows claim this floor.
     pub(crate) fn claim_floor(&mut self, member: usize, claimed_bytes: u64, part_bytes: u64) {
         let vm = &mut self.vms[member];
         let excess_bytes = claimed_bytes.saturating_sub(part_bytes.max(FLOOR_BYTES));
+        let more_bytes = excess_bytes.saturating_sub(vm.excess_bytes);
+        vm.beyond_bytes = vm.beyond_bytes.saturating_add(more_bytes);
         self.excess_bytes = self.excess_bytes - vm.excess_bytes + excess_bytes;
         vm.excess_bytes = excess_bytes;
     }

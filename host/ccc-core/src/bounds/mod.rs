@@ -28,7 +28,7 @@ pub struct Conduct {
     pub lone_events: u64,
     /// Its part of what was delivered of late, of 1000.
     pub delivered_permille: u32,
-    /// Bytes it said were acknowledged beyond what it was granted.
+    /// Bytes it said were acknowledged, brought, or a floor beyond what it was granted.
     pub beyond_bytes: u64,
     /// Reductions of others that it wanted undone.
     pub refused_undos: u64,
