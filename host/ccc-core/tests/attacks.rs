@@ -403,6 +403,34 @@ fn beside_one_that_never_waits(policy: PolicyKind) -> (u64, u64) {
     (sum_us / 3_000, packets * PACKET_US * 100 / 30_000_000)
 }
 
+/// A slot that claims to deliver so much each 10 ms, a microsecond away: the largest
+/// window, and what part of what the path can carry the others have, percent.
+fn beside_one_of_a_microsecond(bytes: u64) -> (u64, u64) {
+    let config = GroupConfig { policy: PolicyKind::Delay, ..GroupConfig::default() };
+    let mut four = Four::with(0, config);
+    let mut flow = empty_slot(&mut four.net, four.fourth);
+    let report = &mut flow.report;
+    (report.srtt_us, report.rtt_us, report.min_rtt_us) = (1, 1, 1);
+    let mut most_bytes = 0;
+    for _ in 0..6_000 {
+        flow.report.delivered_bytes += bytes;
+        flow.report.acked_limited_bytes += bytes;
+        four.net.host.send(&flow);
+        four.net.run_ms(10);
+        most_bytes = most_bytes.max(four.net.host.status().cwnd_bytes);
+    }
+    let packets = four.delivered() / u64::from(MSS);
+    (most_bytes, packets * PACKET_US * 100 / 60_000_000)
+}
+
+#[test]
+fn a_flow_a_microsecond_away_beside_a_target() {
+    let (most_bytes, percent) = beside_one_of_a_microsecond(65_536);
+    // Ten times what path and queue hold.
+    assert!(most_bytes < 2_500_000, "{most_bytes} bytes");
+    assert!(percent >= 90, "{percent} % delivered");
+}
+
 #[test]
 fn a_flow_that_never_waits() {
     let (waits_us, percent) = beside_one_that_never_waits(PolicyKind::Delay);

@@ -37,6 +37,8 @@ const DRAIN_SHIFT: u32 = 5;
 /// No look raises the window by more than this, or lowers it, as shifts.
 const RISE_SHIFT: u32 = 2;
 const FALL_SHIFT: u32 = 3;
+/// Nor above so many times what was on the path in a round.
+const ON_PATH_TIMES: u64 = 4;
 
 /// What the rounds are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,7 +161,8 @@ impl Delay {
         }
         let doublings = self.idle_looks.min(16);
         let rise = step((target_us - round.stands_us) << doublings);
-        window.plus(rise.min(window.halved(RISE_SHIFT)))
+        let most = Window::from_bytes(ON_PATH_TIMES.saturating_mul(round.on_path_bytes()));
+        window.plus(rise.min(window.halved(RISE_SHIFT)).min(most.minus(window)))
     }
 
     fn compete(&mut self, aggregate: &mut Aggregate, ack: &Ack, round: &Round) {

@@ -5,7 +5,7 @@
 //! acknowledgement that its receiver held back, or the flow's own burst.  So of all
 //! samples of a short time the least counts, and their mean over a round.
 use super::interface::PathSample;
-use crate::fixed::Micros;
+use crate::fixed::{Micros, mul_div};
 
 /// A longer round-trip time counts as this one.
 const RTT_MAX_US: u32 = 1 << 21;
@@ -27,6 +27,14 @@ pub(super) struct Round {
     pub(super) most_us: u64,
     /// Bytes delivered a second.
     pub(super) rate_bytes: u64,
+}
+
+impl Round {
+    /// What was on the path, by Little's law: of each flow what it delivered, as long as
+    /// that took, so none makes it less.
+    pub(super) fn on_path_bytes(&self) -> u64 {
+        mul_div(self.rate_bytes, self.rtt_us, 1_000_000)
+    }
 }
 
 /// The present round.
