@@ -179,7 +179,7 @@ impl EmptySlots {
         } else if lies.loss != 0 {
             self.events = self.events.wrapping_add(1);
         }
-        self.growth_bytes = self.growth_bytes + u64::from(lies.growth_bytes);
+        self.growth_bytes += u64::from(lies.growth_bytes);
     }
 
     /// Whether nothing was said so far.

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The packages on hosts that have nothing of ours: installed, used, upgraded, downgraded,
+removed and purged, by dpkg and systemd."""
+
+from pathlib import Path
+
+import pytest
+from container import Container
+from testbed import artefacts
+from testbed.host import HERE, Host
+from testbed.wait import until
+
+OLD, NEW = "0.1.0", "0.1.1~test"
+HOST_PACKAGES = ("ccc-vhost", "cccctl", "qemu-system-x86-ccc")
+QEMU = "/usr/lib/ccc/qemu-system-x86_64"
+HOOK = "/etc/libvirt/hooks/qemu.d/ccc"
+CONFIGURATION = "/etc/ccc/ccc.toml"
+# What dpkg and systemd keep of packages that were there once.
+KEPT = ("/var/lib/dpkg", "/var/log", "/var/cache", "/var/lib/systemd/deb-systemd-helper", "/run", "/tmp", "/proc", "/sys")
+# Debian's packages leave the users they made, whose files may be elsewhere.
+USERS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid")
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory) -> Path:
+    """A directory for each of two versions."""
+    directory = tmp_path_factory.mktemp("packages")
+    for version in (OLD, NEW):
+        environment = (f"OUT={directory / version}", f"VERSION={version}")
+        HERE.run("env", *environment, artefacts.PROJECT / "scripts/packages")
+    return directory
+
+
+@pytest.fixture(params=["bookworm", "trixie"])
+def host(request, packages, tmp_path):
+    with Container(artefacts.build(request.param), tmp_path, packages) as container:
+        yield container.host
+
+
+def install(host: Host, version: str) -> None:
+    """dpkg refuses, if what a package depends on is not there."""
+    files = [f"/packages/{version}/{name}_{version}_amd64.deb" for name in HOST_PACKAGES]
+    # Asks nothing: a configuration that was changed stays.
+    host.run("env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--force-confold", "--install", *files)
+
+
+def is_well(host: Host) -> bool:
+    return host.attempt("cccctl", "status").ok
+
+
+def files(host: Host) -> set[str]:
+    """Every file of the host, but for what packages and services keep on any."""
+    pruned = [word for path in KEPT for word in ("-path", path, "-prune", "-o")]
+    listed = host.run("find", "/", "-xdev", *pruned, "-type", "f", "-print").splitlines()
+    return {path for path in listed if path.rstrip("-") not in USERS}
+
+
+def test_a_host_has_the_service_and_gives_it_back(host):
+    before = files(host)
+    install(host, OLD)
+    assert host.run("systemctl", "is-active", "ccc-vhost").strip() == "active"
+    assert is_well(host)
+    assert "vhost-user-ccc-pci" in host.run(QEMU, "-device", "help")
+    host.run("systemctl", "enable", "--now", "libvirtd", "ccc-watch")
+
+    host.run("cccctl", "group", "uplink", "--share", "window")
+    host.run("sh", "-c", f"echo '# the operator' >> {CONFIGURATION}")
+    for version in (NEW, OLD):
+        install(host, version)
+        until(f"{version} is well", lambda: is_well(host))
+        assert "window" in host.run("cccctl", "group", "uplink")
+        assert "the operator" in host.run("cat", CONFIGURATION)
+        # It ends with the daemon, and systemd starts it again.
+        until("domains are watched", lambda: host.attempt("systemctl", "is-active", "ccc-watch").ok)
+
+    host.run("dpkg", "--remove", *HOST_PACKAGES)
+    assert not host.attempt("systemctl", "is-active", "ccc-vhost").ok
+    # libvirt's hook stays until it is purged, and must stop no domain.
+    host.run(HOOK, "web", "prepare", "begin", "-", stdin=DOMAIN)
+    host.run("dpkg", "--purge", *HOST_PACKAGES)
+    assert files(host) - before == set()
+
+
+DOMAIN = """<domain type='kvm'><name>web</name><metadata>
+<ccc:vm xmlns:ccc='urn:ccc:vm:1' group='uplink'/></metadata></domain>"""
+
+
+def test_systemd_keeps_the_daemon_up(host):
+    install(host, OLD)
+    until("it is well", lambda: is_well(host))
+    for signal in ("KILL", "STOP"):
+        pid = main_pid(host)
+        host.run("systemctl", "kill", f"--signal={signal}", "ccc-vhost")
+        # systemd gives one that hangs up after WatchdogSec.
+        until(f"it is back after SIG{signal}", lambda: main_pid(host) not in ("0", pid) and is_well(host))
+
+
+def main_pid(host: Host) -> str:
+    return host.run("systemctl", "show", "--value", "--property=MainPID", "ccc-vhost").strip()
+
+
+def test_a_wrong_configuration_is_said_in_the_journal(host):
+    install(host, OLD)
+    host.run("sh", "-c", f"printf '[vm.web]\\nweight = 0\\n' >> {CONFIGURATION}")
+    host.attempt("systemctl", "restart", "ccc-vhost")
+    until("it is said", lambda: "vm.web.weight" in host.run("journalctl", "--unit=ccc-vhost"))
