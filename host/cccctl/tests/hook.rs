@@ -78,6 +78,13 @@ fn hook(control: &Path, operation: &str, description: &str) -> Output {
     hook_of(control, "mail", operation, description, Path::new("/nonexistent/cccctl.toml"))
 }
 
+/// One that waits for a daemon which a busy disk holds up.
+fn patient_hook(daemon: &Daemon, operation: &str, description: &str) -> Output {
+    let config = daemon.dir.path().join("cccctl.toml");
+    fs::write(&config, "patience = 20\n").unwrap();
+    hook_of(&daemon.control(), "mail", operation, description, &config)
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
@@ -360,19 +367,20 @@ fn o5_a_start_that_would_never_end_is_refused() {
 fn f1_what_is_wrong_with_its_metadata_does_not_keep_a_domain_from_starting() {
     let daemon = Daemon::start();
     let socket = daemon.dir.path().join("mail.sock");
+    let hook = |operation: &str, description: &str| patient_hook(&daemon, operation, description);
     for wrong in
         ["group='nil' weight='2'", "group='uplink' weight='3,5'", "group='uplink' wieght='3'"]
     {
         let description = connecting(Path::new("/nonexistent"), &socket)
             .replace("group='uplink' weight='2'", wrong);
-        let ended = hook(&daemon.control(), "prepare", &description);
+        let ended = hook("prepare", &description);
         assert_eq!(ended.status.code(), Some(0), "{wrong}: {}", said(&ended));
         assert!(said(&ended).contains("domain mail: "), "{}", said(&ended));
         let vm = daemon.json(&["show", "mail"]);
         assert!(vm["group"].is_null(), "uncoupled, but served: {vm}");
     }
     let right = connecting(Path::new("/nonexistent"), &socket);
-    assert_eq!(hook(&daemon.control(), "reconnect", &right).status.code(), Some(0));
+    assert_eq!(hook("reconnect", &right).status.code(), Some(0));
     assert_eq!(daemon.json(&["show", "mail"])["group"], "uplink", "when all is well");
 }
 
