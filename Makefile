@@ -124,7 +124,7 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Tests; QUICK=1 is a short form, TESTS='boots or migrations' some of them
-.PHONY: check test test-qemu test-libvirt test-sanitized kernels coverage fuzz
+.PHONY: check test test-qemu test-libvirt test-packages test-sanitized kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints
 	@scripts/check $(PARTS)
@@ -137,6 +137,9 @@ test-libvirt: host ## cccctl and the hook against a real libvirtd
 	@scripts/build deps $(LIBVIRT)
 	@scripts/build qemu image >/dev/null
 	@experiments/testbed/private-libvirt env $(PYTHON) $(SUITE) libvirt/tests
+test-packages: host ## the packages on fresh Debian 12 and 13 hosts, under their systemd
+	@scripts/build deps systemd-container
+	@$(PYTHON) $(SUITE) packaging/tests
 test-sanitized: host ## the guest module on a kernel with KASAN, lockdep and the like
 	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized
 kernels: deps ## the guest module against Debian's kernels, and run on 6.1

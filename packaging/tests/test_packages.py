@@ -16,7 +16,10 @@ QEMU = "/usr/lib/ccc/qemu-system-x86_64"
 HOOK = "/etc/libvirt/hooks/qemu.d/ccc"
 CONFIGURATION = "/etc/ccc/ccc.toml"
 # What dpkg and systemd keep of packages that were there once.
-KEPT = ("/var/lib/dpkg", "/var/log", "/var/cache", "/var/lib/systemd/deb-systemd-helper", "/run", "/tmp", "/proc", "/sys")
+KEPT = (
+    "/var/lib/dpkg", "/var/log", "/var/cache", "/var/lib/systemd/deb-systemd-helper",
+    "/run", "/tmp", "/proc", "/sys",
+)  # fmt: skip
 # Debian's packages leave the users they made, whose files may be elsewhere.
 USERS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid")
 

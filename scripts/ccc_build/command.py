@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ccc_build import guests, image, kernels, module, qemu, venv
+from ccc_build import fresh, guests, image, kernels, module, qemu, venv
 from ccc_build.artefact import Artefact
 from ccc_build.debian import require
 from ccc_build.process import Failed, say
@@ -20,6 +20,8 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "venv": venv.venv,
     "qemu": qemu.qemu,
     "image": image.image,
+    "bookworm": fresh.bookworm,
+    "trixie": fresh.trixie,
     "device-guest": guests.device_guest,
     "module-guest": guests.module_guest,
     "sanitized-kernel": kernels.sanitized,
