@@ -442,7 +442,8 @@ impl Group {
             return false;
         }
         let Update { flow, report, .. } = *update;
-        let granted = self.grant(flow.member).cwnd_bytes(flow.contribution.units);
+        // Its guest multiplies by what it claims, believed or not.
+        let granted = self.grant(flow.member).cwnd_bytes(flow.contribution.claimed);
         granted / 2 > u64::from(report.cwnd_bytes)
     }
 

@@ -278,6 +278,28 @@ fn growth_of_a_gigabyte() {
     harmless(Four::new(0).run_slot(100, |net, flow| told_of_a_gigabyte(net, flow, 1 << 30)));
 }
 
+/// Within four seconds it is known not to be as far away as it says.
+#[test]
+fn growth_of_a_gigabyte_before_others_come() {
+    let mut net = Net::new(GroupConfig::default());
+    let liar = net.vm(1.0, 0);
+    let mut slot = empty_slot(&mut net, liar);
+    for _ in 0..40 {
+        net.host.now += 100_000;
+        told_of_a_gigabyte(&mut net, &mut slot, 1 << 30);
+    }
+    for _ in 0..3 {
+        net.vm(1.0, 4);
+    }
+    for _ in 0..200 {
+        told_of_a_gigabyte(&mut net, &mut slot, 1 << 30);
+        net.run_ms(100);
+    }
+    let lost = net.dropped * 100_000 / net.sent;
+    // What slow start loses is counted.
+    assert!(lost <= 2 * MOST_LOST, "{lost} of 100,000");
+}
+
 #[test]
 fn growth_of_a_gigabyte_where_shares_are_windows() {
     for every_ms in [2, 100] {
