@@ -43,7 +43,8 @@ ATTACKS = (
     liar("loss 50 ms, beta 65535", "lone_events", quick=True, slots=1, loss=1, ms=50, beta=65535),
     liar("mute, deaf", quick=True, mute=1, deaf=1),
     liar("RTT 10 s", "far_reports", quick=True, rtt_us=10_000_000),
-    liar("returns with 1 GB", quick=True, slots=1, ms=10, return_=1, inflight_bytes=1 << 30),
+    # Who is idle for less than a second keeps its place, and brings nothing.
+    liar("returns with 1 GB", "beyond_bytes", quick=True, slots=1, ms=1100, return_=1, inflight_bytes=1 << 30),
     liar("segments of 65535", "beyond_bytes", mss=65535),
     liar("4096 empty slots", "beyond_bytes", slots=4096, ms=900),
     liar("growth 1 GB", "beyond_bytes", quick=True, slots=1, ms=100, growth_bytes=1 << 30, priority=2560),
