@@ -296,8 +296,8 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 
 /*
  * A window of less than two segments is two at a time, which the receiver
- * acknowledges together, and then none: TCP's timer waits, or fq, where that is
- * the queue.  Who has less to send than that has waited already.
+ * acknowledges together, and then none.  Who has less to send than that has
+ * waited already.
  */
 static void follow_spread(struct sock *sk, struct ccc_flow *flow)
 {
@@ -306,13 +306,12 @@ static void follow_spread(struct sock *sk, struct ccc_flow *flow)
 	u32 gap_us = ccc_spread_us(flow->grant.cwnd_bytes, tp->mss_cache,
 				   waits ? tp->rack.rtt_us : 0);
 
-	flow->cwnd.spread = gap_us;
-	if (!gap_us) {
+	flow->cwnd.spread = gap_us && start_timer(sk, flow);
+	if (flow->cwnd.spread)
+		tp->tcp_wstamp_ns = tp->tcp_clock_cache +
+				    (u64)gap_us * NSEC_PER_USEC;
+	else
 		stop_timer(sk, flow);
-		return;
-	}
-	start_timer(sk, flow);
-	tp->tcp_wstamp_ns = tp->tcp_clock_cache + (u64)gap_us * NSEC_PER_USEC;
 }
 
 /* So many packets of the flow have been acknowledged. */
