@@ -17,12 +17,21 @@ const SLACK: u128 = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     window: u128,
-    delivered_bytes: u64,
+    /// Each byte that was delivered, times the time that was told then: after the path has
+    /// become slower, bytes of before took the time of before.
+    told: u128,
+    /// The time that is told now.
+    told_us: Micros,
     span_us: Micros,
     heard: Option<Micros>,
 }
 
 impl Held {
+    /// From now on it says that it is so far away.
+    pub(super) fn hear(&mut self, told_us: Micros) {
+        self.told_us = told_us;
+    }
+
     /// A VM of this window has had so much delivered since it was heard.
     pub(super) fn add(&mut self, now: Micros, window_bytes: u64, delivered_bytes: u64) {
         let elapsed_us = self.heard.map_or(0, |heard| now.saturating_sub(heard));
@@ -30,21 +39,21 @@ impl Held {
         let elapsed_us = elapsed_us.min(IDLE_AFTER_US);
         self.heard = Some(now);
         self.window += u128::from(window_bytes) * u128::from(elapsed_us);
-        self.delivered_bytes = self.delivered_bytes.saturating_add(delivered_bytes);
+        let told = u128::from(self.told_us) * u128::from(delivered_bytes);
+        self.told = self.told.saturating_add(told);
         self.span_us += elapsed_us;
         if self.span_us >= 2 * MEAN_OVER_US {
             self.window /= 2;
-            self.delivered_bytes /= 2;
+            self.told /= 2;
             self.span_us /= 2;
         }
     }
 
     /// The part of a time that is believed.
-    pub(super) fn believed(&self, told_us: Micros) -> Fraction {
-        let told = u128::from(told_us) * u128::from(self.delivered_bytes);
+    pub(super) fn believed(&self) -> Fraction {
         let most = self.window.saturating_add(self.window / SLACK);
         match self.span_us {
-            MEAN_OVER_US.. if told > most => Fraction::new(most, told),
+            MEAN_OVER_US.. if self.told > most => Fraction::new(most, self.told),
             _ => Fraction::ALL,
         }
     }
@@ -56,65 +65,69 @@ mod tests {
 
     const RTT_US: Micros = 100_000;
 
-    /// A VM of this window that is so far away, after a number of round trips.
-    fn held(window_bytes: u64, rounds: u64) -> Held {
+    /// A VM of this window that is [`RTT_US`] away and tells so much, for some round trips.
+    fn held(window_bytes: u64, told_us: Micros, rounds: u64) -> Held {
         let mut held = Held::default();
+        held.hear(told_us);
         for eighth in 0..8 * rounds {
             held.add(eighth * RTT_US / 8, window_bytes, window_bytes / 8);
         }
         held
     }
 
-    fn believed_us(held: &Held, told_us: Micros) -> Micros {
-        held.believed(told_us).of(told_us)
+    fn believed_us(held: &Held) -> Micros {
+        held.believed().of(held.told_us)
     }
 
     #[test]
     fn who_has_its_window_acknowledged_sooner_than_it_says_is_nearer() {
-        let held = held(80_000, 100);
-        assert_eq!(believed_us(&held, RTT_US), RTT_US);
-        assert_eq!(believed_us(&held, RTT_US * 6 / 5), RTT_US * 6 / 5);
-        let found = believed_us(&held, 10_000_000);
+        for told_us in [RTT_US, RTT_US * 6 / 5] {
+            assert_eq!(believed_us(&held(80_000, told_us, 100)), told_us);
+        }
+        let found = believed_us(&held(80_000, 10_000_000, 100));
         assert!((RTT_US * 6 / 5..=RTT_US * 13 / 10).contains(&found), "{found} us");
     }
 
     #[test]
     fn nothing_is_said_of_the_first_two_seconds() {
-        assert_eq!(believed_us(&held(80_000, 20), 10_000_000), 10_000_000);
-        assert!(believed_us(&held(80_000, 22), 10_000_000) < 10_000_000);
+        assert_eq!(believed_us(&held(80_000, 10_000_000, 20)), 10_000_000);
+        assert!(believed_us(&held(80_000, 10_000_000, 22)) < 10_000_000);
     }
 
     #[test]
     fn a_reduction_is_no_shorter_time() {
-        let mut held = held(80_000, 100);
+        let mut held = held(80_000, RTT_US, 100);
         let at = 100 * RTT_US;
         // What was on the path is acknowledged after it.
         held.add(at, 40_000, 80_000);
-        assert_eq!(believed_us(&held, RTT_US), RTT_US);
+        assert_eq!(believed_us(&held), RTT_US);
     }
 
     #[test]
-    fn who_was_nearer_and_is_far_is_believed_some_seconds_later() {
-        let mut held = held(80_000, 100);
-        for round in 0..20 {
-            held.add((100 + 10 * round) * RTT_US, 80_000, 80_000);
+    fn a_path_that_becomes_slower_makes_nobody_nearer() {
+        let mut held = held(80_000, RTT_US, 100);
+        for round in 0..40 {
+            held.hear(5 * RTT_US);
+            held.add((100 + 5 * round) * RTT_US, 80_000, 80_000);
+            assert_eq!(believed_us(&held), 5 * RTT_US, "after {round} round trips");
         }
-        assert_eq!(believed_us(&held, 10 * RTT_US), 10 * RTT_US);
     }
 
     #[test]
     fn who_uses_a_part_of_its_window_is_as_far_as_it_says() {
         let mut held = Held::default();
+        held.hear(10 * RTT_US);
         (0..100).for_each(|round| held.add(round * RTT_US, 80_000, 8_000));
-        assert_eq!(believed_us(&held, 10 * RTT_US), 10 * RTT_US);
+        assert_eq!(believed_us(&held), 10 * RTT_US);
     }
 
     #[test]
     fn any_report_can_be_added() {
         let mut held = Held::default();
         for now in [0, 1, u64::MAX] {
+            held.hear(u64::MAX);
             held.add(now, 1 << 40, u64::MAX);
-            held.believed(u64::MAX);
+            held.believed();
         }
     }
 }

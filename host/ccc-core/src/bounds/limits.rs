@@ -111,7 +111,8 @@ impl Limits {
     ) -> Distance {
         let farthest_us = self.farthest_us(member);
         let vm = &mut self.vms[member];
-        let believed = vm.held.believed(mean_us);
+        vm.held.hear(mean_us);
+        let believed = vm.held.believed();
         if srtt_us > 0 {
             let told_us = u64::from(srtt_us);
             vm.far_reports += u64::from(told_us > farthest_us || believed != Fraction::ALL);
