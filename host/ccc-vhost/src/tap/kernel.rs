@@ -253,8 +253,12 @@ fn alias(tap: &str, instance: &str) -> String {
 /// The tap of which an alias tells, if it is of that daemon.
 fn tap_of<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
     // No name of an interface has a space.
-    let (tap, by) = alias.strip_prefix(OURS)?.split_once(BY)?;
-    (by == instance).then_some(tap)
+    let rest = alias.strip_prefix(OURS)?;
+    match rest.split_once(BY) {
+        Some((tap, by)) => (by == instance).then_some(tap),
+        // Of a daemon before 0.2, which there was one of.
+        None => Some(rest),
+    }
 }
 
 /// What came of it, if that which it is about is still there.
@@ -368,6 +372,7 @@ mod tests {
         assert_eq!(tap_of(&told, "/etc/ccc/a.toml"), Some("vnet0"));
         assert_eq!(tap_of(&told, "/etc/ccc/b.toml"), None, "another daemon's");
         assert_eq!(tap_of("somebody's", "/etc/ccc/a.toml"), None);
+        assert_eq!(tap_of("ccc-vhost holds vnet0", "/etc/ccc/a.toml"), Some("vnet0"), "0.1's");
         let long = instance_of(Path::new(&format!("/{}/a.toml", "ä".repeat(100))));
         assert!(long.len() <= INSTANCE_BYTES && long.ends_with("/a.toml"), "{long}");
     }
