@@ -28,20 +28,28 @@ pub fn faults(settings: &Settings) -> Vec<String> {
     if let Err(error) = Authorization::new(settings.daemon.operators.as_deref()) {
         faults.push(with_cause(&error));
     }
-    match settings.daemon.state.as_deref().map(State::load) {
-        Some(Ok(state)) => {
-            // What is left out is told in the log.
-            state.apply(&mut settings.clone());
-        }
-        Some(Err(error)) => faults.push(with_cause(&error)),
-        None => {}
+    if let Some((false, told)) = state_damage(settings) {
+        faults.push(told);
     }
     faults
+}
+
+/// What is wrong with the state file, and whether it is one at all: then the daemon goes on
+/// with what can be read.
+fn state_damage(settings: &Settings) -> Option<(bool, String)> {
+    let path = settings.daemon.state.as_deref()?;
+    let (state, damage) = State::load_readable(path);
+    // What is left out is told in the log.
+    state.apply(&mut settings.clone());
+    damage.map(|error| (path.is_file(), with_cause(&error)))
 }
 
 /// What is otherwise than the operator may think.
 pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let Some((true, told)) = state_damage(settings) {
+        warnings.push(format!("{told}; the daemon goes on with what can be read of it"));
+    }
     if let Some(control) = &settings.daemon.control {
         let dir = |path: &Path| path.parent().map(Path::to_owned);
         let beside = settings.vms.values().find(|vm| dir(&vm.socket) == dir(control));

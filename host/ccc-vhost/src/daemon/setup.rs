@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result};
@@ -92,24 +93,31 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
         Err(error) => (None, Some(with_cause(&error))),
     };
     let (state, damage) = State::load_readable(path);
-    if damage.is_some() {
-        keep_damaged(path);
+    let aside = damage.as_ref().filter(|_| path.is_file()).and_then(|_| put_aside(path));
+    let damage = damage.as_ref().map(|error| with_cause(error));
+    let mut trouble = damage.or(unlocked);
+    if let (Some(why), Some(aside)) = (&mut trouble, &aside) {
+        why.push_str(&format!("; the file as it was found is {}", aside.display()));
     }
-    let trouble = damage.as_ref().map(|error| with_cause(error)).or(unlocked);
     if let Some(why) = &trouble {
         log::warn!("{why}; the daemon goes on with what can be read of it");
     }
-    Ok((path, Found { lock, state, trouble }))
+    Ok((path, Found { lock, state, aside: aside.is_some(), trouble }))
 }
 
-/// The next change replaces the file, so what could not be read is kept beside it.
-fn keep_damaged(path: &Path) {
+/// The next change replaces the file, so one that could not be read is put beside it, which
+/// takes neither room nor the right to read it.
+fn put_aside(path: &Path) -> Option<PathBuf> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".damaged");
+    name.push(format!(".damaged-{}", since.as_secs()));
     let beside = path.with_file_name(name);
-    match fs::copy(path, &beside) {
-        Ok(_) => log::warn!("state file as it was found: {}", beside.display()),
-        Err(error) => log::debug!("cannot keep {}: {error}", beside.display()),
+    match fs::rename(path, &beside) {
+        Ok(()) => Some(beside),
+        Err(error) => {
+            log::warn!("cannot put {} aside: {error}", path.display());
+            None
+        }
     }
 }
 

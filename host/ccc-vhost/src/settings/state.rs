@@ -92,7 +92,8 @@ impl State {
         Err(StateError::NoDirectory { path, dir })
     }
 
-    /// The changes of earlier runs; none if there is no file yet.
+    /// The changes of earlier runs, all of them; none if there is no file yet.
+    #[cfg(test)]
     pub fn load(path: &Path) -> Result<State, StateError> {
         let (state, trouble) = State::load_readable(path);
         trouble.map_or(Ok(state), Err)

@@ -66,6 +66,8 @@ pub struct StateWriter {
     orders: Option<Sender<Order>>,
     ended: Receiver<()>,
     trouble: Trouble,
+    /// Of the file as it was found: no change mends that.
+    found: Option<String>,
 }
 
 /// The file as it was found.
@@ -75,6 +77,8 @@ pub struct Found {
     pub lock: Option<Lock>,
     /// What it holds.
     pub state: State,
+    /// It was put aside, since not all of it could be read.
+    pub aside: bool,
     /// Why it cannot be read or written, or not all of it.
     pub trouble: Option<String>,
 }
@@ -82,24 +86,26 @@ pub struct Found {
 impl StateWriter {
     /// Keeps changes from what was `found` on in the file at `path`.
     pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
-        let Found { lock, state, trouble } = found;
+        let Found { lock, state, aside, trouble } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let mut store = Store::new(path, state);
-        store.trouble.set(trouble);
-        let trouble = store.trouble.clone();
+        // What could be read takes the place of what was put aside.
+        store.behind = aside;
+        let (found, trouble) = (trouble, store.trouble.clone());
         let run = move || {
             // Dropped when the last change is written.
             let _end: (Sender<()>, Option<Lock>) = (end, lock);
             store.run(&taken);
         };
         std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(StateWriter { orders: Some(orders), ended, trouble })
+        Ok(StateWriter { orders: Some(orders), ended, trouble, found })
     }
 
-    /// Why changes are not kept, or those of before not used, if so.
+    /// Why changes are not kept, or those of before not used, if so; the latter until the
+    /// daemon starts again.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.get()
+        self.trouble.get().or_else(|| self.found.clone())
     }
 
     /// Keeps a change, and does something after that; nothing if this ends meanwhile.
@@ -143,6 +149,7 @@ impl Store {
     }
 
     fn run(&mut self, orders: &Receiver<Order>) {
+        drop(self.save());
         loop {
             let next = if self.behind {
                 orders.recv_timeout(RETRY)
