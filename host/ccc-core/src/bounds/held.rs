@@ -17,6 +17,7 @@ const SLACK: u128 = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     window: u128,
+    delivered_bytes: u64,
     /// Each byte that was delivered, times the time that was told then: after the path has
     /// become slower, bytes of before took the time of before.
     told: u128,
@@ -41,19 +42,23 @@ impl Held {
         self.window += u128::from(window_bytes) * u128::from(elapsed_us);
         let told = u128::from(self.told_us) * u128::from(delivered_bytes);
         self.told = self.told.saturating_add(told);
+        self.delivered_bytes = self.delivered_bytes.saturating_add(delivered_bytes);
         self.span_us += elapsed_us;
         if self.span_us >= 2 * MEAN_OVER_US {
             self.window /= 2;
             self.told /= 2;
+            self.delivered_bytes /= 2;
             self.span_us /= 2;
         }
     }
 
-    /// The part of a time that is believed.
+    /// The part of a time that is believed.  Who claims a long time no more is believed at once.
     pub(super) fn believed(&self) -> Fraction {
+        let now = u128::from(self.told_us) * u128::from(self.delivered_bytes);
+        let told = self.told.min(now);
         let most = self.window.saturating_add(self.window / SLACK);
         match self.span_us {
-            MEAN_OVER_US.. if self.told > most => Fraction::new(most, self.told),
+            MEAN_OVER_US.. if told > most => Fraction::new(most, told),
             _ => Fraction::ALL,
         }
     }

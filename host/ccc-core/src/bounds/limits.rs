@@ -152,8 +152,8 @@ impl Limits {
         let bytes = has.part.bytes.max(INITIAL_BYTES);
         let acked = Part { bytes: WINDOWS.saturating_mul(bytes), ..has.part };
         let vm = &mut self.vms[member];
-        vm.held.add(now, has.window_bytes, told.delivered_bytes);
         let delivered_bytes = vm.acked.take(now, acked, told.delivered_bytes);
+        vm.held.add(now, has.window_bytes, delivered_bytes);
         let beyond_bytes = told.delivered_bytes - delivered_bytes;
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);
         let acked_limited_bytes = told.acked_limited_bytes.min(delivered_bytes);
