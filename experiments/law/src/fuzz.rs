@@ -117,20 +117,30 @@ pub fn fuzz(search: &Search, known: &[Known], out: &Path) -> std::io::Result<Rep
 
 fn violations(search: &Search, began: Instant) -> Vec<Violation> {
     let Search { runs, seed, .. } = *search;
-    let next = AtomicU64::new(0);
-    let found = Mutex::new(Vec::new());
+    let (done, found) = (AtomicU64::new(0), AtomicU64::new(0));
+    on_all_cores(runs, |run| {
+        let own = judge(&case_of(seed, run));
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        let own_count = own.len() as u64;
+        let found = found.fetch_add(own_count, Ordering::Relaxed) + own_count;
+        if done % (runs / 20).max(1) == 0 {
+            let seconds = began.elapsed().as_secs_f64();
+            eprintln!("law: {done} of {runs} runs, {found} findings, {seconds:.0} s");
+        }
+        own.into_iter().map(|finding| Violation { run, finding }).collect()
+    })
+}
+
+/// What so many runs come to, in their order, on any number of processors.
+pub(crate) fn on_all_cores<T: Send>(runs: u64, of: impl Fn(u64) -> Vec<T> + Sync) -> Vec<T> {
+    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let worker = || loop {
         let run = next.fetch_add(1, Ordering::Relaxed);
         if run >= runs {
             return;
         }
-        let own = judge(&case_of(seed, run));
-        let mut found = found.lock().expect("no thread has panicked");
-        found.extend(own.into_iter().map(|finding| Violation { run, finding }));
-        if (run + 1) % (runs / 20).max(1) == 0 {
-            let seconds = began.elapsed().as_secs_f64();
-            eprintln!("law: {} of {runs} runs, {} findings, {seconds:.0} s", run + 1, found.len());
-        }
+        let own = of(run);
+        found.lock().expect("no thread has panicked").push((run, own));
     };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
@@ -138,8 +148,8 @@ fn violations(search: &Search, began: Instant) -> Vec<Violation> {
         }
     });
     let mut found = found.into_inner().expect("no thread has panicked");
-    found.sort_by_key(|one| one.run);
-    found
+    found.sort_by_key(|(run, _)| *run);
+    found.into_iter().flat_map(|(_, own)| own).collect()
 }
 
 fn summary(
