@@ -256,7 +256,7 @@ fn tap_of<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
     let rest = alias.strip_prefix(OURS)?;
     match rest.split_once(BY) {
         Some((tap, by)) => (by == instance).then_some(tap),
-        // Of a daemon before 0.2, which there was one of.
+        // Earlier daemons wrote no name of theirs.
         None => Some(rest),
     }
 }
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(tap_of(&told, "/etc/ccc/a.toml"), Some("vnet0"));
         assert_eq!(tap_of(&told, "/etc/ccc/b.toml"), None, "another daemon's");
         assert_eq!(tap_of("somebody's", "/etc/ccc/a.toml"), None);
-        assert_eq!(tap_of("ccc-vhost holds vnet0", "/etc/ccc/a.toml"), Some("vnet0"), "0.1's");
+        assert_eq!(tap_of("ccc-vhost holds vnet0", "/etc/ccc/a.toml"), Some("vnet0"), "of before");
         let long = instance_of(Path::new(&format!("/{}/a.toml", "ä".repeat(100))));
         assert!(long.len() <= INSTANCE_BYTES && long.ends_with("/a.toml"), "{long}");
     }
