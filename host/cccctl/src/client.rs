@@ -58,8 +58,8 @@ impl Patience {
 pub enum ClientError {
     /// No socket there.
     #[error(
-        "no control socket at {0}; start ccc-vhost with --control, or name its socket with \
-         --socket or CCC_CONTROL"
+        "no control socket at {0}; start the daemon (systemctl start ccc-vhost), or name its \
+         socket with --socket or CCC_CONTROL"
     )]
     Missing(PathBuf),
     /// Nobody listens.
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn what_went_wrong_says_what_to_do() {
         let told = |kind: io::ErrorKind| refused(Path::new("/s"), kind.into()).to_string();
-        assert!(told(io::ErrorKind::NotFound).contains("--control"));
+        assert!(told(io::ErrorKind::NotFound).contains("systemctl start ccc-vhost"));
         assert!(told(io::ErrorKind::PermissionDenied).contains("become root"));
         assert!(told(io::ErrorKind::ConnectionRefused).contains("running?"));
         assert!(told(io::ErrorKind::Other).starts_with("cannot connect to /s"));
