@@ -10,7 +10,9 @@ from testbed import artefacts
 from testbed.host import HERE, Host
 from testbed.wait import until
 
-OLD, NEW = "0.1.0", "0.1.1~test"
+OLD, NEW = "0.1.0~before", "0.1.1~test"
+# What the older packages are made of: the last commit of the release before.
+RELEASE_BEFORE = "1a4ab2d"
 HOST_PACKAGES = ("ccc-vhost", "cccctl", "qemu-system-x86-ccc")
 QEMU = "/usr/lib/ccc/qemu-system-x86_64"
 HOOK = "/etc/libvirt/hooks/qemu.d/ccc"
@@ -28,9 +30,14 @@ USERS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subui
 def packages(tmp_path_factory) -> Path:
     """A directory for each of two versions."""
     directory = tmp_path_factory.mktemp("packages")
-    for version in (OLD, NEW):
+    before = tmp_path_factory.mktemp("before")
+    archive = HERE.attempt("git", "-C", artefacts.PROJECT, "archive", "-o", before / "tar", RELEASE_BEFORE)
+    if not archive.ok:
+        pytest.skip(f"this tree has no history back to {RELEASE_BEFORE}: {archive.stderr}")
+    HERE.run("tar", "-C", before, "-xf", before / "tar")
+    for version, tree in ((OLD, before), (NEW, artefacts.PROJECT)):
         environment = (f"OUT={directory / version}", f"VERSION={version}")
-        HERE.run("env", *environment, artefacts.PROJECT / "scripts/packages")
+        HERE.run("env", *environment, tree / "scripts/packages")
     return directory
 
 
@@ -71,6 +78,8 @@ def test_a_host_has_the_service_and_gives_it_back(host):
     for version in (NEW, OLD):
         install(host, version)
         until(f"{version} is well", lambda: is_well(host))
+        if version == NEW:
+            assert f"ccc-vhost {NEW}:" in host.run("cccctl", "status")
         assert "window" in host.run("cccctl", "group", "uplink")
         assert "the operator" in host.run("cat", CONFIGURATION)
         # It ends with the daemon, and systemd starts it again.

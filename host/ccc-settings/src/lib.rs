@@ -18,3 +18,9 @@ pub use path::{FilePath, SocketPath};
 pub use types::{
     DEFAULT_GROUP, Enforce, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, check_name,
 };
+
+/// What the programs say of their version: that of the package they are built for, if any.
+pub const VERSION: &str = match option_env!("CCC_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};

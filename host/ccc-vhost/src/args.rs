@@ -6,7 +6,7 @@ use clap::{ArgGroup, CommandFactory, Parser};
 
 /// vhost-user back end of the virtio congestion control coupling device.
 #[derive(Debug, Parser)]
-#[command(version, group(ArgGroup::new("source").required(true)
+#[command(version = ccc_settings::VERSION, group(ArgGroup::new("source").required(true)
     .args(["config", "socket_path", "fd"])))]
 pub struct Args {
     /// Groups and VMs to serve

@@ -61,7 +61,7 @@ fn everything_can_be_looked_at() {
     a.tell(&extent, wire::OP_REGISTER, 2, &sent);
 
     let status = operator.get("/v1/status");
-    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["version"], ccc_settings::VERSION);
     assert_eq!((&status["groups"], &status["vms"]), (&json!(3), &json!(2)));
     assert_eq!(status["flows"], 1);
     let vms = operator.get("/v1/vms");

@@ -2,14 +2,14 @@
 //! Command line.
 use std::path::PathBuf;
 
-use ccc_settings::{GroupSettings, SocketPath, VmSettings};
+use ccc_settings::{GroupSettings, SocketPath, VERSION, VmSettings};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::changes::{OPTIONS, Options};
 
 /// Shows and changes how ccc-vhost couples the VMs of a host.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = VERSION)]
 pub struct Args {
     /// The daemon's control socket
     #[arg(

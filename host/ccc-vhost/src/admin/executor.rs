@@ -195,7 +195,7 @@ impl Executor<'_> {
     fn status(&self) -> StatusView {
         let connections = self.numbers().into_iter().filter_map(|vm| self.connection(vm));
         StatusView {
-            version: env!("CARGO_PKG_VERSION"),
+            version: ccc_settings::VERSION,
             groups: self.settings().groups.len(),
             vms: self.settings().vms.len(),
             flows: connections.map(|connection| connection.backend().device().flows()).sum(),
