@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Command line.
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use ccc_settings::{GroupSettings, SocketPath, VERSION, VmSettings};
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, value_parser};
 
 use crate::changes::{OPTIONS, Options};
 
@@ -86,6 +86,8 @@ pub enum Command {
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
+    /// Measure what coupling brings to a group's own traffic: it is coupled and not, in turn
+    Trial(Trial),
     /// Give a libvirt domain the device, or change its group and weight
     Attach(Attach),
     /// Take the device from a libvirt domain
@@ -138,6 +140,22 @@ pub struct Detach {
     pub live: bool,
 }
 
+/// How to try what coupling brings.
+#[derive(Debug, ClapArgs)]
+pub struct Trial {
+    /// Name of the group
+    pub group: String,
+    /// For how long it is not coupled at a time, and coupled as long: 90s, 5m
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = phase)]
+    pub off: Duration,
+    /// How often it is coupled and not
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(2..=100))]
+    pub times: u32,
+    /// For how long after each change nothing counts
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub settle: Duration,
+}
+
 /// What libvirt calls a hook with; the domain's description is on its input.
 #[derive(Debug, ClapArgs)]
 pub struct Hook {
@@ -173,6 +191,12 @@ pub struct Group {
 
 fn socket(text: &str) -> Result<SocketPath, String> {
     SocketPath::try_from(text.to_owned()).map_err(|expected| format!("expected {expected}"))
+}
+
+fn phase(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let allowed = Duration::from_secs(2)..=Duration::from_secs(86_400);
+    if allowed.contains(&time) { Ok(time) } else { Err("expected 2s to 1day".to_owned()) }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

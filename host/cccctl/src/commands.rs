@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     doctor,
     domain::{DomainError, Host},
-    journal, manuals, views,
+    journal, manuals, trial, views,
 };
 
 /// Why a command fails.
@@ -35,6 +35,9 @@ pub enum Error {
     /// libvirt is not to go on.
     #[error("{0}")]
     Refused(String),
+    /// A trial.
+    #[error("{0}")]
+    Trial(String),
     /// Not all is well.
     #[error("not all is well")]
     Found,
@@ -71,6 +74,10 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Rules => plain(client.get("/v1/rules")?, views::rules),
         Command::Top { interval, count } => {
             return top(&client, args.json, *interval, *count, out);
+        }
+        Command::Trial(asked) => {
+            let report = trial::run(&client, asked)?;
+            (json!(report), trial::text(&report))
         }
         Command::Attach(attach) => return say(out, &host.attach(attach)?),
         Command::Detach(detach) => return say(out, &host.detach(detach)?),
@@ -212,7 +219,7 @@ fn show(client: &Client, vm: &str) -> Result<(Value, String), Error> {
 }
 
 /// All pages of a VM's flows.
-fn all_flows(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
+pub fn all_flows(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
     let (mut flows, mut from) = (Vec::new(), Some(0));
     while let Some(slot) = from {
         let mut page = client.get(&format!("{path}/flows?from={slot}"))?;

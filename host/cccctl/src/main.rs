@@ -12,6 +12,7 @@ mod domain;
 mod journal;
 mod manuals;
 mod table;
+mod trial;
 mod views;
 
 use std::process::ExitCode;

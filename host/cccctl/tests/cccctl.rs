@@ -3,7 +3,13 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use support::{Daemon, run};
@@ -128,7 +134,12 @@ fn a_daemon_that_is_not_there_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("control");
     let (done, _, said) = run(&socket, &["list"]);
-    assert!(!done && said.contains("no control socket at") && said.contains("--control"), "{said}");
+    assert!(
+        !done
+            && said.contains("no control socket at")
+            && said.contains("systemctl start ccc-vhost"),
+        "{said}"
+    );
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let (done, _, said) = run(&socket, &["list"]);
     assert!(!done && said.contains("nobody listens"), "{said}");
@@ -161,4 +172,52 @@ fn without_libvirt_commands_on_domains_say_so() {
     assert!(!done && said.contains("expected a number from 0.01 to 1000"), "{said}");
     let (done, _, said) = run(nowhere, &["--connect", "nonsense:///", "attach", "mail"]);
     assert!(!done && (said.contains("libvirt: ") || said.contains("install libvirt")), "{said}");
+}
+
+/// A trial that runs on a daemon, once it has uncoupled the group.
+fn trial(daemon: &Daemon) -> std::process::Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cccctl"));
+    command.args(["trial", "uplink", "--off", "2s", "--settle", "0s", "--times", "2", "--json"]);
+    let command = command.env("CCC_CONTROL", daemon.control());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while daemon.json(&["group", "uplink"])["coupled"] == true {
+        assert!(started.elapsed() < Duration::from_secs(60), "it uncouples nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn a_trial_ends_with_the_group_coupled() {
+    let daemon = Daemon::start();
+    let done = trial(&daemon).wait_with_output().unwrap();
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(told["pairs"].as_array().map(Vec::len), Some(2), "{told}");
+    assert_eq!(told["measures"]["goodput_mbit"]["coupled"], 0.0, "{told}");
+    assert_eq!(told["measures"]["rtt_ms"], Value::Null, "nothing was sent: {told}");
+    assert_eq!(daemon.json(&["group", "uplink"])["coupled"], true);
+}
+
+#[test]
+fn a_trial_that_is_interrupted_couples_the_group_again() {
+    let daemon = Daemon::start();
+    let child = trial(&daemon);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("interrupted; the group is coupled again"), "{said}");
+    assert_eq!(daemon.json(&["group", "uplink"])["coupled"], true);
+}
+
+#[test]
+fn a_trial_needs_a_group_that_is_coupled() {
+    let daemon = Daemon::start();
+    daemon.prints(&["group", "uplink", "--coupled", "off"]);
+    let (done, _, said) = daemon.run(&["trial", "uplink"]);
+    assert!(!done && said.contains("cccctl group uplink --coupled on"), "{said}");
+    let (done, _, said) = daemon.run(&["trial", "uplink", "--off", "1s"]);
+    assert!(!done && said.contains("expected 2s to 1day"), "{said}");
 }

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What coupling brings to a group's own traffic: it is coupled and not in turn, and the
+//! flows tell how they fare.
+//!
+//! Pairs of phases are in the order on, off, off, on, …, so that what changes slowly, as the
+//! load of a day, is in both.  Whatever ends the trial, the group is coupled then.
+mod difference;
+mod phase;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+};
+
+use crate::{
+    args::Trial,
+    client::{Client, ClientError, path},
+    commands::{Error, all_flows},
+    journal,
+    table::Table,
+    views::{list, word},
+};
+use difference::Difference;
+use phase::{Flow, FlowId, Look, Outcome, Phase};
+
+/// Between two looks at the flows.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks whether somebody wants it to end.
+const STEP: Duration = Duration::from_millis(50);
+/// How long to try to couple the group again: the daemon may be restarting.
+const RESTORE: Duration = Duration::from_secs(30);
+
+/// What is measured: its name in JSON and in text, and what it is of a phase.
+struct Measure(&'static str, &'static str, fn(&Outcome) -> Option<f64>);
+
+const MEASURES: [Measure; 5] = [
+    Measure("goodput_mbit", "goodput, Mbit/s", |of| Some(of.goodput_mbit)),
+    Measure("events_per_gbyte", "congestion events per GB", |of| of.events_per_gbyte),
+    Measure("rtt_ms", "RTT, ms", |of| of.rtt_ms),
+    Measure("share_error_percent", "worst share's error, %", |of| of.share_error_percent),
+    Measure("completion_s", "time of short flows, s", |of| of.completion_s),
+];
+
+/// What a trial came to.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    group: String,
+    /// Each pair of phases.
+    pairs: Vec<Pair>,
+    /// Each measure, where all phases have it.
+    measures: BTreeMap<&'static str, Option<Difference>>,
+}
+
+/// Two phases, one after the other.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Pair {
+    coupled: Outcome,
+    uncoupled: Outcome,
+}
+
+/// Couples a group and not, in turn; what came of it.
+pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
+    let group = path("groups", &trial.group);
+    if client.get(&group)?["coupled"] != true {
+        return Err(Error::Trial(format!(
+            "group {0} is not coupled, so there is nothing to compare; cccctl group {0} --coupled on",
+            trial.group
+        )));
+    }
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&ended))?;
+    }
+    let run = Run { client, trial, group, ended };
+    let pairs = run.pairs();
+    run.restore()?;
+    let pairs = pairs?;
+    let of = |Measure(key, _, measure): &Measure| (*key, difference(&pairs, *measure));
+    let measures = MEASURES.iter().map(of).collect();
+    Ok(Report { group: trial.group.clone(), pairs, measures })
+}
+
+fn difference(pairs: &[Pair], measure: fn(&Outcome) -> Option<f64>) -> Option<Difference> {
+    let both = |pair: &Pair| Some((measure(&pair.coupled)?, measure(&pair.uncoupled)?));
+    Difference::of(&pairs.iter().map(both).collect::<Option<Vec<_>>>()?)
+}
+
+/// A trial that runs.
+struct Run<'a> {
+    client: &'a Client,
+    trial: &'a Trial,
+    /// Path of the group.
+    group: String,
+    ended: Arc<AtomicBool>,
+}
+
+impl Run<'_> {
+    fn pairs(&self) -> Result<Vec<Pair>, Error> {
+        (0..self.trial.times).map(|number| self.pair(number)).collect()
+    }
+
+    fn pair(&self, number: u32) -> Result<Pair, Error> {
+        let mut outcomes = [None; 2];
+        for coupled in [number % 2 == 0, number % 2 == 1] {
+            outcomes[usize::from(coupled)] = Some(self.phase(number, coupled)?);
+        }
+        let [Some(uncoupled), Some(coupled)] = outcomes else {
+            return Err(Error::Trial("a pair has two phases".to_owned()));
+        };
+        Ok(Pair { coupled, uncoupled })
+    }
+
+    fn phase(&self, number: u32, coupled: bool) -> Result<Outcome, Error> {
+        let Trial { group, times, off, settle, .. } = self.trial;
+        let how = if coupled { "coupled" } else { "not coupled" };
+        let seconds = off.as_secs_f64();
+        journal::say(&format!(
+            "{group}: {how} for {seconds:.0} s (pair {} of {times})",
+            number + 1
+        ));
+        self.couple(coupled)?;
+        self.wait(*settle)?;
+        let (began, mut phase) = (Instant::now(), Phase::default());
+        loop {
+            let weights = self.weights()?;
+            phase.look(began.elapsed(), &self.look(weights.keys())?);
+            if began.elapsed() >= *off {
+                return Ok(phase.outcome(&weights));
+            }
+            self.wait(INTERVAL.min(off.saturating_sub(began.elapsed())))?;
+        }
+    }
+
+    fn couple(&self, coupled: bool) -> Result<(), ClientError> {
+        match self.client.patch(&self.group, &json!({ "coupled": coupled })) {
+            Err(error) if !error.is_in_force() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Couples the group again, whatever has happened.
+    fn restore(&self) -> Result<(), Error> {
+        let began = Instant::now();
+        loop {
+            match self.couple(true) {
+                Ok(()) => return Ok(()),
+                Err(error) if began.elapsed() > RESTORE => {
+                    return Err(Error::Trial(format!(
+                        "group {0} is NOT coupled, and could not be coupled again: {error}; as soon \
+                         as the daemon answers: cccctl group {0} --coupled on",
+                        self.trial.group
+                    )));
+                }
+                Err(_) => thread::sleep(INTERVAL),
+            }
+        }
+    }
+
+    /// Waits, unless somebody wants it to end.
+    fn wait(&self, time: Duration) -> Result<(), Error> {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            if self.ended.load(Ordering::Relaxed) {
+                return Err(Error::Trial("interrupted; the group is coupled again".to_owned()));
+            }
+            thread::sleep(STEP.min(time.saturating_sub(began.elapsed())));
+        }
+        Ok(())
+    }
+
+    /// The VMs of the group, with their weights.
+    fn weights(&self) -> Result<BTreeMap<String, f64>, ClientError> {
+        let group = self.client.get(&self.group)?;
+        let vms = list(&group["vms"]).iter();
+        Ok(vms.map(|vm| (word(&vm["name"]), vm["weight"].as_f64().unwrap_or(1.0))).collect())
+    }
+
+    /// Their flows of this group, or of none while it is not coupled.
+    fn look<'a>(&self, vms: impl Iterator<Item = &'a String>) -> Result<Look, Error> {
+        let mut look = Look::new();
+        for vm in vms {
+            let flows = all_flows(self.client, &path("vms", vm))?;
+            let ours = flows
+                .iter()
+                .filter(|flow| flow["group"].as_str().is_none_or(|of| of == self.trial.group));
+            look.extend(ours.filter_map(|flow| one(vm, flow)));
+        }
+        Ok(look)
+    }
+}
+
+/// A flow of an answer.
+fn one(vm: &str, flow: &Value) -> Option<(FlowId, Flow)> {
+    let id = (vm.to_owned(), flow["slot"].as_u64()?, flow["generation"].as_u64()?);
+    let flow = Flow {
+        delivered: flow["delivered"].as_u64()?,
+        events: u16::try_from(flow["events"].as_u64()?).ok()?,
+        srtt_us: flow["srtt_us"].as_u64()?,
+        active: flow["active"].as_bool()?,
+    };
+    Some((id, flow))
+}
+
+/// As text: a line for each measure.
+pub fn text(report: &Report) -> String {
+    let mut table = Table::new(["", "COUPLED", "UNCOUPLED", "DIFFERENCE", "95 %", ""]);
+    for Measure(key, name, _) in MEASURES {
+        let cells = match report.measures.get(key).copied().flatten() {
+            Some(told) => [
+                number(told.coupled),
+                number(told.uncoupled),
+                format!("{:+.3}", told.difference),
+                format!("± {}", number(told.interval)),
+                if told.is_sure() { "" } else { "may be chance" }.to_owned(),
+            ],
+            None => ["-", "-", "-", "-", ""].map(str::to_owned),
+        };
+        table.row([name.to_owned()].into_iter().chain(cells));
+    }
+    table.text()
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.3}")
+}
