@@ -77,7 +77,7 @@ pub enum Command {
     Group(Group),
     /// List the rules that map flows to groups
     Rules,
-    /// Show groups and VMs again and again
+    /// Show groups and VMs again and again, as bars where there is a screen
     Top {
         /// Seconds between two looks
         #[arg(long, default_value_t = 2.0, value_parser = seconds)]

@@ -14,7 +14,9 @@ use crate::{
     config::Config,
     doctor,
     domain::{DomainError, Host},
-    journal, manuals, trial, views,
+    journal, manuals,
+    top::{self, Looks},
+    trial, views,
 };
 
 /// Why a command fails.
@@ -73,7 +75,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Group(group) => plain(self::group(&client, group)?, views::one_group),
         Command::Rules => plain(client.get("/v1/rules")?, views::rules),
         Command::Top { interval, count } => {
-            return top(&client, args.json, *interval, *count, out);
+            let interval = Duration::from_secs_f64(*interval);
+            let looks = Looks { interval, count: *count, json: args.json };
+            return top::run(&client, looks, out);
         }
         Command::Trial(asked) => {
             let report = trial::run(&client, asked)?;
@@ -199,7 +203,8 @@ fn plain(answer: Value, view: fn(&Value) -> String) -> (Value, String) {
     (answer, text)
 }
 
-fn print(out: &mut impl Write, json: bool, answer: &Value, text: &str) -> Result<(), Error> {
+/// Prints an answer, or what is said of it.
+pub fn print(out: &mut impl Write, json: bool, answer: &Value, text: &str) -> Result<(), Error> {
     if json {
         writeln!(out, "{answer:#}")?;
     } else {
@@ -235,32 +240,4 @@ pub fn all_flows(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
 fn group(client: &Client, Group { name, changes }: &Group) -> Result<Value, ClientError> {
     let path = path("groups", name);
     if changes.0.is_empty() { client.get(&path) } else { client.patch(&path, &json!(changes.0)) }
-}
-
-fn top(
-    client: &Client,
-    json: bool,
-    interval: f64,
-    count: Option<u64>,
-    out: &mut impl Write,
-) -> Result<(), Error> {
-    let mut looks = 0;
-    loop {
-        let groups = client.get("/v1/groups")?;
-        let busy = groups["groups"].as_array().into_iter().flatten();
-        let busy = busy.filter(|group| group["active_flows"] != 0);
-        let parts = busy.map(|group| {
-            let name = group["name"].as_str().unwrap_or_default();
-            format!("\n{name}\n{}", views::parts(group))
-        });
-        let text = format!("{}{}", views::groups(&groups), parts.collect::<String>());
-        // Clears the screen, where there is one to clear.
-        let clear = if json || count.is_some() { "" } else { "\x1b[H\x1b[2J" };
-        print(out, json, &groups, &format!("{clear}{text}"))?;
-        looks += 1;
-        if count.is_some_and(|count| looks >= count) {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_secs_f64(interval));
-    }
 }

@@ -12,6 +12,7 @@ mod domain;
 mod journal;
 mod manuals;
 mod table;
+mod top;
 mod trial;
 mod views;
 
