@@ -24,6 +24,11 @@ u16 law_ramp(u32 cwnd, u32 granted)
 	return ccc_ramp(cwnd, granted);
 }
 
+u32 law_ramp_in_flight(u32 cwnd, u32 in_flight, u32 acked, bool limited)
+{
+	return ccc_ramp_in_flight(cwnd, in_flight, acked, limited);
+}
+
 u32 law_ramp_cwnd(u32 cwnd, u32 granted, u32 in_flight, u32 acked, u16 ramp,
 		  u8 *rest)
 {

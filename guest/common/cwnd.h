@@ -51,6 +51,20 @@ static inline u16 ccc_ramp(u32 cwnd, u32 granted)
 }
 
 /*
+ * What counts as in flight on the way up, with @acked packets acknowledged: a
+ * flow that its window limits may wait for room for a whole burst, which TSO
+ * sends at a time.  Taken off what each ACK releases, that room could be all of
+ * it, and the window would stay where it is.
+ */
+static inline u32 ccc_ramp_in_flight(u32 cwnd, u32 in_flight, u32 acked,
+				     bool limited)
+{
+	if (!limited)
+		return in_flight;
+	return max_t(u32, in_flight, cwnd - min_t(u32, acked, cwnd));
+}
+
+/*
  * A larger window is approached by what the flow's own ACKs release, @ramp for
  * one: a window opened in one step would leave as one burst.  @rest is what has
  * been released of a packet.

@@ -290,6 +290,8 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 	if (cwnd->shed)
 		return ccc_shed_cwnd(min(before, in_flight + acked), granted,
 				     acked, cwnd->shed, &cwnd->rest);
+	in_flight = ccc_ramp_in_flight(before, in_flight, acked,
+				       flow->report.cwnd_limited);
 	return ccc_ramp_cwnd(before, granted, in_flight, acked, cwnd->ramp,
 			     &cwnd->rest);
 }

@@ -322,9 +322,13 @@ impl Guest {
         } else if self.ramp == 0 {
             self.ramp = rules::ramp(before, granted).max(2 << 8);
         }
+        let limited = self.reporter.cwnd_limited;
         let rest = &mut self.rest;
         match self.shed {
-            0 => rules::ramp_cwnd(before, granted, tcp.in_flight, acked, self.ramp, rest),
+            0 => {
+                let in_flight = rules::ramp_in_flight(before, tcp.in_flight, acked, limited);
+                rules::ramp_cwnd(before, granted, in_flight, acked, self.ramp, rest)
+            }
             shed => {
                 let before = before.min(tcp.in_flight + acked);
                 rules::shed_cwnd(before, granted, acked, shed, rest)

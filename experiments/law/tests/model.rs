@@ -30,6 +30,18 @@ fn the_same_seed_gives_the_same_numbers() {
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
 }
 
+/// One flow had 44 % for a minute: its ramp of 1.06 was less than the part of a burst by
+/// which what was in flight fell short of its window.
+#[test]
+fn a_window_in_steps_of_bursts_reaches_its_part() {
+    let path = json!({"rate_mbit": 10_000, "delay_ms": 20, "limit_packets": 16_513});
+    let vms = json!([{"flows": [{}]}, {"flows": [{"count": 16}]}]);
+    let setup = setup(json!({"name": "fast", "seed": 124, "duration_s": 6,
+        "bottleneck": path, "vms": vms}));
+    let parts = parts(&world::run(&setup, true, SECOND_NS));
+    assert!((parts[0] - 0.5).abs() < 0.01, "{parts:?}");
+}
+
 #[test]
 fn a_lone_flow_fills_the_path() {
     let run = world::run(&papers(json!([{"flows": [{}]}])), false, SECOND_NS);

@@ -202,6 +202,14 @@ static void windows_rise_by_acks(struct kunit *test)
 	EXPECT_EQ(ccc_ramp(10, 40), 4 << 8);
 	EXPECT_EQ(ccc_ramp(10, 9), 1 << 8);
 	EXPECT_EQ(ccc_ramp(0, U32_MAX), CCC_RAMP_MAX << 8);
+	/* Of eleven packets for ten, none is lost where two wait for a third. */
+	rest = 0;
+	EXPECT_EQ(ccc_ramp_in_flight(40, 28, 10, false), 28u);
+	EXPECT_EQ(ccc_ramp_in_flight(40, 28, 10, true), 30u);
+	EXPECT_EQ(ccc_ramp_in_flight(40, 35, 10, true), 35u);
+	EXPECT_EQ(ccc_ramp_in_flight(40, 0, U32_MAX, true), 0u);
+	EXPECT_EQ(ccc_ramp_cwnd(40, 44, 30, 10, ccc_ramp(40, 44), &rest), 40u);
+	EXPECT_EQ(ccc_ramp_cwnd(40, 44, 30, 10, ccc_ramp(40, 44), &rest), 41u);
 	/* Half a packet more for each. */
 	rest = 0;
 	EXPECT_EQ(ccc_ramp_cwnd(10, 15, 9, 1, ccc_ramp(10, 15), &rest), 10u);
