@@ -96,9 +96,10 @@ u16 law_rtt_sample(u32 rtt_us)
 }
 
 u32 law_rtt_average(u32 average_us, u32 rtt_us, u64 delivered, u32 cwnd,
-		    u32 rounds)
+		    u32 rounds, u8 *rest)
 {
-	return ccc_rtt_average(average_us, rtt_us, delivered, cwnd, rounds);
+	return ccc_rtt_average(average_us, rtt_us, delivered, cwnd, rounds,
+			       rest);
 }
 
 u32 law_rtt_held(u32 srtt_us, u64 elapsed_us, u64 delivered, u32 cwnd,

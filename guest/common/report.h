@@ -67,25 +67,26 @@ static inline u16 ccc_rtt_sample(u32 rtt_us)
  * CCC_RTT_ROUNDS round trips, in which @delivered bytes of a window of @cwnd
  * are a part of one; over fewer, if @rounds, in 256ths, is less.  While the
  * windows move, so do the queue and the RTT: what they settle to counts.
+ * @rest is what it is more than the result, in 256ths of a microsecond: else
+ * many small steps one way would be none.
  */
 static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u64 delivered,
-				  u32 cwnd, u32 rounds)
+				  u32 cwnd, u32 rounds, u8 *rest)
 {
 	s64 difference = (s64)rtt_us - average_us;
-	u32 part = min_t(u64, delivered, cwnd);
 	u32 seen = rounds >> 8;
+	u32 part, over;
 	s64 moved;
-	u32 over;
 
 	if (!average_us || !cwnd)
 		return rtt_us;
 	if (seen < CCC_RTT_SETTLES)
 		return average_us;
+	part = div_u64(min_t(u64, delivered, cwnd) << 8, cwnd);
 	over = clamp_t(u32, seen - CCC_RTT_SETTLES, 1, CCC_RTT_ROUNDS);
-	moved = div_s64(difference * part, cwnd);
-	/* To the nearest, or many small steps one way would be none. */
-	moved += moved < 0 ? -(s64)(over / 2) : over / 2;
-	return average_us + (s32)div_s64(moved, over);
+	moved = div_s64(difference * part, over) + *rest;
+	*rest = moved & U8_MAX;
+	return average_us + (s32)(moved >> 8);
 }
 
 /* Round trips that an average has seen, in 256ths, with these bytes too. */

@@ -36,6 +36,7 @@ struct ccc_report {
 	u32 rtt_rounds;		/* that many, in 256ths */
 	u16 rtt_sample;		/* least since the last message, on the wire */
 	u16 priority;
+	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 state;
 	bool active;
 	bool cwnd_limited;	/* the window was the limit at the last ACK */

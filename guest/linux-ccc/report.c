@@ -206,7 +206,8 @@ static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow)
 	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
 					    cwnd);
 	report->srtt_us = ccc_rtt_average(report->srtt_us, rtt_us, delivered,
-					  cwnd, report->rtt_rounds);
+					  cwnd, report->rtt_rounds,
+					  &report->srtt_rest);
 }
 
 /* Write the slot and, unless @op is 0, have the device look at it. */

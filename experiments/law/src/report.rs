@@ -37,6 +37,7 @@ pub struct Reporter {
     delivered_bytes: u64,
     growth_bytes: u32,
     averaged_us: u64,
+    srtt_rest: u8,
     rtt_rounds: u32,
     rtt_sample: u16,
     notified_delivered: u64,
@@ -90,6 +91,7 @@ impl Reporter {
             delivered_bytes: 0,
             growth_bytes: 0,
             averaged_us: 0,
+            srtt_rest: 0,
             rtt_rounds: 0,
             rtt_sample: 0,
             notified_delivered: 0,
@@ -135,7 +137,9 @@ impl Reporter {
         let delivered = self.delivered_bytes - self.notified_delivered;
         let rtt_us = self.rtt_now(tcp, now_us, delivered, cwnd);
         self.rtt_rounds = rules::rtt_rounds(self.rtt_rounds, delivered, cwnd);
-        self.srtt_us = rules::rtt_average(self.srtt_us, rtt_us, delivered, cwnd, self.rtt_rounds);
+        let (before_us, rounds) = (self.srtt_us, self.rtt_rounds);
+        let rest = &mut self.srtt_rest;
+        self.srtt_us = rules::rtt_average(before_us, rtt_us, delivered, cwnd, rounds, rest);
     }
 
     /// What the average is of.

@@ -68,8 +68,6 @@ rules! {
     fn bytes = law_bytes(packets: u32, mss: u32) -> u32;
     /// A round-trip sample on the wire.
     fn rtt_sample = law_rtt_sample(rtt_us: u32) -> u16;
-    /// The average of round-trip times.
-    fn rtt_average = law_rtt_average(average_us: u32, rtt_us: u32, delivered: u64, cwnd: u32, rounds: u32) -> u32;
     /// How long a packet holds its place in the window.
     fn rtt_held = law_rtt_held(srtt_us: u32, elapsed_us: u64, delivered: u64, cwnd: u32, rounds: u32) -> u32;
     /// The round trips that the average has seen.
@@ -92,7 +90,28 @@ unsafe extern "C" {
         rest: *mut u8,
     ) -> u32;
     fn law_shed_cwnd(cwnd: u32, granted: u32, acked: u32, shed: u8, rest: *mut u8) -> u32;
+    fn law_rtt_average(
+        average_us: u32,
+        rtt_us: u32,
+        delivered: u64,
+        cwnd: u32,
+        rounds: u32,
+        rest: *mut u8,
+    ) -> u32;
     fn law_scale_acked(acked: u32, shadow: u32, cwnd: u32, rest: *mut u32) -> u32;
+}
+
+/// The average of round-trip times.
+pub fn rtt_average(
+    average_us: u32,
+    rtt_us: u32,
+    delivered: u64,
+    cwnd: u32,
+    rounds: u32,
+    rest: &mut u8,
+) -> u32 {
+    // SAFETY: `rest` is valid for the call.
+    unsafe { law_rtt_average(average_us, rtt_us, delivered, cwnd, rounds, rest) }
 }
 
 /// Packets acknowledged, had the window been the shadow.

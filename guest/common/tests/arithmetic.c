@@ -303,20 +303,47 @@ static void generations_wrap_past_zero(struct kunit *test)
 	EXPECT_EQ(ccc_next_generation(U32_MAX), 1u);
 }
 
+/* With nothing of a microsecond left over from before. */
+static u32 averaged(u32 average_us, u32 rtt_us, u64 delivered, u32 cwnd,
+		    u32 rounds)
+{
+	u8 rest = 0;
+
+	return ccc_rtt_average(average_us, rtt_us, delivered, cwnd, rounds,
+			       &rest);
+}
+
+/* An eighth of a window each, of an RTT that is off by a tenth. */
+static void a_short_rtt_is_averaged_as_a_long_one(struct kunit *test)
+{
+	u32 average_us = 1100, longer_us = 1100;
+	u8 rest = 0, other = 0;
+	int i;
+
+	for (i = 0; i < 2000; i++) {
+		average_us = ccc_rtt_average(average_us, 1000, 100, 800, MANY,
+					     &rest);
+		longer_us = ccc_rtt_average(longer_us, 1200, 100, 800, MANY,
+					     &other);
+	}
+	EXPECT_EQ(average_us, 1000);
+	EXPECT_EQ(longer_us, 1200);
+}
+
 static void rtt_is_averaged(struct kunit *test)
 {
 	EXPECT_EQ(ccc_rtt_sample(100000), 3125);
 	EXPECT_EQ(ccc_rtt_sample(1), 1);
-	EXPECT_EQ(ccc_rtt_average(0, 100000, 1, 1, MANY), 100000);
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, MANY), 101000);
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, MANY), 100500);
-	EXPECT_EQ(ccc_rtt_average(100000, 68000, 900, 500, MANY), 99000);
-	EXPECT_EQ(ccc_rtt_average(1000, 968, 1, 2, MANY), 999);
+	EXPECT_EQ(averaged(0, 100000, 1, 1, MANY), 100000);
+	EXPECT_EQ(averaged(100000, 132000, 500, 500, MANY), 101000);
+	EXPECT_EQ(averaged(100000, 132000, 250, 500, MANY), 100500);
+	EXPECT_EQ(averaged(100000, 68000, 900, 500, MANY), 99000);
+	EXPECT_EQ(averaged(1000, 968, 1, 2, MANY), 999);
 	/* Two settle; the first ones after them count as much as they are. */
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 511), 100000);
-	EXPECT_EQ(ccc_rtt_average(0, 132000, 250, 500, 511), 132000);
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 250, 500, 512), 116000);
-	EXPECT_EQ(ccc_rtt_average(100000, 132000, 500, 500, 4 << 8), 116000);
+	EXPECT_EQ(averaged(100000, 132000, 250, 500, 511), 100000);
+	EXPECT_EQ(averaged(0, 132000, 250, 500, 511), 132000);
+	EXPECT_EQ(averaged(100000, 132000, 250, 500, 512), 116000);
+	EXPECT_EQ(averaged(100000, 132000, 500, 500, 4 << 8), 116000);
 	EXPECT_EQ(ccc_rtt_rounds(128, 250, 500), 256u);
 	EXPECT_EQ(ccc_rtt_rounds(MANY, 900, 0), MANY);
 	EXPECT(!ccc_level_jumps(1000, 1125));
@@ -405,6 +432,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(epochs),
 	KUNIT_CASE(generations_wrap_past_zero),
 	KUNIT_CASE(rtt_is_averaged),
+	KUNIT_CASE(a_short_rtt_is_averaged_as_a_long_one),
 	KUNIT_CASE(doorbells_per_window),
 	KUNIT_CASE(clock_releases_grants),
 	KUNIT_CASE(clock_releases_on_time),
