@@ -63,6 +63,11 @@ impl Alone {
         self.settles_us = SETTLES_ROUNDS * mean_us.min(DELAY_MAX_US);
     }
 
+    /// What would wait of this window, as far as that is known.
+    pub(crate) fn foretells_us(&self, window: Window, base_us: Micros) -> Option<Micros> {
+        Some(self.full?.foretells_us(window, base_us))
+    }
+
     /// A round that began then with this window has seen so much queue.
     pub(crate) fn round(
         &mut self,

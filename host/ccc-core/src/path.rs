@@ -51,7 +51,7 @@ pub(crate) struct Path {
     earlier_us: Micros,
     /// Queueing delay at the latest event.
     full_us: Micros,
-    /// Idle rounds in a row.
+    /// Idle rounds in a row, in which more was to wait.
     idle: u32,
     alone: Alone,
 }
@@ -156,9 +156,12 @@ impl Path {
     fn next_round(&mut self, now: Micros, window: Option<Window>) {
         let idle_us = (self.full_us / IDLE).max(self.round.rtt_us() / IDLE_RTT);
         let idle = self.round.queue_us() < idle_us;
-        self.idle = if idle { self.idle.saturating_add(1) } else { 0 };
+        let base_us = self.before.plus(&self.round).base_us();
+        // After a reduction to what the path holds nothing else is to be expected.
+        let told_us = self.round.window.and_then(|window| self.alone.foretells_us(window, base_us));
+        let holds_more = idle && told_us.is_none_or(|told_us| told_us >= idle_us);
+        self.idle = if holds_more { self.idle.saturating_add(1) } else { 0 };
         if let (Some(window), Some(queue_us)) = (self.round.window, self.round.waits.mean_us()) {
-            let base_us = self.before.plus(&self.round).base_us();
             self.alone.round(self.since, window, base_us, if idle { 0 } else { queue_us });
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
@@ -401,6 +404,19 @@ mod tests {
         assert!(path.is_idle());
         path.second(4_000_000, 20_000);
         assert!(!path.is_idle());
+    }
+
+    /// 17 flows at 100 Mbit/s and 10 ms were so fast again after each reduction that they lost
+    /// 1.6 times as much, and that their shares were 4.6 % off.
+    #[test]
+    fn a_path_is_not_idle_at_a_window_that_it_holds() {
+        let mut path = Path::default();
+        path.second(1_000_000, 20_000);
+        path.event(2_000_000, MEAN);
+        path.second_of(2_000_000, segments(81), 0);
+        assert!(!path.is_idle(), "80 of 100 segments are what it holds");
+        path.second_of(3_000_000, segments(90), 0);
+        assert!(path.is_idle());
     }
 
     #[test]
