@@ -17,7 +17,7 @@ const USAGE_MIN_US: Micros = 100_000;
 /// Largest window an empty group starts with, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 /// No frame on a path to others is longer.
-const JUMBO_BYTES: u64 = 9_000;
+pub(crate) const JUMBO_BYTES: u64 = 9_000;
 
 /// Of a round-trip time so much is distance, whatever packets are said to wait: of less
 /// no mean is made.

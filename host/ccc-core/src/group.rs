@@ -225,7 +225,8 @@ impl Group {
             SPREAD_FROM_US.. => part.bytes,
             _ => part.bytes.max(floor_bytes),
         };
-        let has = Has { part, window_bytes, share, mss_bytes: report.mss_bytes.into() };
+        let (mss_bytes, in_slow_start) = (report.mss_bytes.into(), self.aggregate.in_slow_start());
+        let has = Has { part, window_bytes, share, mss_bytes, in_slow_start };
         self.limits.claim_floor(member, floor_bytes, part.bytes);
         let delta = self.limits.delta(now, member, &has, told);
         let all_bytes = self.aggregate.window.bytes();

@@ -279,6 +279,27 @@ fn growth_of_a_gigabyte() {
     harmless(Four::new(0).run_slot(100, |net, flow| told_of_a_gigabyte(net, flow, 1 << 30)));
 }
 
+/// No more than a segment or two are lost at each reduction, as without it.
+#[test]
+fn growth_of_a_gigabyte_loses_as_little_as_reno_does() {
+    let gigabyte = |net: &mut Net, flow: &mut Flow| told_of_a_gigabyte(net, flow, 1 << 30);
+    let had = Four::new(0).run_slot(100, gigabyte);
+    assert!(had.lost <= 40, "{had:?}");
+}
+
+/// Slow start ends at what the path holds, whatever one says that is delivered.
+#[test]
+fn a_gigabyte_that_is_told_of_in_slow_start() {
+    let mut four = Four::new(0);
+    let mut slot = empty_slot(&mut four.net, four.fourth);
+    slot.report.priority = 2560;
+    for _ in 0..50 {
+        told_of_a_gigabyte(&mut four.net, &mut slot, 1 << 30);
+        four.net.run_ms(100);
+    }
+    assert!(four.net.dropped <= 12, "{}", four.net.dropped);
+}
+
 /// Within four seconds it is known not to be as far away as it says.
 #[test]
 fn growth_of_a_gigabyte_before_others_come() {

@@ -3,7 +3,7 @@
 use super::{Conduct, Part, bucket::Bucket, held::Held};
 use crate::{
     fixed::{Fraction, Micros, Weight, Window, mul_div},
-    flow::Delta,
+    flow::{Delta, JUMBO_BYTES},
     times::Times,
 };
 
@@ -18,9 +18,13 @@ const NEAREST: Micros = 16;
 /// In a round trip without a queue a VM has at most so many times its window
 /// acknowledged: what it had before a reduction is on the path, too.
 const WINDOWS: u64 = 2;
+/// In slow start no more than its window, which was half of that a round trip ago.
+const WINDOWS_IN_SLOW_START: u64 = 1;
 /// A VM can have at least so much acknowledged at once: ten segments (RFC 6928) of an
 /// Ethernet frame.
 const INITIAL_BYTES: u64 = 15_000;
+/// A VM grows by no more than this part of its window in a round trip, or by a segment.
+const GROWS_BY: u64 = 16;
 /// A VM's flows bring what they had on the path, together its part, once in that time.
 const BRINGS_US: Micros = 10_000_000;
 /// The floor of a VM's flows is believed up to its part, and up to that of 64 segments.
@@ -35,6 +39,8 @@ pub(crate) struct Has {
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Fraction,
     pub(crate) mss_bytes: u64,
+    /// The aggregate is in slow start.
+    pub(crate) in_slow_start: bool,
 }
 
 /// How far away a flow can be.
@@ -150,7 +156,8 @@ impl Limits {
     /// What was acknowledged, as far as it was granted.
     pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
         let bytes = has.part.bytes.max(INITIAL_BYTES);
-        let acked = Part { bytes: WINDOWS.saturating_mul(bytes), ..has.part };
+        let windows = if has.in_slow_start { WINDOWS_IN_SLOW_START } else { WINDOWS };
+        let acked = Part { bytes: windows.saturating_mul(bytes), ..has.part };
         let vm = &mut self.vms[member];
         let delivered_bytes = vm.acked.take(now, acked, told.delivered_bytes);
         vm.held.add(now, has.window_bytes, delivered_bytes);
@@ -158,11 +165,10 @@ impl Limits {
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);
         let acked_limited_bytes = told.acked_limited_bytes.min(delivered_bytes);
         let shrink_bytes = told.shrink_bytes.min(acked_limited_bytes);
-        let grown = Part { bytes, ..has.part };
         Delta {
             delivered_bytes,
             acked_limited_bytes,
-            growth_bytes: vm.grown.take(now, grown, told.growth_bytes.min(acked_limited_bytes)),
+            growth_bytes: vm.grows(now, has, told.growth_bytes.min(acked_limited_bytes)),
             shrink_bytes: vm.shrinks(now, has, shrink_bytes),
             ..told
         }
@@ -205,6 +211,16 @@ impl Limits {
 }
 
 impl Vm {
+    /// Of what a flow grows by, a segment for all of its VM in a round trip, as Reno does, or
+    /// a part of its window: CUBIC is rarely as fast.
+    fn grows(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
+        let mss_bytes = has.mss_bytes.min(JUMBO_BYTES);
+        let part = Part { bytes: mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
+        let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
+        let taken = self.grown.take(now, part, of_all);
+        mul_div(told_bytes, taken, of_all)
+    }
+
     /// Of what a flow closes its window by, a segment for all of its VM in a round trip: no
     /// TCP closes it by more without an event.
     fn shrinks(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
