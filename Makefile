@@ -86,6 +86,7 @@ docs-images: ## the documents' plots, from out/
 speed: build ## how fast the laboratory is on this machine
 	@$(PYTHON) -m pytest -p no:cacheprovider -q -m speed experiments/tests
 BASE ?=
+RECORD ?=
 same-data: ## BASE=commit: whether its seeded runs give the same data as this tree's
 	@scripts/same-data $(BASE)
 
@@ -110,8 +111,16 @@ law-mutants: deps ## whether the search finds faults that are planted into the e
 law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110
 	@$(PYTHON) -m ccc_experiments law-speed --out out/law-speed
 
+##@ Speed
+.PHONY: bench bench-isolation
+bench: host ## how fast engine and daemon are; QUICK=1 instructions alone, RECORD=1 as baseline, BASE=another daemon
+	@scripts/build deps valgrind
+	@QUICK='$(QUICK)' RECORD='$(RECORD)' BASE='$(BASE)' $(PYTHON) -m ccc_experiments bench --out out/bench
+bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for some
+	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
+
 ##@ Experiments in real time
-.PHONY: demo-qemu variants-qemu bench-isolation
+.PHONY: demo-qemu variants-qemu
 demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is only compared
 variants-qemu: ## the same with TSO in the guests, and with two processors
 demo-qemu variants-qemu: build
@@ -120,8 +129,6 @@ demo-qemu variants-qemu: build
 	@mkdir -p out/$@
 	@CCC_LIBVIRT_LOG=$(CURDIR)/out/$@/libvirtd.log experiments/testbed/private-libvirt \
 		env $(PYTHON) -m realtime $@ --out out/$@ $(if $(QUICK),--quick)
-bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for some
-	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Tests; QUICK=1 is a short form, TESTS='boots or migrations' some of them
 .PHONY: check test test-qemu test-libvirt test-packages test-sanitized kernels coverage fuzz

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import dynamics, fairness, law_check, law_mutants, law_speed, live, outside
+from . import bench, dynamics, fairness, law_check, law_mutants, law_speed, live, outside
 from . import seeds as seed_numbers
 from .lab import LabError
 
@@ -23,7 +23,7 @@ EXPERIMENTS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ccc_experiments", description=__doc__)
-    parser.add_argument("experiment", choices=("demo", *EXPERIMENTS))
+    parser.add_argument("experiment", choices=("demo", "bench", *EXPERIMENTS))
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     parser.add_argument("--check", action="store_true", help="no more than whether what is asked for is right")
     args = parser.parse_args()
@@ -47,6 +47,9 @@ def case() -> list[str]:
 def run(experiment: str, out: Path) -> bool:
     if experiment == "demo":
         return fairness.demo(out, *case())
+    if experiment == "bench":
+        words = {name.lower(): bool(os.environ.get(name)) for name in ("QUICK", "RECORD")}
+        return bench.run(out, **words, base=os.environ.get("BASE"))
     asked = os.environ.get("SEEDS")
     chosen = {"seeds": seed_numbers.parse(asked)} if asked else {}
     return EXPERIMENTS[experiment](out, **chosen)

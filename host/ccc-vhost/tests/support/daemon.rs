@@ -93,9 +93,18 @@ impl Daemon {
         Daemon::run("debug", dir, by, arguments)
     }
 
+    /// One that is measured, by another program that executes it if one is named; in
+    /// place of the tree's own another build of it (`CCC_VHOST`).
+    pub fn measured(vms: &[(&str, f64, &str)], groups: &str, by: &[&str]) -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        Daemon::configure(&dir, vms, groups);
+        Daemon::run("info", dir, by, &[])
+    }
+
     fn run(level: &str, dir: TempDir, by: &[&str], arguments: &[&str]) -> Daemon {
         let log = File::create_new(dir.path().join("log")).unwrap();
-        let words = [by, &[PROGRAM]].concat();
+        let program = std::env::var("CCC_VHOST").unwrap_or_else(|_| PROGRAM.to_owned());
+        let words = [by, &[&program]].concat();
         let child = Command::new(words[0])
             .args(&words[1..])
             .arg("--config")

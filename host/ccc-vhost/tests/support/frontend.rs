@@ -25,7 +25,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use super::daemon::{PATIENCE, until};
 
 pub const MEMORY: usize = 1 << 20;
-pub const QUEUE: u16 = 64;
+pub const QUEUE: u16 = 256;
 /// Where guest memory begins.
 pub const BASE: u64 = 0x10_0000;
 /// What is offered is taken, in-band notifications only where wanted, and the
