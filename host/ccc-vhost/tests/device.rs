@@ -7,7 +7,7 @@ use ccc_proto::wire::{self, Report};
 use support::{
     daemon::{Daemon, until},
     driver::{Driver, Piece, WRITE, report},
-    frontend::{Mode, QUEUE},
+    frontend::{FEATURES, Mode, QUEUE},
 };
 use vhost::{
     VhostBackend,
@@ -41,6 +41,30 @@ fn the_configuration_space_can_be_read() {
     std::io::Read::read_exact(&mut driver.front.stream, &mut answer).unwrap();
     assert_eq!(answer[16..20], [0; 4]);
     assert_eq!(driver.front.vhost.get_queue_num().unwrap(), 3);
+}
+
+#[test]
+fn a_driver_of_no_feature_bits_is_served_as_far_as_it_can_read() {
+    let vms = [("a", 1.0, "windows"), ("b", 1.0, "rates")];
+    let groups = "[group.windows]\nshare = \"window\"\n[group.rates]\nshare = \"rate\"\n";
+    let mut daemon = Daemon::start_with(&vms, groups, &[]);
+    for (vm, coupled) in [("a", true), ("b", false)] {
+        let mut driver = driver(&daemon, vm, Mode::Eventfd);
+        let without = FEATURES & !(1 << wire::F_RATE_SHARE);
+        driver.front.vhost.set_features(without).unwrap();
+        let extent = driver.offer_extent(0, 4, 1);
+        driver.register(&extent, 0, 7);
+        assert_eq!(driver.accepted(&extent, 0, 7), coupled, "{vm}");
+    }
+    daemon.says("VIRTIO_CCC_F_RATE_SHARE");
+}
+
+#[test]
+fn features_that_are_not_offered_are_refused() {
+    let mut daemon = Daemon::start(&ONE);
+    let driver = driver(&daemon, "a", Mode::Eventfd);
+    assert!(driver.front.vhost.set_features(FEATURES | 1 << wire::F_SLOT_CAP).is_err());
+    daemon.says("sets features 0x2, which are not offered");
 }
 
 #[test]
@@ -494,15 +518,16 @@ fn more_messages_than_the_queue_is_long_are_all_read() {
     for mode in [Mode::Eventfd, Mode::InBand] {
         let daemon = Daemon::start(&ONE);
         let mut driver = driver(&daemon, "a", mode);
-        let extent = driver.offer_extent(0, 64, 1);
+        let slots = u32::from(QUEUE);
+        let extent = driver.offer_extent(0, slots, 1);
         for round in 1..=20 {
-            for slot in 0..u32::from(QUEUE) {
+            for slot in 0..slots {
                 driver.write_slot(&extent, slot, &report(round));
                 driver.offer_bell(wire::OP_REGISTER, slot, round);
             }
             driver.front.kick(wire::VQ_DOORBELL);
             driver.settle();
-            assert!((0..64).all(|slot| driver.accepted(&extent, slot, round)));
+            assert!((0..slots).all(|slot| driver.accepted(&extent, slot, round)));
         }
     }
 }

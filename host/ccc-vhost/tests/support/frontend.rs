@@ -31,7 +31,7 @@ pub const BASE: u64 = 0x10_0000;
 /// What is offered is taken, in-band notifications only where wanted, and the
 /// log of written pages while the VM migrates.
 const OFFERED: u64 = FEATURES | LOG_ALL;
-const FEATURES: u64 = 1 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 32;
+pub const FEATURES: u64 = 1 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 32;
 const LOG_ALL: u64 = 1 << 26;
 
 pub type Guest = Arc<GuestMemoryMmap<()>>;
