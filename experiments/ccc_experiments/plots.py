@@ -6,7 +6,7 @@ confidence intervals everywhere, and every figure that has some says so.
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 from .figure import Data, Measure
 from .interval import Interval
 from .measure import Measured
+from .runs import Run
 from .setups import flow_count
 
 # Safe for the colour-blind (Okabe and Ito).
@@ -210,6 +211,21 @@ def bars(data: Data, case, panels: Sequence[Panel], stem: Path) -> None:
         axis.set_xlim(panel.limits.get("bottom"), panel.limits.get("top"))
     axes[0].set_yticks(range(len(data.kinds)), reversed(data.kinds))
     figure.supxlabel(_spread(data.seeds), fontsize=8)
+    save(figure, stem)
+
+
+def over_time(data: Data, of: Callable[[Run], tuple], ylabel: str, at_s: float, stem: Path) -> None:
+    """The first run of each kind over time, an axis for each case; what happens then is marked."""
+    figure, axes = subplots(1 + 3.6 * len(data.cases), 3.4, 1, len(data.cases), squeeze=False)
+    for axis, case in zip(axes[0], data.cases):
+        for kind in data.kinds:
+            axis.plot(*of(data.runs(case, kind)[0]), color=style(kind)["color"], label=kind)
+        axis.axvline(at_s, color="black", lw=0.8)
+        axis.set_title(case)
+        axis.set_xlabel("time, s")
+        axis.set_ylim(bottom=0)
+    axes[0, 0].set_ylabel(ylabel)
+    outside_legend(figure, axes[0, 0])
     save(figure, stem)
 
 

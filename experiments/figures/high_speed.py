@@ -26,13 +26,9 @@ DURATION_S = {100: 12.0, 1000: 4.0}
 STEADY_S = {100: 2.0, 1000: 1.0}
 FRAME_BYTES = 1514
 # Why bounds do not hold.
-SIXTEEN = (
-    "1 : 16 at 100 Mbit/s and 10 ms has 0.98 of uncoupled and shares 4.5 % off with Reno inside, 1.00 and 0.1 % with "
-    "CUBIC: the cause was not found"
-)
 SLOW_START = (
-    "all packets that coupled CUBIC 1 : 4 drops at 1 Gbit/s are of the slow start's end: 431, where HyStart ends "
-    "uncoupled ones with 177"
+    "all packets that coupled CUBIC 1 : 4 drops at 1 Gbit/s are of the slow start's end: 236 to 1,433, where HyStart "
+    "ends uncoupled ones with 109 to 798"
 )
 
 
@@ -93,13 +89,15 @@ def scores(data: Data) -> list[Score]:
                 continue
             what = f"{case}: {coupled}"
             goodput = data.ratio(case, coupled, uncoupled, MEASURES["goodput Mbit/s"])
-            dropped = data.ratio(case, coupled, uncoupled, MEASURES["dropped"])
+            pairs = (data.each(case, kind, MEASURES["dropped"]) for kind in (coupled, uncoupled))
+            dropped = [ours / theirs for ours, theirs in zip(*pairs, strict=True)]
             errors = data.each(case, coupled, share_error)
             theirs = data.mean(case, uncoupled, share_error).mean
             result += [
                 Score.ratio(f"{what} over uncoupled goodput", goodput, ">=", 0.98),
                 Score.worst(f"{what}, error of the VMs' shares", errors, "%", "<=", 2, uncoupled=theirs),
-                Score.ratio(f"{what} over uncoupled drops", dropped, "<", 1),
+                # Where slow start ends decides it, and that is ten times as much in one run as in another.
+                Score.worst(f"{what} of uncoupled drops", dropped, "ratio", "<", 1, uncoupled=1),
             ]
     return result
 
@@ -121,8 +119,6 @@ def goodput_percent(run: Run) -> float:
 FIGURE = Figure(
     "one flow against many at 100 Mbit/s and 1 Gbit/s", "none: new", points, scores, plot, MEASURES,
     {
-        "100 Mbit/s, 1 : 16: coupled over uncoupled goodput": Known(SIXTEEN, 0.96),
-        "100 Mbit/s, 1 : 16: coupled, error of the VMs' shares": Known(SIXTEEN, 8),
-        "1000 Mbit/s, 1 : 4: coupled CUBIC over uncoupled drops": Known(SLOW_START, 4),
+        "1000 Mbit/s, 1 : 4: coupled CUBIC of uncoupled drops": Known(SLOW_START, 4),
     },
 )  # fmt: skip

@@ -99,6 +99,7 @@ def kept(data: Data, case: Case, kind: str) -> Interval:
 
 MEASURES = {
     "outside Mbit/s": lambda run: run.measured.vm_goodput_mbit[1],
+    "group Mbit/s": lambda run: run.measured.vm_goodput_mbit[0],
     "sum Mbit/s": lambda run: run.measured.sum_mbit,
     "dropped": lambda run: run.measured.dropped_packets,
 }
