@@ -227,7 +227,7 @@ impl Window {
     /// A fraction of `self`, rounded down; all of it if there is no whole.
     pub(crate) fn times(self, fraction: impl Into<Fraction>) -> Window {
         let Fraction { part, whole } = fraction.into();
-        if whole == 0 {
+        if whole == 0 || part == whole {
             return self;
         }
         // A window has 57 bits, which leaves 71 for the part.
@@ -256,6 +256,10 @@ impl Window {
 pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
     if c == 0 {
         return a;
+    }
+    // Most products fit, and dividing them is many times as fast.
+    if let Some(product) = a.checked_mul(b) {
+        return product / c;
     }
     let wide = u128::from(a) * u128::from(b) / u128::from(c);
     u64::try_from(wide).unwrap_or(u64::MAX)

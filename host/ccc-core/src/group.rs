@@ -523,7 +523,7 @@ impl Group {
         let rounding_offset = rounding_offset(member, epoch);
         let rate_shares = self.config.share == ShareOf::Rate;
         let not_in_force = Grant { epoch, rounding_offset, rate_shares, ..Grant::default() };
-        let Some(level) = self.members.grant_level(member, window, self.max_min_level()) else {
+        let Some(level) = self.members.grant_level(member, window, || self.max_min_level()) else {
             return not_in_force;
         };
         let level = level.min(self.pool_level(member).unwrap_or(level));

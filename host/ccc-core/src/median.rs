@@ -3,7 +3,8 @@
 //! move past what the others say.
 //!
 //! Times are counted in classes a sixteenth of an octave wide, so a change costs O(1),
-//! and the median a walk over 336 sums, whatever the number of VMs.
+//! and the median a walk over 21 octaves and the classes of one, whatever the number of
+//! VMs.
 use crate::fixed::{Micros, Weight};
 
 /// Classes of an octave, as a shift.
@@ -11,18 +12,22 @@ const PARTS_SHIFT: u32 = 4;
 const PARTS: Micros = 1 << PARTS_SHIFT;
 /// Longer times count as this one.
 pub(crate) const US_MAX: Micros = (1 << 21) - 1;
-const CLASSES: usize = 21 << PARTS_SHIFT;
+const OCTAVES: usize = 21;
+const CLASSES: usize = OCTAVES << PARTS_SHIFT;
 
 /// Weights of VMs by the classes of their times.
 #[derive(Debug)]
 pub(crate) struct Median {
     weights: [u64; CLASSES],
+    /// Sums of them.
+    octaves: [u64; OCTAVES],
+    all: u64,
     version: u64,
 }
 
 impl Default for Median {
     fn default() -> Median {
-        Median { weights: [0; CLASSES], version: 0 }
+        Median { weights: [0; CLASSES], octaves: [0; OCTAVES], all: 0, version: 0 }
     }
 }
 
@@ -61,9 +66,13 @@ impl Median {
         self.version += 1;
         if let Some(Place { class, weight }) = from {
             self.weights[class] -= weight;
+            self.octaves[class >> PARTS_SHIFT] -= weight;
+            self.all -= weight;
         }
         if let Some(Place { class, weight }) = to {
             self.weights[class] += weight;
+            self.octaves[class >> PARTS_SHIFT] += weight;
+            self.all += weight;
         }
     }
 
@@ -74,20 +83,35 @@ impl Median {
 
     /// Most by weight have no more than that.
     pub(crate) fn most_are_up_to(&self, us: Micros) -> bool {
-        let up_to = &self.weights[..=class_of(us)];
-        2 * up_to.iter().sum::<u64>() > self.weights.iter().sum()
+        let class = class_of(us);
+        let octave = class >> PARTS_SHIFT;
+        let whole: u64 = self.octaves[..octave].iter().sum();
+        let rest: u64 = self.weights[octave << PARTS_SHIFT..=class].iter().sum();
+        2 * (whole + rest) > self.all
     }
 
     /// The median of all but the VM of this place, the lower one of two; of nobody, none.
     pub(crate) fn us_without(&self, own: Option<Place>) -> Option<Micros> {
-        let own_of = |class| own.filter(|own| own.class == class).map_or(0, |own| own.weight);
-        let all = self.weights.iter().sum::<u64>() - own.map_or(0, |own| own.weight);
-        let mut sum = 0;
-        let class = self.weights.iter().enumerate().position(|(class, weight)| {
-            sum += weight - own_of(class);
-            sum > 0 && 2 * sum >= all
-        });
-        class.map(middle_us)
+        let all = self.all - own.map_or(0, |own| own.weight);
+        if all == 0 {
+            return None;
+        }
+        let own_of = |is_its: &dyn Fn(&Place) -> bool| own.filter(is_its).map_or(0, |o| o.weight);
+        let mut below = 0;
+        let mut is_above = |weight: u64| {
+            let is_half = 2 * (below + weight) >= all && below + weight > 0;
+            below += if is_half { 0 } else { weight };
+            is_half
+        };
+        let octave = self.octaves.iter().enumerate().position(|(octave, weight)| {
+            is_above(weight - own_of(&|own| own.class >> PARTS_SHIFT == octave))
+        })?;
+        let first = octave << PARTS_SHIFT;
+        let classes = &self.weights[first..first + PARTS as usize];
+        let part = classes.iter().enumerate().position(|(part, weight)| {
+            is_above(weight - own_of(&|own| own.class == first + part))
+        })?;
+        Some(middle_us(first + part))
     }
 }
 
@@ -123,6 +147,32 @@ mod tests {
             let told = median(&[&honest[..], &[(lie, 2.9)]].concat()).us_without(None);
             let told = told.expect("four VMs");
             assert!((96_000..=124_000).contains(&told), "{told} with {lie}");
+        }
+    }
+
+    #[test]
+    fn sums_of_octaves_find_what_a_walk_over_all_classes_finds() {
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..500 {
+            let place = |us, weight| Place { class: class_of(us), weight };
+            let all: Vec<Place> =
+                (0..=next(6)).map(|_| place(1 << next(21), 1 + next(9))).collect();
+            let mut median = Median::default();
+            all.iter().for_each(|place| median.moved(None, Some(*place)));
+            let mut others: Vec<Place> = all[1..].to_vec();
+            others.sort_by_key(|place| place.class);
+            let half: u64 = others.iter().map(|place| place.weight).sum();
+            let mut sum = 0;
+            let found = others.iter().find(|place| {
+                sum += place.weight;
+                2 * sum >= half
+            });
+            let found = found.map(|place| middle_us(place.class));
+            assert_eq!(median.us_without(Some(all[0])), found, "{all:?}");
         }
     }
 

@@ -421,7 +421,7 @@ impl Members {
         &self,
         member: usize,
         window: Window,
-        level: MaxMinLevel,
+        max_min_level: impl FnOnce() -> MaxMinLevel,
     ) -> Option<u64> {
         let m = &self.members[member];
         if m.priorities == 0 {
@@ -432,7 +432,7 @@ impl Members {
             // It may come to want its fair part, and then has it at once.
             each(self.equal_level(window).part(m), m.priorities)
         } else {
-            let part = level.part(m);
+            let part = max_min_level().part(m);
             let rest = part.saturating_sub(m.demand_rate);
             each(rest, m.backlogged_priorities).max(each(part, m.priorities))
         };
@@ -494,7 +494,7 @@ mod tests {
     /// What so many units of a VM are granted of a window.
     fn granted(members: &Members, vm: usize, units: u64, window_bytes: u64) -> u64 {
         let window = Window::from_bytes(window_bytes);
-        let level = members.grant_level(vm, window, members.max_min_level(window));
+        let level = members.grant_level(vm, window, || members.max_min_level(window));
         (level.expect("active") * units) >> 32
     }
 
@@ -533,7 +533,7 @@ mod tests {
         members.count(0, &flow(77), &Contribution::default());
         assert_eq!(members.sums, Sums::default());
         let window = Window::from_bytes(1000);
-        assert_eq!(members.grant_level(0, window, members.max_min_level(window)), None);
+        assert_eq!(members.grant_level(0, window, || members.max_min_level(window)), None);
     }
 
     #[test]
