@@ -41,6 +41,8 @@ struct Group {
     id: GroupId,
     /// Version of its grants that the VMs have.
     published: Option<u64>,
+    /// VMs that have had flows in it.
+    vms: BTreeSet<usize>,
     /// Verdicts of the engine that were taken, and VMs that are apart by them, or alone.
     verdicts: u64,
     apart: BTreeSet<usize>,
@@ -167,6 +169,7 @@ impl FlowEngine for Coupling {
         if !entry.groups.contains(&group) {
             self.engine.set_weight(entry.id, id, weight)?;
             entry.groups.push(group);
+            self.groups[group].vms.insert(vm);
         }
         if adopted {
             self.engine.adopt(now, entry.id, id, report)
@@ -207,6 +210,7 @@ impl Coupling {
             Group {
                 id,
                 published: None,
+                vms: BTreeSet::new(),
                 verdicts: 0,
                 apart: BTreeSet::new(),
                 alone: BTreeSet::new(),
@@ -250,13 +254,21 @@ impl Coupling {
         self.engine.status(self.groups[group].id)
     }
 
-    /// Whether any grant may have changed since this was last asked.
-    pub fn take_changed(&mut self) -> bool {
-        let mut changed = false;
+    /// VMs whose grants may have changed since this was last asked, each once: those of
+    /// groups that somebody has reported to.
+    pub fn take_changed(&mut self) -> Vec<usize> {
+        let mut changed = Vec::new();
+        let mut groups = 0;
         for group in &mut self.groups {
             let version = Some(self.engine.group_version(group.id));
-            changed |= group.published != version;
-            group.published = version;
+            if std::mem::replace(&mut group.published, version) != version {
+                changed.extend(&group.vms);
+                groups += 1;
+            }
+        }
+        if groups > 1 {
+            changed.sort_unstable();
+            changed.dedup();
         }
         changed
     }
@@ -386,6 +398,7 @@ impl Coupling {
     pub fn remove_vm(&mut self, now: Micros, number: usize) {
         self.settings.remove_vm(number);
         for group in &mut self.groups {
+            group.vms.remove(&number);
             group.apart.remove(&number);
             group.alone.remove(&number);
         }

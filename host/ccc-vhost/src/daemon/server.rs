@@ -9,7 +9,6 @@
 use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
 
 use ccc_core::Micros;
-use log::Level;
 use thiserror::Error;
 
 use crate::{
@@ -32,10 +31,12 @@ use crate::{
 };
 
 mod operators;
+mod publishing;
 mod taps;
 mod unseen;
 mod vm;
 
+use publishing::Publishing;
 pub use taps::Taps;
 use vm::Vm;
 
@@ -87,6 +88,7 @@ pub struct Server {
     vms: BTreeMap<usize, Vm>,
     /// Queues with more in them than one turn takes.
     backlog: Vec<(usize, usize)>,
+    publishing: Publishing,
     timers: Timers,
     /// When something was last done.
     awake: Micros,
@@ -136,6 +138,7 @@ impl Server {
             coupling,
             vms: BTreeMap::new(),
             backlog: Vec::new(),
+            publishing: Publishing::default(),
             timers: Timers::default(),
             awake: clock::monotonic(),
             beginnings: 0,
@@ -173,7 +176,9 @@ impl Server {
             log::warn!("cannot tell the service manager that it is served: {error}");
         }
         while self.reachable() {
-            for token in self.poller.wait(self.rest())? {
+            let tokens = self.poller.wait(self.rest())?;
+            let idle = tokens.is_empty();
+            for token in tokens {
                 if token == Token::Signal {
                     log::debug!("asked to stop on {:?}", self.signals.as_fd());
                     self.report();
@@ -185,6 +190,7 @@ impl Server {
             }
             self.wake()?;
             self.work_off()?;
+            self.publish_left(idle)?;
             while self.clock.pending() {
                 self.tick()?;
             }
@@ -195,7 +201,7 @@ impl Server {
 
     /// How long to wait for events: not at all if there is work left to do.
     fn rest(&self) -> Option<Duration> {
-        if self.backlog.is_empty() {
+        if self.backlog.is_empty() && !self.publishing.is_left() {
             self.timers.rest(clock::monotonic())
         } else {
             Some(Duration::ZERO)
@@ -383,8 +389,9 @@ impl Server {
 
     /// All that is ever done for a VM: its device serves a queue, if one has
     /// something in it, and what stopped and started queues leave to do; every VM
-    /// sees its grants; its driver is called; and a message that brought this about
-    /// is answered when that is done (in real time, what one turn takes of it).
+    /// sees its grants, if not at once then soon; its driver is called; and a message
+    /// that brought this about is answered when that is done (in real time, what one
+    /// turn takes of it).
     fn turn(
         &mut self,
         vm: usize,
@@ -400,7 +407,7 @@ impl Server {
                 self.backlog.push((vm, queue));
             }
         }
-        self.publish()?;
+        self.publish_soon(answer.is_some())?;
         let Some(connection) = connected(&mut self.vms, vm) else { return Ok(()) };
         let called = connection.call(answer.is_some());
         match (called, answer) {
@@ -418,23 +425,6 @@ impl Server {
         }
     }
 
-    /// After the engine was used: every VM sees its grants, the operator is told what
-    /// was found, and the clock knows when the engine wants to be woken.
-    fn publish(&mut self) -> Result<(), ServerError> {
-        if self.coupling.take_changed() {
-            for connection in self.vms.values().filter_map(|vm| vm.connection.as_ref()) {
-                connection.backend().device_mut().publish(&self.coupling);
-            }
-        }
-        for verdict in self.coupling.take_verdicts(self.clock.now()) {
-            let level = if verdict.is_against() { Level::Warn } else { Level::Info };
-            log::log!(level, "{verdict}");
-        }
-        let due = self.coupling.next_deadline().into_iter().chain(self.taps_due).min();
-        self.clock.wake_at(due)?;
-        Ok(())
-    }
-
     fn disconnect(&mut self, number: usize, why: &ConnectionError) -> Result<(), ServerError> {
         let Some(vm) = self.vms.get_mut(&number) else { return Ok(()) };
         let Some(connection) = vm.connection.take() else { return Ok(()) };
@@ -447,7 +437,7 @@ impl Server {
         vm.say_disconnected(why, flows);
         drop(backend);
         self.backlog.retain(|(other, _)| *other != number);
-        self.publish()
+        self.publish_soon(false)
     }
 
     fn report(&self) {

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! When VMs see their grants.
+//!
+//! At once, where somebody waits for an answer and in virtual time.  Else what many
+//! reports have changed is published once: when nothing else is to be done, and at the
+//! latest when as much time has gone to other things as the last publishing took.  So it
+//! takes no more than half of the time, however many VMs there are.
+use ccc_core::Micros;
+use log::Level;
+
+use super::{Server, ServerError};
+use crate::event_loop::clock;
+
+/// What is left to publish.
+#[derive(Debug, Default)]
+pub(super) struct Publishing {
+    /// The engine was used since.
+    is_left: bool,
+    /// When others have had their time.
+    not_before: Micros,
+}
+
+impl Publishing {
+    /// There is something to publish before the daemon may wait.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left
+    }
+
+    /// It is time, or there is nothing else to do.
+    fn is_time(&self, idle: bool) -> bool {
+        self.is_left && (idle || clock::monotonic() >= self.not_before)
+    }
+
+    fn published(&mut self, began: Micros) {
+        let ended = clock::monotonic();
+        *self = Publishing { is_left: false, not_before: ended + ended.saturating_sub(began) };
+    }
+}
+
+impl Server {
+    /// The engine was used; what that has changed is published with what is to come,
+    /// unless that has to be at once.
+    pub(super) fn publish_soon(&mut self, at_once: bool) -> Result<(), ServerError> {
+        if at_once || self.clock.is_virtual() {
+            return self.publish();
+        }
+        self.publishing.is_left = true;
+        Ok(())
+    }
+
+    /// Publishes what is left to, if it is time; `idle` is who has nothing else to do.
+    pub(super) fn publish_left(&mut self, idle: bool) -> Result<(), ServerError> {
+        if self.publishing.is_time(idle && self.backlog.is_empty()) {
+            self.publish()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// After the engine was used: every VM sees its grants, the operator is told what
+    /// was found, and the clock knows when the engine wants to be woken.
+    pub(super) fn publish(&mut self) -> Result<(), ServerError> {
+        let began = clock::monotonic();
+        for vm in self.coupling.take_changed() {
+            if let Some(connection) = self.connection(vm) {
+                connection.backend().device_mut().publish(&self.coupling);
+            }
+        }
+        for verdict in self.coupling.take_verdicts(self.clock.now()) {
+            let level = if verdict.is_against() { Level::Warn } else { Level::Info };
+            log::log!(level, "{verdict}");
+        }
+        let due = self.coupling.next_deadline().into_iter().chain(self.taps_due).min();
+        self.clock.wake_at(due)?;
+        self.publishing.published(began);
+        Ok(())
+    }
+}
