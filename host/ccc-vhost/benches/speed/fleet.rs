@@ -15,6 +15,9 @@ const BELOW: usize = 1 << 18;
 /// A slot's report, its grant, and what lies around them.
 const SLOT: usize = 160;
 
+/// Time in which what was reported is published, with nothing else to do.
+const SETTLED: Duration = Duration::from_millis(2);
+
 /// One VM with flows in its slots.
 pub struct Member {
     pub driver: Driver,
@@ -79,6 +82,13 @@ impl Member {
         }
     }
 
+    /// Waits until all messages are taken.
+    pub fn drain(&self) {
+        while self.waiting() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
     /// Messages that are not taken yet.
     pub fn waiting(&self) -> u16 {
         self.driver.offered(1).wrapping_sub(self.driver.used(1))
@@ -119,6 +129,16 @@ impl Fleet {
         let mut names: Vec<String> = names.filter(|name| name.starts_with("vm")).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Each VM reports, and all of that is published.
+    pub fn refresh(&mut self) {
+        for member in &mut self.members {
+            member.offer();
+            member.kick(1);
+            member.drain();
+        }
+        std::thread::sleep(SETTLED);
     }
 
     /// Processor time of the daemon while something is done.

@@ -17,23 +17,16 @@ pub fn batches(options: &Options) -> Value {
         let turns = (0..updates / batch).map(|turn| turn % vms);
         for vm in turns {
             let member = &mut fleet.members[vm];
-            drain(member);
+            member.drain();
             (0..batch).for_each(|_| member.offer());
             member.kick(batch as u16);
         }
-        fleet.members.iter().for_each(drain);
+        fleet.members.iter().for_each(Member::drain);
     });
     let kicks: u64 = fleet.members.iter().map(|member| member.kicks).sum();
     let done = (updates / batch * batch) as f64;
     let ns = worked.as_nanos() as f64 / done;
     json!({ "cpu_ns": ns, "updates_per_core_s": 1e9 / ns, "kicks_per_update": kicks as f64 / done })
-}
-
-/// Waits until all is taken.
-fn drain(member: &Member) {
-    while member.waiting() > 0 {
-        std::thread::yield_now();
-    }
 }
 
 /// So many updates of one VM as fast as its ring takes them.
@@ -49,7 +42,7 @@ pub fn stream(options: &Options) -> Value {
             member.offer();
             member.kick(1);
         }
-        drain(member);
+        member.drain();
     });
     let ns = worked.as_nanos() as f64 / updates as f64;
     let kicks = fleet.members[0].kicks as f64 / updates as f64;

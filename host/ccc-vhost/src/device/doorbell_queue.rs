@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The doorbell queue: messages of the driver about its slots.
-use std::mem::size_of;
+use std::{mem::size_of, sync::atomic::Ordering};
 
 use ccc_proto::wire::{self, Doorbell, OP_RELEASE};
 use thiserror::Error;
-use vm_memory::Bytes;
+use vm_memory::{Bytes, GuestAddress};
 use zerocopy::FromBytes;
 
 use crate::{
     device::budget::{Budget, pay},
     device::counters::{Counters, Kind},
     device::flow_table::{FlowTable, ScanReason, Scope},
-    virtio::chain::Chain,
+    virtio::chain::{Chain, words},
     virtio::memory::Mapping,
     virtio::queue::{Queue, QueueError},
 };
@@ -182,14 +182,27 @@ impl Message {
         if descriptor.is_write_only() {
             return Err(MessageError::Writable);
         }
-        let mut bytes = [0u8; DOORBELL_BYTES];
-        if descriptor.len() as usize != bytes.len() {
+        if descriptor.len() as usize != DOORBELL_BYTES {
             return Err(MessageError::Length(descriptor.len()));
         }
         let outside = MessageError::Outside(descriptor.addr().0);
-        mapping.read_slice(&mut bytes, descriptor.addr()).map_err(|_| outside)?;
+        let bytes = message_bytes(mapping, descriptor.addr()).ok_or(outside)?;
         decode(&Doorbell::read_from_bytes(&bytes).map_err(|_| outside)?)
     }
+}
+
+/// The bytes of a message; the words where it is aligned, which is the faster way.
+fn message_bytes(mapping: &Mapping, at: GuestAddress) -> Option<[u8; DOORBELL_BYTES]> {
+    let mut bytes = [0; DOORBELL_BYTES];
+    match words::<{ DOORBELL_BYTES / 8 }>(mapping, at) {
+        Ok(words) => {
+            for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(8)) {
+                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+        }
+        Err(_) => mapping.read_slice(&mut bytes, at).ok()?,
+    }
+    Some(bytes)
 }
 
 fn decode(message: &Doorbell) -> Result<Message, MessageError> {

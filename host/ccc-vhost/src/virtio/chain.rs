@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 use virtio_queue::DescriptorChain;
-use vm_memory::{GuestAddress, GuestMemoryBackend, MmapRegion, VolatileMemory, bitmap::Bitmap};
+use vm_memory::{GuestAddress, GuestMemoryBackend, MmapRegion, bitmap::Bitmap};
 
 use crate::virtio::{dirty::Dirty, memory::Mapping, region::MemoryError};
 
@@ -182,12 +182,9 @@ pub fn change<const N: usize>(
     address: GuestAddress,
     write: impl FnOnce(&[&AtomicU64; N]),
 ) -> Result<(), MemoryError> {
-    write(&words(mapping, address)?);
-    // Found a moment ago.
-    if let Some((region, start)) = mapping.to_region_addr(address) {
-        let region: &MmapRegion<Dirty> = region;
-        region.bitmap().mark_dirty(start.0 as usize, N * 8);
-    }
+    let (region, start) = place::<N>(mapping, address)?;
+    write(&words_at(region, start, address)?.each_ref());
+    region.bitmap().mark_dirty(start, N * 8);
     Ok(())
 }
 
@@ -196,20 +193,39 @@ pub fn words<const N: usize>(
     mapping: &Mapping,
     address: GuestAddress,
 ) -> Result<[&AtomicU64; N], MemoryError> {
+    let (region, start) = place::<N>(mapping, address)?;
+    Ok(words_at(region, start, address)?.each_ref())
+}
+
+/// The region that an address is in, and where.
+fn place<const N: usize>(
+    mapping: &Mapping,
+    address: GuestAddress,
+) -> Result<(&MmapRegion<Dirty>, usize), MemoryError> {
     let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
     let (region, start) = mapping.to_region_addr(address).ok_or_else(outside)?;
-    let region: &MmapRegion<Dirty> = region;
-    let start = start.0 as usize;
-    let word = |index: usize| region.get_atomic_ref::<AtomicU64>(start + index * 8);
+    Ok((region, start.0 as usize))
+}
+
+fn words_at<const N: usize>(
+    region: &MmapRegion<Dirty>,
+    start: usize,
+    address: GuestAddress,
+) -> Result<&[AtomicU64; N], MemoryError> {
+    let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
     if address.0 % 8 != 0 {
         return Err(MemoryError::Misaligned(address.0));
     }
-    let first = word(0).map_err(|_| outside())?;
-    let mut words = [first; N];
-    for (index, place) in words.iter_mut().enumerate() {
-        *place = word(index).map_err(|_| outside())?;
+    let end = start.checked_add(N * 8).ok_or_else(outside)?;
+    let first: *mut u8 = region.as_ptr().wrapping_add(start);
+    if end > region.size() || !first.cast::<AtomicU64>().is_aligned() {
+        return Err(outside());
     }
-    Ok(words)
+    // SAFETY: all `N` words lie in the mapping, as was just seen, which lives as long as the
+    // borrow of its region; `first` is aligned for them.  Whoever else writes there, in this
+    // process or the guest, does so behind atomics' back only as hardware does, and any bits
+    // are a valid word.
+    Ok(unsafe { &*first.cast::<[AtomicU64; N]>() })
 }
 
 #[cfg(test)]
