@@ -29,7 +29,7 @@ const MOST_FOUND: usize = 3;
 const SIMPLER: f64 = 0.95;
 
 /// What each lie may be, and how many of a hundred attacks tell it.
-const CHOICES: [(&str, u64, &[u32]); 15] = [
+const CHOICES: [(&str, u64, &[u32]); 16] = [
     ("mss", 10, &[100, 9000, 65535]),
     ("rtt_us", 20, &[1, 1000, 50_000, 300_000, 1_000_000, 10_000_000]),
     ("acked", 15, &[2, 10, 1000]),
@@ -45,6 +45,7 @@ const CHOICES: [(&str, u64, &[u32]); 15] = [
     ("inflight_bytes", 25, &[14_480, 144_800, 1 << 24, 1 << 30]),
     ("priority", 30, &[256, 2560]),
     ("return", 20, &[1]),
+    ("limited", 20, &[1]),
 ];
 const FLOW_COUNTS: [u32; 4] = [1, 2, 4, 16];
 

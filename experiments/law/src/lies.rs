@@ -47,6 +47,8 @@ pub struct Lies {
     pub priority: u32,
     /// They are idle in every other period.
     pub returns: u32,
+    /// Their applications limit them.
+    pub limited: u32,
 }
 
 impl Default for Lies {
@@ -67,6 +69,7 @@ impl Default for Lies {
             inflight_bytes: 0,
             priority: 1,
             returns: 0,
+            limited: 0,
         }
     }
 }
@@ -94,7 +97,7 @@ impl Lies {
     }
 
     /// All of them, by their parameters' names.
-    pub fn fields(&mut self) -> [(&'static str, &mut u32); 15] {
+    pub fn fields(&mut self) -> [(&'static str, &mut u32); 16] {
         [
             ("mss", &mut self.mss),
             ("rtt_us", &mut self.rtt_us),
@@ -111,6 +114,7 @@ impl Lies {
             ("inflight_bytes", &mut self.inflight_bytes),
             ("priority", &mut self.priority),
             ("return", &mut self.returns),
+            ("limited", &mut self.limited),
         ]
     }
 
@@ -192,7 +196,7 @@ impl EmptySlots {
         let mut report = Report {
             state: CongestionState::Avoidance,
             active: lies.returns == 0 || self.period % 2 == 1,
-            cwnd_limited: true,
+            cwnd_limited: lies.limited == 0,
             priority: lies.priority.clamp(1, 2560) as u16,
             cwnd_bytes: lies.inflight_bytes.max(LEAST_WINDOW_BYTES),
             inflight_bytes: lies.inflight_bytes,

@@ -7,10 +7,15 @@ use serde_json::{Value, json};
 
 /// Whom taps judge of three honest VMs and this one.
 fn judged(fourth: Value) -> Vec<Judged> {
+    judged_on(json!({}), fourth)
+}
+
+/// The same on another path.
+fn judged_on(path: Value, fourth: Value) -> Vec<Judged> {
     let honest = json!({"flows": [{"count": 4}]});
     let scenario = json!({
         "name": "taps", "seed": 3, "duration_s": 30, "coupled": true, "daemon": "none",
-        "hostile_module": "none", "vms": [honest, honest, honest, fourth],
+        "hostile_module": "none", "bottleneck": path, "vms": [honest, honest, honest, fourth],
     });
     let setup = Setup::of(&Scenario::parse(&scenario.to_string()).unwrap()).unwrap();
     world::watch(&setup).judged
@@ -26,6 +31,28 @@ fn who_ignores_its_grants_is_judged_and_nobody_else() {
             assert_eq!(one.vm, 3, "{lies}: {}", one.verdict);
             assert!(one.verdict.since < 15_000_000, "{lies}: {}", one.verdict.since);
         }
+    }
+}
+
+/// Slots that say their applications limit them are granted as much as those that send.
+#[test]
+fn limited_slots_let_nobody_take_more() {
+    let lies = "lie_deaf=1 lie_slots=16 lie_limited=1";
+    let judged = judged(json!({"flows": [{"count": 4}], "hostile": true, "module_options": lies}));
+    assert!(judged.iter().any(|one| one.verdict.since < 15_000_000), "{judged:?}");
+    assert!(judged.iter().all(|one| one.vm == 3), "{judged:?}");
+}
+
+/// Who is near may send two segments a flow in a round trip, however small its part is.
+#[test]
+fn a_near_flow_of_large_segments_lets_nobody_take_more() {
+    for delay_ms in [5, 20] {
+        let path = json!({"delay_ms": delay_ms, "limit_packets": 80});
+        let lies = "lie_deaf=1 lie_rtt_us=1 lie_mss=65535";
+        let fourth = json!({"flows": [{"count": 4}], "hostile": true, "module_options": lies});
+        let judged = judged_on(path, fourth);
+        assert!(judged.iter().any(|one| one.vm == 3), "{delay_ms} ms: {judged:?}");
+        assert!(judged.iter().all(|one| one.vm == 3), "{delay_ms} ms: {judged:?}");
     }
 }
 

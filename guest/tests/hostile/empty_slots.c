@@ -47,6 +47,10 @@ static bool lie_return;
 module_param(lie_return, bool, 0444);
 MODULE_PARM_DESC(lie_return, "the slots are idle in every other period (default no)");
 
+static bool lie_limited;
+module_param(lie_limited, bool, 0444);
+MODULE_PARM_DESC(lie_limited, "the slots' applications limit them (default no)");
+
 static bool lie_reset;
 module_param(lie_reset, bool, 0444);
 MODULE_PARM_DESC(lie_reset, "the device is reset in each period (default no)");
@@ -100,7 +104,7 @@ static void write_events(struct virtio_ccc_report *wire,
 static void write_hot(struct virtio_ccc_report *wire, bool active)
 {
 	wire->state = VIRTIO_CCC_STATE_CA;
-	wire->flags = VIRTIO_CCC_R_CWND_LIMITED |
+	wire->flags = (lie_limited ? 0 : VIRTIO_CCC_R_CWND_LIMITED) |
 		      (active ? VIRTIO_CCC_R_ACTIVE : 0);
 	wire->priority = cpu_to_le16(clamp(lie_priority, 1u,
 					   (u32)VIRTIO_CCC_PRIORITY_MAX));

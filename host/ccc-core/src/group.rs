@@ -550,12 +550,27 @@ impl Group {
             return 0;
         }
         let in_a_second = |bytes, rtt_us: Micros| mul_div(bytes, 1_000_000, rtt_us.max(1));
-        let sent = in_a_second(self.members.bytes_at(member, grant.level), told_us);
-        // Nearer than that, guests send two segments a flow, however small their part is.
-        let near_us = self.limits.nearest_us(member, told_us);
+        let at_level = in_a_second(self.members.bytes_at(member, grant.level), told_us);
+        let sent = at_level.min(self.most_in_a_second(member, told_us));
+        // Nearer than that, guests send two segments a flow, however small their part is.  But
+        // nobody is much nearer than what the others' packets wait.
+        let waits_us = self.waits.of_others_us(member).unwrap_or(0) / 2;
+        let near_us = self.limits.nearest_us(member, told_us).max(waits_us);
         let floor = self.limits.floor_of(member, self.members.floor_of(member));
         let least = if near_us < SPREAD_FROM_US.into() { in_a_second(floor, near_us) } else { 0 };
         sent.max(least)
+    }
+
+    /// A VM's part of the aggregate in a second: flows that are limited, or said to be, are
+    /// each granted as much as one that is not, and do not take that all at once.
+    fn most_in_a_second(&self, member: usize, told_us: Micros) -> u64 {
+        let part = self.members.most_part_of(member, self.aggregate.window, self.max_min_level());
+        let us = match self.config.share {
+            ShareOf::Rate => 1,
+            ShareOf::Window => told_us.max(1),
+        };
+        let bytes = (part.saturating_mul(1_000_000) / u128::from(us)) >> 32;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
     /// What a VM in a pool of its own has for one unit.

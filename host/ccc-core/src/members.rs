@@ -274,6 +274,13 @@ impl Members {
         m.units / m.priorities.max(1)
     }
 
+    /// The most of a window that a VM has for what one of priority counts, with 32 fraction
+    /// bits: what it does not use goes to others, but it may come to want it.
+    pub(crate) fn most_part_of(&self, member: usize, window: Window, level: MaxMinLevel) -> u128 {
+        let m = &self.members[member];
+        level.part(m).max(self.equal_level(window).part(m))
+    }
+
     /// The windows of a VM's flows at a level for one unit, as its guest multiplies.
     pub(crate) fn bytes_at(&self, member: usize, level: u64) -> u64 {
         let wide = (u128::from(level) * u128::from(self.members[member].claimed)) >> 32;

@@ -105,6 +105,21 @@ fn near_flows_may_send_two_segments_a_round_trip() {
 }
 
 #[test]
+fn limited_flows_beside_one_that_sends_are_granted_no_more_than_their_part() {
+    for share in [ShareOf::Rate, ShareOf::Window] {
+        let mut group = Group::new(share, &[100_000; 4]);
+        let (vm, _, report) = group.vms[3];
+        let before = group.granted(3);
+        let limited = Report { cwnd_limited: false, inflight_bytes: 0, ..report };
+        for _ in 0..16 {
+            group.engine.register(group.now, vm, group.group, &limited).unwrap();
+        }
+        let granted = group.granted(3);
+        assert!(granted <= before + before / 10, "{before} became {granted}");
+    }
+}
+
+#[test]
 fn who_has_no_flows_is_granted_nothing() {
     let mut group = Group::new(ShareOf::Rate, &[100_000, 100_000]);
     let flow = group.vms[1].1;

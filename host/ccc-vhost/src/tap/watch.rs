@@ -22,6 +22,9 @@ const TOLERATED_PERCENT: u64 = 110;
 /// What a VM with grants may have too much, in time of what it may send: it follows them
 /// with its ACKs.
 const TRUSTED_US: Micros = 5_000_000;
+/// The same of one whose reports do not account for what it sends: of flows that begin
+/// nothing has been delivered yet.
+const BEGINNING_US: Micros = 1_000_000;
 /// The same of one without any, or that was judged lately.
 const UNTRUSTED_US: Micros = 50_000;
 /// That is never less than this: a segment or two of each of 64 flows, of which each may
@@ -176,10 +179,17 @@ impl Watched {
         self.verdict.is_none() && self.is_accounted() && sends
     }
 
-    /// Short flows come and go between two looks: then their reports speak for it.
-    fn is_trusted(&self, now: Micros) -> bool {
-        let has_flows = within(now, self.granted_at, GRANTED_US) || self.is_accounted();
-        has_flows && !within(now, self.judged, PROBATION_US)
+    /// What it may have too much: a time of what it may send, and so much at the least.
+    fn allowance(&self, now: Micros) -> (Micros, u64) {
+        let has_flows = within(now, self.granted_at, GRANTED_US);
+        match within(now, self.judged, PROBATION_US) {
+            true => (UNTRUSTED_US, BURST_BYTES),
+            // Short flows come and go between two looks: then their reports speak for it.
+            false if self.is_accounted() => (TRUSTED_US, FLOWS_BYTES),
+            // Whoever has a slot can say that there is a flow.
+            false if has_flows => (BEGINNING_US, FLOWS_BYTES),
+            false => (UNTRUSTED_US, BURST_BYTES),
+        }
     }
 
     /// What its reports say was delivered, with headers, but no more than it sends, or may.
@@ -327,10 +337,7 @@ impl Watched {
         let may = self.share.max(with_headers(granted));
         let tolerated = mul_div(may, count.time_us, SPAN_US) / 100 * TOLERATED_PERCENT;
         self.excess = (self.excess + count.sent_bytes).saturating_sub(tolerated);
-        let (allowed_us, least_bytes) = match self.is_trusted(now) {
-            true => (TRUSTED_US, FLOWS_BYTES),
-            false => (UNTRUSTED_US, BURST_BYTES),
-        };
+        let (allowed_us, least_bytes) = self.allowance(now);
         let allowed = mul_div(may, allowed_us, SPAN_US).max(least_bytes);
         if !others_lose {
             self.excess = 0;

@@ -166,6 +166,15 @@ fn who_sends_above_its_grants_and_share_is_judged_after_a_while() {
 }
 
 #[test]
+fn a_slot_does_not_make_a_flood_trusted() {
+    let mut group = Group::new();
+    group.go(10_000, &[honest(2.5); 4]);
+    let flood = Does { claims: 0.0, granted: 2.5, ..honest(20.0) };
+    group.go(300, &[honest(1.0), honest(1.0), honest(1.0), flood]);
+    assert_eq!(group.changed, [3]);
+}
+
+#[test]
 fn a_vm_without_a_module_is_left_alone_while_nobody_loses() {
     let mut group = Group::new();
     let calm = Does { loses: false, ..honest(0.5) };
