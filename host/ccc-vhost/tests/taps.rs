@@ -347,7 +347,7 @@ fn what_is_to_be_enforced_in_vain_is_told() {
             thread::sleep(Duration::from_secs(1));
         });
     });
-    daemon.says("VM bad: cannot make the ingress qdisc of tap tap0: ");
+    daemon.says("VM bad: cannot make the device of tap tap0: ");
     let line = daemon.log().lines().find(|line| line.contains("cannot make")).map(str::to_owned);
     assert!(line.is_some_and(|line| line.contains("AmbientCapabilities=CAP_NET_ADMIN")));
     let operator = Operator::at(&daemon.socket("control"));

@@ -74,7 +74,9 @@ struct Device {
 impl Kernel {
     /// Those in this process's network namespace, for the daemon of this configuration.
     pub fn new(configuration: &Path) -> io::Result<Kernel> {
-        let (socket, instance) = (Socket::open()?, instance_of(configuration));
+        // However it was typed this time.
+        let path = configuration.canonicalize().unwrap_or_else(|_| configuration.to_owned());
+        let (socket, instance) = (Socket::open()?, instance_of(&path));
         Ok(Kernel { socket, instance, indices: BTreeMap::new(), held: BTreeMap::new() })
     }
 
@@ -181,17 +183,24 @@ impl Kernel {
         let failed = |what| move |why| HoldError::Kernel { what, tap: tap.to_owned(), why };
         let index = self.index(tap).map_err(failed("find the interface"))?;
         let left = self.device_of(tap).map_err(failed("look for the device"))?;
-        let left = left.map(|device| device.index);
-        let made = match self.make_ingress(index) {
-            Ok(()) => true,
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
-            Err(error) => return Err(failed("make the ingress qdisc")(error)),
+        let is_left = left.is_some();
+        // First: a qdisc without a device that says whose it is would be taken for another's.
+        let device = match left {
+            Some(device) => device.index,
+            None => self.make_device(tap, index).map_err(failed("make the device"))?,
         };
-        let ours = made || left.is_some() && self.is_ingress_ours(index).unwrap_or(false);
-        if !ours {
+        let made = match self.make_ingress(index) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            made => made.map(|()| true),
+        };
+        let ours = made.map(|made| made || is_left && self.is_ingress_ours(index).unwrap_or(false));
+        if !is_left && !matches!(ours, Ok(true)) {
+            drop(self.delete_device(device));
+        }
+        if !ours.map_err(failed("make the ingress qdisc"))? {
             return Err(HoldError::Others { tap: tap.to_owned() });
         }
-        let done = self.lead_through(tap, index, left, rate);
+        let done = self.lead_through(tap, index, device, rate);
         if done.is_err() {
             // As if nothing had been tried.
             drop(self.end(tap));
@@ -204,13 +213,9 @@ impl Kernel {
         &mut self,
         tap: &str,
         index: u32,
-        left: Option<u32>,
+        device: u32,
         rate: u64,
     ) -> Result<(), (&'static str, io::Error)> {
-        let device = match left {
-            Some(device) => device,
-            None => self.make_device(tap, index).map_err(|e| ("make the device", e))?,
-        };
         self.set_rate(device, rate).map_err(|e| ("set the rate", e))?;
         self.set_filter(index, device).map_err(|e| ("set the filter", e))?;
         self.held.insert(tap.to_owned(), device);
