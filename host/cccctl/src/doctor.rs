@@ -38,7 +38,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
     let of_vms = vms.iter().flat_map(|vm| {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
         let found = [
-            not_there(vm).filter(|_| !group.is_some_and(|group| is_held_to_its_share(vm, group))),
+            not_there(vm),
             not_coupled(vm),
             apart(vm),
             alone(vm),
@@ -99,12 +99,6 @@ fn not_there(vm: &Value) -> Option<Finding> {
         )),
         _ => None,
     }
-}
-
-/// It needs no device: what it sends is counted at its tap, and held there when it is too much.
-fn is_held_to_its_share(vm: &Value, group: &Value) -> bool {
-    let counted = member(vm, group).is_some_and(|member| !member["tap"].is_null());
-    group["enforce"] == "on" && counted
 }
 
 /// What a group says of a VM.
@@ -371,21 +365,6 @@ mod tests {
         assert!(gone[0].what.starts_with("nothing is counted at its tap vnet0"), "{gone:?}");
         assert_eq!(of("on", json!("vnet0"), json!({"interface": "vnet0"})), []);
         assert_eq!(of("off", json!(null), json!(null)), []);
-    }
-
-    #[test]
-    fn a_vm_without_a_device_whose_tap_is_held_to_its_share_is_well() {
-        let of = |enforce: &str, tap: Value| {
-            let vm = json!({
-                "name": "old", "group": "uplink", "flows": 0, "coupled_flows": 0,
-                "tap": "vnet3", "connected": false, "state": "absent"});
-            let member = json!({"name": "old", "tap": tap});
-            let group = json!({"name": "uplink", "enforce": enforce, "vms": [member]});
-            findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]})).len()
-        };
-        assert_eq!(of("on", json!({"interface": "vnet3"})), 0);
-        assert_eq!(of("observe", json!({"interface": "vnet3"})), 1);
-        assert_eq!(of("on", json!(null)), 1);
     }
 
     #[test]

@@ -52,12 +52,13 @@ impl Screen {
 /// A group: a line, and one for each of its VMs.
 fn group(of: &Value) -> Vec<Line<'static>> {
     let vms = list(&of["vms"]);
-    let has_flows = |vm: &&Value| vm["flows"].as_u64().is_some_and(|flows| flows > 0);
+    // Whose flows are all idle is granted nothing.
+    let wants = |vm: &&Value| vm["part"].as_u64().is_some_and(|bytes| bytes > 0);
     let weight = |vm: &Value| vm["weight"].as_f64().unwrap_or(0.0);
-    let weights: f64 = vms.iter().filter(has_flows).map(weight).sum();
+    let weights: f64 = vms.iter().filter(wants).map(weight).sum();
     let mut lines = vec![heading(of)];
     lines.extend(vms.iter().map(|vm| {
-        let wanted = has_flows(&vm).then(|| weight(vm) / weights);
+        let wanted = wants(&vm).then(|| weight(vm) / weights);
         member(vm, wanted)
     }));
     lines.push(Line::default());
@@ -136,7 +137,7 @@ mod tests {
     fn two() -> Value {
         let vm = |name: &str, weight: u32, flows: u32, permille: u32| {
             json!({
-                "name": name, "weight": weight, "flows": flows,
+                "name": name, "weight": weight, "flows": flows, "part": 10 * permille,
                 "conduct": {"delivered_permille": permille, "alone": false},
                 "evidence": {"apart": false}, "tap": null})
         };
