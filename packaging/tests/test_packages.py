@@ -10,7 +10,7 @@ from testbed import artefacts
 from testbed.host import HERE, Host
 from testbed.wait import until
 
-OLD, NEW = "0.1.0~before", "0.1.1~test"
+OLD, NEW = "0.1.0", "0.2.0~test"
 # What the older packages are made of: the last commit of the release before.
 RELEASE_BEFORE = "1a4ab2d"
 HOST_PACKAGES = ("ccc-vhost", "cccctl", "qemu-system-x86-ccc")
