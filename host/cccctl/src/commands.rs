@@ -40,6 +40,12 @@ pub enum Error {
     /// A trial.
     #[error("{0}")]
     Trial(String),
+    /// Somebody else has changed what is tried.
+    #[error(
+        "group {0} or the weights of its VMs were changed meanwhile, so nothing was compared; it is \
+         left as it is now: see cccctl group {0}"
+    )]
+    Changed(String),
     /// Not all is well.
     #[error("not all is well")]
     Found,
@@ -63,7 +69,12 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     if let Command::Manuals { directory } = &args.command {
         return Ok(manuals::write(directory)?);
     }
-    let client = Client::new(&args.socket, Patience::OPERATOR)?;
+    let patience = match &args.command {
+        // The daemon may restart meanwhile.
+        Command::Trial(_) => Patience { absent: Duration::from_secs(30), ..Patience::OPERATOR },
+        _ => Patience::OPERATOR,
+    };
+    let client = Client::new(&args.socket, patience)?;
     let host = Host::new(&args.connect, &client);
     let (answer, text) = match &args.command {
         Command::Status | Command::Doctor => return examine(args, &client, out),

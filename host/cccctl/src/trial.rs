@@ -3,7 +3,8 @@
 //! flows tell how they fare.
 //!
 //! Pairs of phases are in the order on, off, off, on, …, so that what changes slowly, as the
-//! load of a day, is in both.  Whatever ends the trial, the group is coupled then.
+//! load of a day, is in both.  The trial ends with the group coupled, unless somebody else has
+//! changed it meanwhile.
 mod difference;
 mod phase;
 
@@ -46,12 +47,15 @@ const RESTORE: Duration = Duration::from_secs(30);
 struct Measure(&'static str, &'static str, fn(&Outcome) -> Option<f64>);
 
 const MEASURES: [Measure; 5] = [
-    Measure("goodput_mbit", "goodput, Mbit/s", |of| Some(of.goodput_mbit)),
+    Measure("goodput_mbit", "goodput, Mbit/s", |of| of.goodput_mbit),
     Measure("events_per_gbyte", "congestion events per GB", |of| of.events_per_gbyte),
     Measure("rtt_ms", "RTT, ms", |of| of.rtt_ms),
     Measure("share_error_percent", "worst share's error, %", |of| of.share_error_percent),
     Measure("completion_s", "time of short flows, s", |of| of.completion_s),
 ];
+
+/// So much of the flows that came has to be seen at a look: of shorter ones nothing is known.
+const SEEN: f64 = 0.95;
 
 /// What a trial came to.
 #[derive(Debug, Serialize)]
@@ -73,6 +77,13 @@ struct Pair {
 /// Couples a group and not, in turn; what came of it.
 pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
     let group = path("groups", &trial.group);
+    if !list(&client.get("/v1/rules")?["rules"]).is_empty() {
+        return Err(Error::Trial(
+            "there are rules (cccctl rules), and of a flow that is not coupled nobody can tell which \
+             group it would be in; a trial needs VMs whose flows are all in one group"
+                .to_owned(),
+        ));
+    }
     if client.get(&group)?["coupled"] != true {
         return Err(Error::Trial(format!(
             "group {0} is not coupled, so there is nothing to compare; cccctl group {0} --coupled on",
@@ -85,7 +96,9 @@ pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
     }
     let run = Run { client, trial, group, ended };
     let pairs = run.pairs();
-    run.restore()?;
+    if !matches!(pairs, Err(Error::Changed(_))) {
+        run.restore()?;
+    }
     let pairs = pairs?;
     let of = |Measure(key, _, measure): &Measure| (*key, difference(&pairs, *measure));
     let measures = MEASURES.iter().map(of).collect();
@@ -132,15 +145,30 @@ impl Run<'_> {
         ));
         self.couple(coupled)?;
         self.wait(*settle)?;
+        let weights = self.weights(coupled)?;
+        let came_before = self.came(weights.keys())?;
         let (began, mut phase) = (Instant::now(), Phase::default());
         loop {
-            let weights = self.weights()?;
             phase.look(began.elapsed(), &self.look(weights.keys())?);
             if began.elapsed() >= *off {
-                return Ok(phase.outcome(&weights));
+                break;
             }
             self.wait(INTERVAL.min(off.saturating_sub(began.elapsed())))?;
+            if self.weights(coupled)? != weights {
+                return Err(Error::Changed(group.clone()));
+            }
         }
+        // A daemon that was restarted counts anew.
+        let came = self.came(weights.keys())?.checked_sub(came_before);
+        let all_seen = came.is_some_and(|came| phase.came() as f64 >= SEEN * came as f64);
+        Ok(phase.outcome(&weights, all_seen))
+    }
+
+    /// Flows that VMs have begun since the daemon's start.
+    fn came<'a>(&self, vms: impl Iterator<Item = &'a String>) -> Result<u64, ClientError> {
+        let each =
+            vms.map(|vm| Ok(self.client.get(&path("vms", vm))?["counters"]["registered"].as_u64()));
+        each.map(|count| count.map(Option::unwrap_or_default)).sum()
     }
 
     fn couple(&self, coupled: bool) -> Result<(), ClientError> {
@@ -154,12 +182,18 @@ impl Run<'_> {
     fn restore(&self) -> Result<(), Error> {
         let began = Instant::now();
         loop {
-            match self.couple(true) {
-                Ok(()) => return Ok(()),
+            match self.client.patch(&self.group, &json!({ "coupled": true })) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_in_force() => {
+                    return Err(Error::Trial(format!(
+                        "group {0} is coupled again, but not at the daemon's next start: {error}",
+                        self.trial.group
+                    )));
+                }
                 Err(error) if began.elapsed() > RESTORE => {
                     return Err(Error::Trial(format!(
-                        "group {0} is NOT coupled, and could not be coupled again: {error}; as soon \
-                         as the daemon answers: cccctl group {0} --coupled on",
+                        "group {0} may not be coupled: {error}; as soon as the daemon answers: \
+                         cccctl group {0} --coupled on",
                         self.trial.group
                     )));
                 }
@@ -180,22 +214,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The VMs of the group, with their weights.
-    fn weights(&self) -> Result<BTreeMap<String, f64>, ClientError> {
+    /// The VMs of the group, with their weights, if nobody else has changed it.
+    fn weights(&self, coupled: bool) -> Result<BTreeMap<String, f64>, Error> {
         let group = self.client.get(&self.group)?;
+        if group["coupled"] != coupled {
+            return Err(Error::Changed(self.trial.group.clone()));
+        }
         let vms = list(&group["vms"]).iter();
         Ok(vms.map(|vm| (word(&vm["name"]), vm["weight"].as_f64().unwrap_or(1.0))).collect())
     }
 
-    /// Their flows of this group, or of none while it is not coupled.
+    /// Their flows: without rules all are of this group.
     fn look<'a>(&self, vms: impl Iterator<Item = &'a String>) -> Result<Look, Error> {
         let mut look = Look::new();
         for vm in vms {
             let flows = all_flows(self.client, &path("vms", vm))?;
-            let ours = flows
-                .iter()
-                .filter(|flow| flow["group"].as_str().is_none_or(|of| of == self.trial.group));
-            look.extend(ours.filter_map(|flow| one(vm, flow)));
+            look.extend(flows.iter().filter_map(|flow| one(vm, flow)));
         }
         Ok(look)
     }

@@ -174,6 +174,16 @@ fn without_libvirt_commands_on_domains_say_so() {
     assert!(!done && (said.contains("libvirt: ") || said.contains("install libvirt")), "{said}");
 }
 
+/// One whose flows are all in the groups of their VMs.
+fn without_rules() -> Daemon {
+    let daemon = Daemon::start();
+    let none = ["-X", "PUT", "-H", "Content-Type: application/json", "-d", "{\"rules\": []}"];
+    let mut curl = Command::new("curl");
+    curl.args(["-sf", "--unix-socket"]).arg(daemon.control()).args(none);
+    assert!(curl.arg("http://ccc/v1/rules").stdout(Stdio::null()).status().unwrap().success());
+    daemon
+}
+
 /// A trial that runs on a daemon, once it has uncoupled the group.
 fn trial(daemon: &Daemon) -> std::process::Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cccctl"));
@@ -190,7 +200,7 @@ fn trial(daemon: &Daemon) -> std::process::Child {
 
 #[test]
 fn a_trial_ends_with_the_group_coupled() {
-    let daemon = Daemon::start();
+    let daemon = without_rules();
     let done = trial(&daemon).wait_with_output().unwrap();
     let told: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(told["pairs"].as_array().map(Vec::len), Some(2), "{told}");
@@ -201,7 +211,7 @@ fn a_trial_ends_with_the_group_coupled() {
 
 #[test]
 fn a_trial_that_is_interrupted_couples_the_group_again() {
-    let daemon = Daemon::start();
+    let daemon = without_rules();
     let child = trial(&daemon);
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -213,8 +223,23 @@ fn a_trial_that_is_interrupted_couples_the_group_again() {
 }
 
 #[test]
+fn a_trial_that_somebody_else_meddles_with_compares_nothing() {
+    let daemon = without_rules();
+    let child = trial(&daemon);
+    daemon.prints(&["set", "web", "--weight", "5"]);
+    let done = child.wait_with_output().unwrap();
+    assert_eq!((done.status.code(), done.stdout.len()), (Some(1), 0));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("changed meanwhile"), "{said}");
+    assert_eq!(daemon.json(&["group", "uplink"])["coupled"], false, "left as it is");
+}
+
+#[test]
 fn a_trial_needs_a_group_that_is_coupled() {
-    let daemon = Daemon::start();
+    let with_rules = Daemon::start();
+    let (done, _, said) = with_rules.run(&["trial", "uplink"]);
+    assert!(!done && said.contains("there are rules"), "{said}");
+    let daemon = without_rules();
     daemon.prints(&["group", "uplink", "--coupled", "off"]);
     let (done, _, said) = daemon.run(&["trial", "uplink"]);
     assert!(!done && said.contains("cccctl group uplink --coupled on"), "{said}");

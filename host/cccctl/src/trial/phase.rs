@@ -30,7 +30,7 @@ pub type Look = HashMap<FlowId, Flow>;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Goodput of all flows, Mbit/s.
-    pub goodput_mbit: f64,
+    pub goodput_mbit: Option<f64>,
     /// Congestion events for each gigabyte delivered.
     pub events_per_gbyte: Option<f64>,
     /// Mean smoothed round-trip time of what was delivered, milliseconds.
@@ -63,6 +63,7 @@ pub struct Phase {
     rtt_byte_us: f64,
     looks: u32,
     latest: Duration,
+    came: u64,
 }
 
 impl Phase {
@@ -82,6 +83,11 @@ impl Phase {
         self.latest = at;
     }
 
+    /// Flows that came meanwhile, and were seen.
+    pub fn came(&self) -> u64 {
+        self.came
+    }
+
     fn take(&mut self, at: Duration, id: &FlowId, flow: Flow) {
         let old = self.looks == 0;
         let before = self.seen.get(id).copied();
@@ -97,6 +103,7 @@ impl Phase {
             None if old => (0, 0),
             None => (flow.delivered, flow.events),
         };
+        self.came += u64::from(before.is_none() && !old);
         self.events += u64::from(events);
         *self.bytes.entry(id.0.clone()).or_default() += delivered;
         self.rtt_byte_us += delivered as f64 * flow.srtt_us as f64;
@@ -112,18 +119,19 @@ impl Phase {
         }
     }
 
-    /// What it came to, with the weights of the VMs.
-    pub fn outcome(&self, weights: &BTreeMap<String, f64>) -> Outcome {
+    /// What it came to, with the weights of the VMs.  Unless all flows were seen, nothing is
+    /// known of what depends on the short ones.
+    pub fn outcome(&self, weights: &BTreeMap<String, f64>, all_seen: bool) -> Outcome {
         let bytes = self.bytes.values().sum::<u64>() as f64;
         let of_bytes = |value: f64| (bytes > 0.0).then(|| value / bytes);
         let seconds: f64 = self.completed.iter().map(Duration::as_secs_f64).sum();
         let count = self.completed.len();
         Outcome {
-            goodput_mbit: bytes * 8e-6 / self.latest.as_secs_f64().max(1e-3),
-            events_per_gbyte: of_bytes(self.events as f64 * 1e9),
+            goodput_mbit: all_seen.then(|| bytes * 8e-6 / self.latest.as_secs_f64().max(1e-3)),
+            events_per_gbyte: of_bytes(self.events as f64 * 1e9).filter(|_| all_seen),
             rtt_ms: of_bytes(self.rtt_byte_us / 1e3),
             share_error_percent: self.share_error(weights),
-            completion_s: (count > 0).then(|| seconds / count as f64),
+            completion_s: (all_seen && count > 0).then(|| seconds / count as f64),
         }
     }
 
@@ -167,8 +175,8 @@ mod tests {
         phase.look(Duration::ZERO, &begin.into());
         let end = [flow("a", 0, 2_500_000, 1), flow("b", 0, 9_500_000, 7)];
         phase.look(Duration::from_secs(2), &end.into());
-        let outcome = phase.outcome(&weights());
-        assert_eq!(outcome.goodput_mbit, 8.0);
+        let outcome = phase.outcome(&weights(), true);
+        assert_eq!(outcome.goodput_mbit, Some(8.0));
         assert_eq!(outcome.events_per_gbyte, Some(1_000.0));
         assert_eq!(outcome.rtt_ms, Some(20.0));
         assert_eq!(outcome.share_error_percent, Some(0.0));
@@ -181,7 +189,7 @@ mod tests {
         phase.look(Duration::ZERO, &[flow("a", 0, 0, 0), flow("b", 0, 0, 0)].into());
         phase.look(Duration::from_secs(1), &[flow("a", 0, 9, 0)].into());
         phase.look(Duration::from_secs(2), &[flow("a", 0, 18, 0), flow("b", 1, 3, 0)].into());
-        assert_eq!(phase.outcome(&weights()).share_error_percent, None);
+        assert_eq!(phase.outcome(&weights(), true).share_error_percent, None);
     }
 
     #[test]
@@ -190,7 +198,7 @@ mod tests {
         phase.look(Duration::ZERO, &[flow("a", 0, 0, 0), flow("b", 0, 0, 0)].into());
         phase.look(Duration::from_secs(1), &[flow("a", 0, 500, 0), flow("b", 0, 500, 0)].into());
         // 1/2 where 1/4 is wanted.
-        assert_eq!(phase.outcome(&weights()).share_error_percent, Some(100.0));
+        assert_eq!(phase.outcome(&weights(), true).share_error_percent, Some(100.0));
     }
 
     #[test]
@@ -201,9 +209,14 @@ mod tests {
         phase.look(Duration::from_secs(1), &[short.clone()].into());
         phase.look(Duration::from_secs(2), &[short].into());
         phase.look(Duration::from_secs(3), &Look::new());
-        let outcome = phase.outcome(&weights());
+        let outcome = phase.outcome(&weights(), true);
         // From half a second to two and a half; of the old one nobody knows.
         assert_eq!(outcome.completion_s, Some(2.0));
-        assert!((outcome.goodput_mbit - 40_000.0 * 8e-6 / 3.0).abs() < 1e-9);
+        assert_eq!(phase.came(), 1);
+        let goodput = outcome.goodput_mbit.expect("seen");
+        assert!((goodput - 40_000.0 * 8e-6 / 3.0).abs() < 1e-9);
+        let outcome = phase.outcome(&weights(), false);
+        let unknown = (outcome.goodput_mbit, outcome.events_per_gbyte, outcome.completion_s);
+        assert_eq!(unknown, (None, None, None));
     }
 }
