@@ -19,6 +19,7 @@ class Container:
         root.mkdir()
         HERE.run("tar", "-C", root, "-xf", tar)
         self.root = root
+        self.host: Host | None = None
         self._process = HERE.start(
             "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
             # Nothing of this machine's is asked to start it.
@@ -27,18 +28,25 @@ class Container:
         )  # fmt: skip
 
     def __enter__(self) -> "Container":
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        until("the container has a process", lambda: children.read_text().split())
-        self.host = Host(("nsenter", "--target", children.read_text().split()[0], "--all", "--"))
-        until("its systemd is up", self._is_up)
+        try:
+            until("its systemd is up", self._is_up)
+        except TestbedError:
+            self.__exit__()
+            raise
         return self
 
     def _is_up(self) -> bool:
         if self._process.poll() is not None:
             raise TestbedError(f"systemd-nspawn: status {self._process.returncode}")
+        # The first ones are systemd-nspawn's own, and soon gone.
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        if not children:
+            return False
+        self.host = Host(("nsenter", "--target", children[-1], "--all", "--"))
         return self.host.attempt("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
 
     def __exit__(self, *_: object) -> None:
-        self.host.attempt("systemctl", "halt", "--force", "--force")
+        if self.host:
+            self.host.attempt("systemctl", "halt", "--force", "--force")
         stop(self._process)
         HERE.run("rm", "-rf", self.root)
