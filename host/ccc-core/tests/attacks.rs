@@ -287,7 +287,7 @@ fn growth_of_a_gigabyte_loses_as_little_as_reno_does() {
     assert!(had.lost <= 40, "{had:?}");
 }
 
-/// Slow start ends at what the path holds, whatever one says that is delivered.
+/// Slow start ends at what the path holds, whatever one says that is delivered, at an honest RTT.
 #[test]
 fn a_gigabyte_that_is_told_of_in_slow_start() {
     let mut four = Four::new(0);
