@@ -3,13 +3,16 @@
 //!
 //! At once, where somebody waits for an answer and in virtual time.  Else what many
 //! reports have changed is published once: when nothing else is to be done, and at the
-//! latest when as much time has gone to other things as the last publishing took.  So it
-//! takes no more than half of the time, however many VMs there are.
+//! latest when as much time has gone to other things as the last publishing took, or
+//! [`PAUSE_US`].
 use ccc_core::Micros;
 use log::Level;
 
 use super::{Server, ServerError};
 use crate::event_loop::clock;
+
+/// One that took longer, as who is stopped meanwhile does, lets nobody wait longer for the next.
+const PAUSE_US: Micros = 1_000;
 
 /// What is left to publish.
 #[derive(Debug, Default)]
@@ -33,7 +36,8 @@ impl Publishing {
 
     fn published(&mut self, began: Micros) {
         let ended = clock::monotonic();
-        *self = Publishing { is_left: false, not_before: ended + ended.saturating_sub(began) };
+        let pause_us = ended.saturating_sub(began).min(PAUSE_US);
+        *self = Publishing { is_left: false, not_before: ended + pause_us };
     }
 }
 
