@@ -30,6 +30,7 @@ class ScriptedDevice(CouplingDevice):
         self.path = directory / "device"
         self.features |= features
         self.doorbells: Counter[int] = Counter()
+        self.updates: Counter[str] = Counter()  # by behaviour
         self.reports: list[wire.Report] = []
         self.refuse_after: int | None = None
         self.refusals = 0
@@ -39,6 +40,7 @@ class ScriptedDevice(CouplingDevice):
         self._level = wire.LEVEL_UNSET
         self._window_bytes = 40 * 1448
         self._line, self._seq, self._epoch = 0, 0, 1
+        self._report_interval_us = 0
         self._server = Server(self.path, self._serve)
 
     @property
@@ -78,6 +80,8 @@ class ScriptedDevice(CouplingDevice):
                 self._window_bytes = int(value)
             case "line":
                 self._line = int(value)
+            case "interval":
+                self._report_interval_us = int(value)
             case "reduce":
                 self._window_bytes //= 2
                 self._epoch += 1
@@ -108,6 +112,7 @@ class ScriptedDevice(CouplingDevice):
         while taken := self.next_doorbell():
             head, doorbell = taken
             self.doorbells[doorbell.op] += 1
+            self.updates[self._behaviour] += doorbell.op == wire.OP_UPDATE
             if doorbell.op == wire.OP_RELEASE:
                 self.release(doorbell.slot)
             elif doorbell.op == wire.OP_RESCAN:
@@ -141,7 +146,8 @@ class ScriptedDevice(CouplingDevice):
         if level == wire.LEVEL_UNSET:
             level = (self._window_bytes << wire.LEVEL_SHIFT) // wire.PRIORITY_ONE
         self._seq += 1 if torn else 2
-        self.extents[0].set_line(0, wire.GrantLine(self._seq, self._epoch, wire.L_COUPLED, 0, level, level, 1))
+        line = wire.GrantLine(self._seq, self._epoch, wire.L_COUPLED, 0, level, level, 1, self._report_interval_us)
+        self.extents[0].set_line(0, line)
         # The next one is whole again.
         self._seq += self._seq & 1
 

@@ -124,7 +124,8 @@ class GrantLine(LittleEndianStructure):
         ("level", c_uint64),
         ("ssthresh_level", c_uint64),
         ("group", c_uint32),
-        ("reserved", c_uint8 * 28),
+        ("report_interval_us", c_uint32),
+        ("reserved", c_uint8 * 24),
     )
 
 

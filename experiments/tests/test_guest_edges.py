@@ -82,6 +82,24 @@ def test_a_flow_takes_the_window_it_is_granted(guest):
     assert seen["window=14480"].coupled == 2
 
 
+@pytest.mark.parametrize("told_us, kept_us", [(100_000, 100_000), (2**32 - 1, 250_000)])
+def test_messages_are_as_far_apart_as_the_device_says(told_us, kept_us, guest):
+    slow = f"interval={told_us}"
+    device, seen = guest([["start", 2], *at("window=14480", 4), *at(slow, 4)])
+    assert seen[slow].coupled == 2
+    assert seen[slow].acked > seen["window=14480"].acked * 1.9
+    most = 2 * 4_000_000 / kept_us
+    assert most / 2 <= device.updates[slow] <= most + 2
+    assert device.updates["window=14480"] > 2 * most, "without an interval"
+
+
+def test_an_event_does_not_wait_for_the_interval(guest):
+    device, _ = guest([["start", 1], *at("interval=250000", 5)], netem="loss 4% ecn")
+    told = {report.congestion_events for report in device.reports}
+    assert max(told) >= 20, "events come closer than the interval"
+    assert told == set(range(max(told) + 1)), "each is told by itself"
+
+
 def test_without_answer_flows_go_on_alone_and_come_back(guest):
     steps = [["start", 2], *at("window=14480"), *at("stall", 3), *at("serve", 2)]
     device, seen = guest(steps, stale_us=200_000)

@@ -128,4 +128,14 @@ static inline bool ccc_report_due(u64 delivered, u32 growth, u32 cwnd, u32 mss,
 	return delivered >= threshold || growth >= threshold;
 }
 
+/*
+ * The device bounds the messages of all flows together by the time between two
+ * of each.  Progress can wait for that, since counters add up; events cannot.
+ */
+static inline bool ccc_report_too_soon(u64 elapsed_us, u32 interval_us)
+{
+	return elapsed_us < min_t(u32, interval_us,
+				  VIRTIO_CCC_REPORT_INTERVAL_MAX_US);
+}
+
 #endif /* CCC_COMMON_REPORT_H */

@@ -180,8 +180,10 @@ struct virtio_ccc_grant_line {
 	ccc_le64 level;
 	ccc_le64 ssthresh_level;	/* VIRTIO_CCC_LEVEL_UNSET before the first event */
 	ccc_le32 group;			/* the host's number for the group */
-	ccc_u8   reserved[28];
+	ccc_le32 report_interval_us;	/* a flow's messages of mere progress are no closer */
+	ccc_u8   reserved[24];
 };
+#define VIRTIO_CCC_REPORT_INTERVAL_MAX_US	250000	/* more counts as that */
 
 /* virtio_ccc_slot_grant.flags */
 #define VIRTIO_CCC_G_ACCEPTED		(1 << 0) /* flow is coupled through `line` */

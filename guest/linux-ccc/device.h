@@ -137,6 +137,7 @@ struct ccc_grant {
 	u32 flags;
 	u32 epoch;
 	u32 rounding_offset;
+	u32 report_interval_us;
 	u16 line;
 	bool coupled;		/* it is in force */
 	bool redivided;		/* since the one before, other than by an event */

@@ -41,6 +41,7 @@ struct ccc_report {
 	bool active;
 	bool cwnd_limited;	/* the window was the limit at the last ACK */
 	struct {
+		u64 at_us;
 		u64 delivered_bytes;
 		u32 cwnd_growth_bytes;
 		struct ccc_signals signals;

@@ -39,6 +39,8 @@ static bool read_line(const struct virtio_ccc_grant_line *line,
 		grant->level = le64_to_cpu(READ_ONCE(line->level));
 		grant->ssthresh_level =
 			le64_to_cpu(READ_ONCE(line->ssthresh_level));
+		grant->report_interval_us =
+			le32_to_cpu(READ_ONCE(line->report_interval_us));
 		virt_rmb();	/* what it guards before seq again */
 		if (seq == le32_to_cpu(READ_ONCE(line->seq)))
 			return true;

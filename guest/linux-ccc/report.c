@@ -154,6 +154,9 @@ static bool is_due(const struct tcp_sock *tp, const struct ccc_flow *flow)
 
 	if (memcmp(&signals, &report->last_notified.signals, sizeof(signals)))
 		return true;
+	if (ccc_report_too_soon(tcp_clock_us() - report->last_notified.at_us,
+				flow->grant.report_interval_us))
+		return false;
 	return ccc_report_due(report->delivered_bytes -
 				      report->last_notified.delivered_bytes,
 			      report->cwnd_growth_bytes -
@@ -170,6 +173,7 @@ static void note_notified(struct ccc_flow *flow)
 	report->last_notified.delivered_bytes = report->delivered_bytes;
 	report->last_notified.cwnd_growth_bytes = report->cwnd_growth_bytes;
 	report->last_notified.signals = signals_of(flow);
+	report->last_notified.at_us = tcp_clock_us();
 	report->rtt_sample = 0;
 }
 

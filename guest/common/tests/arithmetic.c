@@ -368,6 +368,10 @@ static void doorbells_per_window(struct kunit *test)
 	EXPECT(ccc_report_due(0, 5 * MSS, 40, MSS, 3));
 	EXPECT(ccc_report_due(MSS, 0, 4, MSS, 3));
 	EXPECT(ccc_report_due(1, 0, 40, MSS, 64));
+	EXPECT(!ccc_report_too_soon(0, 0));
+	EXPECT(ccc_report_too_soon(999, 1000));
+	EXPECT(!ccc_report_too_soon(1000, 1000));
+	EXPECT(!ccc_report_too_soon(VIRTIO_CCC_REPORT_INTERVAL_MAX_US, U32_MAX));
 }
 
 /* In the time of one window of the guest, a flow is released its part of it. */

@@ -284,6 +284,11 @@ impl Engine {
         self.groups.get(key).map(|entry| entry.status(self.reported(key)))
     }
 
+    /// Flows that count, in all groups.
+    pub fn active_flows(&self) -> u64 {
+        self.groups.iter().map(|(_, group)| group.active_flows()).sum()
+    }
+
     /// What the active flows of a group have by their own reports.
     fn reported(&self, group: usize) -> Aggregate {
         let mut reported = Aggregate::default();

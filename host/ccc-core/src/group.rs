@@ -656,6 +656,11 @@ impl Group {
         self.members.is_sum_over(flows.map(|flow| (flow.member, &flow.contribution)))
     }
 
+    /// Flows that count.
+    pub(crate) fn active_flows(&self) -> u64 {
+        self.members.active_flows()
+    }
+
     /// The aggregate, or what flows `reported` if there is none.
     pub(crate) fn status(&self, reported: Aggregate) -> GroupStatus {
         let aggregate = self.aggregate_or(reported);

@@ -104,6 +104,8 @@ constants! {
     pub const LEVEL_UNSET: u64 = u64::MAX;
     /// Fraction bits of a level.
     pub const LEVEL_SHIFT: u32 = 32;
+    /// What a longer interval of reports counts as.
+    pub const REPORT_INTERVAL_MAX_US: u32 = 250_000;
 
     /// The flow is coupled through its line.
     pub const G_ACCEPTED: u16 = 1 << 0;
@@ -278,8 +280,11 @@ wire! {
         ssthresh_level @ 24: U64,
         /// The host's number of the group.
         group @ 32: U32,
+        /// A flow's messages of mere progress are no closer, up to
+        /// [`REPORT_INTERVAL_MAX_US`].
+        report_interval_us @ 36: U32,
         /// Not used.
-        reserved @ 36: [u8; 28],
+        reserved @ 40: [u8; 24],
     }
 }
 

@@ -10,6 +10,7 @@ use ccc_core::{
     Claims, Conduct, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros,
     Report, ShareOf, VmId,
 };
+use ccc_proto::wire;
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
 use crate::{
@@ -34,6 +35,7 @@ pub struct Coupling {
     watches: Watches,
     /// VMs whose taps are held: what they lose there is nothing to the others.
     held: BTreeSet<usize>,
+    report_interval_us: u32,
 }
 
 #[derive(Debug)]
@@ -190,6 +192,10 @@ impl FlowEngine for Coupling {
         self.engine.detach(now, flows);
     }
 
+    fn report_interval_us(&self) -> u32 {
+        self.report_interval_us
+    }
+
     fn grant(&self, vm: usize, group: usize) -> Grant {
         self.engine.grant(self.vms[&vm].id, self.groups[group].id)
     }
@@ -225,6 +231,7 @@ impl Coupling {
             vms,
             watches: Watches::default(),
             held: BTreeSet::new(),
+            report_interval_us: 0,
         }
     }
 
@@ -259,6 +266,8 @@ impl Coupling {
     pub fn take_changed(&mut self) -> Vec<usize> {
         let mut changed = Vec::new();
         let mut groups = 0;
+        let flows = self.engine.active_flows();
+        self.report_interval_us = report_interval_us(flows, self.settings.daemon.max_reports_per_s);
         for group in &mut self.groups {
             let version = Some(self.engine.group_version(group.id));
             if std::mem::replace(&mut group.published, version) != version {
@@ -408,7 +417,28 @@ impl Coupling {
     }
 }
 
+/// What keeps the reports of so many flows below `most` a second.  In powers of two, so
+/// that few of the flows that come and go change it.
+fn report_interval_us(flows: u64, most: u32) -> u32 {
+    let us = flows.next_power_of_two().saturating_mul(1_000_000) / u64::from(most.max(1));
+    us.min(wire::REPORT_INTERVAL_MAX_US.into()) as u32
+}
+
 /// Makes a number one of those, or not; whether it was otherwise.
 fn changes(those: &mut BTreeSet<usize>, number: usize, is_one: bool) -> bool {
     if is_one { those.insert(number) } else { those.remove(&number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_bounded_in_time_by_the_number_of_flows() {
+        assert_eq!(report_interval_us(0, 1_000_000), 1);
+        for (flows, us) in [(5, 8), (1_000, 1_024), (100_000, 131_072)] {
+            assert_eq!(report_interval_us(flows, 1_000_000), us, "{flows} flows");
+        }
+        assert_eq!(report_interval_us(u64::from(u32::MAX), 1_000), wire::REPORT_INTERVAL_MAX_US);
+    }
 }

@@ -279,6 +279,21 @@ fn t9_a_guest_over_its_limit_of_flows_is_refused_and_the_others_are_not() {
     daemon.says("limits 1");
 }
 
+#[test]
+fn reports_are_asked_for_as_rarely_as_the_operator_wants() {
+    let daemon = Daemon::start_with(&BOTH, "[daemon]\nmax_reports_per_s = 1000\n", &[]);
+    let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
+    let (in_a, in_b) = (a.offer_extent(0, 8, 1), b.offer_extent(0, 8, 1));
+    let interval_us = |of: &Driver, extent| of.line(extent, 0).report_interval_us.get();
+    a.register(&in_a, 0, 1);
+    assert_eq!(interval_us(&a, &in_a), 1_000);
+    for slot in 0..4 {
+        b.register(&in_b, slot, 1);
+    }
+    // Five flows, taken for eight.
+    assert_eq!((interval_us(&a, &in_a), interval_us(&b, &in_b)), (8_000, 8_000));
+}
+
 /// A descriptor as it is in memory.
 fn descriptor((address, length, flags): Piece, next: u16) -> Vec<u8> {
     let mut bytes = Vec::new();

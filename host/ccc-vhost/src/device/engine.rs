@@ -38,6 +38,9 @@ pub trait FlowEngine {
     /// Flows go on alone, and keep what they have of the path.
     fn detach(&mut self, now: Micros, flows: &[FlowId]);
 
+    /// How far apart a flow's reports of mere progress have to be.
+    fn report_interval_us(&self) -> u32;
+
     /// What a VM is granted in a group.
     fn grant(&self, vm: usize, group: usize) -> Grant;
 }

@@ -73,7 +73,8 @@ impl GrantLines {
         let mut count = 0;
         for (index, used) in self.used.iter_mut().enumerate() {
             let Some(address) = array.address(index) else { continue };
-            let line = line(used.group, &engine.grant(vm, used.group));
+            let grant = engine.grant(vm, used.group);
+            let line = line(used.group, &grant, engine.report_interval_us());
             if used.written != Some(line) {
                 change(mapping, address, |words| write_grant_line(words, &line))?;
                 used.written = Some(line);
@@ -84,7 +85,7 @@ impl GrantLines {
     }
 }
 
-fn line(group: usize, grant: &Grant) -> GrantLine {
+fn line(group: usize, grant: &Grant, report_interval_us: u32) -> GrantLine {
     let flag = |set, flag| if set { flag } else { 0 };
     let flags = flag(grant.coupled, wire::L_COUPLED)
         | flag(grant.slow_start, wire::L_SLOW_START)
@@ -97,7 +98,8 @@ fn line(group: usize, grant: &Grant) -> GrantLine {
         level: grant.level.into(),
         ssthresh_level: grant.ssthresh_level.unwrap_or(wire::LEVEL_UNSET).into(),
         group: (group as u32).into(),
-        reserved: [0; 28],
+        report_interval_us: report_interval_us.into(),
+        reserved: [0; 24],
     }
 }
 
@@ -122,7 +124,8 @@ mod tests {
     fn a_grant_becomes_a_line() {
         let grant =
             Grant { epoch: 3, slow_start: true, coupled: true, level: 9, ..Grant::default() };
-        let line = line(5, &grant);
+        let line = line(5, &grant, 70);
+        assert_eq!(line.report_interval_us.get(), 70);
         assert_eq!(line.flags.get(), wire::L_COUPLED | wire::L_SLOW_START);
         assert_eq!(line.ssthresh_level.get(), wire::LEVEL_UNSET);
         assert_eq!((line.epoch.get(), line.level.get(), line.group.get()), (3, 9, 5));

@@ -34,6 +34,9 @@ pub struct DaemonSettings {
     /// Flows of one VM
     #[schemars(range(min = 1, max = 1 << 16))]
     pub max_flows_per_vm: usize,
+    /// Reports of progress a second, of all flows together; events come at once
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub max_reports_per_s: u32,
     /// Guest memory of one VM, in GiB; at most half of what all may have
     #[schemars(range(min = 1, max = 48 << 10))]
     pub max_memory_gib_per_vm: u64,
@@ -52,6 +55,7 @@ impl Default for DaemonSettings {
             state: None,
             max_flows: 131_072,
             max_flows_per_vm: 16_384,
+            max_reports_per_s: 1_000_000,
             max_memory_gib_per_vm: 1024,
             keep_holds: false,
         }

@@ -34,6 +34,10 @@ impl FlowEngine for FakeEngine {
         self.full
     }
 
+    fn report_interval_us(&self) -> u32 {
+        0
+    }
+
     fn register(
         &mut self,
         now: Micros,
