@@ -9,7 +9,7 @@ WAKE = "one update at a time costs the daemon a wake-up and two system calls eac
 MESSAGE = "the index of the ring is read, and the slot found, anew for each message"
 LINES = "one update is published to each VM by a write of its own"
 FLOW = "what the engine, its rules and the device keep of a flow was not made smaller"
-DESCRIPTORS = "three queues with a kick, a call and an error each, memory, and what is kept for a front end"
+DESCRIPTORS = "three queues with a kick and a call each, the socket and the pair between it and its handler, and memory twice"
 
 _ENGINE = ("flows-10-vms-2", "flows-1000-vms-2", "flows-100000-vms-2", "flows-1000-vms-100", "flows-1000-vms-1000")
 _LIMITED = ("limited-flows-1000-vms-100", "limited-flows-1000-vms-1000")
@@ -26,5 +26,5 @@ KNOWN: dict[str, Known] = {
     "1,000 VMs, one at a time: updates of a core": Known(WAKE, 0.02),
     "published to 1,000 VMs: processor time": Known(LINES, 2000),
     "memory of a flow": Known(FLOW, 360),
-    "descriptors of an attached VM": Known(DESCRIPTORS, 17),
+    "descriptors of an attached VM": Known(DESCRIPTORS, 12),
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the event loop waits for.
 use std::{
+    fmt::Debug,
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -65,6 +66,11 @@ impl Token {
     }
 }
 
+/// What is waited for, and others use too: with many VMs each descriptor counts.
+pub trait Descriptor: AsFd + Debug {}
+
+impl<T: AsFd + Debug> Descriptor for T {}
+
 /// The set of file descriptors the loop waits for.
 #[derive(Clone, Debug)]
 pub struct Poller {
@@ -81,10 +87,9 @@ impl Poller {
     }
 
     /// Tells of the end of a VM's connection for as long as the answer lives.
-    pub fn watch_end(&self, stream: BorrowedFd<'_>, vm: usize) -> io::Result<End> {
-        let fd = Foreign::new(stream.try_clone_to_owned()?);
+    pub fn watch_end(&self, fd: Rc<dyn Descriptor>, vm: usize) -> io::Result<End> {
         let data = epoll::EventData::new_u64(vm as u64);
-        epoll::add(&self.ends, &fd, data, epoll::EventFlags::RDHUP)?;
+        epoll::add(&self.ends, fd.as_fd(), data, epoll::EventFlags::RDHUP)?;
         Ok(End { poller: self.clone(), fd })
     }
 
@@ -94,9 +99,13 @@ impl Poller {
         Ok(take(&self.ends, at_once)?.into_iter().map(|data| data as usize).collect())
     }
 
-    /// Waits for `fd` for as long as the answer lives.
+    /// Waits for a copy of `fd` for as long as the answer lives.
     pub fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<Watch> {
-        let fd = Foreign::new(fd.try_clone_to_owned()?);
+        self.watch_shared(Rc::new(Foreign::new(fd.try_clone_to_owned()?)), token)
+    }
+
+    /// Waits for `fd` itself for as long as the answer lives.
+    pub fn watch_shared(&self, fd: Rc<dyn Descriptor>, token: Token) -> io::Result<Watch> {
         let mut watch = Watch { poller: self.clone(), fd, token, watching: false };
         watch.resume()?;
         Ok(watch)
@@ -126,12 +135,12 @@ fn take(set: &OwnedFd, time: Option<Duration>) -> io::Result<Vec<u64>> {
 #[derive(Debug)]
 pub struct End {
     poller: Poller,
-    fd: Foreign<OwnedFd>,
+    fd: Rc<dyn Descriptor>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        if let Err(error) = epoll::delete(&self.poller.ends, &self.fd) {
+        if let Err(error) = epoll::delete(&self.poller.ends, self.fd.as_fd()) {
             log::debug!("connection's end was not being waited for: {error}");
         }
     }
@@ -142,7 +151,7 @@ impl Drop for End {
 #[derive(Debug)]
 pub struct Watch {
     poller: Poller,
-    fd: Foreign<OwnedFd>,
+    fd: Rc<dyn Descriptor>,
     token: Token,
     watching: bool,
 }
@@ -152,7 +161,7 @@ impl Watch {
     pub fn resume(&mut self) -> io::Result<()> {
         if !self.watching {
             let data = epoll::EventData::new_u64(self.token.encode());
-            epoll::add(&self.poller.events, &self.fd, data, epoll::EventFlags::IN)?;
+            epoll::add(&self.poller.events, self.fd.as_fd(), data, epoll::EventFlags::IN)?;
             self.watching = true;
         }
         Ok(())
@@ -163,7 +172,7 @@ impl Watch {
         if !std::mem::take(&mut self.watching) {
             return;
         }
-        if let Err(error) = epoll::delete(&self.poller.events, &self.fd) {
+        if let Err(error) = epoll::delete(&self.poller.events, self.fd.as_fd()) {
             log::debug!("file descriptor was not being waited for: {error}");
         }
     }

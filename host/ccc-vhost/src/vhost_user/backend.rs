@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The back end of one front end: what that may ask, and the device it gets for it.
-use std::{fs::File, os::fd::AsFd};
+use std::{fs::File, rc::Rc};
 
 use ccc_proto::wire::VQ_COUNT;
 use vhost::vhost_user::{
@@ -252,8 +252,10 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 return Err(Error::ReqHandlerError(foreign::wrong_kind("kicks", "eventfd")));
             }
             Some(file) => {
-                let watch = self.poller.watch(file.as_fd(), Token::Kick(self.vm, index as usize));
-                Some((Foreign::new(file), watch.map_err(Error::ReqHandlerError)?))
+                let (kick, token) =
+                    (Rc::new(Foreign::new(file)), Token::Kick(self.vm, index as usize));
+                let watch = self.poller.watch_shared(kick.clone(), token);
+                Some((kick, watch.map_err(Error::ReqHandlerError)?))
             }
             None => None,
         };

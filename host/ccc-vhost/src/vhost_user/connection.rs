@@ -15,7 +15,8 @@
 //! room for its answer; what comes and goes on the front end's socket is ours.
 use std::{
     io,
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::unix::net::UnixStream,
+    rc::Rc,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -82,7 +83,7 @@ impl ConnectionError {
 
 /// One front end and its back end.
 pub struct Connection {
-    stream: Stream,
+    stream: Rc<Stream>,
     inbox: Inbox,
     handler: BackendReqHandler<Mutex<Backend>>,
     /// The other end of what the handler reads from and writes to.
@@ -106,8 +107,9 @@ impl Connection {
     ) -> io::Result<Connection> {
         let (inner, outer) = UnixStream::pair()?;
         outer.set_nonblocking(true)?;
-        let watch = poller.watch(stream.as_fd(), Token::Connection(vm))?;
-        let end = poller.watch_end(stream.as_fd(), vm)?;
+        let stream = Rc::new(stream);
+        let watch = poller.watch_shared(stream.clone(), Token::Connection(vm))?;
+        let end = poller.watch_end(stream.clone(), vm)?;
         // The handler of the crate wants to share its back end.  There is one
         // thread, so the lock is never waited for.
         #[allow(clippy::arc_with_non_send_sync)]

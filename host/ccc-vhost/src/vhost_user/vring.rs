@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, IoSliceMut, Write},
     os::fd::AsFd,
+    rc::Rc,
 };
 
 use rustix::{
@@ -32,7 +33,7 @@ pub struct Vring {
     /// The front end has said how kicks come: in-band, or by a descriptor
     /// (SET_VRING_KICK).
     pub kick_ready: bool,
-    kick: Option<(Foreign<File>, Watch)>,
+    kick: Option<(Rc<Foreign<File>>, Watch)>,
     call: Option<Foreign<File>>,
     /// Kicks in a row for which there was nothing in the queue.
     idle_kicks: u32,
@@ -47,7 +48,7 @@ impl Vring {
     }
 
     /// Kicks come through `kick`, or in-band.
-    pub fn set_kick(&mut self, kick: Option<(Foreign<File>, Watch)>) -> io::Result<()> {
+    pub fn set_kick(&mut self, kick: Option<(Rc<Foreign<File>>, Watch)>) -> io::Result<()> {
         if let Some((file, _)) = &kick {
             never_block(file)?;
         }
@@ -85,7 +86,7 @@ impl Vring {
         let bytes = &mut [IoSliceMut::new(&mut count)];
         // The front end shares the descriptor's flags and may read from it too,
         // so that it must not block is said for each read.
-        let why = match rustix::io::preadv2(file, bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
+        let why = match rustix::io::preadv2(&**file, bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
             Ok(0) => io::ErrorKind::UnexpectedEof.into(),
             Ok(_) => return Ok(true),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
@@ -168,9 +169,10 @@ mod tests {
         let kick = File::from(eventfd(1, EventfdFlags::CLOEXEC).expect("eventfd"));
         let ours = kick.try_clone().expect("the same");
         let poller = Poller::new().expect("poller");
-        let watch = poller.watch(kick.as_fd(), Token::Kick(0, 0)).expect("watched");
+        let kick = Rc::new(Foreign::new(kick));
+        let watch = poller.watch_shared(kick.clone(), Token::Kick(0, 0)).expect("watched");
         let mut vring = Vring::default();
-        vring.set_kick(Some((Foreign::new(kick), watch))).expect("taken");
+        vring.set_kick(Some((kick, watch))).expect("taken");
         rustix::fs::fcntl_setfl(&ours, OFlags::empty()).expect("blocks");
         assert!(vring.take_kick().expect("a kick"));
         assert!(!vring.take_kick().expect("no kick"));
