@@ -63,6 +63,11 @@ impl Alone {
         self.settles_us = SETTLES_ROUNDS * mean_us.min(DELAY_MAX_US);
     }
 
+    /// Where others filled the queue none is for rounds: they have left.
+    pub(crate) fn others_left(&mut self) {
+        *self = Alone { from: self.from, settles_us: self.settles_us, ..Alone::default() };
+    }
+
     /// What would wait of this window, as far as that is known.
     pub(crate) fn foretells_us(&self, window: Window, base_us: Micros) -> Option<Micros> {
         Some(self.full?.foretells_us(window, base_us))

@@ -161,6 +161,9 @@ impl Path {
         let told_us = self.round.window.and_then(|window| self.alone.foretells_us(window, base_us));
         let holds_more = idle && told_us.is_none_or(|told_us| told_us >= idle_us);
         self.idle = if holds_more { self.idle.saturating_add(1) } else { 0 };
+        if self.is_idle() && self.is_shared() {
+            self.alone.others_left();
+        }
         if let (Some(window), Some(queue_us)) = (self.round.window, self.round.waits.mean_us()) {
             self.alone.round(self.since, window, base_us, if idle { 0 } else { queue_us });
         }
@@ -404,6 +407,17 @@ mod tests {
         assert!(path.is_idle());
         path.second(4_000_000, 20_000);
         assert!(!path.is_idle());
+    }
+
+    #[test]
+    fn others_whose_packets_no_longer_wait_have_left() {
+        let mut path = Path::default();
+        let now = path.share();
+        path.event(now, MEAN);
+        path.second_of(now, segments(30), 0);
+        assert!(path.is_shared(), "of 30 segments none would wait");
+        path.second_of(now + 1_000_000, segments(60), 0);
+        assert!(!path.is_shared() && path.is_idle());
     }
 
     /// 17 flows at 100 Mbit/s and 10 ms were so fast again after each reduction that they lost
