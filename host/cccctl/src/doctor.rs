@@ -48,7 +48,10 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
         ];
         found.into_iter().flatten()
     });
-    not_kept(status).into_iter().chain(of_vms).chain(groups.iter().filter_map(left_alone)).collect()
+    let of_groups = groups
+        .iter()
+        .flat_map(|group| [left_alone(group), powerless(status, group)].into_iter().flatten());
+    not_kept(status).into_iter().chain(of_vms).chain(of_groups).collect()
 }
 
 /// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
@@ -263,6 +266,21 @@ fn left_alone(group: &Value) -> Option<Finding> {
     })
 }
 
+/// It is to hold VMs, and nobody may.
+fn powerless(status: &Value, group: &Value) -> Option<Finding> {
+    // An older daemon does not say.
+    let is = group["enforce"] == "on" && status["may_hold"] == false;
+    is.then(|| {
+        let what = "enforce = \"on\" cannot hold any VM: the daemon has no CAP_NET_ADMIN";
+        let remedy = format!(
+            "systemctl edit ccc-vhost: [Service] AmbientCapabilities=CAP_NET_ADMIN and \
+             CapabilityBoundingSet=CAP_NET_ADMIN, then restart it; or cccctl group {} --enforce observe",
+            word(&group["name"])
+        );
+        Finding::new(group, what, remedy)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -345,6 +363,22 @@ mod tests {
         let found = findings(&status, &json!({"vms": []}), &json!({"groups": []}));
         assert_eq!(found.len(), 1);
         assert!(found[0].what.ends_with("No space left on device"), "{found:?}");
+    }
+
+    #[test]
+    fn a_group_that_is_to_hold_vms_and_may_not_is_told() {
+        let of = |may_hold: Value, enforce: &str| {
+            let group = json!({"name": "uplink", "enforce": enforce, "coupled": true});
+            let status = json!({"may_hold": may_hold});
+            findings(&status, &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        let found = of(json!(false), "on");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what.ends_with("the daemon has no CAP_NET_ADMIN"), "{found:?}");
+        assert!(found[0].remedy.contains("AmbientCapabilities=CAP_NET_ADMIN"), "{found:?}");
+        assert_eq!(of(json!(true), "on"), []);
+        assert_eq!(of(json!(false), "observe"), []);
+        assert_eq!(of(json!(null), "on"), [], "an older daemon does not say");
     }
 
     #[test]

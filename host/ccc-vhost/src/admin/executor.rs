@@ -200,6 +200,7 @@ impl Executor<'_> {
             vms: self.settings().vms.len(),
             flows: connections.map(|connection| connection.backend().device().flows()).sum(),
             not_kept: self.not_kept.clone(),
+            may_hold: kernel::may_hold(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! is what the rest of the control socket tells.
 use std::{collections::BTreeSet, fmt};
 
+use ccc_settings::Enforce;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
@@ -138,6 +139,15 @@ impl Collector for MetricsView {
         gauges(&mut to, "build_info", "The program that runs", build)?;
         let kept = [([("what", "changes")], truth(status.not_kept.is_none()))];
         gauges(&mut to, "state_kept", "Whether changes are kept for the next start", kept)?;
+        let in_vain = |group: &GroupView| group.settings.enforce == Enforce::On && !status.may_hold;
+        let vain =
+            groups.iter().map(|group| ([("group", group.name.clone())], truth(in_vain(group))));
+        gauges(
+            &mut to,
+            "group_powerless",
+            "Whether it is to hold VMs and the daemon may not",
+            vain,
+        )?;
         for OfVm(name, help, value) in OF_VM {
             let of = |(vm, _): &(VmView, _)| ([("vm", vm.name.clone())], value(vm));
             gauges(&mut to, name, help, vms.iter().map(of))?;

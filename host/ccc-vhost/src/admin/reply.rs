@@ -46,6 +46,8 @@ pub struct StatusView {
     /// Why changes are not kept for the next start, or earlier ones not used; null if all is
     /// well.
     pub not_kept: Option<String>,
+    /// It may hold VMs at their taps.
+    pub may_hold: bool,
 }
 
 /// All VMs.

@@ -15,11 +15,14 @@ use super::{
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
 };
 
+/// Whether this process may hold VMs at their taps.
+pub fn may_hold() -> bool {
+    capabilities(None).map_or(true, |own| own.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
 /// What is wrong with a group that is to hold VMs, if this process may not hold any.
 pub fn powerless(group: &str) -> Option<String> {
-    let needed = CapabilitySet::NET_ADMIN;
-    let may = capabilities(None).map_or(true, |own| own.effective.contains(needed));
-    (!may).then(|| format!("group {group}: enforce = \"on\" cannot hold any VM: {REMEDY}"))
+    (!may_hold()).then(|| format!("group {group}: enforce = \"on\" cannot hold any VM: {REMEDY}"))
 }
 
 /// What an alias of a device of ours begins with.
