@@ -77,6 +77,14 @@ impl<T: Table> Changes<T> {
         (changes, faults)
     }
 
+    /// Those of them that say otherwise than some settings.
+    pub fn besides(&self, settings: &T) -> Changes<T> {
+        let there = object(settings);
+        let other = self.fields.iter().filter(|(name, value)| there.get(*name) != Some(*value));
+        let fields = other.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Changes { fields, of: PhantomData }
+    }
+
     /// Adds a field, if its value can be used.
     pub fn set(&mut self, name: &str, value: Value) -> Result<(), Fault> {
         let field = field::<T>(name)?;

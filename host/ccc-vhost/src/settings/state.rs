@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ccc_settings::{Changes, Fault, GroupSettings, RuleSettings, SocketPath, VmSettings, VmSpec};
+use ccc_settings::{
+    Changes, Fault, GroupSettings, RuleSettings, SocketPath, Table, VmSettings, VmSpec,
+};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
@@ -131,8 +133,8 @@ impl State {
         let mut faults = Vec::new();
         for (name, value) in fields {
             match name.as_str() {
-                "added" => state.added = each(&name, value, read_socket, &mut faults),
-                "vms" => state.vms = each(&name, value, Changes::read, &mut faults),
+                "added" => state.added = each(&name, value, read_added, &mut faults),
+                "vms" => state.vms = each(&name, value, read_changes, &mut faults),
                 "groups" => state.groups = each(&name, value, read_group, &mut faults),
                 "rules" => match read_rules(value) {
                     Ok(rules) => state.rules = Some(rules),
@@ -149,12 +151,25 @@ impl State {
         let added =
             self.added.iter().map(|(name, socket)| (name.clone(), json!({"socket": socket})));
         let added: Map<String, Value> = added.collect();
-        let mut value = json!({
-            "version": VERSION, "added": added, "vms": self.vms, "groups": self.groups});
+        let vms =
+            self.vms.iter().map(|(name, changes)| (name.clone(), json!(self.told(name, changes))));
+        let vms: Map<String, Value> = vms.collect();
+        let mut value =
+            json!({"version": VERSION, "added": added, "vms": vms, "groups": self.groups});
         if let Some(rules) = &self.rules {
             value["rules"] = json!(rules);
         }
         value
+    }
+
+    /// What is written of a VM's changes: of one that was added no more than what is not as if
+    /// it were left out, so that an older daemon meets no setting that it does not know.
+    fn told(&self, name: &str, changes: &Changes<VmSettings>) -> Changes<VmSettings> {
+        if self.added.contains_key(name) {
+            changes.besides(&in_no_group())
+        } else {
+            changes.clone()
+        }
     }
 
     /// Takes in a change; whether there is anything new to keep.
@@ -202,8 +217,7 @@ impl State {
                 continue;
             }
             // Its group is among the changes, and may be gone: then it has none.
-            let in_no_group = VmSettings { group: None, ..VmSettings::default() };
-            let spec = VmSpec { socket: socket.clone(), settings: in_no_group };
+            let spec = VmSpec { socket: socket.clone(), settings: in_no_group() };
             match settings.new_vm(name, &spec) {
                 Ok(vm) => drop(settings.insert_vm(vm)),
                 Err(error) => log::warn!("state of VM {name} not used: {error}"),
@@ -239,6 +253,11 @@ impl State {
             );
         }
     }
+}
+
+/// What an added VM is before its changes.
+fn in_no_group() -> VmSettings {
+    VmSettings { group: None, ..VmSettings::default() }
 }
 
 /// Adds changes to those of a name; whether they are new.
@@ -283,36 +302,48 @@ pub fn read_only_field(value: Value, name: &str) -> Result<Option<Value>, Fault>
     fields.keys().next().map_or(Ok(field), |other| Err(Fault::unknown(other, name)))
 }
 
-fn read_socket(value: Value) -> Result<SocketPath, Fault> {
-    SocketPath::read("socket", read_only_field(value, "socket")?)
+fn read_added(value: Value) -> (Option<SocketPath>, Vec<Fault>) {
+    let field = read_only_field(value, "socket");
+    match field.and_then(|field| SocketPath::read("socket", field)) {
+        Ok(socket) => (Some(socket), Vec::new()),
+        Err(fault) => (None, vec![fault]),
+    }
 }
 
-fn read_group(value: Value) -> Result<Changes<GroupSettings>, Fault> {
-    let Value::Object(fields) = value else { return Changes::read(value) };
+/// All that can be read: a daemon that is older than the file knows less.
+fn read_changes<T: Table>(value: Value) -> (Option<Changes<T>>, Vec<Fault>) {
+    let Value::Object(fields) = value else {
+        return (None, vec![Fault::new("body", "an object", &value)]);
+    };
+    let (changes, faults) = Changes::collect(fields);
+    let any = faults.is_empty() || !changes.is_empty();
+    (any.then_some(changes), faults)
+}
+
+fn read_group(value: Value) -> (Option<Changes<GroupSettings>>, Vec<Fault>) {
+    let Value::Object(fields) = value else { return read_changes(value) };
     let renamed = fields.into_iter().map(|(name, value)| {
         let now = RENAMED.iter().find(|(before, _)| *before == name);
         (now.map_or(name, |(_, now)| (*now).to_owned()), value)
     });
-    Changes::read(Value::Object(renamed.collect()))
+    read_changes(Value::Object(renamed.collect()))
 }
 
-/// Reads each entry; those that cannot be read are left out, and told of.
+/// Reads each entry; what cannot be read is left out, and told of.
 fn each<T>(
     place: &str,
     value: Value,
-    read: fn(Value) -> Result<T, Fault>,
+    read: fn(Value) -> (Option<T>, Vec<Fault>),
     faults: &mut Vec<Fault>,
 ) -> BTreeMap<String, T> {
     let Value::Object(map) = value else {
         faults.push(Fault::new(place, "an object", &value));
         return BTreeMap::new();
     };
-    let entries = map.into_iter().filter_map(|(name, value)| match read(value) {
-        Ok(entry) => Some((name, entry)),
-        Err(fault) => {
-            faults.push(fault.below(&format!("{place}.{name}")));
-            None
-        }
+    let entries = map.into_iter().filter_map(|(name, value)| {
+        let (entry, wrong) = read(value);
+        faults.extend(wrong.into_iter().map(|fault| fault.below(&format!("{place}.{name}"))));
+        Some((name, entry?))
     });
     entries.collect()
 }
@@ -441,6 +472,32 @@ mod tests {
         let told = trouble.expect("b is wrong").to_string();
         assert!(told.contains("invalid vms.b.weight"), "{told}");
         assert_eq!(state.json()["vms"], json!({"a": {"weight": 2.5}}));
+    }
+
+    #[test]
+    fn what_a_newer_daemon_has_added_costs_nothing_else() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.json");
+        let text = r#"{"version": 1, "vms": {"a": {"weight": 2.5, "colour": "red"}}}"#;
+        fs::write(&path, text).expect("written");
+        let (state, trouble) = State::load_readable(&path);
+        assert!(trouble.expect("told").to_string().contains("invalid vms.a.colour"));
+        assert_eq!(state.json()["vms"], json!({"a": {"weight": 2.5}}));
+    }
+
+    /// As a hook adds a domain: an older daemon would not read a VM with a setting of ours.
+    #[test]
+    fn of_an_added_vm_no_more_is_written_than_what_is_set() {
+        let mut state = State::default();
+        let spec = VmSpec::read(json!({"socket": "/c", "weight": 3})).expect("right");
+        assert!(state.note(&Change::PutVm("c".to_owned(), spec)));
+        let written = state.json();
+        assert_eq!(written["vms"]["c"], json!({"weight": 3.0, "group": "default"}));
+        let read = State::from_json(written).expect("right");
+        let mut settings = Settings::single(Path::new("/other"));
+        read.apply(&mut settings);
+        let vm = &settings.vms[&settings.vm("c").expect("added")].settings;
+        assert_eq!(*vm, VmSettings { weight: 3.0, ..VmSettings::default() });
     }
 
     #[test]
