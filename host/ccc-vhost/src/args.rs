@@ -29,6 +29,10 @@ pub struct Args {
     #[arg(long, requires = "config")]
     pub check: bool,
 
+    /// Let go all taps that a daemon of this configuration has left held, and exit
+    #[arg(long, requires = "config", conflicts_with = "check")]
+    pub release: bool,
+
     /// Serve operators on this socket
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,

@@ -275,6 +275,11 @@ fn a_daemon_that_is_to_keep_what_it_holds_does() {
     beside_an_honest_vm(&net, &daemon, flood);
     daemon.terminate("-TERM");
     assert!(is_held(&net));
+    let (space, program) = (&net.host, support::daemon::PROGRAM);
+    let configuration = daemon.dir.path().join("ccc.toml");
+    let configuration = configuration.display();
+    must(&format!("ip netns exec {space} {program} --config {configuration} --release"));
+    assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
 }
 
 #[test]
