@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use ccc_settings::{GroupSettings, SocketPath, VERSION, VmSettings};
 use clap::{Args as ClapArgs, Parser, Subcommand, value_parser};
 
-use crate::changes::{OPTIONS, Options};
+use crate::{
+    changes::{OPTIONS, Options},
+    form::Form,
+};
 
 /// Shows and changes how ccc-vhost couples the VMs of a host.
 #[derive(Debug, Parser)]
@@ -35,6 +38,10 @@ pub struct Args {
     #[arg(long, global = true)]
     pub json: bool,
 
+    /// The same, as YAML
+    #[arg(long, global = true, conflicts_with = "json")]
+    pub yaml: bool,
+
     /// The host's choices, for the hook
     #[arg(
         long,
@@ -48,6 +55,17 @@ pub struct Args {
     /// What to do
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    /// In which form answers are printed.
+    pub fn form(&self) -> Form {
+        match (self.json, self.yaml) {
+            (true, _) => Form::Json,
+            (false, true) => Form::Yaml,
+            (false, false) => Form::Text,
+        }
+    }
 }
 
 /// What to do.

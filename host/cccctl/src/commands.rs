@@ -87,7 +87,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Rules => plain(client.get("/v1/rules")?, views::rules),
         Command::Top { interval, count } => {
             let interval = Duration::from_secs_f64(*interval);
-            let looks = Looks { interval, count: *count, json: args.json };
+            let looks = Looks { interval, count: *count, form: args.form() };
             return top::run(&client, looks, out);
         }
         Command::Trial(asked) => {
@@ -103,7 +103,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         // See above.
         Command::Hook(_) | Command::Manuals { .. } => return Ok(()),
     };
-    print(out, args.json, &answer, &text)
+    Ok(args.form().print(out, &answer, &text)?)
 }
 
 /// What is wrong, in whole or in short; an error if anything is.
@@ -111,7 +111,7 @@ fn examine(args: &Args, client: &Client, out: &mut impl Write) -> Result<(), Err
     let (mut status, vms) = (client.get("/v1/status")?, client.get("/v1/vms")?);
     let findings = doctor::findings(&status, &vms, &client.get("/v1/groups")?);
     if matches!(args.command, Command::Doctor) {
-        print(out, args.json, &json!({"findings": findings}), &doctor::text(&findings))?;
+        args.form().print(out, &json!({"findings": findings}), &doctor::text(&findings))?;
     } else {
         status["vms"] = vms["vms"].clone();
         let well = match findings.len() {
@@ -120,7 +120,7 @@ fn examine(args: &Args, client: &Client, out: &mut impl Write) -> Result<(), Err
         };
         status["findings"] = json!(findings.len());
         let text = views::status(&status) + &well;
-        print(out, args.json, &status, &text)?;
+        args.form().print(out, &status, &text)?;
     }
     if findings.is_empty() { Ok(()) } else { Err(Error::Found) }
 }
@@ -212,16 +212,6 @@ fn remove(client: &Client, vm: &str) -> Result<Value, Error> {
 fn plain(answer: Value, view: fn(&Value) -> String) -> (Value, String) {
     let text = view(&answer);
     (answer, text)
-}
-
-/// Prints an answer, or what is said of it.
-pub fn print(out: &mut impl Write, json: bool, answer: &Value, text: &str) -> Result<(), Error> {
-    if json {
-        writeln!(out, "{answer:#}")?;
-    } else {
-        write!(out, "{text}")?;
-    }
-    Ok(out.flush()?)
 }
 
 fn show(client: &Client, vm: &str) -> Result<(Value, String), Error> {

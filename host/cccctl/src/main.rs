@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod doctor;
 mod domain;
+mod form;
 mod journal;
 mod manuals;
 mod table;
