@@ -76,6 +76,8 @@ pub struct VmSettings {
     /// It is never held to less, Mbit/s
     #[schemars(range(min = 0.0, max = MBIT_MAX))]
     pub floor_mbit: f64,
+    /// Whether its guest is to have the device; off: it is seen by its tap only
+    pub device: bool,
 }
 
 /// The fastest rate that can be set, Mbit/s.
@@ -123,6 +125,7 @@ impl Default for VmSettings {
             coupled: true,
             tap: None,
             floor_mbit: 0.0,
+            device: true,
         }
     }
 }

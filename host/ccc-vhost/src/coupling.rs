@@ -23,6 +23,10 @@ use crate::{
     },
 };
 
+mod trial;
+
+pub use trial::{Trial, TrialError, TrialSpec};
+
 /// The engine with the groups and VMs of the settings.
 #[derive(Debug)]
 pub struct Coupling {
@@ -49,6 +53,8 @@ struct Group {
     verdicts: u64,
     apart: BTreeSet<usize>,
     alone: BTreeSet<usize>,
+    /// What a client tries with it.
+    trial: Option<Trial>,
 }
 
 /// What a verdict comes from.
@@ -140,7 +146,8 @@ impl Vm {
 
 impl FlowEngine for Coupling {
     fn route(&self, vm: usize, destination: IpAddr) -> Option<usize> {
-        if self.held.contains(&vm) { None } else { self.settings.route(vm, destination) }
+        let group = self.settings.route(vm, destination)?;
+        (!self.held.contains(&vm) && self.is_coupled(group)).then_some(group)
     }
 
     fn group_info(&self, group: usize) -> GroupInfo<'_> {
@@ -220,6 +227,7 @@ impl Coupling {
                 verdicts: 0,
                 apart: BTreeSet::new(),
                 alone: BTreeSet::new(),
+                trial: None,
             }
         };
         let groups = settings.groups.iter().map(&mut add).collect();

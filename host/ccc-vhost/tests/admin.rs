@@ -342,6 +342,7 @@ fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
     daemon.says("rules: 1 of an earlier change instead of the configuration's 0");
     let configured = json!({
         "weight": 1.0, "group": "g", "coupled": true, "tap": null, "floor_mbit": 0.0,
+        "device": true,
     });
     assert_eq!(operator.get("/v1/vms/a")["configured"], configured);
     assert_eq!(operator.get("/v1/vms/b")["configured"], Value::Null);
@@ -514,4 +515,41 @@ fn f2_a_socket_of_somebody_too_busy_to_accept_stalls_nobody() {
     assert_eq!(status, 400, "{body}");
     assert!(body["error"].as_str().unwrap().contains("in use by a running process"), "{body}");
     assert!(daemon.running());
+}
+
+#[test]
+fn a_trial_ends_by_itself_and_nothing_of_it_is_kept() {
+    let (daemon, operator) = start(&TWO);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.tell(&extent, wire::OP_REGISTER, 0, &report(1));
+    let coupled = || operator.get("/v1/vms/a")["coupled_flows"].as_u64();
+    until("the flow is coupled", || coupled() == Some(1));
+
+    let put = |body: Value| operator.ask("PUT", "/v1/groups/g/trial", Some(&body));
+    let (status, group) = put(json!({"coupled": false, "seconds": 2}));
+    assert_eq!(
+        (status, &group["coupled"], &group["trial"]["coupled"]),
+        (200, &json!(true), &json!(false))
+    );
+    assert_eq!(coupled(), Some(0));
+    assert!(
+        operator
+            .ask("GET", "/metrics", None)
+            .1
+            .as_str()
+            .unwrap()
+            .contains("ccc_group_coupled{group=\"g\"} 0.0")
+    );
+    until("the flow is coupled again", || coupled() == Some(1));
+    assert_eq!(operator.get("/v1/groups/g")["trial"], Value::Null);
+
+    assert_eq!(put(json!({"coupled": false, "seconds": 300})).0, 200);
+    assert_eq!(coupled(), Some(0));
+    let daemon = daemon.restart();
+    assert_eq!(operator.get("/v1/groups/g")["trial"], Value::Null);
+    operator.patch("/v1/groups/g", &json!({"coupled": false}));
+    assert_eq!(put(json!({"coupled": true})).0, 409, "there is nothing to try");
+    assert_eq!(put(json!({"seconds": 0})).0, 400);
+    drop(daemon);
 }

@@ -143,6 +143,7 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
                 (_, "/v1/rules") => {
                     Some(json!({"rules": [{"group": null, "destination": "10.0.0.0/8"}]}))
                 }
+                (_, "/v1/groups/{name}/trial") => Some(json!({"coupled": true, "seconds": 300})),
                 _ => Some(json!({"coupled": true})),
             };
             let (status, answer) = operator.ask(method, &path, body.as_ref());

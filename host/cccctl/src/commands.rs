@@ -42,10 +42,13 @@ pub enum Error {
     Trial(String),
     /// Somebody else has changed what is tried.
     #[error(
-        "group {0} or the weights of its VMs were changed meanwhile, so nothing was compared; it is \
-         left as it is now: see cccctl group {0}"
+        "group {0} or the weights of its VMs were changed meanwhile, so nothing was compared; the \
+         trial has ended: see cccctl group {0}"
     )]
     Changed(String),
+    /// What a trial has seen is of two daemons.
+    #[error("the daemon was started again in the midst of a trial")]
+    Restarted,
     /// Not all is well.
     #[error("not all is well")]
     Found,

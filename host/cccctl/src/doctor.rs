@@ -43,14 +43,15 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             apart(vm),
             alone(vm),
             refused(vm),
-            judged(vm),
+            judged(vm, group),
             group.and_then(|group| not_seen(vm, group)),
         ];
         found.into_iter().flatten()
     });
     let of_groups = groups
         .iter()
-        .flat_map(|group| [left_alone(group), powerless(status, group)].into_iter().flatten());
+        .flat_map(|group| [left_alone(group), tried(group), powerless(status, group)])
+        .flatten();
     not_kept(status).into_iter().chain(of_vms).chain(of_groups).collect()
 }
 
@@ -82,12 +83,14 @@ pub fn text(findings: &[Finding]) -> String {
 fn not_there(vm: &Value) -> Option<Finding> {
     let name = word(&vm["name"]);
     match vm["state"].as_str()? {
+        // Nobody is to come.
+        "absent" if has_no_device(vm) => None,
         "absent" => Some(Finding::new(
             vm,
             format!("no front end is connected to {}", word(&vm["socket"])),
             format!(
                 "start the domain; if it runs, its QEMU has no device: cccctl attach {name} (from \
-                 its next start on, or --live)"
+                 its next start on, or --live); if it is to have none: cccctl set {name} --device off"
             ),
         )),
         "no driver" => Some(Finding::new(
@@ -102,6 +105,11 @@ fn not_there(vm: &Value) -> Option<Finding> {
         )),
         _ => None,
     }
+}
+
+/// It is seen by its tap only, as its operator has said.  An older daemon does not say.
+fn has_no_device(vm: &Value) -> bool {
+    vm["device"] == false
 }
 
 /// What a group says of a VM.
@@ -134,7 +142,9 @@ fn held(vm: &Value) -> Option<Finding> {
         let what = format!("an earlier daemon has left its tap {tap} held, so it is not coupled");
         return Some(Finding::new(vm, what, remedy));
     }
-    vm["held"].is_number().then(|| {
+    // One without a device has nothing that could be coupled.
+    let is_held = vm["held"].is_number() && !has_no_device(vm);
+    is_held.then(|| {
         let remedy = format!(
             "they are coupled again when it has kept below its share for a while; cccctl group {} \
              has what was seen",
@@ -214,9 +224,20 @@ fn refused(vm: &Value) -> Option<Finding> {
 }
 
 /// Its tap does not show what it says.
-fn judged(vm: &Value) -> Option<Finding> {
+fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
     let name = word(&vm["name"]);
     let reason = vm["judged"].as_str()?;
+    if vm["held"].is_null() && group.is_some_and(|group| group["enforce"] == "on") {
+        return Some(Finding::new(
+            vm,
+            format!("it is to be held at its tap, and is not: {reason}"),
+            format!("the daemon's log says why (journalctl -u ccc-vhost | grep 'VM {name}:')"),
+        ));
+    }
+    // It reports nothing, and has its share: that is as it is to be.
+    if has_no_device(vm) && vm["held"].is_number() {
+        return None;
+    }
     let held = vm["held"]
         .as_f64()
         .map(|bytes| format!(", and is held to {:.1} Mbit/s", bytes * 8.0 / 1e6));
@@ -264,6 +285,20 @@ fn left_alone(group: &Value) -> Option<Finding> {
         );
         Finding::new(group, "the flows of the group are left alone", remedy)
     })
+}
+
+/// Somebody tries what it is like without coupling.
+fn tried(group: &Value) -> Option<Finding> {
+    let trial = group["trial"].as_object()?;
+    let how = if trial["coupled"] == true { "coupled" } else { "left alone" };
+    let what = format!(
+        "a trial runs, by {}: its flows are {how} now, and coupled again {} s after its client has \
+         gone",
+        word(&trial["by"]),
+        trial["ends_ms"].as_u64().unwrap_or(0) / 1000
+    );
+    let remedy = format!("wait, or end it: cccctl group {} --coupled on", word(&group["name"]));
+    Some(Finding::new(group, what, remedy))
 }
 
 /// It is to hold VMs, and nobody may.
@@ -363,6 +398,41 @@ mod tests {
         let found = findings(&status, &json!({"vms": []}), &json!({"groups": []}));
         assert_eq!(found.len(), 1);
         assert!(found[0].what.ends_with("No space left on device"), "{found:?}");
+    }
+
+    #[test]
+    fn a_vm_that_is_to_have_no_device_is_as_it_is_to_be() {
+        let legacy = |more: Value| {
+            let mut vm =
+                json!({"device": false, "state": "absent", "flows": 0, "coupled_flows": 0});
+            vm.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
+            of(vm)
+        };
+        assert_eq!(legacy(json!({})), []);
+        assert_eq!(legacy(json!({"judged": "unreported", "held": 625_000})), []);
+        assert_eq!(legacy(json!({"judged": "unreported"})).len(), 1, "nobody holds it");
+        assert!(words(json!({"state": "absent"})).ends_with("cccctl set web --device off"));
+    }
+
+    #[test]
+    fn a_vm_that_is_to_be_held_and_is_not_is_told() {
+        let vm = json!({"name": "web", "group": "uplink", "judged": "unreported", "tap": "vnet0",
+            "connected": false, "flows": 0, "coupled_flows": 0});
+        let group = json!({"name": "uplink", "enforce": "on", "coupled": true, "vms": []});
+        let found = findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]}));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.starts_with("it is to be held at its tap, and is not"), "{found:?}");
+    }
+
+    #[test]
+    fn a_trial_that_runs_is_told() {
+        let trial = json!({"coupled": false, "ends_ms": 29_500, "by": "uid 0 pid 7"});
+        let group = json!({"name": "uplink", "coupled": true, "trial": trial});
+        let found = findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}));
+        assert_eq!(found.len(), 1, "{found:?}");
+        let told = "a trial runs, by uid 0 pid 7: its flows are left alone now";
+        assert!(found[0].what.starts_with(told), "{found:?}");
+        assert!(found[0].remedy.contains("cccctl group uplink --coupled on"), "{found:?}");
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! flows tell how they fare.
 //!
 //! Pairs of phases are in the order on, off, off, on, …, so that what changes slowly, as the
-//! load of a day, is in both.  The trial ends with the group coupled, unless somebody else has
-//! changed it meanwhile.
+//! load of a day, is in both.
+//!
+//! The daemon is asked for each phase again and again, and couples the group again when it is
+//! asked no more, whatever has become of this program.
 mod difference;
 mod phase;
 
@@ -40,8 +42,11 @@ use phase::{Flow, FlowId, Look, Outcome, Phase};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks whether somebody wants it to end.
 const STEP: Duration = Duration::from_millis(50);
-/// How long to try to couple the group again: the daemon may be restarting.
-const RESTORE: Duration = Duration::from_secs(30);
+/// The daemon couples the group again after so long, unless it is asked for more: longer than
+/// it may take to answer.
+const LEASE_SECONDS: f64 = 30.0;
+/// How often a phase is done again in which the daemon was started again.
+const AGAIN: u32 = 3;
 
 /// What is measured: its name in JSON and in text, and what it is of a phase.
 struct Measure(&'static str, &'static str, fn(&Outcome) -> Option<f64>);
@@ -84,25 +89,42 @@ pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
                 .to_owned(),
         ));
     }
-    if client.get(&group)?["coupled"] != true {
-        return Err(Error::Trial(format!(
-            "group {0} is not coupled, so there is nothing to compare; cccctl group {0} --coupled on",
-            trial.group
-        )));
-    }
+    check(&client.get(&group)?, &trial.group)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The second time at once: the daemon does the rest.
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&ended))?;
         flag::register(signal, Arc::clone(&ended))?;
     }
     let run = Run { client, trial, group, ended };
     let pairs = run.pairs();
-    if !matches!(pairs, Err(Error::Changed(_))) {
-        run.restore()?;
-    }
+    run.end();
     let pairs = pairs?;
     let of = |Measure(key, _, measure): &Measure| (*key, difference(&pairs, *measure));
     let measures = MEASURES.iter().map(of).collect();
     Ok(Report { group: trial.group.clone(), pairs, measures })
+}
+
+/// Makes sure that a group can be tried.
+fn check(group: &Value, name: &str) -> Result<(), Error> {
+    let wrong = match (&group["coupled"], group.get("trial")) {
+        (Value::Bool(true), Some(Value::Null)) => return Ok(()),
+        (Value::Bool(true), None) => {
+            "the daemon is older than this program and knows no trials that \
+                                      end by themselves; upgrade ccc-vhost"
+                .to_owned()
+        }
+        (Value::Bool(true), Some(trial)) => format!(
+            "a trial of group {name} runs already, by {}; wait for its end, or end it: cccctl group \
+             {name} --coupled on",
+            word(&trial["by"])
+        ),
+        _ => format!(
+            "group {name} is not coupled, so there is nothing to compare; cccctl group {name} \
+             --coupled on"
+        ),
+    };
+    Err(Error::Trial(wrong))
 }
 
 fn difference(pairs: &[Pair], measure: fn(&Outcome) -> Option<f64>) -> Option<Difference> {
@@ -127,12 +149,23 @@ impl Run<'_> {
     fn pair(&self, number: u32) -> Result<Pair, Error> {
         let mut outcomes = [None; 2];
         for coupled in [number % 2 == 0, number % 2 == 1] {
-            outcomes[usize::from(coupled)] = Some(self.phase(number, coupled)?);
+            outcomes[usize::from(coupled)] = Some(self.whole_phase(number, coupled)?);
         }
         let [Some(uncoupled), Some(coupled)] = outcomes else {
             return Err(Error::Trial("a pair has two phases".to_owned()));
         };
         Ok(Pair { coupled, uncoupled })
+    }
+
+    /// A phase with one daemon from its begin to its end.
+    fn whole_phase(&self, number: u32, coupled: bool) -> Result<Outcome, Error> {
+        for _ in 0..AGAIN {
+            match self.phase(number, coupled) {
+                Err(Error::Restarted) => journal::say(&Error::Restarted),
+                done => return done,
+            }
+        }
+        Err(Error::Restarted)
     }
 
     fn phase(&self, number: u32, coupled: bool) -> Result<Outcome, Error> {
@@ -143,9 +176,13 @@ impl Run<'_> {
             "{group}: {how} for {seconds:.0} s (pair {} of {times})",
             number + 1
         ));
-        self.couple(coupled)?;
-        self.wait(*settle)?;
-        let weights = self.weights(coupled)?;
+        let daemon = self.couple(coupled)?;
+        let settling = Instant::now();
+        while settling.elapsed() < *settle {
+            self.wait(INTERVAL.min(settle.saturating_sub(settling.elapsed())))?;
+            self.weights(coupled, daemon)?;
+        }
+        let weights = self.weights(coupled, daemon)?;
         let came_before = self.came(weights.keys())?;
         let (began, mut phase) = (Instant::now(), Phase::default());
         loop {
@@ -154,7 +191,7 @@ impl Run<'_> {
                 break;
             }
             self.wait(INTERVAL.min(off.saturating_sub(began.elapsed())))?;
-            if self.weights(coupled)? != weights {
+            if self.weights(coupled, daemon)? != weights {
                 return Err(Error::Changed(group.clone()));
             }
         }
@@ -171,34 +208,20 @@ impl Run<'_> {
         each.map(|count| count.map(Option::unwrap_or_default)).sum()
     }
 
-    fn couple(&self, coupled: bool) -> Result<(), ClientError> {
-        match self.client.patch(&self.group, &json!({ "coupled": coupled })) {
-            Err(error) if !error.is_in_force() => Err(error),
-            _ => Ok(()),
-        }
+    /// Has the group coupled or not for a while; the daemon that does so.
+    fn couple(&self, coupled: bool) -> Result<Option<i32>, ClientError> {
+        let wanted = json!({"coupled": coupled, "seconds": LEASE_SECONDS});
+        self.client.put(&format!("{}/trial", self.group), &wanted)?;
+        self.client.listener()
     }
 
-    /// Couples the group again, whatever has happened.
-    fn restore(&self) -> Result<(), Error> {
-        let began = Instant::now();
-        loop {
-            match self.client.patch(&self.group, &json!({ "coupled": true })) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_in_force() => {
-                    return Err(Error::Trial(format!(
-                        "group {0} is coupled again, but not at the daemon's next start: {error}",
-                        self.trial.group
-                    )));
-                }
-                Err(error) if began.elapsed() > RESTORE => {
-                    return Err(Error::Trial(format!(
-                        "group {0} may not be coupled: {error}; as soon as the daemon answers: \
-                         cccctl group {0} --coupled on",
-                        self.trial.group
-                    )));
-                }
-                Err(_) => thread::sleep(INTERVAL),
-            }
+    /// Has the group coupled again at once, where the daemon answers.
+    fn end(&self) {
+        if let Err(error) = self.client.delete(&format!("{}/trial", self.group)) {
+            journal::say(&format!(
+                "the daemon couples group {} again by itself within {LEASE_SECONDS} s: {error}",
+                self.trial.group
+            ));
         }
     }
 
@@ -214,12 +237,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The VMs of the group, with their weights, if nobody else has changed it.
-    fn weights(&self, coupled: bool) -> Result<BTreeMap<String, f64>, Error> {
+    /// The VMs of the group, with their weights, if it is as this phase has it; and asks the
+    /// daemon to leave it so.
+    fn weights(&self, coupled: bool, daemon: Option<i32>) -> Result<BTreeMap<String, f64>, Error> {
         let group = self.client.get(&self.group)?;
-        if group["coupled"] != coupled {
+        if self.client.listener()? != daemon {
+            return Err(Error::Restarted);
+        }
+        if group["coupled"] != true || group["trial"]["coupled"] != coupled {
             return Err(Error::Changed(self.trial.group.clone()));
         }
+        self.couple(coupled)?;
         let vms = list(&group["vms"]).iter();
         Ok(vms.map(|vm| (word(&vm["name"]), vm["weight"].as_f64().unwrap_or(1.0))).collect())
     }

@@ -67,7 +67,8 @@ pub fn vm(answer: &Value) -> String {
 
 /// What a VM's guest is doing, and for how long it has said nothing.
 fn state(vm: &Value) -> String {
-    let mut state = word(&vm["state"]);
+    let no_device = vm["device"] == false && vm["state"] == "absent";
+    let mut state = if no_device { "no device".to_owned() } else { word(&vm["state"]) };
     if let ("silent", Some(heard)) = (state.as_str(), vm["heard_ms"].as_u64()) {
         state = format!("silent for {} s", heard / 1000);
     }

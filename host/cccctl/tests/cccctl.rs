@@ -26,7 +26,7 @@ fn everything_can_be_looked_at() {
     let list = daemon.prints(&["list"]);
     assert_eq!(
         line(&list, "web"),
-        ["web", "3", "uplink", "on", "none", "0", "absent", "0", "0", "-"]
+        ["web", "3", "uplink", "on", "none", "0", "on", "absent", "0", "0", "-"]
     );
     let show = daemon.prints(&["show", "web"]);
     assert_eq!(line(&show, "weight"), ["weight", "3"]);
@@ -191,7 +191,7 @@ fn trial(daemon: &Daemon) -> std::process::Child {
     let command = command.env("CCC_CONTROL", daemon.control());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
-    while daemon.json(&["group", "uplink"])["coupled"] == true {
+    while daemon.json(&["group", "uplink"])["trial"]["coupled"] != false {
         assert!(started.elapsed() < Duration::from_secs(60), "it uncouples nothing");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -206,7 +206,7 @@ fn a_trial_ends_with_the_group_coupled() {
     assert_eq!(told["pairs"].as_array().map(Vec::len), Some(2), "{told}");
     assert_eq!(told["measures"]["goodput_mbit"]["coupled"], 0.0, "{told}");
     assert_eq!(told["measures"]["rtt_ms"], Value::Null, "nothing was sent: {told}");
-    assert_eq!(daemon.json(&["group", "uplink"])["coupled"], true);
+    assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
 }
 
 #[test]
@@ -219,7 +219,20 @@ fn a_trial_that_is_interrupted_couples_the_group_again() {
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(said.contains("interrupted; the group is coupled again"), "{said}");
-    assert_eq!(daemon.json(&["group", "uplink"])["coupled"], true);
+    assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
+}
+
+#[test]
+fn a_trial_that_is_killed_is_told_keeps_others_away_and_can_be_ended() {
+    let daemon = without_rules();
+    let mut child = trial(&daemon);
+    let (_, told, _) = daemon.run(&["doctor"]);
+    assert!(told.contains("a trial runs, by uid"), "{told}");
+    assert!(daemon.fails(&["trial", "uplink"]).contains("runs already, by uid"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    daemon.prints(&["group", "uplink", "--coupled", "on"]);
+    assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
 }
 
 #[test]
@@ -231,7 +244,7 @@ fn a_trial_that_somebody_else_meddles_with_compares_nothing() {
     assert_eq!((done.status.code(), done.stdout.len()), (Some(1), 0));
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(said.contains("changed meanwhile"), "{said}");
-    assert_eq!(daemon.json(&["group", "uplink"])["coupled"], false, "left as it is");
+    assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
 }
 
 #[test]

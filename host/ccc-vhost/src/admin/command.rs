@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an operator asks for.
-use crate::settings::state::Change;
+use crate::{coupling::TrialSpec, settings::state::Change};
 
 /// What an operator asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,8 @@ pub enum Command {
     Rules,
     /// What a monitoring system asks for again and again.
     Metrics,
+    /// A trial of a group as described, or its end.
+    Trial(String, Option<TrialSpec>),
     /// A change of the settings.
     Change(Change),
 }
@@ -43,7 +45,7 @@ impl Command {
                 Change::UpdateGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => true,
             },
             Command::Status | Command::Vms | Command::Groups | Command::Group(_) => true,
-            Command::Flows { .. } | Command::Rules | Command::Metrics => true,
+            Command::Flows { .. } | Command::Rules | Command::Metrics | Command::Trial(..) => true,
         }
     }
 }

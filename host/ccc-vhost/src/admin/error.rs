@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::{
+    coupling::TrialError,
     settings::{SettingsError, writer::NotKept},
     vhost_user::listener::ListenError,
 };
@@ -43,6 +44,9 @@ pub enum ApiError {
     /// What it asks of the settings cannot be done.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// There can be no such trial.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
     /// Nobody could connect.
     #[error("{error}{}", because(.error))]
     Listen {
@@ -84,6 +88,7 @@ impl ApiError {
             ApiError::Settings(NoVm { .. } | NoGroup { .. }) => 404,
             ApiError::Method { .. } => 405,
             ApiError::Settings(OtherSocket { .. } | Configured(_) | NotConfigured(_)) => 409,
+            ApiError::Trial(_) => 409,
             ApiError::TooLarge(_) => 413,
             ApiError::MediaType => 415,
             ApiError::NotKept(_) => 500,

@@ -7,17 +7,18 @@ use super::{
     authorization::Peer,
     reply::{
         CountersView, GroupView, GroupsView, MemberView, MetricsView, RulesView, StatusView,
-        TapView, VmView, VmsView, mode_name,
+        TapView, TrialView, VmView, VmsView, mode_name,
     },
 };
 use ccc_core::Micros;
 
 use crate::{
-    coupling::Coupling,
+    coupling::{Coupling, Trial, TrialSpec},
     device::Device,
     device::counters,
     device::engine::{Context, FlowEngine},
     device::inspect::{Count, FlowPage},
+    event_loop::clock,
     settings::Settings,
     settings::state::Change,
     tap::{kernel, watch::Watched},
@@ -70,6 +71,12 @@ impl Executor<'_> {
             Command::Group(name) => Reply::Group(self.group(settings.group(name)?)),
             Command::Rules => Reply::Rules(self.rules()),
             Command::Metrics => Reply::Metrics(self.metrics()),
+            Command::Trial(name, Some(wanted)) => Reply::Group(self.begin_trial(name, wanted)?),
+            Command::Trial(name, None) => {
+                let group = settings.group(name)?;
+                self.end_trial(group);
+                Reply::Group(self.group(group))
+            }
             Command::Change(change) => {
                 let reply = self.change(change)?;
                 return Ok((reply, Some(self.to_keep(change))));
@@ -147,7 +154,44 @@ impl Executor<'_> {
         if (before.share, before.coupled) != (after.share, after.coupled) {
             self.remap(self.numbers());
         }
+        // Who says whether it is coupled means it.
+        if !changes.only("coupled").is_empty() {
+            self.end_trial(index);
+        }
         Ok(self.group(index))
+    }
+
+    /// Begins a trial, or goes on with it.
+    fn begin_trial(&mut self, name: &str, wanted: &TrialSpec) -> Result<GroupView, ApiError> {
+        let group = self.settings().group(name)?;
+        let (before, coupled) =
+            (self.coupling.trial(group).cloned(), self.coupling.is_coupled(group));
+        let until = clock::monotonic() + (wanted.seconds * 1e6) as Micros;
+        let trial = Trial { coupled: wanted.coupled, until, by: self.by.clone() };
+        self.coupling.set_trial(group, trial)?;
+        if before.is_none_or(|before| before.coupled != wanted.coupled) {
+            let how = if wanted.coupled { "coupled" } else { "left alone" };
+            let (seconds, by) = (wanted.seconds, self.by);
+            log::info!(
+                "group {name}: {how} for a trial, for {seconds} s unless it goes on (by {by})"
+            );
+        }
+        if coupled != wanted.coupled {
+            self.remap(self.numbers());
+        }
+        Ok(self.group(group))
+    }
+
+    fn end_trial(&mut self, group: usize) {
+        if self.coupling.end_trial(group).is_none() {
+            return;
+        }
+        log::info!(
+            "group {}: its trial has ended (by {})",
+            self.settings().groups[group].name,
+            self.by
+        );
+        self.remap(self.numbers());
     }
 
     fn log(&self, what: std::fmt::Arguments<'_>, changes: &str) {
@@ -289,6 +333,7 @@ impl Executor<'_> {
             path: status.map(|status| status.path).unwrap_or_default().into(),
             mode: status.and_then(|status| status.mode).map(mode_name),
             vms,
+            trial: self.coupling.trial(index).map(|t| TrialView::new(t, clock::monotonic())),
         }
     }
 

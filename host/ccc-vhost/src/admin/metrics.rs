@@ -81,7 +81,8 @@ struct OfGroup(&'static str, &'static str, fn(&GroupView) -> Option<f64>);
 /// A number of each VM in each group.
 struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
 
-const OF_VM: [OfVm; 7] = [
+const OF_VM: [OfVm; 8] = [
+    OfVm("vm_device", "Whether its guest is to have the device", |vm| truth(vm.settings.device)),
     OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
     OfVm("vm_weight", "The weight in force", |vm| vm.settings.weight),
     OfVm("vm_flows", "Flows in the slots of its guest", |vm| vm.flows as f64),
@@ -108,7 +109,8 @@ const COUNTS_OF_VM: [CountOfVm; 6] = [
     CountOfVm("vm_grant_lines_written", "Grant lines written for it", |of| of.published),
 ];
 
-const OF_GROUP: [OfGroup; 3] = [
+const OF_GROUP: [OfGroup; 4] = [
+    OfGroup("group_coupled", "Whether its flows are coupled now", |of| Some(truth(is_coupled(of)))),
     OfGroup("group_window_bytes", "Aggregate window of its flows", |of| Some(of.window as f64)),
     OfGroup(
         "group_ssthresh_bytes",
@@ -172,6 +174,11 @@ impl Collector for MetricsView {
         counters(&mut to, "vm_refused", "Times something of it was refused", refused)?;
         encode_groups(&mut to, groups)
     }
+}
+
+/// What is told is how it is now, whatever is set.
+fn is_coupled(group: &GroupView) -> bool {
+    group.settings.coupled && group.trial.as_ref().is_none_or(|trial| trial.coupled)
 }
 
 fn encode_groups(to: &mut DescriptorEncoder<'_>, groups: &[GroupView]) -> fmt::Result {

@@ -5,6 +5,7 @@ use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
 use serde::Serialize;
 
 use crate::{
+    coupling::Trial,
     device::{counters::KINDS, inspect::FlowPage},
     tap::watch::{Verdict, Watched},
 };
@@ -147,6 +148,28 @@ pub struct GroupView {
     pub mode: Option<&'static str>,
     /// VMs with flows in it, or whose group it is.
     pub vms: Vec<MemberView>,
+    /// What a client tries with it.
+    pub trial: Option<TrialView>,
+}
+
+/// A trial of a group.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialView {
+    /// Whether the group is coupled now.
+    pub coupled: bool,
+    /// When it ends unless its client asks again, milliseconds from now.
+    pub ends_ms: u64,
+    /// Whose it is.
+    pub by: String,
+}
+
+impl TrialView {
+    /// A trial at a time.
+    pub fn new(trial: &Trial, now: Micros) -> TrialView {
+        let Trial { coupled, until, by } = trial;
+        let ends_ms = until.saturating_sub(now) / 1000;
+        TrialView { coupled: *coupled, ends_ms, by: by.to_string() }
+    }
 }
 
 /// What the flows of a group see of their path.

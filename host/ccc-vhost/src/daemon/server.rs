@@ -218,6 +218,7 @@ impl Server {
                 Token::Connection(vm) => self.end_unfinished(vm, now)?,
                 Token::Kick(vm, queue) => self.listen_for_kicks(vm, queue)?,
                 Token::Taps => self.look_at_taps(),
+                Token::Trial => self.end_trials()?,
                 _ => {}
             }
         }
@@ -286,7 +287,7 @@ impl Server {
 
     fn dispatch(&mut self, token: Token) -> Result<(), ServerError> {
         match token {
-            Token::Signal => Ok(()),
+            Token::Signal | Token::Trial => Ok(()),
             Token::Watchdog => {
                 self.watchdog.iter().for_each(Watchdog::tell);
                 Ok(())

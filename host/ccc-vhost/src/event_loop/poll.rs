@@ -34,6 +34,8 @@ pub enum Token {
     Watchdog,
     /// Taps are to be looked at, or have been.
     Taps,
+    /// The trial of a group may be over.
+    Trial,
 }
 
 impl Token {
@@ -47,6 +49,7 @@ impl Token {
             Token::Control => (5, 0, 0),
             Token::Watchdog => (6, 0, 0),
             Token::Taps => (7, 0, 0),
+            Token::Trial => (8, 0, 0),
         };
         kind << 56 | (vm as u64) << 8 | queue as u64
     }
@@ -61,6 +64,7 @@ impl Token {
             4 => Token::Kick(vm, (data & 0xff) as usize),
             6 => Token::Watchdog,
             7 => Token::Taps,
+            8 => Token::Trial,
             _ => Token::Control,
         }
     }

@@ -71,7 +71,12 @@ fn heading(of: &Value) -> Line<'static> {
     let queue = path["queue_us"].as_f64().unwrap_or(0.0) / 1e3;
     let flows = of["active_flows"].as_u64().unwrap_or(0);
     let others = if path["shared"] == true { ", shared with others" } else { "" };
-    let alone = if of["coupled"] == false { ", NOT COUPLED" } else { "" };
+    let alone = match (&of["coupled"], &of["trial"]["coupled"]) {
+        (Value::Bool(false), _) => ", NOT COUPLED",
+        (_, Value::Bool(false)) => ", NOT COUPLED for a trial",
+        (_, Value::Bool(true)) => ", on trial",
+        _ => "",
+    };
     let said =
         format!("  {rate:.2} Mbit/s, {queue:.1} ms queue, {flows} active flows{others}{alone}");
     Line::from(vec![Span::from(word(&of["name"])).bold(), Span::from(said)])

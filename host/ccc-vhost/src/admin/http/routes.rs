@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     admin::{ApiError, Command},
+    coupling::TrialSpec,
     settings::state::{self, Change},
 };
 
@@ -27,6 +28,7 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/groups", &["GET"]),
     ("/v1/groups/{name}", &["GET", "PATCH"]),
     ("/v1/groups/{name}/changes", &["DELETE"]),
+    ("/v1/groups/{name}/trial", &["PUT", "DELETE"]),
     ("/v1/rules", &["GET", "PUT", "DELETE"]),
     (METRICS, &["GET"]),
 ];
@@ -60,6 +62,11 @@ impl Request<'_> {
             ("GET", ["groups"]) => Command::Groups,
             ("GET", ["groups", name]) => Command::Group((*name).to_owned()),
             ("GET", ["rules"]) => Command::Rules,
+            ("PUT", ["groups", name, "trial"]) => {
+                let wanted = Changes::read(self.value()?)?.apply(&TrialSpec::default());
+                Command::Trial((*name).to_owned(), Some(wanted))
+            }
+            ("DELETE", ["groups", name, "trial"]) => Command::Trial((*name).to_owned(), None),
             (_, segments) => Command::Change(self.change(segments)?),
         };
         match self.parameters().next() {
@@ -169,6 +176,7 @@ mod tests {
             for method in *methods {
                 let body = match *method {
                     "PUT" if route.ends_with("rules") => r#"{"rules": []}"#,
+                    "PUT" if route.ends_with("trial") => r#"{"coupled": false}"#,
                     "PUT" => r#"{"socket": "/s"}"#,
                     _ => "{}",
                 };

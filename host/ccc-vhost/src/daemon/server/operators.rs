@@ -10,7 +10,8 @@ use crate::{
     admin::channel::{CommandReceiver, PendingCommand},
     admin::executor::{Executor, Guest, Guests, Outcome},
     admin::{ApiError, Command},
-    event_loop::open_files,
+    device::Context,
+    event_loop::{clock, open_files, poll::Token},
     settings::{state::Change, writer::StateWriter},
     vhost_user::connection::ConnectionError,
     vhost_user::listener::{Endpoint, ListenError},
@@ -38,7 +39,42 @@ impl Server {
                 (outcome, _) => reply_to.send(outcome.map(|(reply, _)| reply)),
             }
         }
+        self.wait_for_trials();
         Ok(())
+    }
+
+    /// Ends trials whose clients have not asked for more.
+    pub(super) fn end_trials(&mut self) -> Result<(), ServerError> {
+        let over = self.coupling.overdue_trials(clock::monotonic());
+        for group in &over {
+            if let Some(trial) = self.coupling.end_trial(*group) {
+                let name = &self.coupling.settings().groups[*group].name;
+                log::warn!(
+                    "group {name}: coupled again: {} has not gone on with its trial in time",
+                    trial.by
+                );
+            }
+        }
+        if !over.is_empty() {
+            self.remap_all();
+            self.publish()?;
+        }
+        self.wait_for_trials();
+        Ok(())
+    }
+
+    fn wait_for_trials(&mut self) {
+        if let Some(end) = self.coupling.next_trial_end() {
+            self.timers.wake(Token::Trial, end);
+        }
+    }
+
+    /// Takes all flows to where they are coupled now.
+    fn remap_all(&mut self) {
+        for connection in self.vms.values().filter_map(|vm| vm.connection.as_ref()) {
+            let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
+            connection.backend().device_mut().remap(&mut context);
+        }
     }
 
     /// What a request needs beside the engine: a socket of a VM that comes, the
