@@ -2,6 +2,7 @@
 """The packages on hosts that have nothing of ours: installed, used, upgraded, downgraded,
 removed and purged, by dpkg and systemd."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,12 @@ def test_a_host_has_the_service_and_gives_it_back(host):
         # It ends with the daemon, and systemd starts it again.
         until("domains are watched", lambda: host.attempt("systemctl", "is-active", "ccc-watch").ok)
 
+    # As a daemon that was killed leaves one, of a tap that has gone.
+    host.run("ip", "link", "add", "ccc-ifb9", "type", "ifb")
+    host.run("ip", "link", "set", "ccc-ifb9", "alias", f"ccc-vhost holds gone0 by {CONFIGURATION}")
+    install(host, NEW)
     host.run("dpkg", "--remove", *HOST_PACKAGES)
+    assert "ccc-ifb9" not in host.run("ip", "link")
     assert not host.attempt("systemctl", "is-active", "ccc-vhost").ok
     # libvirt's hook stays until it is purged, and must stop no domain.
     host.run(HOOK, "web", "prepare", "begin", "-", stdin=DOMAIN)
@@ -95,6 +101,30 @@ def test_a_host_has_the_service_and_gives_it_back(host):
 
 DOMAIN = """<domain type='kvm'><name>web</name><metadata>
 <ccc:vm xmlns:ccc='urn:ccc:vm:1' group='uplink'/></metadata></domain>"""
+
+
+@pytest.mark.parametrize(("daemon", "tool"), [(NEW, OLD), (OLD, NEW)])
+def test_daemon_and_tool_may_be_of_two_releases(host, daemon, tool):
+    files = [f"/packages/{daemon}/ccc-vhost_{daemon}_amd64.deb", f"/packages/{tool}/cccctl_{tool}_amd64.deb"]
+    host.run("env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--force-confold", "--install", *files)
+    until("it is well", lambda: is_well(host))
+    assert f"ccc-vhost {daemon}:" in host.run("cccctl", "status")
+    # As the hook of a domain does.
+    host.run(HOOK, "web", "prepare", "begin", "-", stdin=DOMAIN)
+    assert "uplink" in host.run("cccctl", "show", "web")
+    host.run("cccctl", "set", "web", "--weight", "3")
+    host.run("cccctl", "group", "uplink", "--share", "window")
+    for command in ("list", "groups", "rules"):
+        host.run("cccctl", command)
+    if daemon == OLD:
+        refused = host.attempt("cccctl", "trial", "uplink")
+        assert not refused.ok and "upgrade ccc-vhost" in refused.stderr
+    # What the one has kept, the other reads.
+    install(host, OLD if daemon == NEW else NEW)
+    until("it is well with the other", lambda: "3" in host.attempt("cccctl", "show", "web").stdout)
+    assert "window" in host.run("cccctl", "group", "uplink")
+    assert json.loads(host.run("cccctl", "--json", "status"))["not_kept"] is None
+    host.run("cccctl", "remove", "web")
 
 
 def test_systemd_keeps_the_daemon_up(host):
