@@ -85,6 +85,10 @@ fn metrics_tell_what_the_control_socket_tells() {
         "ccc_vm_flows_registered_total{vm=\"a\"} 1",
         "ccc_vm_refused_total{vm=\"a\",kind=\"torn\"} 0",
         "# TYPE ccc_group_reductions counter",
+        "# TYPE ccc_group_rate_bytes_per_second gauge",
+        "# TYPE ccc_group_queue_seconds gauge",
+        "ccc_group_coupled{group=\"g\"} 1.0",
+        "ccc_vm_device{vm=\"a\"} 1.0",
         &format!("ccc_group_window_bytes{{group=\"g\"}} {window}.0"),
         &format!("ccc_group_vm_window_bytes{{group=\"g\",vm=\"a\"}} {part}.0"),
     ] {

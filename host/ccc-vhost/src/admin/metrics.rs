@@ -109,7 +109,7 @@ const COUNTS_OF_VM: [CountOfVm; 6] = [
     CountOfVm("vm_grant_lines_written", "Grant lines written for it", |of| of.published),
 ];
 
-const OF_GROUP: [OfGroup; 4] = [
+const OF_GROUP: [OfGroup; 6] = [
     OfGroup("group_coupled", "Whether its flows are coupled now", |of| Some(truth(is_coupled(of)))),
     OfGroup("group_window_bytes", "Aggregate window of its flows", |of| Some(of.window as f64)),
     OfGroup(
@@ -117,6 +117,14 @@ const OF_GROUP: [OfGroup; 4] = [
         "Aggregate slow start threshold, after the first event",
         |of| of.ssthresh.map(|bytes| bytes as f64),
     ),
+    OfGroup(
+        "group_rate_bytes_per_second",
+        "What its flows delivered in the latest round trip",
+        |of| Some(of.path.rate as f64),
+    ),
+    OfGroup("group_queue_seconds", "How long packets waited on its path", |of| {
+        Some(of.path.queue_us as f64 / 1e6)
+    }),
     OfGroup("group_active_flows", "Flows that have data to send", |of| {
         Some(of.active_flows as f64)
     }),
