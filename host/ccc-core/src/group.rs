@@ -219,19 +219,31 @@ impl Group {
         let Update { now, flow, report, .. } = *update;
         let member = flow.member;
         let part = self.part(member, report);
-        let share = self.members.share_of_vm(member, &flow.contribution);
-        let floor_bytes = self.members.floor_of(member);
-        let window_bytes = match report.srtt_us {
-            SPREAD_FROM_US.. => part.bytes,
-            _ => part.bytes.max(floor_bytes),
-        };
-        let (mss_bytes, in_slow_start) = (report.mss_bytes.into(), self.aggregate.in_slow_start());
-        let has = Has { part, window_bytes, share, mss_bytes, in_slow_start };
-        self.limits.claim_floor(member, floor_bytes, part.bytes);
-        let delta = self.limits.delta(now, member, &has, told);
+        self.limits.claim_floor(member, self.members.floor_of(member), part.bytes);
+        let delta = self.limits.delta(now, member, &self.has(update, part), told);
         let all_bytes = self.aggregate.window.bytes();
         self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes);
         delta
+    }
+
+    /// What a VM has that has this part at the most.
+    fn has(&self, update: &Update, part: Part) -> Has {
+        let Update { flow, report, .. } = *update;
+        let member = flow.member;
+        let pool = self.pool(member).map_or(u64::MAX, Window::bytes);
+        let own_bytes = part.bytes.min(pool);
+        let window_bytes = match report.srtt_us {
+            SPREAD_FROM_US.. => own_bytes,
+            _ => own_bytes.max(self.members.floor_of(member)),
+        };
+        let in_slow_start = self.aggregate.in_slow_start();
+        Has {
+            part: if in_slow_start { self.part_at_once(member, part) } else { part },
+            window_bytes,
+            share: self.members.share_of_vm(member, &flow.contribution),
+            mss_bytes: report.mss_bytes.into(),
+            in_slow_start,
+        }
     }
 
     /// What a VM has of the aggregate at the most, and in what time.
@@ -243,6 +255,15 @@ impl Group {
         };
         let rtt_us = self.limits.believed_us(member, told_us);
         Part { bytes: self.most_bytes(member), rtt_us }
+    }
+
+    /// Of that, what it may have acknowledged at once.
+    fn part_at_once(&self, member: usize, part: Part) -> Part {
+        let rtt_us = match self.config.share {
+            ShareOf::Rate => self.members.mean_units_of(member).max(1),
+            ShareOf::Window => part.rtt_us,
+        };
+        self.limits.at_once(member, Part { rtt_us, ..part })
     }
 
     /// What a VM has of the aggregate at the most.
@@ -526,7 +547,8 @@ impl Group {
         let Some(level) = self.members.grant_level(member, window, || self.max_min_level()) else {
             return not_in_force;
         };
-        let level = level.min(self.pool_level(member).unwrap_or(level));
+        let own = self.pool(member).map(|pool| self.members.level_of(member, pool));
+        let level = level.min(own.unwrap_or(level));
         // The largest value means unset on the wire.
         let ssthresh_level =
             |ssthresh: Window| mul_div(level, ssthresh.raw(), window.raw()).min(u64::MAX - 1);
@@ -573,10 +595,12 @@ impl Group {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// What a VM in a pool of its own has for one unit.
-    fn pool_level(&self, member: usize) -> Option<u64> {
-        let floor = Window::from_bytes(self.members.floor_of(member));
-        self.events.pool(member).map(|pool| self.members.level_of(member, pool.max(floor)))
+    /// The window of a VM in a pool of its own: two segments a flow at the least, but segments
+    /// are as long as it says, so no more than half of its part.
+    fn pool(&self, member: usize) -> Option<Window> {
+        let half = self.members.most_of(member, self.aggregate.window).halved(1);
+        let floor = Window::from_bytes(self.members.floor_of(member)).min(half);
+        self.events.pool(member).map(|pool| pool.max(floor))
     }
 
     fn max_min_level(&self) -> MaxMinLevel {

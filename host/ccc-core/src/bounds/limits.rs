@@ -138,6 +138,13 @@ impl Limits {
         self.rtts.of_others_us(member).map_or(told_us, |us| told_us.max(us / NEAREST))
     }
 
+    /// A VM's part over the others' round-trip time, if it says that it is farther: at the
+    /// same rate who is far has no more acknowledged at once.
+    pub(crate) fn at_once(&self, member: usize, part: Part) -> Part {
+        let rtt_us = self.rtts.of_others_us(member).map_or(part.rtt_us, |us| us.min(part.rtt_us));
+        Part { bytes: mul_div(part.bytes, rtt_us, part.rtt_us.max(1)), rtt_us }
+    }
+
     /// The time that a VM's reductions of others are apart.
     pub(crate) fn round_us(&self, member: usize, srtt_us: Micros) -> Micros {
         self.rtts.of_others_us(member).map_or(0, |us| srtt_us.clamp(us / NEAR, us))
