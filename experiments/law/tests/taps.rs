@@ -2,7 +2,7 @@
 //! Taps that judge by the daemon's own code: no honest VM, and each that takes what is others'.
 #![allow(clippy::unwrap_used)]
 use ccc_lab::scenario::Scenario;
-use ccc_law::{setup::Setup, taps::Judged, watched::watched, world};
+use ccc_law::{fuzz::case_of, setup::Setup, taps::Judged, watched::watched, world};
 use serde_json::{Value, json};
 
 /// Whom taps judge of three honest VMs and this one.
@@ -61,6 +61,15 @@ fn who_takes_a_little_more_than_half_of_its_share_makes_nobody_judged() {
     let limited = json!({"flows": [{"rate_kbit": 1500}], "hostile": true,
         "module_options": "lie_slots=1 lie_ms=100"});
     assert!(judged(limited).is_empty());
+}
+
+/// Four flows that share 50 kbit/s send two segments each in a round trip and the longest pause,
+/// which is more.
+#[test]
+fn who_sends_the_least_that_a_guest_can_is_not_judged() {
+    let setup = Setup::of(&case_of(22, 29).scenario).unwrap();
+    let judged = world::watch(&setup).judged;
+    assert!(judged.is_empty(), "{judged:?}");
 }
 
 #[test]

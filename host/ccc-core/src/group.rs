@@ -25,6 +25,9 @@ const ADOPTION_US: Micros = 2_000_000;
 /// (`CCC_SPREAD_RTT_MIN_US`).
 const SPREAD_FROM_US: u32 = 10_000;
 
+/// And pause for no longer than that (`CCC_SPREAD_US_MAX`).
+const SPREAD_US: Micros = 750_000;
+
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
 
@@ -574,13 +577,14 @@ impl Group {
         let in_a_second = |bytes, rtt_us: Micros| mul_div(bytes, 1_000_000, rtt_us.max(1));
         let at_level = in_a_second(self.members.bytes_at(member, grant.level), told_us);
         let sent = at_level.min(self.most_in_a_second(member, told_us));
-        // Nearer than that, guests send two segments a flow, however small their part is.  But
-        // nobody is much nearer than what the others' packets wait.
+        // Guests send two segments a flow, however small their part is: farther than that, in a
+        // round trip and the longest pause.  But nobody is much nearer than what the others'
+        // packets wait.
         let waits_us = self.waits.of_others_us(member).unwrap_or(0) / 2;
         let near_us = self.limits.nearest_us(member, told_us).max(waits_us);
         let floor = self.limits.floor_of(member, self.members.floor_of(member));
-        let least = if near_us < SPREAD_FROM_US.into() { in_a_second(floor, near_us) } else { 0 };
-        sent.max(least)
+        let pause_us = if near_us < SPREAD_FROM_US.into() { 0 } else { SPREAD_US };
+        sent.max(in_a_second(floor, near_us + pause_us))
     }
 
     /// A VM's part of the aggregate in a second: flows that are limited, or said to be, are
