@@ -581,7 +581,7 @@ impl Group {
         // round trip and the longest pause.  But nobody is much nearer than what the others'
         // packets wait.
         let waits_us = self.waits.of_others_us(member).unwrap_or(0) / 2;
-        let near_us = self.limits.nearest_us(member, told_us).max(waits_us);
+        let near_us = self.limits.believed_us(member, told_us).max(waits_us);
         let floor = self.limits.floor_of(member, self.members.floor_of(member));
         let pause_us = if near_us < SPREAD_FROM_US.into() { 0 } else { SPREAD_US };
         sent.max(in_a_second(floor, near_us + pause_us))

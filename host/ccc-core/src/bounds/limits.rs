@@ -155,11 +155,6 @@ impl Limits {
         self.rtts.told_us(member)
     }
 
-    /// A time that a VM says, but no less than a part of the others'.
-    pub(crate) fn nearest_us(&self, member: usize, told_us: Micros) -> Micros {
-        self.rtts.of_others_us(member).map_or(told_us, |us| told_us.max(us / NEAR))
-    }
-
     /// What was acknowledged, as far as it was granted.
     pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
         let bytes = has.part.bytes.max(INITIAL_BYTES);

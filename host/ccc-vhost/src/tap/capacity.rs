@@ -14,7 +14,7 @@ const WITHOUT_LOSSES_US: Micros = 1_000_000;
 /// By what part it is raised each period then.
 const RAISED_BY: u64 = 256;
 /// It is used up from so many parts of 64 on.
-const USED_UP: u64 = 61;
+const USED_UP: u64 = 63;
 /// Losses that are lies cannot bring it below this part of what was seen.
 const LEAST_OF_PEAK: u64 = 4;
 /// What was seen fades by this part each period: half in two minutes.

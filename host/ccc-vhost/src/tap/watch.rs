@@ -19,9 +19,11 @@ use super::{
 
 /// Above what it may send by less is no excess: a percentage.
 const TOLERATED_PERCENT: u64 = 110;
+/// Of fewer bytes a second, eight segments, it is chance how many are sent again, and when.
+const LEAST_RATE: u64 = 12_500;
 /// What a VM with grants may have too much, in time of what it may send: it follows them
 /// with its ACKs.
-const TRUSTED_US: Micros = 5_000_000;
+const TRUSTED_US: Micros = 3_000_000;
 /// The same of one whose reports do not account for what it sends: of flows that begin
 /// nothing has been delivered yet.
 const BEGINNING_US: Micros = 1_000_000;
@@ -234,12 +236,14 @@ impl Watch {
         self.measure(now);
         let wants: Vec<Want> = self.vms.values_mut().map(|vm| vm.want(now)).collect();
         let level = Level::of(self.capacity.rate(), &wants);
-        let losers = self.losers(now);
+        let losers = [CONGESTED_US, PROBATION_US].map(|time_us| self.losers(now, time_us));
         let mut changed = Vec::new();
         for (vm, seen, count) in &counts {
             let Some(watched) = self.vms.get_mut(vm) else { continue };
             watched.share = level.share(seen.weight).max(seen.floor);
-            let others_lose = losers.iter().any(|loser| loser != vm);
+            // Nobody may have lost while it was held: what it does without is seen at once.
+            let lately = &losers[usize::from(within(now, watched.judged, PROBATION_US))];
+            let others_lose = lately.iter().any(|loser| loser != vm);
             if watched.judge(now, count, others_lose) {
                 changed.push(*vm);
             }
@@ -247,10 +251,10 @@ impl Watch {
         changed
     }
 
-    /// Two of those who have lost lately and are not judged, if there are so many: whoever one
+    /// Two of those who have lost in that time and are not judged, if there are so many: whoever one
     /// is, they tell whether another is among them.
-    fn losers(&self, now: Micros) -> Vec<usize> {
-        let lost = |vm: &Watched| vm.verdict.is_none() && within(now, vm.lost_at, CONGESTED_US);
+    fn losers(&self, now: Micros, time_us: Micros) -> Vec<usize> {
+        let lost = |vm: &Watched| vm.verdict.is_none() && within(now, vm.lost_at, time_us);
         self.vms.iter().filter(|(_, vm)| lost(vm)).map(|(vm, _)| *vm).take(2).collect()
     }
 
@@ -334,7 +338,7 @@ impl Watched {
             return self.has_kept_to_its_share(now) && self.verdict.take().is_some();
         }
         let granted = self.last.map_or(0, |last| last.claims.granted);
-        let may = self.share.max(with_headers(granted));
+        let may = self.share.max(with_headers(granted)).max(LEAST_RATE);
         let tolerated = mul_div(may, count.time_us, SPAN_US) / 100 * TOLERATED_PERCENT;
         self.excess = (self.excess + count.sent_bytes).saturating_sub(tolerated);
         let (allowed_us, least_bytes) = self.allowance(now);

@@ -209,6 +209,15 @@ fn who_takes_all_its_shaper_lets_go_is_let_go_after_a_while() {
 }
 
 #[test]
+fn who_was_held_while_nobody_lost_is_held_again_at_once() {
+    let mut group = Group::new();
+    group.go(5_000, &[honest(3.3), honest(3.3), alone(9.0)]);
+    let calm = Does { loses: false, ..honest(3.3) };
+    group.go_with_shapers(12_000, &[calm, calm, alone(9.0)]);
+    assert_eq!(group.changed, [2; 3], "let go, and judged again");
+}
+
+#[test]
 fn who_floods_its_shaper_is_not_let_go() {
     let mut group = Group::new();
     group.go(120_000, &[honest(3.3), honest(3.3), alone(9.0)]);
