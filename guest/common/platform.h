@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the arithmetic beside it needs from where it is built: in the Linux
- * kernel the kernel's own, elsewhere the same names made from plain C.
+ * kernel the kernel's own; in FreeBSD's and in user space the same names made
+ * from plain C.
  */
 #ifndef CCC_PLATFORM_H
 #define CCC_PLATFORM_H
@@ -13,8 +14,13 @@
 #include <linux/time64.h>
 #include <linux/types.h>
 #else
+#ifdef _KERNEL		/* FreeBSD's */
+#include <sys/types.h>
+#include <sys/stdint.h>
+#else
 #include <stdbool.h>
 #include <stdint.h>
+#endif
 
 #define VIRTIO_CCC_NO_TYPES
 

@@ -15,7 +15,11 @@
 #define VIRTIO_CCC_H
 
 #ifdef VIRTIO_CCC_NO_TYPES
+#ifdef _KERNEL		/* FreeBSD's */
+#include <sys/types.h>
+#else
 #include <stdint.h>
+#endif
 typedef uint8_t  ccc_u8;
 typedef uint16_t ccc_le16;
 typedef uint32_t ccc_le32;
