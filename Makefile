@@ -131,6 +131,11 @@ demo-qemu variants-qemu: build
 		env $(PYTHON) -m realtime $@ --out out/$@ $(if $(QUICK),--quick)
 
 ##@ Tests; QUICK=1 is a short form, TESTS='boots or migrations' some of them
+.PHONY: freebsd-check test-freebsd
+freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings are errors, symbols known
+	@scripts/build freebsd-14 freebsd-15 >/dev/null
+test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
+	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
 .PHONY: check test test-qemu test-libvirt test-packages test-sanitized kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints

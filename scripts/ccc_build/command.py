@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ccc_build import fresh, guests, image, kernels, module, qemu, venv
+from ccc_build import freebsd, fresh, guests, image, kernels, module, qemu, venv
 from ccc_build.artefact import Artefact
 from ccc_build.debian import require
 from ccc_build.process import Failed, say
@@ -24,6 +24,8 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "trixie": fresh.trixie,
     "device-guest": guests.device_guest,
     "module-guest": guests.module_guest,
+    "freebsd-14": freebsd.freebsd_14,
+    "freebsd-15": freebsd.freebsd_15,
     "sanitized-kernel": kernels.sanitized,
     "sanitized-guest": guests.sanitized_guest,
 }
