@@ -75,17 +75,25 @@ def coupling_device(backend: Path | str, options: str = "") -> list[str]:
 class Qemu:
     """A QEMU that runs until it is closed, and its monitor.
 
-    The guest's console is `NAME.console` in the directory, what QEMU itself says `NAME.log`."""
+    The guest's console is `NAME.console` in the directory, unless the arguments have another;
+    what QEMU itself says is `NAME.log`."""
 
     def __init__(
-        self, emulator: Path, arguments: list[str | Path], directory: Path, name: str, host: Host = HERE
+        self,
+        emulator: Path,
+        arguments: list[str | Path],
+        directory: Path,
+        name: str,
+        host: Host = HERE,
+        console: bool = True,
     ) -> None:
         self.name = name
         self.events: list[dict[str, Any]] = []
         self._console = directory / f"{name}.console"
         self._log = directory / f"{name}.log"
         monitor = directory / f"{name}.qmp"
-        own = ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", f"file:{self._console}")
+        own = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+        own += ["-serial", f"file:{self._console}"] if console else []
         with self._log.open("w") as log:
             command = (emulator, *own, *arguments, "-qmp", f"unix:{monitor},server=on,wait=off")
             self._process = host.start(*command, stdout=log, stderr=subprocess.STDOUT)
