@@ -134,6 +134,7 @@ demo-qemu variants-qemu: build
 .PHONY: freebsd-check test-freebsd
 freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings are errors, symbols known
 	@scripts/build freebsd-14 freebsd-15 >/dev/null
+	@make --silent -C guest/freebsd-ccc/tests -f user.mk test
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
 .PHONY: check test test-qemu test-libvirt test-packages test-sanitized kernels coverage fuzz

@@ -18,7 +18,7 @@ _SEEN = re.compile(r"^@ \S+ established (\d+) coupled (\d+) device (\d)\r?$", re
 
 
 class SendingGuest(Qemu):
-    """A guest with FLOWS flows, and its device if there is a `backend` for it.
+    """A guest with so many flows, and its device if there is a `backend` for it.
 
     It falls asleep once it has been up for `sleep_at` seconds, and sends `plain` flows of
     uncoupled Reno beside the others; with `incoming` it waits for a migration."""
@@ -36,11 +36,12 @@ class SendingGuest(Qemu):
         processors: int = 1,
         sleep_at: int | None = None,
         plain: int = 0,
+        flows: int = FLOWS,
         network_card: str = "virtio-net-pci",
     ) -> None:
         self._migration = directory / f"{name}.migration"
         parameters = f"{_PARAMETERS} guest.to={ADDRESS} guest.address={GUEST_ADDRESS}"
-        parameters += f" guest.flows={FLOWS} guest.plain={plain}" + (f" guest.sleep={sleep_at}" if sleep_at else "")
+        parameters += f" guest.flows={flows} guest.plain={plain}" + (f" guest.sleep={sleep_at}" if sleep_at else "")
         arguments = [
             *linux(image / "vmlinuz", image / "initrd", parameters, _MEMORY, processors),
             *("-netdev", f"tap,id=net,ifname={name},script=no,downscript=no"),

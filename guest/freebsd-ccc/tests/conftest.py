@@ -2,6 +2,7 @@
 """What the tests on a kernel of FreeBSD share: a bottleneck, its receiver, daemons and guests."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +15,14 @@ from testbed.bottleneck import Bottleneck, Receiver
 from testbed.daemon import Daemon
 from testbed.host import Namespace
 
+sys.path.append(str(artefacts.PROJECT / "qemu-patches" / "tests"))
+
+from guests import SendingGuest  # noqa: E402
+
 pytest_plugins = ["testbed.fixtures"]
+# As in the papers, for a machine that emulates: 10 Mbit/s, 100 ms, and as much queue.
+BOTTLENECK = ("tbf", "rate", "10mbit", "burst", "5kb", "limit", "125000")
+DELAY = ("netem", "delay", "100ms", "limit", "10000")
 
 
 @pytest.fixture
@@ -42,6 +50,8 @@ class Bed:
         self._vms.host.run("ip", "link", "add", "br0", "type", "bridge")
         self._vms.host.run("ip", "link", "set", "br0", "up")
         self.receiver: Receiver = Bottleneck(self._vms.host, "br0", self.far).receiver(directory)
+        self._vms.host.run("tc", "qdisc", "replace", "dev", "uplink", "root", *BOTTLENECK)
+        self.far.host.run("tc", "qdisc", "add", "dev", "eth0", "root", *DELAY)
         stack.callback(self.receiver.close)
 
     def daemon(self, **weights: int) -> Daemon:
@@ -72,6 +82,16 @@ class Bed:
         self.guests.append(guest)
         self._stack.callback(guest.close)
         guest.set_up(f"10.77.0.{number}", coupled)
+        return guest
+
+    def linux(self, name: str, flows: int) -> SendingGuest:
+        """A Linux guest that sends so many coupled flows for ever."""
+        self._tap(name)
+        guest = SendingGuest(
+            self._emulator, artefacts.build("device-guest"), self._directory, name, self._vms.host,
+            backend=self.socket(name), flows=flows,
+        )  # fmt: skip
+        self._stack.callback(guest.close)
         return guest
 
 

@@ -2,30 +2,186 @@
 """The modules on a real kernel of FreeBSD, with the real daemon."""
 
 import time
+from contextlib import closing
 
+import pytest
 from testbed.bottleneck import ADDRESS, PORT
+from testbed.random_device import RandomDevice
 from testbed.wait import until
 
 EBUSY = 16
+# Before and while rates are measured; the second has 20 periods of the aggregate.
+SETTLE_S, MEASURE_S = 15, 60
+# Of a connection, and longer than it takes to send on a slow machine.
+LONG_S = 600
 
 
-def send(guest, flows, seconds, priority=0):
+def send(guest, flows, seconds=LONG_S, priority=0):
     guest.does("flows", ADDRESS, PORT, flows, seconds, priority)
 
 
-def await_coupled(guest, daemon, flows, timeout_s=60):
+def await_coupled(guest, daemon, flows, timeout_s=90):
     until(f"{guest.name}: {flows} flows coupled", lambda: daemon.coupled_flows(guest.name) == flows, timeout_s)
+
+
+def await_none(guest, daemon):
+    until("all flows have left", lambda: daemon.coupled_flows(guest.name) == 0 and guest.counts("slots_used") == 0, 90)
+
+
+def ports(daemon, vm):
+    return [str(flow["source_port"]) for flow in daemon.get(f"/v1/vms/{vm}/flows")["flows"]]
+
+
+def rates(bed, daemon, *vms):
+    """What arrives of each VM, in Mbit/s, and of each of its flows."""
+    time.sleep(SETTLE_S)
+    of = {vm: ports(daemon, vm) for vm in vms}
+    before, began = bed.receiver.arrived(), time.monotonic()
+    time.sleep(MEASURE_S)
+    after, seconds = bed.receiver.arrived(), time.monotonic() - began
+    return {vm: [(after[port] - before[port]) * 8e-6 / seconds for port in of[vm]] for vm in vms}
+
+
+def jain(values):
+    return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
 
 
 def test_flows_are_coupled_and_leave(bed, measured):
     daemon = bed.daemon(bsd=1)
     guest = bed.guest("bsd")
     until("the tables are accepted", lambda: guest.tables() == "accepted", 30)
-    send(guest, 4, 20)
+    send(guest, 4, 100)
     await_coupled(guest, daemon, 4)
     assert guest.counts("slots_used") == 4
-    before = bed.receiver.arrived()
-    time.sleep(8)
-    got = {port: count - before.get(port, 0) for port, count in bed.receiver.arrived().items()}
-    measured(mbits=[round(count / 1e6, 2) for count in got.values()])
-    until("the flows have left", lambda: daemon.coupled_flows("bsd") == 0 and guest.counts("slots_used") == 0, 60)
+    got = rates(bed, daemon, "bsd")["bsd"]
+    measured(mbits=[round(rate, 2) for rate in got], jain=jain(got))
+    events = sum(flow["events"] for flow in daemon.get("/v1/vms/bsd/flows")["flows"])
+    assert events > 0, "a full queue, and no congestion event"
+    assert jain(got) >= 0.98
+    await_none(guest, daemon)
+
+
+def test_a_thousand_connections_leave_no_slot_behind(bed, measured):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd")
+    until("the tables are accepted", lambda: guest.tables() == "accepted", 30)
+    assert guest.does("churn", ADDRESS, PORT, 100, 20000) == 100
+    for _ in range(9):
+        assert guest.does("churn", ADDRESS, PORT, 100, 3000) == 100
+    await_none(guest, daemon)
+    measured(messages=guest.counts("messages"))
+
+
+def test_the_daemon_ends_and_begins_again(bed):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd")
+    send(guest, 4)
+    await_coupled(guest, daemon, 4)
+    daemon.kill()
+    bed.receiver.check(4, "without the daemon", 60)
+    until("the driver sees that nobody answers", lambda: guest.tables() == "unanswered", 60)
+    daemon.start()
+    await_coupled(guest, daemon, 4)
+    bed.receiver.check(4, "with the daemon again", 60)
+
+
+def test_the_modules_are_unloaded_when_nobody_uses_them(bed):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd")
+    guest.does("set-number", "net.inet.tcp.msl", 500)
+    send(guest, 2, 30)
+    await_coupled(guest, daemon, 2)
+    guest.does("set-string", "net.inet.tcp.cc.algorithm", "cubic")
+    assert int(guest.asks("unload", "cc_ccc.ko")) == -EBUSY
+    # It has refused, and goes on serving.
+    guest.does("set-string", "net.inet.tcp.cc.algorithm", "ccc")
+    guest.does("set-string", "net.inet.tcp.cc.algorithm", "cubic")
+    assert int(guest.asks("unload", "virtio_ccc.ko")) == -EBUSY
+    await_none(guest, daemon)
+    until("cc_ccc goes", lambda: int(guest.asks("unload", "cc_ccc.ko")) == 0, 60, 1)
+    guest.does("unload", "virtio_ccc.ko")
+    guest.load()
+    send(guest, 2, 30)
+    await_coupled(guest, daemon, 2)
+
+
+def test_the_device_is_detached_and_suspended_while_flows_run(bed):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd")
+    send(guest, 4)
+    await_coupled(guest, daemon, 4)
+    guest.does("device", "detach", "virtio_ccc0")
+    bed.receiver.check(4, "without the device", 60)
+    guest.does("device", "attach", "virtio_ccc0")
+    await_coupled(guest, daemon, 4)
+    guest.does("device", "suspend", "virtio_ccc0")
+    bed.receiver.check(4, "suspended", 60)
+    guest.does("device", "resume", "virtio_ccc0")
+    await_coupled(guest, daemon, 4)
+    bed.receiver.check(4, "resumed", 60)
+
+
+def test_sysctls_refuse_what_is_none(bed):
+    guest = bed.guest("bsd")
+    assert int(guest.asks("set-number", "net.inet.tcp.cc.ccc.priority", 11)) < 0
+    assert int(guest.asks("set-string", "net.inet.tcp.cc.ccc.inner", "htcp")) < 0
+    guest.does("set-string", "net.inet.tcp.cc.ccc.inner", "cubic")
+    assert guest.asks("string", "net.inet.tcp.cc.ccc.inner") == "cubic"
+    guest.does("set-number", "net.inet.tcp.cc.ccc.priority", 3)
+
+
+@pytest.mark.parametrize("inner", ["newreno", "cubic"])
+def test_priorities_divide(bed, measured, inner):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd")
+    guest.does("set-string", "net.inet.tcp.cc.ccc.inner", inner)
+    send(guest, 1, LONG_S, 3)
+    await_coupled(guest, daemon, 1)
+    send(guest, 1, LONG_S, 1)
+    await_coupled(guest, daemon, 2)
+    flows = daemon.get("/v1/vms/bsd/flows")["flows"]
+    assert [flow["algorithm"] for flow in flows] == [inner] * 2
+    first, second = rates(bed, daemon, "bsd")["bsd"]
+    measured(ratio=first / second)
+    assert first / second == pytest.approx(3, rel=0.08)
+
+
+@pytest.mark.parametrize(("bsd", "linux"), [(1, 4), (4, 1)])
+def test_a_vm_of_freebsd_and_one_of_linux_share_equally(bed, measured, bsd, linux):
+    daemon = bed.daemon(bsd=1, linux=1)
+    guest, other = bed.guest("bsd", number=3), bed.linux("linux", linux)
+    until("Linux' flows are coupled", lambda: daemon.coupled_flows("linux") == linux, 180)
+    send(guest, bsd)
+    await_coupled(guest, daemon, bsd)
+    got = {vm: sum(each) for vm, each in rates(bed, daemon, "bsd", "linux").items()}
+    measured(**got, jain=jain(list(got.values())))
+    assert not other.complaints()
+    assert jain(list(got.values())) >= 0.98
+
+
+def test_weights_of_vms_divide(bed, measured):
+    daemon = bed.daemon(bsd=3, linux=1)
+    guest, other = bed.guest("bsd", number=3), bed.linux("linux", 4)
+    until("Linux' flows are coupled", lambda: daemon.coupled_flows("linux") == 4, 180)
+    send(guest, 1)
+    await_coupled(guest, daemon, 1)
+    got = {vm: sum(each) for vm, each in rates(bed, daemon, "bsd", "linux").items()}
+    measured(**got, ratio=got["bsd"] / got["linux"])
+    assert not other.complaints()
+    assert got["bsd"] / got["linux"] == pytest.approx(3, rel=0.08)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_device_that_does_everything_wrong(bed, measured, seed):
+    with closing(RandomDevice(bed.socket("bsd"), seed)) as device:
+        guest = bed.guest("bsd", processors=2)
+        send(guest, 8)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            # It is there, and its flows are its own affair.
+            guest.does("number", "dev.virtio_ccc.0.slots_used")
+            time.sleep(1)
+        guest.does("device", "detach", "virtio_ccc0")
+        bed.receiver.check(8, "without the device", 120)
+        measured(did=sum(device.did.values()))
+        assert not device.error
