@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccc_build.artefact import PROJECT, Artefact, cache, digest
-from ccc_build.process import Failed, run, say
+from ccc_build.process import Failed, Word, run, say
 
 GUEST = PROJECT / "guest"
 SOURCES = GUEST / "freebsd-ccc"
@@ -124,13 +124,11 @@ def _modules(release: Release) -> Artefact:
 def _compile(release: Release, compiler: Path, source: Path, made: Path, *options: str) -> None:
     own = (SOURCES, GUEST, GUEST / "include")
     foreign = (SOURCES / "check" / "include", *(compiler / path for path in HEADERS))
-    run(
-        *(compiler / "zig", "cc", "-target", f"x86_64-freebsd.{release.name}-none", *FREESTANDING, *WARNINGS, *options),
-        *(f"-I{path}" for path in own),
-        *(word for path in foreign for word in ("-isystem", path)),
-        *(source, "-o", made),
-        log=made.parent / "log",
-    )
+    command: list[Word] = [compiler / "zig", "cc", "-target", f"x86_64-freebsd.{release.name}-none"]
+    command += [*FREESTANDING, *WARNINGS, *options, *(f"-I{path}" for path in own)]
+    for path in foreign:
+        command += ["-isystem", path]
+    run(*command, source, "-o", made, log=made.parent / "log")
 
 
 def _module(release: Release, compiler: Path, directory: Path, module: str) -> None:
@@ -176,6 +174,7 @@ def check_symbols(directory: Path) -> None:
         unknown = sorted(name for name in wanted - known if not name.startswith(SETS))
         if unknown:
             raise Failed(
-                f"{module}.ko: symbols that no kernel is known to have: expected those of {SYMBOLS.relative_to(PROJECT)},"
-                f" got {', '.join(unknown)}: kldload would fail; use others, or add these if kernels export them"
+                f"{module}.ko: symbols that no kernel is known to have: expected those of "
+                f"{SYMBOLS.relative_to(PROJECT)}, got {', '.join(unknown)}: "
+                "kldload would fail; use others, or add these if kernels export them"
             )

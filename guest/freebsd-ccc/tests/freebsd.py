@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """A guest with a kernel of FreeBSD, obeyed by boot/agent.c at its serial console."""
 
+import os
 import shutil
 import socket
 import sys
@@ -37,13 +38,16 @@ _COMPLAINTS = ("panic:", "lock order reversal", "KASSERT", "Fatal trap", "exclus
 
 
 def boot_image(kernel: Path, directory: Path, environment: dict[str, str]) -> Path:
-    """The kernel with the modules and the agent on a memory disk."""
+    """The kernel with the modules and the agent on a memory disk.
+
+    FREEBSD_MODULES is a directory of modules made otherwise, as by bsd.kmod.mk."""
     made = artefacts.build("freebsd-15")
+    modules = Path(os.environ.get("FREEBSD_MODULES") or made)
     root = directory / "root"
     (root / "dev").mkdir(parents=True, exist_ok=True)
     shutil.copy(made / "agent", root / "init")
     for name in MODULES:
-        shutil.copy(made / f"{name}.ko", root)
+        shutil.copy(modules / f"{name}.ko", root)
     disk = directory / "root.iso"
     HERE.run("xorriso", "-as", "mkisofs", "-quiet", "-R", "-o", disk, root)
     return image.build(kernel, disk, _ENVIRONMENT | environment, _MEMORY_MB << 20, directory)

@@ -31,7 +31,8 @@ def segments(kernel: bytes) -> tuple[int, list[tuple[int, bytes, int]]]:
     size, count = struct.unpack_from("<HH", kernel, 54)
     loaded = []
     for number in range(count):
-        kind, _, offset, _, physical, in_file, in_memory, _ = struct.unpack_from("<IIQQQQQQ", kernel, table + number * size)
+        header = struct.unpack_from("<IIQQQQQQ", kernel, table + number * size)
+        kind, _, offset, _, physical, in_file, in_memory, _ = header
         if kind == 1:
             loaded.append((physical, kernel[offset : offset + in_file], in_memory))
     return entry, loaded
