@@ -70,4 +70,4 @@ def _goodput(axis, run: Run) -> None:
         times, rates = run.series(f"vm{number}", _STEP_S)
         middles = [time + _STEP_S / 2 for time in times]
         axis.plot(middles, rates, label=f"VM{number}, {flows}", lw=1)
-    axis.set_ylim(0, 10.5)
+    axis.set_ylim(0, 1.05 * run.scenario.bottleneck.rate_mbit or None)

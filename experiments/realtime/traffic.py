@@ -50,7 +50,7 @@ class Traffic:
         host = steal.since()
         queue_samples.write(queue_samples.read(sampler.result(300)), raw)
         reports = {f"vm{n}": json.loads(job.result(300)) for n, job in enumerate(receivers, 1)}
-        _write_goodput(reports, raw)
+        write_goodput(reports, raw)
         (raw / "host.json").write_text(json.dumps(host, indent=1) + "\n")
         return Run(measure(scenario, raw), raw), host
 
@@ -63,7 +63,7 @@ def _send(vm: Guest, number: int, count: int, algorithm: str, duration: int) -> 
     return vm.begin(f"iperf3 -c {RECEIVER} -p {_PORT + number} -P {count} -C {algorithm} -t {duration} -i 0 -J")
 
 
-def _write_goodput(reports: dict[str, dict], raw: Path) -> None:
+def write_goodput(reports: dict[str, dict], raw: Path) -> None:
     """`goodput.csv` and `flows.json` from what the receivers counted."""
     flows = []
     with (raw / "goodput.csv").open("w", newline="") as file:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ccc_build import freebsd, fresh, guests, image, kernels, module, qemu, venv
+from ccc_build import freebsd, fresh, guests, image, kernels, machines, module, qemu, venv
 from ccc_build.artefact import Artefact
 from ccc_build.debian import require
 from ccc_build.process import Failed, say
@@ -22,6 +22,10 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "image": image.image,
     "bookworm": fresh.bookworm,
     "trixie": fresh.trixie,
+    "machine-bookworm": machines.bookworm,
+    "machine-trixie": machines.trixie,
+    "ansible": venv.ansible,
+    "ansible-2.14": venv.ansible_2_14,
     "device-guest": guests.device_guest,
     "module-guest": guests.module_guest,
     "freebsd-14": freebsd.freebsd_14,

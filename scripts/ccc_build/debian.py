@@ -109,22 +109,23 @@ class Suite:
     def unpack(self, directory: Path, *packages: str) -> None:
         """Downloads packages and unpacks them below `directory`."""
         with tempfile.TemporaryDirectory(dir=directory) as downloads:
-            apt_get(*self._options(), "download", *packages, cwd=Path(downloads))
+            apt_get(*self.options(), "download", *packages, cwd=Path(downloads))
             for package in Path(downloads).glob("*.deb"):
                 output("dpkg-deb", "-x", package, directory)
 
     def source(self, directory: Path, package: str, version: str) -> None:
         """Unpacks a source package, with Debian's changes, as `directory`."""
         with tempfile.TemporaryDirectory(dir=directory.parent) as downloads:
-            apt_get(*self._options(), "source", "--download-only", f"{package}={version}", cwd=Path(downloads))
+            apt_get(*self.options(), "source", "--download-only", f"{package}={version}", cwd=Path(downloads))
             shutil.rmtree(directory, ignore_errors=True)
             output("dpkg-source", "--no-copy", "-x", *Path(downloads).glob("*.dsc"), directory)
 
     def _ask(self, *words: str) -> str:
         self._refresh()
-        return output("apt-cache", *self._options(), *words)
+        return output("apt-cache", *self.options(), *words)
 
-    def _options(self) -> list[Word]:
+    def options(self) -> list[Word]:
+        """What makes apt's programs look at this release in place of the machine's own."""
         directory = self.directory
         settings = (
             f"Dir::State::Lists={directory}/lists",
@@ -158,7 +159,7 @@ class Suite:
                 f"{self.kind} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror()} {self.name} main\n"
             )
             try:
-                apt_get(*self._options(), "update")
+                apt_get(*self.options(), "update")
                 (self.directory / "refreshed").touch()
             except Failed as failed:
                 say(f"{self.name}: the package lists could not be refreshed, those there are will do: {failed}")
