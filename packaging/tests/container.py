@@ -12,9 +12,10 @@ from testbed.wait import until
 class Container:
     """Boots what a tar of a root directory holds, until it is left.
 
-    `host` runs commands there, without a network; `shared` is its /packages."""
+    `host` runs commands there, without a network; `shared` is its /packages, and
+    `options` are more of systemd-nspawn's."""
 
-    def __init__(self, tar: Path, directory: Path, shared: Path) -> None:
+    def __init__(self, tar: Path, directory: Path, shared: Path, *options: str) -> None:
         root = directory / "root"
         root.mkdir()
         HERE.run("tar", "-C", root, "-xf", tar)
@@ -23,7 +24,7 @@ class Container:
         self._process = HERE.start(
             "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
             # Nothing of this machine's is asked to start it.
-            "--register=no", "--keep-unit", "--private-network", "--link-journal=no", "--boot",
+            "--register=no", "--keep-unit", "--private-network", "--link-journal=no", *options, "--boot",
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

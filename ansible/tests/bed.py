@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What the collection's tests are made of: a controller, and machines that are fresh.
+
+A host is a Debian with its systemd in namespaces of this machine, where libvirt, our daemon and
+QEMU run at full speed; or a virtual machine.  Guests are always virtual machines.
+"""
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from container import Container
+from testbed import artefacts
+from testbed.errors import TestbedError
+from testbed.host import HERE, Host
+from testbed.qemu import Qemu
+from testbed.wait import until
+
+HERE_DIR = Path(__file__).resolve().parent
+COLLECTION = HERE_DIR.parent
+RECEIVER, HOST = "10.77.0.1", "10.77.0.254"
+GUESTS = {"guest1": "10.77.0.11", "guest2": "10.77.0.12"}
+CMDLINE = "root=LABEL=root rw console=ttyS0 net.ifnames=0 mitigations=off tsc=reliable quiet"
+_SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=120s"
+_RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.M)
+# An emulated machine on a busy one takes minutes.
+BOOT_S = 600.0
+PLAY_S = 3000.0
+
+
+@dataclass(frozen=True)
+class Played:
+    """How a playbook went."""
+
+    status: int
+    text: str
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """How many tasks changed something on each machine."""
+        return {name: int(changed) for name, _, changed, _, _ in _RECAP.findall(self.text)}
+
+    @property
+    def why(self) -> str:
+        """What failed, for people."""
+        lines = self.text.splitlines()
+        return "\n".join(line for line in lines if "fatal:" in line or "ERROR" in line or line.startswith("changed:"))[-4000:]
+
+
+class Controller:
+    """Runs playbooks of this directory, of the collection as it is in the tree."""
+
+    def __init__(self, directory: Path, programs: Path, inside: tuple[str, ...] = ()) -> None:
+        self._directory, self._programs, self._inside = directory, programs, inside
+        place = directory / "ansible_collections/ccc/coupling"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            place.symlink_to(COLLECTION)
+        self.hosts: dict[str, dict] = {}
+        self.groups: dict[str, list[str]] = {}
+        self.variables: dict[str, object] = {
+            "ansible_user": "root",
+            "ansible_ssh_common_args": _SSH,
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+
+    def add(self, name: str, group: str, **variables: object) -> None:
+        self.hosts[name] = variables
+        self.groups.setdefault(group, []).append(name)
+
+    def play(self, playbook: str, *arguments: str, **variables: object) -> Played:
+        """Runs a playbook; its text is kept beside the inventory."""
+        inventory = {"all": {"hosts": self.hosts, "vars": self.variables, "children": {}}}
+        for group, names in self.groups.items():
+            inventory["all"]["children"][group] = {"hosts": dict.fromkeys(names, {})}
+        path = self._directory / "inventory.json"
+        path.write_text(json.dumps(inventory, indent=1))
+        environment = {
+            "ANSIBLE_COLLECTIONS_PATH": str(self._directory),
+            "ANSIBLE_COLLECTIONS_PATHS": str(self._directory),
+            "ANSIBLE_PIPELINING": "1", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "120",
+            "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0", "ANSIBLE_LOCALHOST_WARNING": "0",
+            "PATH": f"{self._programs}:{os.environ['PATH']}",
+        }  # fmt: skip
+        extra = ("-e", json.dumps(variables)) if variables else ()
+        command = ("ansible-playbook", "-i", path, HERE_DIR / "playbooks" / playbook, *extra, *arguments)
+        done = Host(self._inside).attempt(*command, environment=environment, timeout_s=PLAY_S)
+        with (self._directory / "plays.log").open("a") as log:
+            log.write(f"$ {' '.join(map(str, command))}\n{done.text}\n")
+        return Played(done.status, done.text)
+
+
+class VirtualMachine:
+    """A fresh Debian under QEMU that is logged in to at a port of this machine."""
+
+    def __init__(self, release: str, directory: Path, name: str, port: int) -> None:
+        self.port, self._name = port, name
+        files = artefacts.build(f"machine-{release}")
+        network = f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
+        self.qemu = Qemu(
+            artefacts.build("qemu"),
+            [
+                *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1500M", "-machine", "q35"),
+                *("-kernel", files / "vmlinuz", "-initrd", files / "initrd", "-append", CMDLINE),
+                *("-drive", f"file={files}/disk.img,format=raw,if=virtio,snapshot=on"),
+                *("-drive", f"file={files}/packages.img,format=raw,if=virtio,readonly=on"),
+                *("-device", "virtio-rng-pci", "-netdev", network, "-device", "virtio-net-pci,netdev=n"),
+            ],
+            directory,
+            name,
+        )  # fmt: skip
+        self.key = key_of(files, directory)
+        options = (word for word in _SSH.split() if word != "-o")
+        self.host = Host(
+            ("ssh", "-p", str(port), "-i", str(self.key), *(word for one in options for word in ("-o", one)), "root@127.0.0.1")
+        )
+
+    def boot(self) -> None:
+        until(f"{self._name}: sshd answers", lambda: self.host.attempt("true").ok, BOOT_S, poll_s=2)
+
+    def switch_off(self) -> None:
+        """As if by its power cord, and on again."""
+        self.qemu.ask("system_reset")
+        until(f"{self._name}: it is gone", lambda: not self.host.attempt("true", timeout_s=20).ok, BOOT_S, poll_s=1)
+
+    def close(self) -> None:
+        self.qemu.close()
+
+
+def key_of(files: Path, directory: Path) -> Path:
+    """A copy of the machine's key, which ssh takes from its owner only."""
+    key = directory / "key"
+    shutil.copy(files / "key", key)
+    key.chmod(0o600)
+    return key
+
+
+class FreshHost(Container):
+    """A fresh Debian as a host, in namespaces of this machine; guests and a receiver are on its bridge.
+
+    guest ──┐
+    guest ──┤ bridge ── uplink (tbf) ── eth0 in the receiver's namespace
+            └ the host itself
+    """
+
+    def __init__(self, release: str, directory: Path, rate_mbit: int) -> None:
+        self.files = artefacts.build(f"machine-{release}")
+        self._directory, self._rate_mbit = directory, rate_mbit
+        disks = directory / "disks"
+        disks.mkdir()
+        for name in GUESTS:
+            HERE.run("cp", "--sparse=always", self.files / "disk.img", disks / f"{name}.img")
+        binds = (f"--bind-ro={self.files}:/machine", f"--bind={disks}:/disks", "--bind=/dev/net/tun")
+        super().__init__(self.files / "root.tar", directory, self.files / "packages", *binds, "--capability=all")
+
+    def __enter__(self) -> "FreshHost":
+        super().__enter__()
+        try:
+            self._connect()
+        except TestbedError:
+            self.__exit__()
+            raise
+        return self
+
+    def _connect(self) -> None:
+        """A bridge, and behind its uplink the receiver, who is logged in to as well."""
+        assert self.host
+        queue = ("tbf", "rate", f"{self._rate_mbit}mbit", "burst", "5kb", "limit", "125000")
+        for command in (
+            "ip link set lo up",
+            "ip link add br0 type bridge",
+            f"ip address add {HOST}/24 dev br0",
+            "ip link set br0 up",
+            "ip netns add receiver",
+            "ip link add uplink type veth peer name eth0 netns receiver",
+            "ip link set uplink master br0 up",
+            "ip -n receiver link set lo up",
+            "ip -n receiver link set eth0 up",
+            f"ip -n receiver address add {RECEIVER}/24 dev eth0",
+            "ip netns exec receiver /usr/sbin/sshd",
+        ):
+            self.host.run(*command.split())
+        self.host.run("tc", "qdisc", "add", "dev", "uplink", "root", *queue)
+
+    @property
+    def enter_network(self) -> tuple[str, ...]:
+        """What comes before a command of this machine that is to be in its network."""
+        assert self.host
+        pid = self.host.enter[self.host.enter.index("--target") + 1]
+        return ("nsenter", "--target", pid, "--net", "--")

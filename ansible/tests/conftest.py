@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Fixtures of the collection's tests: `make ansible-test`."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(PROJECT / "packaging" / "tests")]
+
+from bed import Controller, FreshHost, VirtualMachine, key_of  # noqa: E402
+from testbed import artefacts  # noqa: E402
+from testbed.host import HERE  # noqa: E402
+
+pytest_plugins = ["testbed.fixtures"]
+# Debian 13 by RELEASE=trixie, another ansible-core by ANSIBLE=ansible-2.14 or a directory of programs.
+RELEASE = os.environ.get("RELEASE") or "bookworm"
+ANSIBLE = os.environ.get("ANSIBLE") or "ansible"
+RATE_MBIT = 20
+
+
+@pytest.fixture(scope="session")
+def suite() -> str:
+    return "ansible-test"
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """Where ansible-playbook is."""
+    return Path(ANSIBLE) if "/" in ANSIBLE else artefacts.build(ANSIBLE)
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This tree's packages; PACKAGES=DIR takes those there."""
+    if made := os.environ.get("PACKAGES"):
+        return Path(made)
+    directory = tmp_path_factory.mktemp("packages")
+    HERE.run("env", f"OUT={directory}", PROJECT / "scripts/packages")
+    return directory
+
+
+@pytest.fixture
+def machine(logs, programs, packages):
+    """A fresh virtual machine, and the controller that knows it as `fresh`."""
+    machine = VirtualMachine(RELEASE, logs, "fresh", 2222)
+    try:
+        machine.boot()
+        controller = Controller(logs, programs)
+        controller.variables |= {"ansible_ssh_private_key_file": str(machine.key)}
+        controller.add("fresh", "fresh", ansible_host="127.0.0.1", ansible_port=machine.port)
+        yield machine, controller
+    finally:
+        machine.close()
+
+
+@pytest.fixture
+def site(logs, tmp_path, programs, packages):
+    """A fresh host with a bottleneck, and the controller that knows it, its guests to be, and the receiver."""
+    from bed import GUESTS, HOST, RECEIVER
+
+    with FreshHost(RELEASE, tmp_path, RATE_MBIT) as host:
+        controller = Controller(logs, programs, host.enter_network)
+        key = key_of(host.files, logs)
+        controller.variables |= {"ansible_ssh_private_key_file": str(key), "packages": str(packages)}
+        controller.add("host", "hosts", ansible_host=HOST)
+        controller.add("receiver", "receivers", ansible_host=RECEIVER)
+        for name, address in GUESTS.items():
+            controller.add(name, "guests", ansible_host=address)
+        yield host, controller
