@@ -27,7 +27,7 @@ help: ## this list
 		/^[a-z].*:.*## / {split($$1, name, ":"); printf "  %-16s %s\n", name[1], $$2}' $(MAKEFILE_LIST)
 
 ##@ Builds
-.PHONY: build install packages deps kernel host lab module image qemu
+.PHONY: build install packages ansible-collection deps kernel host lab module image qemu
 build: host lab module ## everything that the laboratory needs, nothing run
 deps: ## Debian packages that builds need, if they are missing
 	@scripts/build deps
@@ -37,6 +37,9 @@ module: deps ## the guest module for it
 	@scripts/build module >/dev/null
 install: host ## DESTDIR= PREFIX=/usr QEMU_GROUP=: the daemon, cccctl, units, hook, manuals, monitoring
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' QEMU_GROUP='$(QEMU_GROUP)' scripts/install
+ansible-collection: ## the Ansible collection as a tarball, in out/ansible
+	@mkdir -p out/ansible
+	@$$(scripts/build ansible)/ansible-galaxy collection build --force --output-path out/ansible ansible
 packages: ## Debian packages of all that a host and a guest need, in out/packages
 	@scripts/packages
 host: deps ## the daemon and cccctl
@@ -137,7 +140,7 @@ freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings ar
 	@make --silent -C guest/freebsd-ccc/tests -f user.mk test
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
-.PHONY: check test test-qemu test-libvirt test-packages test-sanitized kernels coverage fuzz
+.PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints
 	@scripts/check $(PARTS)
@@ -153,6 +156,9 @@ test-libvirt: host ## cccctl and the hook against a real libvirtd
 test-packages: host ## the packages on fresh Debian 12 and 13 hosts, under their systemd
 	@scripts/build deps systemd-container
 	@$(PYTHON) $(SUITE) packaging/tests
+ansible-test: ## the Ansible collection on fresh machines; RELEASE=trixie, ANSIBLE=ansible-2.14
+	@scripts/build deps systemd-container openssh-client
+	@$(PYTHON) $(SUITE) ansible/tests
 test-sanitized: host ## the guest module on a kernel with KASAN, lockdep and the like
 	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized
 kernels: deps ## the guest module against Debian's kernels, and run on 6.1
