@@ -29,7 +29,7 @@ _FILES = {
     "etc/fstab": "LABEL=root / ext4 defaults 0 1\nLABEL=packages /packages ext4 ro,nofail 0 0\n",
     "etc/apt/sources.list": "deb [trusted=yes] file:/packages ./\n",
     # An address of the kernel's command line goes before it.
-    "etc/systemd/network/90-dhcp.network": "[Match]\nName=eth0\n[Network]\nDHCP=yes\n",
+    "etc/systemd/network/99-dhcp.network": "[Match]\nName=eth0\n[Network]\nDHCP=yes\n",
     "etc/ssh/sshd_config.d/test.conf": "PermitRootLogin prohibit-password\nUseDNS no\n",
     "etc/hostname": "fresh\n",
     "etc/hosts": "127.0.0.1 localhost fresh\n",
