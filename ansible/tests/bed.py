@@ -46,8 +46,8 @@ class Played:
     @property
     def why(self) -> str:
         """What failed, for people."""
-        lines = self.text.splitlines()
-        return "\n".join(line for line in lines if "fatal:" in line or "ERROR" in line or line.startswith("changed:"))[-4000:]
+        told = ("fatal:", "ERROR", "changed: [")
+        return "\n".join(line for line in self.text.splitlines() if any(word in line for word in told))[-4000:]
 
 
 class Controller:
@@ -113,10 +113,7 @@ class VirtualMachine:
             name,
         )  # fmt: skip
         self.key = key_of(files, directory)
-        options = (word for word in _SSH.split() if word != "-o")
-        self.host = Host(
-            ("ssh", "-p", str(port), "-i", str(self.key), *(word for one in options for word in ("-o", one)), "root@127.0.0.1")
-        )
+        self.host = Host(("ssh", "-p", str(port), "-i", str(self.key), *_SSH.split(), "root@127.0.0.1"))
 
     def boot(self) -> None:
         until(f"{self._name}: sshd answers", lambda: self.host.attempt("true").ok, BOOT_S, poll_s=2)

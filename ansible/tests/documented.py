@@ -22,7 +22,7 @@ def faults() -> list[str]:
             if name not in defaults and not option.get("required"):
                 found.append(f"{role.name}: {name} has no default")
             elif name in defaults and "default" in option and option["default"] != defaults[name]:
-                found.append(f"{role.name}: {name} is specified as {option['default']} and defaults to {defaults[name]}")
+                found.append(f"{role.name}: {name} is specified as {option['default']}, and is {defaults[name]}")
     return found
 
 
