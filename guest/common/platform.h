@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the arithmetic beside it needs from where it is built: in the Linux
- * kernel the kernel's own; in FreeBSD's and in user space the same names made
- * from plain C.
+ * kernel the kernel's own; in FreeBSD's, in BPF and in user space the same names
+ * made from plain C.
  */
 #ifndef CCC_PLATFORM_H
 #define CCC_PLATFORM_H
@@ -52,13 +52,41 @@ typedef int64_t s64;
 	min_t(type, max_t(type, v, low), high)
 
 #define div_u64(a, b)		((u64)(a) / (u32)(b))
-#define div_s64(a, b)		((s64)(a) / (s32)(b))
 #define div64_u64(a, b)		((u64)(a) / (u64)(b))
+
+#ifdef __bpf__
+/* BPF passes five arguments at most, and has no division of signed numbers. */
+#define inline inline __attribute__((always_inline))
+
+static inline s64 div_s64(s64 a, s32 b)
+{
+	u64 quotient = (u64)(a < 0 ? -a : a) / (u32)b;
+
+	return a < 0 ? -(s64)quotient : (s64)quotient;
+}
+
+/* Nor has it products of 128 bits. */
+static inline u64 mul_u64_u64_shr(u64 a, u64 b, unsigned int shift)
+{
+	u64 a_high = a >> 32, a_low = (u32)a, b_high = b >> 32, b_low = (u32)b;
+	u64 low = a_low * b_low;
+	u64 middle = a_high * b_low + (low >> 32);
+	u64 other = a_low * b_high + (u32)middle;
+	u64 high = a_high * b_high + (middle >> 32) + (other >> 32);
+
+	low = (other << 32) | (u32)low;
+	if (shift >= 64)
+		return high >> (shift - 64);
+	return shift ? (low >> shift) | (high << (64 - shift)) : low;
+}
+#else
+#define div_s64(a, b)		((s64)(a) / (s32)(b))
 
 static inline u64 mul_u64_u64_shr(u64 a, u64 b, unsigned int shift)
 {
 	return (u64)(((__uint128_t)a * b) >> shift);
 }
+#endif /* __bpf__ */
 #endif /* __KERNEL__ */
 
 #include "virtio_ccc.h"

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The coupled congestion control as a BPF program: what TCP calls.
+ *
+ * It does what the module in linux-ccc does, with the same arithmetic, for the
+ * flows of cgroups and network namespaces.  Its tables lie in arrays that the
+ * loader maps and hands to the daemon.  Without a table, a loader or a daemon
+ * each flow is the kernel's Reno or CUBIC.
+ */
+#include "recovery.h"
+
+const volatile struct ccc_layout ccc_layout = {
+	.version = 1,
+	.slots = CCC_SLOTS,
+	.lines = CCC_LINES,
+	.tenants = CCC_TENANTS,
+	.grants_offset = __builtin_offsetof(struct ccc_table, status),
+	.control_offset = __builtin_offsetof(struct ccc_table, control),
+	.table_bytes = sizeof(struct ccc_table),
+};
+
+/* A flow that has no slot and sends looks for one now and then. */
+static inline struct ccc_flow *flow_get_sender(struct sock *sk,
+					       struct ccc_table **table)
+{
+	struct ccc_flow *flow = ccc_flow_get(sk, table);
+	struct ccc_sock *csk = ccc_sk(sk);
+
+	if (flow || !csk->sender || tcp_sk(sk)->tcp_mstamp < csk->look_us)
+		return flow;
+	flow = ccc_flow_take(sk, table);
+	if (flow)
+		ccc_report_first(sk, *table, flow);
+	return flow;
+}
+
+static inline void init_sock(struct sock *sk, u8 cubic)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+
+	csk->generation = 0;
+	csk->look_us = 0;
+	/* One that changes to this algorithm may be sending already. */
+	csk->sender = tcp_sk(sk)->packets_out != 0;
+	csk->cubic = cubic;
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_init_reno, struct sock *sk)
+{
+	init_sock(sk, 0);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_init_cubic, struct sock *sk)
+{
+	init_sock(sk, 1);
+	if (bpf_ksym_exists(cubictcp_init))
+		cubictcp_init(sk);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_release, struct sock *sk)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	u32 slot;
+
+	if (!flow)
+		return;
+	slot = flow->slot;
+	ccc_report_last(sk, table, flow);
+	ccc_sk(sk)->generation = 0;
+	ccc_slot_drop(table, slot);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
+{
+	bool cwnd_limited = tcp_is_cwnd_limited(sk);
+	u32 before = tcp_sk(sk)->snd_cwnd;
+	u8 state = ca_state(sk);
+	struct ccc_table *table;
+	struct ccc_flow *flow = flow_get_sender(sk, &table);
+	u32 growth;
+
+	if (!flow) {
+		inner_cong_avoid(sk, ack, acked);
+		return;
+	}
+	/* What is spread over a round trip is limited by what is granted. */
+	cwnd_limited |= flow->cwnd.paced;
+	growth = ccc_shadow_grow(sk, flow, ack, acked);
+	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
+	if (flow->grant.coupled && state != TCP_CA_Loss)
+		tcp_sk(sk)->snd_cwnd = before;
+	ccc_report_update(sk, table, flow, state);
+	if (state != TCP_CA_Loss)
+		ccc_cwnd_update(sk, table, flow, acked);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_pkts_acked, struct sock *sk, const struct ack_sample *sample)
+{
+	if (bpf_ksym_exists(cubictcp_acked))
+		cubictcp_acked(sk, sample);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+
+	if (!flow)
+		return;
+	flow->recovery.ece = !!(flags & CA_ACK_ECE);
+	watch_probe(tcp_sk(sk), &flow->recovery);
+	follow_answer(sk, table, flow);
+	/* cong_avoid() does not run while TCP reduces the window. */
+	if (flow->report.now.state == VIRTIO_CCC_STATE_FR) {
+		ccc_report_end_of_data(sk, flow);
+		ccc_report_update(sk, table, flow, ca_state(sk));
+	}
+}
+
+/*
+ * Data leaves, and nothing was in flight.  A flow that begins or comes back
+ * takes at most what it is granted; more is released by ACKs.
+ */
+static inline void begin_or_resume(struct sock *sk)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	bool joins = !flow || !flow->report.now.active;
+	u32 idle = (u32)bpf_jiffies64() - tcp_sk(sk)->lsndtime;
+
+	if (flow) {
+		/* The aggregate has gone on without it and its shadow window. */
+		if (idle > inet_csk(sk)->icsk_rto)
+			ccc_shadow_stop(sk, flow);
+		ccc_report_resume(sk, table, flow);
+	} else {
+		flow = ccc_flow_take(sk, &table);
+		if (flow)
+			ccc_report_first(sk, table, flow);
+	}
+	if (!flow || !is_open(sk))
+		return;
+	ccc_cwnd_update(sk, table, flow, 0);
+	if (joins)
+		ccc_cwnd_join(sk, flow);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (inner_is_cubic(sk))
+		cubictcp_cwnd_event(sk, event);
+	if (event == CA_EVENT_TX_START)
+		begin_or_resume(sk);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(ccc_min_tso_segs, struct sock *sk)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+
+	if (flow)
+		ccc_cwnd_before_send(sk, flow);
+	return BPF_CORE_READ(sk, __sk_common.skc_net.net,
+			     ipv4.sysctl_tcp_min_tso_segs);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(ccc_ssthresh, struct sock *sk)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+
+	if (!flow)
+		return inner_ssthresh(sk);
+	return ccc_recovery_ssthresh(sk, table, flow);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_set_state, struct sock *sk, u8 state)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+
+	if (flow)
+		ccc_recovery_set_state(sk, table, flow, state);
+	else
+		inner_set_state(sk, state);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(ccc_undo_cwnd, struct sock *sk)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+
+	if (!flow)
+		return tcp_reno_undo_cwnd(sk);
+	return ccc_recovery_undo_cwnd(sk, table, flow);
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops ccc_reno = {
+	.init		= (void *)ccc_init_reno,
+	.release	= (void *)ccc_release,
+	.ssthresh	= (void *)ccc_ssthresh,
+	.set_state	= (void *)ccc_set_state,
+	.undo_cwnd	= (void *)ccc_undo_cwnd,
+	.cong_avoid	= (void *)ccc_cong_avoid,
+	.in_ack_event	= (void *)ccc_in_ack_event,
+	.cwnd_event	= (void *)ccc_cwnd_event,
+	.min_tso_segs	= (void *)ccc_min_tso_segs,
+	.flags		= TCP_CONG_NON_RESTRICTED,
+	.name		= "ccc_reno",
+};
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops ccc_cubic = {
+	.init		= (void *)ccc_init_cubic,
+	.release	= (void *)ccc_release,
+	.ssthresh	= (void *)ccc_ssthresh,
+	.set_state	= (void *)ccc_set_state,
+	.undo_cwnd	= (void *)ccc_undo_cwnd,
+	.cong_avoid	= (void *)ccc_cong_avoid,
+	.pkts_acked	= (void *)ccc_pkts_acked,
+	.in_ack_event	= (void *)ccc_in_ack_event,
+	.cwnd_event	= (void *)ccc_cwnd_event,
+	.min_tso_segs	= (void *)ccc_min_tso_segs,
+	.flags		= TCP_CONG_NON_RESTRICTED,
+	.name		= "ccc_cubic",
+};
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which sockets are flows of a tenant, and how a flow takes a slot of the
+ * tenant's table and gives it back.
+ *
+ * Coupled are those that leave the machine by the bottleneck: a flow over the
+ * loopback device does not.
+ */
+#ifndef CCC_BPF_FLOW_H
+#define CCC_BPF_FLOW_H
+
+#include "kernel.h"
+#include "table.h"
+
+/* How often a flow without a slot looks for one. */
+#define CCC_LOOK_US		100000u
+/* Levels of cgroups above a socket's that may be a tenant. */
+#define CCC_CGROUP_LEVELS	16
+/* Attempts to take a slot that others want too. */
+#define CCC_TAKE_TRIES		4
+
+struct ccc_table_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct ccc_table));
+};
+
+/* By the tenant's number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, CCC_TENANTS);
+	__type(key, u32);
+	__array(values, struct ccc_table_map);
+} ccc_tables SEC(".maps");
+
+/* Tenants by the number of a cgroup, and by the cookie of a namespace. */
+struct ccc_number_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, CCC_TENANTS);
+	__type(key, u64);
+	__type(value, u32);
+};
+
+struct ccc_number_map ccc_cgroups SEC(".maps");
+struct ccc_number_map ccc_netns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} ccc_messages SEC(".maps");
+
+/*
+ * What a socket knows, behind the inner algorithm's part of its private area
+ * (60 bytes are CUBIC's).
+ */
+struct ccc_sock {
+	u64 table_id;
+	u64 look_us;		/* when to look for a slot again */
+	u32 tenant;
+	u32 slot;
+	u32 generation;		/* 0: it has no slot */
+	u8 cubic;
+	u8 sender;		/* has sent data */
+};
+
+static inline struct ccc_sock *ccc_sk(const struct sock *sk)
+{
+	return (struct ccc_sock *)&inet_csk(sk)->icsk_ca_priv[8];
+}
+
+static inline struct ccc_table *ccc_table_of(u32 tenant)
+{
+	void *map = bpf_map_lookup_elem(&ccc_tables, &tenant);
+	u32 first = 0;
+
+	return map ? bpf_map_lookup_elem(map, &first) : NULL;
+}
+
+static inline struct ccc_flow *ccc_flow_at(struct ccc_table *table, u32 slot)
+{
+	slot &= CCC_SLOTS - 1;
+	barrier_var(slot);
+	return &table->flow[slot & (CCC_SLOTS - 1)];
+}
+
+static inline u32 ccc_slot_of(const struct ccc_flow *flow)
+{
+	u32 slot = flow->slot;
+
+	barrier_var(slot);
+	return slot & (CCC_SLOTS - 1);
+}
+
+/* The socket's flow, unless its table has gone. */
+static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
+					    struct ccc_table **table)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+	struct ccc_flow *flow;
+
+	if (!csk->generation)
+		return NULL;
+	*table = ccc_table_of(csk->tenant);
+	if (!*table || (*table)->control.id != csk->table_id) {
+		csk->generation = 0;
+		return NULL;
+	}
+	flow = ccc_flow_at(*table, csk->slot);
+	return flow->generation == csk->generation ? flow : NULL;
+}
+
+/* A message may be lost: the loader then has the device look at every slot. */
+static inline void ccc_tell(struct ccc_table *table, u16 op, u32 slot,
+			    u32 generation)
+{
+	struct ccc_message message = {
+		.tenant = table->control.tenant,
+		.doorbell = {
+			.op = op,
+			.slot = slot,
+			.generation = generation,
+		},
+	};
+
+	if (bpf_ringbuf_output(&ccc_messages, &message, sizeof(message), 0))
+		__sync_fetch_and_add(&table->control.lost, 1);
+}
+
+/*
+ * The number of the tenant whose cgroup the socket's is, or is below, the nearest;
+ * else that of its namespace's; less than 0: none.
+ */
+__weak int ccc_tenant_of(u64 cgroup, u64 cookie)
+{
+	struct cgroup *own = (struct cgroup *)cgroup, *ancestor = NULL;
+	int i, level = own ? BPF_CORE_READ(own, level) : -1;
+	u32 *tenant;
+	u64 id;
+
+	for (i = 0; i < CCC_CGROUP_LEVELS && level >= 0; i++, level--) {
+		bpf_core_read(&ancestor, sizeof(ancestor),
+			      &own->ancestors[level]);
+		id = BPF_CORE_READ(ancestor, kn, id);
+		tenant = bpf_map_lookup_elem(&ccc_cgroups, &id);
+		if (tenant)
+			return *tenant;
+	}
+	tenant = bpf_map_lookup_elem(&ccc_netns, &cookie);
+	return tenant ? *tenant : -1;
+}
+
+/* By the route that the socket has at present. */
+static inline bool ccc_in_scope(const struct sock *sk)
+{
+	struct dst_entry *dst = sk->sk_dst_cache;
+
+	return dst && !(BPF_CORE_READ(dst, dev, flags) & IFF_LOOPBACK);
+}
+
+static inline bool ccc_table_is_live(const struct ccc_table *table, u64 now_us)
+{
+	return *(volatile u32 *)&table->status.status ==
+		       VIRTIO_CCC_EXTENT_ACCEPTED &&
+	       now_us < *(volatile u64 *)&table->control.lease_us;
+}
+
+/*
+ * The number of the lowest bit that is set, which counts those below it.  Without
+ * branches: each would be one more way for the verifier to follow.
+ */
+static inline u32 lowest_bit(u64 word)
+{
+	u64 below = (word & -word) - 1;
+
+	below -= (below >> 1) & 0x5555555555555555;
+	below = (below & 0x3333333333333333) +
+		((below >> 2) & 0x3333333333333333);
+	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (below * 0x0101010101010101) >> 56;
+}
+
+/*
+ * The lowest free slot: neighbours round evenly, and the device looks less.  Less
+ * than 0: there is none.
+ */
+__weak int ccc_slot_take(struct ccc_table *table)
+{
+	int tries = 0;
+	u32 word;
+
+	if (!table)
+		return -1;
+	for (word = 0; word < CCC_SLOTS / 64; word++) {
+		u64 *in_use = &table->control.in_use[word];
+		u64 free = ~*(volatile u64 *)in_use;
+		u32 bit;
+
+		if (!free || tries == CCC_TAKE_TRIES)
+			continue;
+		bit = lowest_bit(free);
+		if (!(__sync_fetch_and_or(in_use, 1ull << bit) & 1ull << bit))
+			return word * 64 + bit;
+		tries++;
+	}
+	return -1;
+}
+
+static inline void ccc_slot_drop(struct ccc_table *table, u32 slot)
+{
+	slot &= CCC_SLOTS - 1;
+	barrier_var(slot);
+	__sync_fetch_and_and(&table->control.in_use[(slot & (CCC_SLOTS - 1)) / 64],
+			     ~(1ull << (slot & 63)));
+}
+
+/* It has data to send: it takes a slot, if there is one for it. */
+static inline struct ccc_flow *ccc_flow_take(struct sock *sk,
+					     struct ccc_table **table)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+	u64 now_us = tcp_sk(sk)->tcp_mstamp;
+	struct ccc_flow *flow;
+	int tenant, slot;
+	u32 generation;
+
+	csk->sender = 1;
+	csk->look_us = now_us + CCC_LOOK_US;
+	if (!ccc_in_scope(sk))
+		return NULL;
+	tenant = ccc_tenant_of((u64)BPF_CORE_READ(sk, sk_cgrp_data.cgroup),
+			       BPF_CORE_READ(sk, __sk_common.skc_net.net,
+					     net_cookie));
+	if (tenant < 0)
+		return NULL;
+	*table = ccc_table_of(tenant);
+	if (!*table || !ccc_table_is_live(*table, now_us))
+		return NULL;
+	slot = ccc_slot_take(*table);
+	if (slot < 0)
+		return NULL;
+	flow = ccc_flow_at(*table, slot);
+	generation = ccc_next_generation(flow->generation);
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->generation = generation;
+	flow->slot = slot;
+	flow->cubic = csk->cubic;
+	flow->shadow.beta = CCC_BETA_HALF;
+	csk->table_id = (*table)->control.id;
+	csk->tenant = tenant;
+	csk->slot = slot;
+	csk->generation = generation;
+	return flow;
+}
+
+#endif /* CCC_BPF_FLOW_H */

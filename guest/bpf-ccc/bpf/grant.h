@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Grants are read in place, without waiting for anything.
+ */
+#ifndef CCC_BPF_GRANT_H
+#define CCC_BPF_GRANT_H
+
+#include "flow.h"
+
+/* Attempts to read a line that the device is writing. */
+#define CCC_READ_TRIES	4
+
+/* What was loaded or stored before is so before what comes after. */
+static inline void ccc_barrier(void)
+{
+#ifdef __TARGET_ARCH_x86
+	barrier();	/* the processor keeps both in order */
+#else
+	u64 full = 0;
+
+	__sync_fetch_and_add(&full, 1);
+	barrier_var(full);
+#endif
+}
+
+#define READ_FIELD(field)	(*(volatile typeof(field) *)&(field))
+
+static inline bool read_line(const struct virtio_ccc_grant_line *line,
+			     struct ccc_grant *grant)
+{
+	int try;
+	u32 seq;
+
+	for (try = 0; try < CCC_READ_TRIES; try++) {
+		seq = READ_FIELD(line->seq);
+		ccc_barrier();
+		grant->epoch = READ_FIELD(line->epoch);
+		grant->flags = READ_FIELD(line->flags);
+		grant->rounding_offset = READ_FIELD(line->rounding_offset);
+		grant->level = READ_FIELD(line->level);
+		grant->ssthresh_level = READ_FIELD(line->ssthresh_level);
+		ccc_barrier();
+		if (!(seq & 1) && seq == READ_FIELD(line->seq))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Remember where a new epoch begins: a segment of this flow that is sent from
+ * now on is of the new one, an earlier one not.
+ */
+static inline void watch_epoch(const struct ccc_tcp *tcp, u32 instance,
+			       const struct ccc_grant *before,
+			       struct ccc_grant *now)
+{
+	if (!before->seen || before->instance != instance) {
+		/* Nothing is known of a reduction by this device yet. */
+		now->seen = 1;
+		now->instance = instance;
+		now->epoch_known = 0;
+	} else if (before->epoch != now->epoch) {
+		now->epoch_known = 1;
+		now->epoch_begin = tcp->snd_nxt;
+	} else if (before->epoch_known &&
+		   !seq_before(tcp->snd_una, before->epoch_begin)) {
+		/* All before it was acknowledged: it need not be kept, and wraps. */
+		now->epoch_known = 0;
+	}
+}
+
+/* Whether the device has accepted the slot's flow; behind which line. */
+static inline bool is_accepted(const struct ccc_table *table,
+			       const struct ccc_flow *flow, u32 *line)
+{
+	const struct virtio_ccc_slot_grant *grant =
+		&table->grant[ccc_slot_of(flow)];
+
+	if (READ_FIELD(grant->generation) != flow->generation)
+		return false;
+	ccc_barrier();	/* the device writes the generation last */
+	*line = READ_FIELD(grant->line);
+	return (READ_FIELD(grant->flags) & VIRTIO_CCC_G_ACCEPTED) &&
+	       *line < CCC_LINES;
+}
+
+/* The flow's part of @level, in packets. */
+static inline u32 part_of(const struct ccc_flow *flow,
+			  const struct ccc_grant *grant, u64 level, u32 mss)
+{
+	return ccc_grant_packets(level, grant->units, mss,
+				 ccc_rounding_offset(flow->slot) +
+					 grant->rounding_offset);
+}
+
+static inline void divide(const struct ccc_flow *flow, struct ccc_grant *grant,
+			  u32 mss)
+{
+	u64 level = grant->ssthresh_level;
+
+	grant->units = ccc_grant_units(flow->report.now.priority,
+				       flow->report.srtt_us,
+				       grant->flags & VIRTIO_CCC_L_RATE);
+	grant->cwnd_bytes = ccc_grant_bytes(grant->level, grant->units);
+	grant->cwnd = part_of(flow, grant, grant->level, mss);
+	grant->ssthresh = TCP_INFINITE_SSTHRESH;
+	if (level != VIRTIO_CCC_LEVEL_UNSET)
+		grant->ssthresh = max_t(u32, part_of(flow, grant, level, mss), 2);
+}
+
+/* Growth comes in small steps, and reductions with an epoch. */
+static inline bool is_redivided(const struct ccc_grant *before,
+				const struct ccc_grant *now)
+{
+	return now->epoch == before->epoch &&
+	       !(now->flags & VIRTIO_CCC_L_SLOW_START) &&
+	       ccc_level_jumps(before->level, now->level);
+}
+
+/*
+ * Look at what is granted to the flow; whether it is coupled.  While the device is
+ * writing, what was read before stays in force.
+ */
+__weak int ccc_grant_refresh(struct ccc_table *table, struct ccc_flow *flow,
+			     const struct ccc_tcp *tcp)
+{
+	struct ccc_grant now;
+	u32 line = 0;
+
+	if (!table || !flow || !tcp)
+		return 0;
+	if (!ccc_table_is_live(table, tcp->now_us) ||
+	    !is_accepted(table, flow, &line)) {
+		flow->grant.coupled = 0;
+		return 0;
+	}
+	now = flow->grant;
+	if (read_line(&table->line[line & (CCC_LINES - 1)], &now)) {
+		now.coupled = (now.flags & VIRTIO_CCC_L_COUPLED) &&
+			      now.level != VIRTIO_CCC_LEVEL_UNSET;
+		watch_epoch(tcp, READ_FIELD(table->status.instance),
+			    &flow->grant, &now);
+	} else {
+		now = flow->grant;
+	}
+	now.redivided = is_redivided(&flow->grant, &now);
+	if (now.coupled)
+		divide(flow, &now, tcp->mss);
+	flow->grant = now;
+	return now.coupled;
+}
+
+/* The epoch, for the event of a segment that begins at @seq. */
+static inline u32 ccc_grant_epoch_at(const struct ccc_grant *grant, u32 seq)
+{
+	bool before = grant->epoch_known && seq_before(seq, grant->epoch_begin);
+
+	return before ? grant->epoch - 1 : grant->epoch;
+}
+
+#endif /* CCC_BPF_GRANT_H */

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The inner algorithm: the kernel's own Reno or CUBIC.
+ */
+#ifndef CCC_BPF_INNER_H
+#define CCC_BPF_INNER_H
+
+#include "flow.h"
+
+static inline bool inner_is_cubic(const struct sock *sk)
+{
+	return bpf_ksym_exists(cubictcp_init) && ccc_sk(sk)->cubic;
+}
+
+static inline u32 inner_ssthresh(struct sock *sk)
+{
+	if (inner_is_cubic(sk))
+		return cubictcp_recalc_ssthresh(sk);
+	return tcp_reno_ssthresh(sk);
+}
+
+static inline void inner_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	if (inner_is_cubic(sk))
+		cubictcp_cong_avoid(sk, ack, acked);
+	else
+		tcp_reno_cong_avoid(sk, ack, acked);
+}
+
+static inline void inner_set_state(struct sock *sk, u8 state)
+{
+	if (inner_is_cubic(sk))
+		cubictcp_state(sk, state);
+}
+
+#endif /* CCC_BPF_INNER_H */
