@@ -19,6 +19,7 @@ fn main() {
     let args = "-mcpu=v3 -ffreestanding -Wall -Werror -Wno-unused-function -I.. -I../include";
     SkeletonBuilder::new()
         .source("bpf/ccc.bpf.c")
+        .obj(out.join("ccc.bpf.o"))
         .clang(clang())
         .clang_args(args.split(' '))
         .build_and_generate(out.join("ccc.skel.rs"))

@@ -7,10 +7,10 @@
  * loader maps and hands to the daemon.  Without a table, a loader or a daemon
  * each flow is the kernel's Reno or CUBIC.
  */
+#include "choose.h"
 #include "recovery.h"
 
 const volatile struct ccc_layout ccc_layout = {
-	.version = 1,
 	.slots = CCC_SLOTS,
 	.lines = CCC_LINES,
 	.tenants = CCC_TENANTS,

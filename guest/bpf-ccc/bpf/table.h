@@ -15,6 +15,7 @@
 #define CCC_LINES		16u
 #define CCC_TENANTS		1024u
 #define CCC_PAGE		4096
+#define CCC_NAME		72
 
 /* Of which the device is told at every change; without holes. */
 struct ccc_signals {
@@ -133,13 +134,14 @@ struct ccc_tcp {
 	u8 active;
 };
 
-/* What the loader and the program tell each other. */
+/* What the loader and the program tell each other; src/table.rs has it too. */
 struct ccc_control {
 	u64 id;			/* of this table, never 0 */
 	u32 tenant;		/* its number */
 	u32 reserved;
 	u64 lease_us;		/* grants hold until then, on CLOCK_MONOTONIC */
 	u64 lost;		/* messages that found no room */
+	char name[CCC_NAME];	/* the tenant's, for a loader that comes back */
 	u64 in_use[CCC_SLOTS / 64];
 };
 
@@ -161,7 +163,6 @@ struct ccc_message {
 
 /* For the loader, so that the layout is said once. */
 struct ccc_layout {
-	u32 version;		/* changes with all that a pinned program shares */
 	u32 slots;
 	u32 lines;
 	u32 tenants;

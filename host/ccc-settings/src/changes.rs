@@ -209,7 +209,7 @@ mod tests {
         let wrong = |value| vm(value).expect_err("refused");
         let range = "expected a number from 0.01 to 1000, got";
         assert_eq!(wrong(json!([])), "invalid body: expected an object, got []");
-        let unknown = "invalid wieght: expected weight, group, coupled, tap, floor_mbit or device, got an unknown key";
+        let unknown = "invalid wieght: expected weight, group, coupled, tap, floor_mbit, device or tenant, got an unknown key";
         assert_eq!(wrong(json!({"wieght": 1})), unknown);
         for value in [json!("1"), json!(0), json!(0.009), json!(1001), json!(-1), json!(null)] {
             assert_eq!(wrong(json!({"weight": value})), format!("invalid weight: {range} {value}"));

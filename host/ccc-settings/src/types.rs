@@ -20,6 +20,8 @@ pub const NO_GROUP: &str = "none";
 const NAME_MAX: usize = 64;
 /// Longest name of an interface (`IFNAMSIZ` less its last zero), bytes.
 const INTERFACE_MAX: usize = 15;
+/// Longest name of a part of the host, bytes.
+const PLACE_MAX: usize = 255;
 
 /// Settings of a bottleneck group.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -78,6 +80,10 @@ pub struct VmSettings {
     pub floor_mbit: f64,
     /// Whether its guest is to have the device; off: it is seen by its tap only
     pub device: bool,
+    /// The part of this host that it is instead of a VM
+    #[schemars(title = "cgroup:PATH, netns:NAME, or none")]
+    #[serde(deserialize_with = "place_or_none")]
+    pub tenant: Option<String>,
 }
 
 /// The fastest rate that can be set, Mbit/s.
@@ -126,6 +132,7 @@ impl Default for VmSettings {
             tap: None,
             floor_mbit: 0.0,
             device: true,
+            tenant: None,
         }
     }
 }
@@ -233,6 +240,25 @@ fn interface_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String
     match name.is_none() || name.as_ref().is_some_and(fits) {
         true => Ok(name),
         false => Err(serde::de::Error::custom("not the name of an interface")),
+    }
+}
+
+/// A path of a cgroup or the name of a namespace, which goes down only and can stand in a
+/// line.
+fn place_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let place = group_or_none(from)?;
+    let fits = |place: &String| {
+        let name = place.strip_prefix("cgroup:").or_else(|| place.strip_prefix("netns:"));
+        let graphic = |name: &str| name.chars().all(|c| c.is_ascii_graphic());
+        name.is_some_and(|name| {
+            (1..=PLACE_MAX).contains(&name.len())
+                && graphic(name)
+                && !name.split('/').any(|part| matches!(part, "." | ".."))
+        })
+    };
+    match place.as_ref().is_none_or(fits) {
+        true => Ok(place),
+        false => Err(serde::de::Error::custom("not a part of the host")),
     }
 }
 

@@ -343,6 +343,7 @@ fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
     let configured = json!({
         "weight": 1.0, "group": "g", "coupled": true, "tap": null, "floor_mbit": 0.0,
         "device": true,
+        "tenant": null,
     });
     assert_eq!(operator.get("/v1/vms/a")["configured"], configured);
     assert_eq!(operator.get("/v1/vms/b")["configured"], Value::Null);

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use ccc_settings::{GroupSettings, SocketPath, VERSION, VmSettings};
-use clap::{Args as ClapArgs, Parser, Subcommand, value_parser};
+use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, value_parser};
 
 use crate::{
     changes::{OPTIONS, Options},
@@ -115,6 +115,12 @@ pub enum Command {
         /// Name of the VM
         vm: String,
     },
+    /// Cgroups and network namespaces of this host: what of it is coupled beside the VMs
+    Tenant {
+        /// What to do with them
+        #[command(subcommand)]
+        what: Tenant,
+    },
     /// Tell the daemon what the metadata of running domains say
     Sync {
         /// Name of the domain [default: all, and VMs of those that stopped are removed]
@@ -130,6 +136,40 @@ pub enum Command {
         /// Where to: man1, bash, zsh and fish are made there
         directory: PathBuf,
     },
+}
+
+/// What to do with parts of this host.
+#[derive(Debug, Subcommand)]
+pub enum Tenant {
+    /// Couple the connections of a part of this host (ccc-bpf has to run)
+    Add(Box<AddTenant>),
+    /// List the parts of this host that are tenants
+    List,
+    /// Couple them no longer
+    Remove {
+        /// Name of the tenant
+        name: String,
+    },
+}
+
+/// A part of this host, as it is to be coupled.
+#[derive(Debug, ClapArgs)]
+#[command(group(ArgGroup::new("place").required(true)))]
+pub struct AddTenant {
+    /// Name of the tenant
+    pub name: String,
+    /// Path of a cgroup: system.slice/nginx.service
+    #[arg(long, value_name = "PATH", group = "place", conflicts_with = "tenant")]
+    pub cgroup: Option<String>,
+    /// Name of a network namespace (ip netns), or the path of its file
+    #[arg(long, value_name = "NAME", group = "place", conflicts_with = "tenant")]
+    pub netns: Option<String>,
+    /// What is wanted of its coupling
+    #[command(flatten)]
+    pub settings: Options<VmSettings>,
+    /// Where the daemon listens for it [default: /run/ccc/vm/NAME.sock]
+    #[arg(long, value_name = "PATH", value_parser = socket)]
+    pub vhost_socket: Option<SocketPath>,
 }
 
 /// How to attach a domain.

@@ -14,8 +14,9 @@ use crate::{
     config::Config,
     doctor,
     domain::{DomainError, Host},
-    journal, manuals,
+    journal, manuals, tenant,
     top::{self, Looks},
+    tenant::TenantError,
     trial, views,
 };
 
@@ -28,6 +29,9 @@ pub enum Error {
     /// A domain.
     #[error(transparent)]
     Domain(#[from] DomainError),
+    /// A part of this host.
+    #[error(transparent)]
+    Tenant(#[from] TenantError),
     /// It is in use.
     #[error(
         "VM {0} has a front end, so it is not left over; detach the domain (cccctl detach {0} --live) \
@@ -100,6 +104,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Attach(attach) => return say(out, &host.attach(attach)?),
         Command::Detach(detach) => return say(out, &host.detach(detach)?),
         Command::Remove { vm } => plain(remove(&client, vm)?, views::vm),
+        Command::Tenant { what } => plain(tenant::run(&client, what)?, tenant::view(what)),
         Command::Sync { domain: Some(domain) } => plain(host.sync(domain)?, views::vm),
         Command::Sync { domain: None } => return say(out, &host.sync_all()?),
         Command::Watch => return watch(args),

@@ -13,6 +13,7 @@ mod form;
 mod journal;
 mod manuals;
 mod table;
+mod tenant;
 mod top;
 mod trial;
 mod views;

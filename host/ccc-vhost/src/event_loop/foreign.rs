@@ -111,9 +111,16 @@ pub fn is_pipe(fd: impl AsFd) -> bool {
     rustix::pipe::fcntl_getpipe_size(fd).is_ok()
 }
 
-/// A file in memory: memfd, tmpfs or hugetlbfs.  Only these have seals.
+/// A file in memory: memfd, tmpfs or hugetlbfs, for only these have seals; or an array of a
+/// BPF program, whose pages are all there.
 pub fn is_memory(file: &File) -> bool {
-    rustix::fs::fcntl_get_seals(file).is_ok()
+    rustix::fs::fcntl_get_seals(file).is_ok() || is_bpf_array(file)
+}
+
+/// Other maps of BPF may have pages that are not there (arenas).
+fn is_bpf_array(file: &File) -> bool {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
+    about.is_ok_and(|about| about.lines().any(|line| line == "map_type:\t2"))
 }
 
 /// What to answer to a descriptor of another kind.

@@ -44,7 +44,8 @@ impl Host<'_> {
 /// those that run.
 pub fn idle(vms: &Value, running: &BTreeSet<String>) -> Vec<(String, PathBuf)> {
     let vms = vms["vms"].as_array().into_iter().flatten();
-    let idle = vms.filter(|vm| vm["connected"] == false);
+    // Parts of the host are no domains.
+    let idle = vms.filter(|vm| vm["connected"] == false && vm["tenant"].is_null());
     let idle = idle.filter_map(|vm| Some((vm["name"].as_str()?, vm["socket"].as_str()?)));
     let idle = idle.filter(|(name, _)| !running.contains(*name));
     idle.map(|(name, socket)| (name.to_owned(), socket.into())).collect()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Command line: python -m host_tenants EXPERIMENT... --out DIR
+
+As root.  All happens in a mount namespace of its own, with a /run and a bpffs of its own: what is
+made there (network namespaces, pinned programs) is gone when the command is over.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from . import cgroups, demo
+
+_INSIDE = "CCC_HOST_TENANTS"
+EXPERIMENTS = (*demo.CASES, "plot", "test", "cost")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="host_tenants", description=__doc__)
+    parser.add_argument("experiment", nargs="+", choices=EXPERIMENTS)
+    parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    if _INSIDE not in os.environ:
+        unshare = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "host_tenants"]
+        os.execvpe(unshare[0], [*unshare, *sys.argv[1:]], {**os.environ, _INSIDE: "1"})
+    for kind, where in (("tmpfs", "/run"), ("bpf", "/sys/fs/bpf")):
+        subprocess.run(["mount", "-t", kind, kind, where], check=True)
+    try:
+        return 0 if all([run(name, args.out.resolve()) for name in args.experiment]) else 1
+    finally:
+        cgroups.remove_all()
+
+
+def run(name: str, out: Path) -> bool:
+    if name in demo.CASES:
+        return demo.run(out, name)
+    if name == "plot":
+        from . import plot
+
+        return plot.draw(out)
+    from . import cost, faults
+
+    return faults.run(out) if name == "test" else cost.run(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What an acknowledgement costs: the program's time as the kernel counts it, beside Reno as the least
+BPF program that is one, at the same rate in the same minute."""
+
+import json
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+from .dumbbell import Dumbbell
+from .faults import bpf
+from .service import Service, until
+
+SECONDS = 20
+MOST_NS = 150
+PROJECT = Path(__file__).resolve().parents[2]
+PLAIN = PROJECT / "guest/bpf-ccc/tests/plain_reno.bpf.c"
+STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+
+def run(out: Path) -> bool:
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(STATISTICS.write_text, STATISTICS.read_text())
+        STATISTICS.write_text("1")
+        stack.callback(service.stop)
+        service.start()
+        register_plain(out, stack)
+        bed = Dumbbell("ccc-cost", rate="200mbit", packets=400, delay_ms=10)
+        stack.callback(bed.end)
+        bed.make()
+        service.add("a", "netns", bed.sender(0), "g")
+        service.await_connected("a")
+        used = {"ccc": counted(bed, 0, "reno", "ccc_"), "plain": counted(bed, 1, "plain_reno", "plain_")}
+        coupled = service.show("a")["counters"]["updated"]
+    each = {name: per_ack(programs) for name, programs in used.items()}
+    result = {"ns_per_ack": each, "more_ns": each["ccc"] - each["plain"], "programs": used, "reports_taken": coupled}
+    (out / "result-cost.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+    return result["more_ns"] <= MOST_NS
+
+
+def register_plain(out: Path, stack: ExitStack) -> None:
+    target = out / "plain_reno.o"
+    compiled = ["clang-14", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-ffreestanding", "-c", str(PLAIN), "-o", str(target)]
+    includes = ["-I", str(PROJECT / "guest"), "-I", str(PROJECT / "guest/include"), "-I", "/usr/include"]
+    subprocess.run([*compiled, *includes], check=True)
+    subprocess.run(["bpftool", "struct_ops", "register", str(target)], check=True, stdout=subprocess.DEVNULL)
+    stack.callback(subprocess.run, ["bpftool", "struct_ops", "unregister", "name", "plain_reno"], check=True)
+
+
+def counted(bed: Dumbbell, sender: int, algorithm: str, prefix: str) -> dict[str, tuple[int, int]]:
+    """Time and runs of the programs with this prefix while four flows run."""
+    before = times(prefix)
+    receiver = bed.receive(SECONDS)
+    bed.send(sender, 4, SECONDS - 1, algorithm).wait()
+    receiver.wait()
+    until("statistics", lambda: times(prefix) != before)
+    after = times(prefix)
+    return {name: (after[name][0] - ns, after[name][1] - runs) for name, (ns, runs) in before.items()}
+
+
+def times(prefix: str) -> dict[str, tuple[int, int]]:
+    ours = [one for one in bpf("prog") if one.get("name", "").startswith(prefix)]
+    return {one["name"]: (one.get("run_time_ns", 0), one.get("run_cnt", 0)) for one in ours}
+
+
+def per_ack(programs: dict[str, tuple[int, int]]) -> float:
+    acks = next(runs for name, (_, runs) in programs.items() if "cong_avoid" in name)
+    return sum(ns for ns, _ in programs.values()) / max(acks, 1)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Command line: delay.py MILLISECONDS FROM TO
+
+A wire between two interfaces on which frames from the first to the second take so long; those
+the other way take no time.  For kernels that have no netem.
+"""
+
+import collections
+import gc
+import select
+import socket
+import sys
+import time
+
+_ALL = 3  # ETH_P_ALL
+_OUTGOING = 4  # PACKET_OUTGOING
+
+
+def _open(interface: str) -> socket.socket:
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL))
+    wire.bind((interface, _ALL))
+    wire.setblocking(False)
+    return wire
+
+
+def _frames(wire: socket.socket):
+    while True:
+        try:
+            frame, address = wire.recvfrom(65536)
+        except BlockingIOError:
+            return
+        if address[2] != _OUTGOING:
+            yield frame
+
+
+def main() -> None:
+    delay, to_delay, other = float(sys.argv[1]) / 1000, _open(sys.argv[2]), _open(sys.argv[3])
+    waiting: collections.deque[tuple[float, bytes]] = collections.deque()
+    gc.disable()
+    while True:
+        rest = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
+        ready, _, _ = select.select([to_delay, other], [], [], rest)
+        now = time.monotonic()
+        if to_delay in ready:
+            waiting.extend((now + delay, frame) for frame in _frames(to_delay))
+        if other in ready:
+            for frame in _frames(other):
+                to_delay.send(frame)
+        while waiting and waiting[0][0] <= now:
+            other.send(waiting.popleft()[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""A dumbbell of network namespaces on this machine's own kernel.
+
+    NAME-a ─┐                  10 Mbit/s, FIFO of 83 packets
+            ├─ NAME-router ──────────────────────────────────► NAME-rcv
+    NAME-b ─┘       ▲                                             │
+                    └──────────── NAME-wire, 100 ms ◄─────────────┘
+
+Names and everything in them are gone when the process's own mount namespace is: see __main__.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RECEIVER = "10.2.0.2"
+PORT = 5001
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def within(namespace: str, *command: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(["ip", "netns", "exec", namespace, *command], **options)
+
+
+def do(namespace: str, line: str) -> None:
+    subprocess.run(["ip", "netns", "exec", namespace, *line.split()], check=True, stdout=subprocess.DEVNULL)
+
+
+@dataclass
+class Dumbbell:
+    name: str
+    senders: int = 2
+    rate: str = "10mbit"
+    packets: int = 83
+    delay_ms: int = 100
+    _processes: list[subprocess.Popen] = field(default_factory=list)
+
+    def namespace(self, part: str) -> str:
+        return f"{self.name}-{part}"
+
+    def sender(self, number: int) -> str:
+        return self.namespace("abcdefgh"[number])
+
+    def address(self, number: int) -> str:
+        return f"10.1.{number + 1}.2"
+
+    def make(self) -> None:
+        router, receiver, wire = (self.namespace(part) for part in ("router", "rcv", "wire"))
+        senders = [self.sender(number) for number in range(self.senders)]
+        for namespace in (*senders, router, receiver, wire):
+            ip("netns", "add", namespace)
+            do(namespace, "ip link set lo up")
+            do(namespace, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
+            do(namespace, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
+        do(router, "sysctl -qw net.ipv4.ip_forward=1")
+        for number, sender in enumerate(senders):
+            self._link(sender, "eth0", f"10.1.{number + 1}.2", router, f"in{number}", f"10.1.{number + 1}.1")
+            do(sender, f"ip route add default via 10.1.{number + 1}.1")
+            # Each run finds its own path.
+            do(sender, "sysctl -qw net.ipv4.tcp_no_metrics_save=1")
+        self._link(router, "out", "10.2.0.1", receiver, "in", RECEIVER)
+        self._link(receiver, "back", "10.3.0.2", wire, "wire0", None)
+        self._link(router, "back", "10.3.0.1", wire, "wire1", None)
+        do(receiver, "ip route add 10.1.0.0/16 via 10.3.0.1 dev back")
+        do(router, f"tc qdisc add dev out root handle 1: tbf rate {self.rate} burst 3000 limit 1000000")
+        do(router, f"tc qdisc add dev out parent 1: handle 2: pfifo limit {self.packets}")
+        self._start(wire, sys.executable, str(HERE / "delay.py"), str(self.delay_ms), "wire0", "wire1")
+
+    def _link(self, one: str, at: str, address: str, other: str, there: str, its: str | None) -> None:
+        ip("link", "add", at, "netns", one, "type", "veth", "peer", "name", there, "netns", other)
+        for namespace, interface, own in ((one, at, address), (other, there, its)):
+            if own:
+                do(namespace, f"ip address add {own}/24 dev {interface}")
+            do(namespace, f"ethtool -K {interface} tso off gso off gro off tx off rx off")
+            do(namespace, f"ip link set {interface} mtu 1500 up")
+
+    def _start(self, namespace: str, *command: str, **options) -> subprocess.Popen:
+        process = within(namespace, *command, **options)
+        self._processes.append(process)
+        return process
+
+    def receive(self, seconds: float) -> subprocess.Popen:
+        command = (sys.executable, str(HERE / "traffic.py"), "receive", str(PORT), str(seconds))
+        return self._start(self.namespace("rcv"), *command, stdout=subprocess.PIPE, text=True)
+
+    def send(self, number: int, flows: int, seconds: float, algorithm: str, within_cgroup: Path | None = None):
+        command = [sys.executable, str(HERE / "traffic.py"), "send", RECEIVER, str(PORT), str(flows), str(seconds)]
+        if within_cgroup:
+            joined = f"echo $$ > {within_cgroup}/cgroup.procs; exec \"$@\""
+            command = ["sh", "-c", joined, "sh", *command]
+        return self._start(self.sender(number), *command, algorithm)
+
+    def drops(self) -> int:
+        router = self.namespace("router")
+        command = ["ip", "netns", "exec", router, "tc", "-s", "-j", "qdisc", "show", "dev", "out"]
+        queues = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        return sum(queue.get("drops", 0) for queue in queues if queue["kind"] == "pfifo")
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The daemon and the loader of the BPF program, as a host has them."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TARGET = Path(os.environ["CARGO_TARGET_DIR"]) / "release"
+
+
+def until(what: str, holds: Callable[[], bool], seconds: float = 20) -> float:
+    """Waits until something holds; how long that took."""
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > seconds:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+class Service:
+    """Both run as long as this does, with these groups."""
+
+    def __init__(self, out: Path, groups: dict[str, dict]) -> None:
+        self.out = out
+        self.run = Path("/run/ccc-host")
+        (self.run / "vm").mkdir(parents=True, exist_ok=True)
+        self.control = self.run / "control.sock"
+        self.pins = Path("/sys/fs/bpf/ccc")
+        self.config = self.run / "config.toml"
+        self.config.write_text(_config(self.run, groups))
+        self._daemon: subprocess.Popen | None = None
+        self._loader: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        self.start_daemon()
+        self.start_loader()
+
+    def start_daemon(self) -> None:
+        command = [TARGET / "ccc-vhost", "--config", self.config]
+        self._daemon = self._spawn("daemon", command)
+        until("the daemon answers", lambda: self._ask("list", check=False) is not None)
+
+    def start_loader(self) -> None:
+        command = [TARGET / "ccc-bpf", "--pins", self.pins, "run", "--control", self.control]
+        self._loader = self._spawn("loader", command)
+
+    def _spawn(self, name: str, command: list) -> subprocess.Popen:
+        with (self.out / f"{name}.log").open("a") as log:
+            return subprocess.Popen(command, stderr=log, stdout=log)
+
+    def kill_daemon(self) -> None:
+        self._end(self._daemon, signal.SIGKILL)
+
+    def kill_loader(self) -> None:
+        self._end(self._loader, signal.SIGKILL)
+
+    @staticmethod
+    def _end(process: subprocess.Popen | None, how: int) -> None:
+        if process and process.poll() is None:
+            process.send_signal(how)
+            process.wait()
+
+    def stop(self) -> None:
+        self._end(self._loader, signal.SIGTERM)
+        self._end(self._daemon, signal.SIGTERM)
+        self.unload()
+
+    def unload(self) -> None:
+        subprocess.run([TARGET / "ccc-bpf", "--pins", self.pins, "unload"], check=True)
+
+    def _ask(self, *words: str, check: bool = True):
+        command = [TARGET / "cccctl", "--json", "--socket", self.control, *words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode and check:
+            raise RuntimeError(f"cccctl {' '.join(words)}: {done.stderr}")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def add(self, name: str, place: str, where: str, group: str, weight: float = 1) -> None:
+        socket = self.run / "vm" / f"{name}.sock"
+        words = [f"--{place}", where, "--group", group, "--weight", str(weight), "--vhost-socket", str(socket)]
+        self._ask("tenant", "add", name, *words)
+
+    def remove(self, name: str) -> None:
+        self._ask("tenant", "remove", name)
+
+    def tenants(self) -> dict[str, dict]:
+        return {vm["name"]: vm for vm in self._ask("tenant", "list")["vms"]}
+
+    def show(self, name: str) -> dict:
+        return self._ask("show", name)
+
+    def await_connected(self, *names: str) -> float:
+        return until("tenants connected", lambda: all(self.tenants()[name]["connected"] for name in names))
+
+
+def _config(run: Path, groups: dict[str, dict]) -> str:
+    lines = ["[daemon]", f'control = "{run}/control.sock"', f'state = "{run}/state.json"']
+    for name, settings in groups.items():
+        lines.append(f"[group.{name}]")
+        lines.extend(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    return "\n".join(lines) + "\n"

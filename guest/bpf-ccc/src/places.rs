@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What of this host a tenant is: by which number the kernel knows a cgroup or a network
+//! namespace.
+use std::{
+    ffi::c_int,
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use rustix::{
+    net::{AddressFamily, SocketType},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+
+/// Socket option: the cookie of a socket's namespace.
+const SO_NETNS_COOKIE: c_int = 71;
+/// Where `ip netns` keeps them.
+const NETNS: &str = "/run/netns";
+
+/// A part of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A cgroup of the second kind, by its path from their root.
+    Cgroup(String),
+    /// A network namespace, by its name or a path.
+    Netns(String),
+}
+
+/// A place that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The number of a cgroup.
+    Cgroup(u64),
+    /// The file of a namespace, and its cookie.
+    Netns {
+        /// Its file, which another one under the same name has not.
+        file: (u64, u64),
+        /// What its sockets have.
+        cookie: u64,
+    },
+}
+
+impl Place {
+    /// As the daemon's settings have it: `cgroup:PATH` or `netns:NAME`.
+    pub fn parse(text: &str) -> Option<Place> {
+        let (kind, name) = text.split_once(':')?;
+        match kind {
+            "cgroup" => Some(Place::Cgroup(name.to_owned())),
+            "netns" => Some(Place::Netns(name.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// The place, if it is there now; `before` is what was found last.
+    pub fn find(&self, cgroup_root: &Path, before: Option<Found>) -> Option<Found> {
+        match self {
+            Place::Cgroup(path) => {
+                let path = cgroup_root.join(path.trim_start_matches('/'));
+                Some(Found::Cgroup(fs::metadata(path).ok()?.ino()))
+            }
+            Place::Netns(name) => {
+                // An absolute path stays as it is.
+                let path = Path::new(NETNS).join(name);
+                let there = fs::metadata(&path).ok()?;
+                let file = (there.dev(), there.ino());
+                match before {
+                    Some(Found::Netns { file: known, .. }) if known == file => before,
+                    _ => Some(Found::Netns { file, cookie: cookie(&path).ok()? }),
+                }
+            }
+        }
+    }
+}
+
+/// The cookie of a namespace: only a socket in it can be asked.
+fn cookie(path: &Path) -> Result<u64> {
+    let file = File::open(path)?;
+    let ask = move || -> Result<u64> {
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(file.as_fd(), kind).context("not a network namespace")?;
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        let (mut cookie, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
+        // SAFETY: the option has eight bytes, and both places live as long as the call.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &mut length,
+            )
+        };
+        if done != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        Ok(cookie)
+    };
+    // A thread of its own: it stays in the namespace.
+    std::thread::spawn(ask).join().unwrap_or_else(|_| anyhow::bail!("thread ended"))
+}
+
+/// Where the second kind of cgroups is mounted.
+pub fn cgroup_root() -> Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let root = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (path, kind) = (words.nth(1)?, words.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(path))
+    });
+    root.context("no cgroup2 is mounted; expected one, as systemd does at /sys/fs/cgroup")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_they_are_set() {
+        assert_eq!(Place::parse("cgroup:a/b"), Some(Place::Cgroup("a/b".to_owned())));
+        assert_eq!(Place::parse("netns:web"), Some(Place::Netns("web".to_owned())));
+        assert_eq!(Place::parse("vm"), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        let place = Place::Cgroup("/of-nobody".to_owned());
+        assert_eq!(place.find(Path::new("/proc"), None), None);
+        assert_eq!(Place::Netns("/proc/self/nobody".to_owned()).find(Path::new("/"), None), None);
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The tenants of this host: each has a table in the program, a place by which the program
+//! finds it, and a connection to the daemon.
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use anyhow::{Context, Result};
+use ccc_proto::wire::Doorbell;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::{
+    front_end::FrontEnd,
+    places::Found,
+    program::Program,
+    table::Table,
+    wanted::Wanted,
+};
+
+/// A tenant.
+#[derive(Debug)]
+struct Tenant {
+    table: Table,
+    wanted: Option<Wanted>,
+    found: Option<Found>,
+    front: Option<FrontEnd>,
+    /// What went wrong last, which is said once.
+    told: Option<String>,
+}
+
+/// All of them, by their names.
+#[derive(Debug)]
+pub struct Tenants {
+    program: Program,
+    cgroup_root: PathBuf,
+    tenants: BTreeMap<String, Tenant>,
+    names: BTreeMap<u32, String>,
+}
+
+impl Tenants {
+    /// Those that an earlier one of us has left.
+    pub fn new(program: Program, cgroup_root: PathBuf) -> Result<Tenants> {
+        let left = Table::left(&program)?;
+        let mut tenants =
+            Tenants { program, cgroup_root, tenants: BTreeMap::new(), names: BTreeMap::new() };
+        // Those are found again; what is not would be in the way.
+        for map in [&tenants.program.cgroups, &tenants.program.netns] {
+            for key in map.keys().collect::<Vec<_>>() {
+                map.delete(&key)?;
+            }
+        }
+        for (name, table) in left {
+            log::info!("tenant {name}: has table {} of before", table.number);
+            tenants.insert(name, table);
+        }
+        Ok(tenants)
+    }
+
+    /// Where the program's messages are.
+    pub fn messages(&self) -> Result<MapHandle> {
+        Ok(MapHandle::try_from(&self.program.messages)?)
+    }
+
+    fn insert(&mut self, name: String, table: Table) {
+        self.names.insert(table.number, name.clone());
+        let tenant = Tenant { table, wanted: None, found: None, front: None, told: None };
+        self.tenants.insert(name, tenant);
+    }
+
+    /// Has these tenants and no others.
+    pub fn follow(&mut self, wanted: BTreeMap<String, Wanted>) {
+        let gone: Vec<String> =
+            self.tenants.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.remove(&name);
+        }
+        for (name, wanted) in wanted {
+            if !self.tenants.contains_key(&name) {
+                match self.create(&name) {
+                    Ok(table) => self.insert(name.clone(), table),
+                    Err(error) => {
+                        log::error!("tenant {name}: {error:#}");
+                        continue;
+                    }
+                }
+            }
+            self.place(&name, wanted);
+        }
+    }
+
+    fn create(&self, name: &str) -> Result<Table> {
+        let free = (0..self.program.layout.tenants).find(|n| !self.names.contains_key(n));
+        let most = self.program.layout.tenants;
+        let number = free.with_context(|| format!("there are {most} tenants, and no more can be"))?;
+        let table = Table::create(&self.program, number, name)?;
+        log::info!("tenant {name}: has table {number}");
+        Ok(table)
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(tenant) = self.tenants.remove(name) else { return };
+        self.names.remove(&tenant.table.number);
+        let done = tenant.found.map_or(Ok(()), |found| forget(&self.program, found));
+        if let Err(error) = done.and_then(|()| tenant.table.remove(&self.program)) {
+            log::error!("tenant {name}: cannot be removed from the program: {error:#}");
+        }
+        log::info!("tenant {name}: removed; its flows go on alone");
+    }
+
+    /// Makes sure that the program finds a tenant by its place.
+    fn place(&mut self, name: &str, wanted: Wanted) {
+        let Some(tenant) = self.tenants.get_mut(name) else { return };
+        let same = tenant.wanted.as_ref().is_some_and(|before| before.place == wanted.place);
+        let before = tenant.found.filter(|_| same);
+        let found = wanted.place.find(&self.cgroup_root, before);
+        if tenant.wanted.as_ref().is_some_and(|before| before.socket != wanted.socket) {
+            tenant.front = None;
+        }
+        if found != tenant.found {
+            let done = tenant.found.map_or(Ok(()), |old| forget(&self.program, old));
+            let done = done.and_then(|()| {
+                found.map_or(Ok(()), |new| note(&self.program, new, tenant.table.number))
+            });
+            match (done, found) {
+                (Err(error), _) => log::error!("tenant {name}: {error:#}"),
+                (Ok(()), None) => log::info!("tenant {name}: is not there: {:?}", wanted.place),
+                (Ok(()), Some(found)) => log::info!("tenant {name}: is {found:x?}"),
+            }
+            tenant.found = found;
+        }
+        tenant.wanted = Some(wanted);
+    }
+
+    /// Places of tenants that are there no more, or are there again.
+    pub fn look(&mut self) {
+        let known = self.tenants.iter();
+        let known: Vec<_> =
+            known.filter_map(|(name, t)| Some((name.clone(), t.wanted.clone()?))).collect();
+        for (name, wanted) in known {
+            self.place(&name, wanted);
+        }
+    }
+
+    /// Passes a message of the program on.
+    pub fn send(&mut self, now_us: u64, number: u32, message: &Doorbell) {
+        let name = self.names.get(&number);
+        let tenant = name.and_then(|name| self.tenants.get_mut(name));
+        if let Some(front) = tenant.and_then(|tenant| tenant.front.as_mut()) {
+            front.send(now_us, message);
+        }
+    }
+
+    /// Tells the daemon of what was passed on.
+    pub fn flush(&mut self, numbers: &BTreeSet<u32>) {
+        for number in numbers {
+            let name = self.names.get(number);
+            let tenant = name.and_then(|name| self.tenants.get_mut(name));
+            if let Some(front) = tenant.and_then(|tenant| tenant.front.as_mut()) {
+                front.flush();
+            }
+        }
+    }
+
+    /// Connects whoever is not connected, and says until when grants hold.
+    pub fn tend(&mut self, now_us: u64) {
+        for (name, tenant) in &mut self.tenants {
+            tenant.tend(name, now_us);
+        }
+    }
+
+    /// Grants hold no longer: this process ends.
+    pub fn end(&mut self) {
+        self.tenants.values().for_each(|tenant| tenant.table.lease(0));
+    }
+}
+
+impl Tenant {
+    fn tend(&mut self, name: &str, now_us: u64) {
+        if self.front.as_ref().is_some_and(FrontEnd::is_gone) {
+            log::warn!("tenant {name}: the daemon has gone; its flows go on alone");
+            self.table.lease(0);
+            self.front = None;
+        }
+        if self.front.is_none()
+            && let Some(wanted) = &self.wanted
+        {
+            match FrontEnd::connect(&wanted.socket, &self.table, now_us) {
+                Ok(front) => {
+                    log::info!("tenant {name}: connected");
+                    (self.front, self.told) = (Some(front), None);
+                }
+                Err(error) => {
+                    let said = format!("{error:#}");
+                    if self.told.as_ref() != Some(&said) {
+                        log::warn!("tenant {name}: cannot connect to the daemon: {said}");
+                    }
+                    self.told = Some(said);
+                }
+            }
+        }
+        let Some(front) = &mut self.front else { return };
+        if self.table.take_lost() {
+            front.rescan(now_us);
+        }
+        front.flush();
+        self.table.lease(if self.table.is_accepted() { front.lease(now_us) } else { 0 });
+    }
+}
+
+/// The map in which the program looks for a place, and the key there.
+fn key(program: &Program, found: Found) -> (&MapHandle, [u8; 8]) {
+    match found {
+        Found::Cgroup(id) => (&program.cgroups, id.to_ne_bytes()),
+        Found::Netns { cookie, .. } => (&program.netns, cookie.to_ne_bytes()),
+    }
+}
+
+fn note(program: &Program, found: Found, number: u32) -> Result<()> {
+    let (map, key) = key(program, found);
+    Ok(map.update(&key, &number.to_ne_bytes(), MapFlags::ANY)?)
+}
+
+fn forget(program: &Program, found: Found) -> Result<()> {
+    let (map, key) = key(program, found);
+    match map.delete(&key) {
+        Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Parts of this host as tenants.  To the daemon they are VMs whose front end is `ccc-bpf`,
+//! which asks it which there are to be.
+use std::path::Path;
+
+use ccc_settings::{Fault, SocketPath, VmSettings};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::{
+    args::{AddTenant, Tenant},
+    client::{Client, ClientError, path},
+    views,
+};
+
+/// Where the daemon listens, unless something else is said.
+const SOCKETS: &str = "/run/ccc/vm";
+
+/// Why a tenant is not as it was to be.
+#[derive(Debug, Error)]
+pub enum TenantError {
+    /// The daemon.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What was asked for.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// It is something else.
+    #[error("{0} is a VM and no part of this host; cccctl remove {0}, or detach its domain")]
+    Vm(String),
+}
+
+/// Does what was asked for; what the daemon answers.
+pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
+    match what {
+        Tenant::Add(add) => Ok(client.put(&path("vms", &add.name), &spec(add)?)?),
+        Tenant::List => {
+            let mut answer = client.get("/v1/vms")?;
+            if let Some(vms) = answer["vms"].as_array_mut() {
+                vms.retain(|vm| !vm["tenant"].is_null());
+            }
+            Ok(answer)
+        }
+        Tenant::Remove { name } => {
+            let path = path("vms", name);
+            if client.get(&path)?["tenant"].is_null() {
+                return Err(TenantError::Vm(name.clone()));
+            }
+            Ok(client.delete(&path)?)
+        }
+    }
+}
+
+/// How that is printed.
+pub fn view(what: &Tenant) -> fn(&Value) -> String {
+    if matches!(what, Tenant::List) { views::vms } else { views::vm }
+}
+
+/// A tenant as the daemon takes it; what is not said has its default.
+fn spec(add: &AddTenant) -> Result<Value, Fault> {
+    let AddTenant { name, cgroup, netns, settings, vhost_socket } = add;
+    let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", path.trim_start_matches('/')));
+    let place = cgroup.chain(netns.iter().map(|name| format!("netns:{name}")));
+    let mut settings = settings.0.clone();
+    for place in place {
+        settings.set("tenant", json!(place))?;
+    }
+    let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
+    let socket = match vhost_socket {
+        Some(socket) => socket.clone(),
+        None => SocketPath::read("socket", Some(json!(socket)))?,
+    };
+    let mut spec = json!(settings.apply(&VmSettings::default()));
+    spec["socket"] = json!(socket);
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn add(options: &[&str]) -> Option<Value> {
+        let line = ["cccctl", "tenant", "add", "web"].iter().chain(options);
+        let Command::Tenant { what: Tenant::Add(add) } = Args::try_parse_from(line).ok()?.command
+        else {
+            return None;
+        };
+        spec(&add).ok()
+    }
+
+    #[test]
+    fn a_tenant_is_one_part_of_the_host() {
+        let web = add(&["--cgroup", "/system.slice/nginx.service", "--weight", "3"]);
+        let web = web.expect("a tenant");
+        assert_eq!(web["tenant"], "cgroup:system.slice/nginx.service");
+        assert_eq!((&web["weight"], &web["socket"]), (&json!(3.0), &json!("/run/ccc/vm/web.sock")));
+        assert_eq!(add(&["--netns", "w"]).expect("a tenant")["tenant"], "netns:w");
+        assert_eq!(add(&[]), None);
+        assert_eq!(add(&["--netns", "w", "--cgroup", "c"]), None);
+        assert_eq!(add(&["--cgroup", "../c"]), None);
+    }
+}
