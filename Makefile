@@ -123,6 +123,14 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Experiments in real time
+.PHONY: bpf demo-bpf test-bpf
+bpf: host ## the loader of the BPF program; needs clang
+	@$(CARGO) build --release --manifest-path guest/bpf-ccc/Cargo.toml
+demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
+	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants netns cgroups plot --out out/$@
+test-bpf: bpf ## daemon and loader killed, cgroups that come and go; KILLS=10 CGROUPS=200
+	@$(PYTHON) -m host_tenants test --out out/$@
+
 .PHONY: demo-qemu variants-qemu
 demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is only compared
 variants-qemu: ## the same with TSO in the guests, and with two processors

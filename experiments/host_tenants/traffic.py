@@ -17,19 +17,31 @@ _CHUNK = bytes(65536)
 
 def send(address: str, port: int, flows: int, seconds: float, algorithm: str = "reno") -> None:
     selector = selectors.DefaultSelector()
+    end = time.monotonic() + seconds
     for _ in range(flows):
-        flow = socket.socket()
-        flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
-        flow.connect((address, port))
+        flow = _connect(address, port, algorithm, end)
         flow.setblocking(False)
         selector.register(flow, selectors.EVENT_WRITE)
-    end = time.monotonic() + seconds
     while (rest := end - time.monotonic()) > 0:
         for key, _ in selector.select(rest):
             try:
                 key.fileobj.send(_CHUNK)
             except BlockingIOError:
                 pass
+
+
+def _connect(address: str, port: int, algorithm: str, end: float) -> socket.socket:
+    """Once the receiver listens."""
+    while True:
+        flow = socket.socket()
+        flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
+        try:
+            flow.connect((address, port))
+            return flow
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def receive(port: int, seconds: float) -> dict:
