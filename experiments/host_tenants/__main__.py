@@ -29,7 +29,8 @@ def main() -> int:
     for kind, where in (("tmpfs", "/run"), ("bpf", "/sys/fs/bpf")):
         subprocess.run(["mount", "-t", kind, kind, where], check=True)
     try:
-        return 0 if all([run(name, args.out.resolve()) for name in args.experiment]) else 1
+        held = [run(name, args.out.resolve()) for name in args.experiment]
+        return 0 if all(held) else 1
     finally:
         cgroups.remove_all()
 

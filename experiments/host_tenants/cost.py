@@ -42,7 +42,19 @@ def run(out: Path) -> bool:
 
 def register_plain(out: Path, stack: ExitStack) -> None:
     target = out / "plain_reno.o"
-    compiled = ["clang-14", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-ffreestanding", "-c", str(PLAIN), "-o", str(target)]
+    compiled = [
+        "clang-14",
+        "-target",
+        "bpf",
+        "-mcpu=v3",
+        "-O2",
+        "-g",
+        "-ffreestanding",
+        "-c",
+        str(PLAIN),
+        "-o",
+        str(target),
+    ]
     includes = ["-I", str(PROJECT / "guest"), "-I", str(PROJECT / "guest/include"), "-I", "/usr/include"]
     subprocess.run([*compiled, *includes], check=True)
     subprocess.run(["bpftool", "struct_ops", "register", str(target)], check=True, stdout=subprocess.DEVNULL)

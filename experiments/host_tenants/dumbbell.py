@@ -92,7 +92,7 @@ class Dumbbell:
     def send(self, number: int, flows: int, seconds: float, algorithm: str, within_cgroup: Path | None = None):
         command = [sys.executable, str(HERE / "traffic.py"), "send", RECEIVER, str(PORT), str(flows), str(seconds)]
         if within_cgroup:
-            joined = f"echo $$ > {within_cgroup}/cgroup.procs; exec \"$@\""
+            joined = f'echo $$ > {within_cgroup}/cgroup.procs; exec "$@"'
             command = ["sh", "-c", joined, "sh", *command]
         return self._start(self.sender(number), *command, algorithm)
 

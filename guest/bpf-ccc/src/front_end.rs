@@ -18,10 +18,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use ccc_proto::wire::{self, Doorbell, Extent};
-use rustix::{
-    fs::MemfdFlags,
-    net::RecvFlags,
-};
+use rustix::{fs::MemfdFlags, net::RecvFlags};
 use vhost::{
     VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{
@@ -285,4 +282,3 @@ impl std::fmt::Debug for FrontEnd {
         f.debug_struct("FrontEnd").field("offered", &self.offered).finish_non_exhaustive()
     }
 }
-

@@ -91,8 +91,9 @@ impl Program {
         }
         let map = |name: &str| {
             let path = directory.join(name);
-            MapHandle::from_pinned_path(&path)
-                .with_context(|| format!("cannot use {}; ccc-bpf unload removes it", path.display()))
+            MapHandle::from_pinned_path(&path).with_context(|| {
+                format!("cannot use {}; ccc-bpf unload removes it", path.display())
+            })
         };
         Ok(Program {
             tables: map("tables")?,

@@ -10,13 +10,7 @@ use anyhow::{Context, Result};
 use ccc_proto::wire::Doorbell;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use crate::{
-    front_end::FrontEnd,
-    places::Found,
-    program::Program,
-    table::Table,
-    wanted::Wanted,
-};
+use crate::{front_end::FrontEnd, places::Found, program::Program, table::Table, wanted::Wanted};
 
 /// A tenant.
 #[derive(Debug)]
@@ -92,7 +86,8 @@ impl Tenants {
     fn create(&self, name: &str) -> Result<Table> {
         let free = (0..self.program.layout.tenants).find(|n| !self.names.contains_key(n));
         let most = self.program.layout.tenants;
-        let number = free.with_context(|| format!("there are {most} tenants, and no more can be"))?;
+        let number =
+            free.with_context(|| format!("there are {most} tenants, and no more can be"))?;
         let table = Table::create(&self.program, number, name)?;
         log::info!("tenant {name}: has table {number}");
         Ok(table)

@@ -15,8 +15,8 @@ use crate::{
     doctor,
     domain::{DomainError, Host},
     journal, manuals, tenant,
-    top::{self, Looks},
     tenant::TenantError,
+    top::{self, Looks},
     trial, views,
 };
 

@@ -21,8 +21,10 @@ pub const PAGE: u64 = 4096;
 pub enum MemoryError {
     #[error("cannot map {size} bytes of guest memory at offset {offset} of its file")]
     Map { size: u64, offset: u64, source: vm_memory::mmap::MmapRegionError },
-    #[error("memory in a file that is not in memory; use memfd, tmpfs, hugetlbfs or a BPF \
-             array")]
+    #[error(
+        "memory in a file that is not in memory; use memfd, tmpfs, hugetlbfs or a BPF \
+             array"
+    )]
     NotMemory,
     #[error("{size} bytes of memory; a VM may have {most} ([daemon] max_memory_gib_per_vm)")]
     TooMuch { size: u128, most: u64 },
