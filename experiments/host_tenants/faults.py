@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from . import cgroups
@@ -110,10 +110,8 @@ def left() -> list[str]:
     def ours() -> list[str]:
         return [one["name"] for kind in ("prog", "map") for one in bpf(kind) if one.get("name", "").startswith("ccc_")]
 
-    try:
+    with suppress(TimeoutError):
         until("nothing left", lambda: not ours(), 10)
-    except TimeoutError:
-        pass
     return ours()
 
 

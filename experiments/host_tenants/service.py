@@ -75,7 +75,7 @@ class Service:
 
     def _ask(self, *words: str, check: bool = True):
         command = [TARGET / "cccctl", "--json", "--socket", self.control, *words]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode and check:
             raise RuntimeError(f"cccctl {' '.join(words)}: {done.stderr}")
         return json.loads(done.stdout) if done.returncode == 0 else None

@@ -27,7 +27,9 @@ def send(address: str, port: int, flows: int, seconds: float, algorithm: str = "
             try:
                 key.fileobj.send(_CHUNK)
             except BlockingIOError:
-                pass
+                continue
+            except ConnectionError:
+                return  # the receiver has what it wanted
 
 
 def _connect(address: str, port: int, algorithm: str, end: float) -> socket.socket:
