@@ -51,6 +51,11 @@ ATTACKS = (
     liar("loss and undo", "lone_events", slots=1, ms=200, loss=1, undo=1),
     liar("device reset", quick=True, ms=200, reset=1),
     liar("extent released", ms=200, release=1),
+    # What is told of one that is far, and lies together.
+    liar("RTT 300 ms", "far_reports", quick=True, rtt_us=300_000),
+    liar("RTT 300 ms, loss, segments of 9000", "lone_events", slots=2, rtt_us=300_000, loss=1, mss=9000),
+    liar("RTT 1 s, growth 1 GB", "beyond_bytes", slots=1, rtt_us=1_000_000, growth_bytes=1 << 30),
+    liar("limited slots, deaf", slots=16, limited=1, deaf=1),
     liar("acknowledges x 10", "beyond_bytes", acked=10),
     liar("slow start for ever", slow_start=1),
     liar("RTT 1 us", rtt_us=1),
