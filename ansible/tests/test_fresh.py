@@ -23,7 +23,7 @@ REFUSED = [
     ("guest_linux", {}, "missing device: expected virtio device 63"),
     ("guest_linux", GUEST | {"guest_linux_slots": 5000}, "invalid guest_linux_slots: expected a number from 1 to 4096"),
     ("guest_linux", GUEST | {"guest_linux_headers": "linux-headers-none"}, "expected package linux-headers-none"),
-    ("guest_freebsd", {"guest_freebsd_module": "/x"}, "unsupported release: expected FreeBSD"),
+    ("guest_freebsd", {"guest_freebsd_modules": "/x"}, "unsupported release: expected FreeBSD"),
     ("experiment", {"experiment_vms": [{"name": "fresh", "address": "127.0.0.1"}]}, "expected two or more, got 1"),
 ]  # fmt: skip
 
