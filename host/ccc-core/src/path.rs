@@ -159,7 +159,9 @@ impl Path {
         let base_us = self.before.plus(&self.round).base_us();
         // After a reduction to what the path holds nothing else is to be expected.
         let told_us = self.round.window.and_then(|window| self.alone.foretells_us(window, base_us));
-        let holds_more = idle && told_us.is_none_or(|told_us| told_us >= idle_us);
+        // Beside others an empty queue says nothing where none is foretold: all may have reduced.
+        let unknown = !self.is_shared();
+        let holds_more = idle && told_us.map_or(unknown, |told_us| told_us >= idle_us);
         self.idle = if holds_more { self.idle.saturating_add(1) } else { 0 };
         if self.is_idle() && self.is_shared() {
             self.alone.others_left();
@@ -357,7 +359,8 @@ mod tests {
         let mut now = path.share();
         path.event(now, MEAN);
         let mut burst = || {
-            path.second(now, 1_000);
+            // A window at which nothing would wait.
+            path.second_of(now, segments(40), 1_000);
             now += 1_000_000;
             path.event(now, MEAN)
         };
