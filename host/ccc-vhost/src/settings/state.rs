@@ -192,8 +192,10 @@ impl State {
     /// A VM that was added is as described now.
     fn put_vm(&mut self, name: &str, spec: &VmSpec) -> bool {
         let socket = self.added.insert(name.to_owned(), spec.socket.clone());
-        let new = add(&mut self.vms, name, &Changes::all(&spec.settings));
-        new || socket.as_ref() != Some(&spec.socket)
+        let before = self.vms.get(name).map(|changes| self.told(name, changes));
+        add(&mut self.vms, name, &Changes::all(&spec.settings));
+        let after = self.vms.get(name).map(|changes| self.told(name, changes));
+        before != after || socket.as_ref() != Some(&spec.socket)
     }
 
     /// A VM is no more, nor are the rules that were for it only.
