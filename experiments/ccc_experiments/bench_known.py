@@ -9,7 +9,7 @@ WAKE = "one update at a time costs the daemon a wake-up and two system calls eac
 MESSAGE = "the index of the ring is read, and the slot found, anew for each message"
 LINES = "one update is published to each VM by a write of its own"
 FLOW = "what the engine, its rules and the device keep of a flow was not made smaller"
-DESCRIPTORS = "three queues with a kick and a call each, the socket and the pair between it and its handler, and memory twice"
+DESCRIPTORS = "three queues of a kick and a call each, the socket and a pair between it and its handler, memory twice"
 
 _ENGINE = ("flows-10-vms-2", "flows-1000-vms-2", "flows-100000-vms-2", "flows-1000-vms-100", "flows-1000-vms-1000")
 _LIMITED = ("limited-flows-1000-vms-100", "limited-flows-1000-vms-1000")

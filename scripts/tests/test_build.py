@@ -133,7 +133,7 @@ def test_v1_package_lists_that_another_refreshes_are_waited_for(own_cache, monke
         release = threading.Timer(1, fcntl.lockf, (lock, fcntl.LOCK_UN))
         release.start()
         # Locks of this process do not keep itself out: apt-get is another.
-        debian.apt_get(*suite._options(), "update")
+        debian.apt_get(*suite.options(), "update")
         release.join()
 
 
@@ -142,7 +142,7 @@ def test_what_apt_cannot_do_is_told_in_its_words(own_cache):
     (suite.directory / "lists" / "partial").mkdir(parents=True)
     suite.sources_list.touch()
     with pytest.raises(Failed, match="Unable to locate package no-such-package-of-anybody"):
-        debian.apt_get(*suite._options(), "install", "no-such-package-of-anybody")
+        debian.apt_get(*suite.options(), "install", "no-such-package-of-anybody")
 
 
 def test_a_mirror_that_is_away_is_no_reason_to_do_without_what_is_there(own_cache, monkeypatch, capsys):
