@@ -24,6 +24,11 @@ u16 law_ramp(u32 cwnd, u32 granted)
 	return ccc_ramp(cwnd, granted);
 }
 
+u16 law_ramp_on(u32 cwnd, u32 granted, u16 ramp)
+{
+	return ccc_ramp_on(cwnd, granted, ramp);
+}
+
 u32 law_ramp_in_flight(u32 cwnd, u32 in_flight, u32 acked, bool limited)
 {
 	return ccc_ramp_in_flight(cwnd, in_flight, acked, limited);

@@ -51,6 +51,18 @@ static inline u16 ccc_ramp(u32 cwnd, u32 granted)
 }
 
 /*
+ * The same for a flow on its way already, with @ramp: as begun, unless it gave up
+ * packets when it began (it may be to take some by now) or never began.  At one
+ * packet for each acknowledged one, the window would stay where it is.
+ */
+static inline u16 ccc_ramp_on(u32 cwnd, u32 granted, u16 ramp)
+{
+	if (granted <= cwnd)
+		return 0;
+	return ramp > 1 << 8 ? ramp : max_t(u16, ccc_ramp(cwnd, granted), 2 << 8);
+}
+
+/*
  * What counts as in flight on the way up, with @acked packets acknowledged: a
  * flow that its window limits may wait for room for a whole burst, which TSO
  * sends at a time.  Taken off what each ACK releases, that room could be all of

@@ -135,11 +135,7 @@ next_cwnd(const struct tcpcb *tp, struct ccc_flow *flow, tcp_seq una,
 
 	if (granted >= before)
 		cwnd->shed = 0;
-	if (granted <= before)
-		cwnd->ramp = 0;
-	/* What was to be given up, in recovery, may be to be taken by now. */
-	else if (cwnd->ramp <= 1 << 8)
-		cwnd->ramp = max_t(uint16_t, ccc_ramp(before, granted), 2 << 8);
+	cwnd->ramp = ccc_ramp_on(before, granted, cwnd->ramp);
 	/* What is not in flight is given up at once. */
 	if (cwnd->shed != 0)
 		return (ccc_shed_cwnd(min_t(uint32_t, before,

@@ -282,10 +282,7 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 
 	if (granted >= before)
 		cwnd->shed = 0;
-	if (granted <= before)
-		cwnd->ramp = 0;
-	else if (!cwnd->ramp)
-		cwnd->ramp = max_t(u16, ccc_ramp(before, granted), 2 << 8);
+	cwnd->ramp = ccc_ramp_on(before, granted, cwnd->ramp);
 	/* What is not in flight is given up at once. */
 	if (cwnd->shed)
 		return ccc_shed_cwnd(min(before, in_flight + acked), granted,

@@ -317,11 +317,7 @@ impl Guest {
         if granted >= before {
             self.shed = 0;
         }
-        if granted <= before {
-            self.ramp = 0;
-        } else if self.ramp == 0 {
-            self.ramp = rules::ramp(before, granted).max(2 << 8);
-        }
+        self.ramp = rules::ramp_on(before, granted, self.ramp);
         let limited = self.reporter.cwnd_limited;
         let rest = &mut self.rest;
         match self.shed {

@@ -44,6 +44,8 @@ rules! {
     fn clock_packets = law_clock_packets(time: u64, units: u64, mss: u32) -> u32;
     /// What an acknowledged packet releases on the way up, in 256ths of one.
     fn ramp = law_ramp(cwnd: u32, granted: u32) -> u16;
+    /// The same for a flow on its way already.
+    fn ramp_on = law_ramp_on(cwnd: u32, granted: u32, ramp: u16) -> u16;
     /// What counts as in flight on the way up.
     fn ramp_in_flight = law_ramp_in_flight(cwnd: u32, in_flight: u32, acked: u32, limited: bool) -> u32;
     /// What a flow gives up of each acknowledged packet on the way down, in 256ths.

@@ -200,10 +200,7 @@ __weak int ccc_next_cwnd(struct ccc_flow *flow, u32 before, u32 in_flight,
 	granted = flow->grant.cwnd;
 	if (granted >= before)
 		cwnd->shed = 0;
-	if (granted <= before)
-		cwnd->ramp = 0;
-	else if (!cwnd->ramp)
-		cwnd->ramp = max_t(u16, ccc_ramp(before, granted), 2 << 8);
+	cwnd->ramp = ccc_ramp_on(before, granted, cwnd->ramp);
 	/* What is not in flight is given up at once. */
 	if (cwnd->shed)
 		return ccc_shed_cwnd(min_t(u32, before, in_flight + acked),

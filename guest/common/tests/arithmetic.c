@@ -202,6 +202,13 @@ static void windows_rise_by_acks(struct kunit *test)
 	EXPECT_EQ(ccc_ramp(10, 40), 4 << 8);
 	EXPECT_EQ(ccc_ramp(10, 9), 1 << 8);
 	EXPECT_EQ(ccc_ramp(0, U32_MAX), CCC_RAMP_MAX << 8);
+	/* Who was to give up packets in recovery may be to take some after it. */
+	EXPECT_EQ(ccc_ramp_on(10, 20, ccc_ramp(12, 9)), 2 << 8);
+	EXPECT_EQ(ccc_ramp_on(10, 40, ccc_ramp(12, 9)), 4 << 8);
+	EXPECT_EQ(ccc_ramp_on(1000, 1001, ccc_ramp(1000, 1001)), 2 << 8);
+	EXPECT_EQ(ccc_ramp_on(10, 20, 0), 2 << 8);
+	EXPECT_EQ(ccc_ramp_on(10, 20, 281), 281);
+	EXPECT_EQ(ccc_ramp_on(10, 10, 281), 0);
 	/* Of eleven packets for ten, none is lost where two wait for a third. */
 	rest = 0;
 	EXPECT_EQ(ccc_ramp_in_flight(40, 28, 10, false), 28u);
