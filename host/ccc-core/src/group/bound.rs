@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What a group lets one of its VMs claim, and what it does to the others.
+use super::{Group, SPREAD_FROM_US, Update};
+use crate::{
+    bounds::{Has, Part, Reduces, Told},
+    config::ShareOf,
+    fixed::Window,
+    flow::{Delta, Flow},
+    policy::{Cause, CongestionEvent},
+    report::Report,
+};
+
+impl Group {
+    /// What a report adds, as far as its VM can have done that.
+    pub(super) fn bound(&mut self, update: &Update, told: Delta) -> Delta {
+        let Update { now, flow, report, .. } = *update;
+        let member = flow.member;
+        let part = self.part(member, report);
+        self.limits.claim_floor(member, self.members.floor_of(member), part.bytes);
+        let delta = self.limits.delta(now, member, &self.has(update, part), told);
+        let all_bytes = self.aggregate.window.bytes();
+        self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes);
+        delta
+    }
+
+    /// What a VM has that has this part at the most.
+    fn has(&self, update: &Update, part: Part) -> Has {
+        let Update { flow, report, .. } = *update;
+        let member = flow.member;
+        let pool = self.pool(member).map_or(u64::MAX, Window::bytes);
+        let own_bytes = part.bytes.min(pool);
+        let window_bytes = match report.srtt_us {
+            SPREAD_FROM_US.. => own_bytes,
+            _ => own_bytes.max(self.members.floor_of(member)),
+        };
+        let in_slow_start = self.aggregate.in_slow_start();
+        Has {
+            part: if in_slow_start { self.part_at_once(member, part) } else { part },
+            window_bytes,
+            share: self.members.share_of_vm(member, &flow.contribution),
+            mss_bytes: report.mss_bytes.into(),
+            in_slow_start,
+        }
+    }
+
+    /// What a VM has of the aggregate at the most, and in what time.
+    pub(super) fn part(&self, member: usize, report: &Report) -> Part {
+        let told_us = match self.config.share {
+            ShareOf::Rate => self.members.mean_distance_of(member),
+            // Distances are no times then.
+            ShareOf::Window => u64::from(report.srtt_us).max(1),
+        };
+        let rtt_us = self.limits.believed_us(member, told_us);
+        Part { bytes: self.most_bytes(member), rtt_us }
+    }
+
+    /// Of that, what it may have acknowledged at once.
+    fn part_at_once(&self, member: usize, part: Part) -> Part {
+        let rtt_us = match self.config.share {
+            ShareOf::Rate => self.members.mean_units_of(member).max(1),
+            ShareOf::Window => part.rtt_us,
+        };
+        self.limits.at_once(member, Part { rtt_us, ..part })
+    }
+
+    /// What a VM has of the aggregate at the most.
+    fn most_bytes(&self, member: usize) -> u64 {
+        self.members.most_of(member, self.aggregate.window).bytes()
+    }
+
+    /// Nothing that a VM said counts once its flows do not.
+    pub(super) fn forget_told(&mut self, member: usize) {
+        self.limits.claim_floor(member, self.members.floor_of(member), self.most_bytes(member));
+        if !self.members.counts(member) {
+            self.limits.unheard(member);
+            self.waits.forget(member);
+        }
+    }
+
+    /// What a flow of a VM in a pool of its own grows by is the pool's.
+    pub(super) fn grow_pool(&mut self, flow: &Flow, delta: &Delta) -> bool {
+        let own = self.members.share_of_vm(flow.member, &flow.contribution);
+        let by = Window::from_bytes(delta.growth_bytes).times(own);
+        self.events.grow_pool(flow.member, by)
+    }
+
+    /// Whether what all have is to be reduced: a VM that loses alone reduces what it has.
+    pub(super) fn reduces_all(&mut self, member: usize, event: &CongestionEvent) -> bool {
+        if !self.policy.bounds_events() || event.cause == Cause::LateTimeout {
+            return true;
+        }
+        let CongestionEvent { now, srtt_us, epoch, beta, .. } = *event;
+        let round_us = self.limits.round_us(member, srtt_us);
+        let (vms, present) = (self.members.vms(), self.aggregate.epoch);
+        let told = Told { now, member, round_us, vms, epoch, present };
+        let reduces = self.events.event(&told);
+        let is_in_pool = self.events.pool(member).is_some();
+        if reduces == Reduces::Itself || reduces == Reduces::All && is_in_pool {
+            let part = self.members.most_of(member, self.aggregate.window);
+            self.events.reduce_pool(&told, part, beta);
+        }
+        // What is of an earlier epoch is the policy's to judge.
+        reduces == Reduces::All || epoch != self.aggregate.epoch
+    }
+
+    /// The window of a VM in a pool of its own: two segments a flow at the least, but segments
+    /// are as long as it says, so no more than half of its part.
+    pub(super) fn pool(&self, member: usize) -> Option<Window> {
+        let half = self.members.most_of(member, self.aggregate.window).halved(1);
+        let floor = Window::from_bytes(self.members.floor_of(member)).min(half);
+        self.events.pool(member).map(|pool| pool.max(floor))
+    }
+}
