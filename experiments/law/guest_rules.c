@@ -19,6 +19,11 @@ u32 law_clock_packets(u64 time, u64 units, u32 mss)
 	return ccc_ack_clock_packets(time, units, mss);
 }
 
+bool law_is_smooth(u32 cwnd, bool cwnd_limited, bool slow_start)
+{
+	return ccc_is_smooth(cwnd, cwnd_limited, slow_start);
+}
+
 u16 law_ramp(u32 cwnd, u32 granted)
 {
 	return ccc_ramp(cwnd, granted);

@@ -34,6 +34,22 @@
 /* A window that is not in flight after so many round trips has another limit. */
 #define CCC_PACED_RTTS		2u
 
+/*
+ * What an application writes at a time may leave at once up to here, as in a new
+ * connection (RFC 6928).
+ */
+#define CCC_BURST_PACKETS	10u
+
+/*
+ * Whether what a flow sends is to be paced: where an application leaves room in
+ * the window, its next write would leave as one burst.  What that loses reduces
+ * all flows, again and again.  Slow start is paced by what its ACKs release.
+ */
+static inline bool ccc_is_smooth(u32 cwnd, bool cwnd_limited, bool slow_start)
+{
+	return cwnd > CCC_BURST_PACKETS && !cwnd_limited && !slow_start;
+}
+
 /* A window that TCP will take, whatever was asked for and up to its limit. */
 static inline u32 ccc_cwnd_clamp(u32 cwnd, u32 limit)
 {

@@ -84,7 +84,8 @@ static void stop_timer(struct sock *sk, struct ccc_flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!flow->cwnd.timed || flow->cwnd.paced || flow->cwnd.spread)
+	if (!flow->cwnd.timed || flow->cwnd.paced || flow->cwnd.spread ||
+	    flow->cwnd.smooth)
 		return;
 	flow->cwnd.timed = false;
 	if (READ_ONCE(sk->sk_max_pacing_rate) == ~0UL)
@@ -116,6 +117,7 @@ static void stop_pacing(struct sock *sk, struct ccc_flow *flow)
 void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow)
 {
 	flow->cwnd.spread = false;
+	flow->cwnd.smooth = false;
 	stop_pacing(sk, flow);
 }
 
@@ -309,8 +311,18 @@ static void follow_spread(struct sock *sk, struct ccc_flow *flow)
 	if (flow->cwnd.spread)
 		tp->tcp_wstamp_ns = tp->tcp_clock_cache +
 				    (u64)gap_us * NSEC_PER_USEC;
-	else
-		stop_timer(sk, flow);
+}
+
+/* What is not sent by ACKs alone: at a rate of TCP's own, or two at a time. */
+static void follow_timing(struct sock *sk, struct ccc_flow *flow)
+{
+	bool smooth = ccc_is_smooth(tcp_snd_cwnd(tcp_sk(sk)),
+				    flow->report.cwnd_limited,
+				    in_slow_start(flow));
+
+	follow_spread(sk, flow);
+	flow->cwnd.smooth = smooth && start_timer(sk, flow);
+	stop_timer(sk, flow);
 }
 
 /* So many packets of the flow have been acknowledged. */
@@ -326,7 +338,7 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	} else {
 		set_cwnd(tp, flow, next_cwnd(tp, flow, acked));
 		if (acked)
-			follow_spread(sk, flow);
+			follow_timing(sk, flow);
 	}
 	follow_ack_clock(sk, flow);
 }

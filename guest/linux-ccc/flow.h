@@ -57,6 +57,7 @@ struct ccc_cwnd {
 	bool joining;		/* has not had it yet */
 	bool paced;		/* by a rate of ours, until it has had it */
 	bool spread;		/* less than two segments, over more than an RTT */
+	bool smooth;		/* at TCP's own rate, what is written at a time */
 	bool timed;		/* TCP's timer is on for one of these */
 };
 

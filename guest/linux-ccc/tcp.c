@@ -108,7 +108,8 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_flow *flow = ccc_flow_get(sk);
 
-	if (flow && (flow->release.waits || flow->cwnd.timed))
+	if (flow && (flow->release.waits || flow->cwnd.paced ||
+		     flow->cwnd.spread))
 		ccc_cwnd_release(sk, flow);
 	if (inner->min_tso_segs)
 		return inner->min_tso_segs(sk);

@@ -272,19 +272,26 @@ impl Guest {
             let cwnd = self.next_cwnd(tcp, acked);
             self.set_cwnd(tcp, cwnd);
             if acked > 0 {
-                self.follow_spread(env, tcp);
+                self.follow_timing(env, tcp);
             }
         }
         self.follow_ack_clock(env, tcp);
     }
 
-    fn follow_spread(&mut self, env: &Env, tcp: &mut Tcp) {
-        let waits = self.reporter.cwnd_limited && !self.granted.slow_start;
-        let rtt_us = if waits { tcp.rtt_us } else { 0 };
+    fn follow_timing(&mut self, env: &Env, tcp: &mut Tcp) {
+        let slow_start = self.granted.slow_start;
+        let limited = self.reporter.cwnd_limited;
+        let rtt_us = if limited && !slow_start { tcp.rtt_us } else { 0 };
         let gap_us = rules::spread_us(self.granted.cwnd_bytes, MSS_BYTES, rtt_us);
         self.spread = gap_us > 0;
-        tcp.paced_ns = self.spread.then_some(0);
-        tcp.paced_until_ns = env.now + u64::from(gap_us) * 1000;
+        if self.spread {
+            tcp.paced_ns = Some(0);
+            tcp.paced_until_ns = env.now + u64::from(gap_us) * 1000;
+        } else if rules::is_smooth(tcp.window.cwnd, limited, slow_start) {
+            tcp.paced_ns = Some(tcp.own_pace_ns());
+        } else {
+            tcp.paced_ns = None;
+        }
     }
 
     fn start_pacing(&mut self, env: &Env, tcp: &Tcp) {

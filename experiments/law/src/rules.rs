@@ -42,6 +42,8 @@ rules! {
     fn clock_time = law_clock_time(bytes: u64, units: u64) -> u64;
     /// What that time releases to a flow of these units.
     fn clock_packets = law_clock_packets(time: u64, units: u64, mss: u32) -> u32;
+    /// Whether what a flow sends is paced.
+    fn is_smooth = law_is_smooth(cwnd: u32, limited: bool, slow_start: bool) -> bool;
     /// What an acknowledged packet releases on the way up, in 256ths of one.
     fn ramp = law_ramp(cwnd: u32, granted: u32) -> u16;
     /// The same for a flow on its way already.

@@ -18,6 +18,8 @@ use crate::{
 pub const INITIAL_SEGMENTS: u32 = 10;
 /// So many segments beyond a missing one say that it is lost.
 const DUPLICATES: u32 = 3;
+/// `net.ipv4.tcp_pacing_ca_ratio`.
+const PACING_CA_PERCENT: u64 = 120;
 /// Linux' TCP_RTO_MIN, and how often the timer is doubled at the most.
 const RTO_MIN_US: u64 = 200_000;
 const BACKOFF_MAX: u32 = 9;
@@ -159,6 +161,12 @@ impl Tcp {
             paced_ns: None,
             paced_until_ns: 0,
         }
+    }
+
+    /// Between two segments at the rate of `tcp_update_pacing_rate()`, past slow start.
+    pub fn own_pace_ns(&self) -> Nanos {
+        let window = u64::from(self.window.cwnd.max(self.outstanding_segments));
+        u64::from(self.srtt_us) * 1000 * 100 / (PACING_CA_PERCENT * window.max(1))
     }
 
     /// When it wants to be called, if nothing happens before.

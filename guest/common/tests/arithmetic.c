@@ -186,6 +186,16 @@ static void windows_are_given_up_at_the_pace_of_acks(struct kunit *test)
 	EXPECT_EQ(ccc_shed_cwnd(10, 0, U32_MAX, U8_MAX, &rest), CCC_CWND_MIN);
 }
 
+static void writes_of_an_application_are_paced(struct kunit *test)
+{
+	EXPECT(ccc_is_smooth(11, false, false));
+	/* As many as a new connection sends. */
+	EXPECT(!ccc_is_smooth(10, false, false));
+	/* By its ACKs. */
+	EXPECT(!ccc_is_smooth(11, true, false));
+	EXPECT(!ccc_is_smooth(11, false, true));
+}
+
 static void windows_rise_by_acks(struct kunit *test)
 {
 	u8 rest = 0;
@@ -432,6 +442,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(rounding_keeps_the_sum),
 	KUNIT_CASE(cap_limits_a_grant),
 	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
+	KUNIT_CASE(writes_of_an_application_are_paced),
 	KUNIT_CASE(windows_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
 	KUNIT_CASE(less_than_two_segments_are_spread_over_more_than_a_round_trip),
