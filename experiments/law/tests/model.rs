@@ -200,3 +200,18 @@ fn a_search_finds_the_same_attacks_again() {
     let scenario = Scenario::parse(&text).expect("sound");
     assert!(scenario.vms[3].hostile && Setup::of(&scenario).is_ok());
 }
+
+/// A group of four and an outside flow that sends for 3 s of each 6, or one flow in the
+/// group's place: what the outside flow has.
+#[test]
+fn who_comes_and_goes_outside_has_what_one_tcp_leaves_it() {
+    let phases: Vec<Value> =
+        (0..9).map(|i| json!({"start_s": 6 * i + 5, "stop_s": 6 * i + 8})).collect();
+    let outside = json!({"flows": phases, "congestion_control": "reno", "device": false});
+    let beside = |count: u32, coupled| {
+        let vms = json!([{"flows": [{"count": count}]}, outside]);
+        world::run(&papers(vms), coupled, SECOND_NS).vm_bytes[1].iter().sum::<u64>() as f64
+    };
+    let part = beside(4, true) / beside(1, false);
+    assert!((0.88..=1.12).contains(&part), "{part}");
+}
