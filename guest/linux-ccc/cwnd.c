@@ -308,6 +308,8 @@ static void follow_spread(struct sock *sk, struct ccc_flow *flow)
 				   waits ? tp->rack.rtt_us : 0);
 
 	flow->cwnd.spread = gap_us && start_timer(sk, flow);
+	gap_us = ccc_spread_apart_us(gap_us, flow->slot->rounding_offset,
+				     tp->delivered);
 	if (flow->cwnd.spread)
 		tp->tcp_wstamp_ns = tp->tcp_clock_cache +
 				    (u64)gap_us * NSEC_PER_USEC;

@@ -244,6 +244,8 @@ static void pacing_spreads_a_window_over_a_round_trip(struct kunit *test)
 
 static void less_than_two_segments_are_spread_over_more_than_a_round_trip(struct kunit *test)
 {
+	u32 delivered, sum = 0;
+
 	EXPECT_EQ(ccc_spread_us(2 * MSS, MSS, 100000), 0u);
 	EXPECT_EQ(ccc_spread_us(U64_MAX, MSS, 100000), 0u);
 	EXPECT_EQ(ccc_spread_us(MSS, MSS, 100000), 100000u);
@@ -253,6 +255,14 @@ static void less_than_two_segments_are_spread_over_more_than_a_round_trip(struct
 	EXPECT_EQ(ccc_spread_us(MSS, MSS, 9999), 0u);
 	EXPECT_EQ(ccc_spread_us(0, U32_MAX, U32_MAX), 750000u);
 	EXPECT_EQ(ccc_spread_us(0, 0, U32_MAX), 0u);
+	/* From a half to one and a half, and the whole in the mean. */
+	EXPECT_EQ(ccc_spread_apart_us(100000, 0, 0), 50000u);
+	EXPECT_EQ(ccc_spread_apart_us(100000, U32_MAX, 0), 149609u);
+	EXPECT_EQ(ccc_spread_apart_us(750000, U32_MAX, 0), 750000u);
+	EXPECT_EQ(ccc_spread_apart_us(0, U32_MAX, 0), 0u);
+	for (delivered = 0; delivered < 512; delivered += 2)
+		sum += ccc_spread_apart_us(100000, 0, delivered);
+	EXPECT(sum / 256 > 99000 && sum / 256 < 101000);
 }
 
 static void shadows_have_as_many_acks_as_their_window(struct kunit *test)
