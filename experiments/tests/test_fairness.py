@@ -22,6 +22,14 @@ def test_weights_decide(counts, measured):
     assert fairness.share_error(measured(scenario)) <= 5
 
 
+@pytest.mark.parametrize("counts, least", [((1, 96), 0.9), ((64, 64), 0.8)])
+def test_flows_of_less_than_two_segments_fill_the_path(counts, least, measured):
+    """Of the first, one flow had 1.8 times its share; of the second, both a third too little."""
+    uncoupled, coupled = map(measured, fairness.pair(counts, (1, 1), seed=1))
+    assert coupled.sum_mbit >= least * uncoupled.sum_mbit
+    assert fairness.share_error(coupled) <= 20
+
+
 def test_three_vms(measured):
     _, scenario = fairness.pair((1, 8, 3), (1, 2, 3), seed=1)
     assert fairness.share_error(measured(scenario)) <= 5

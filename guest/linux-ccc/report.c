@@ -178,16 +178,22 @@ static void note_notified(struct ccc_flow *flow)
 }
 
 /* What the average is of. */
-static u32 rtt_now(const struct tcp_sock *tp, struct ccc_report *report,
+static u32 rtt_now(const struct tcp_sock *tp, struct ccc_flow *flow,
 		   u64 delivered, u32 cwnd)
 {
+	struct ccc_report *report = &flow->report;
 	u64 elapsed_us = tcp_clock_us() - report->averaged_us;
 	u32 srtt_us = tp->srtt_us >> 3;
 
 	if (delivered)
 		report->averaged_us += elapsed_us;
-	/* A window that is not the limit has places that nobody holds. */
-	if (!report->cwnd_limited)
+	/*
+	 * A window that is not the limit has places that nobody holds.  Nor is
+	 * it a time that the flow waits between two segments and the next two:
+	 * where that is the longest pause, who is granted less seems nearer,
+	 * and is granted less for it.
+	 */
+	if (!report->cwnd_limited || flow->cwnd.spread)
 		return srtt_us;
 	return ccc_rtt_held(srtt_us, elapsed_us, delivered, cwnd,
 			    report->rtt_rounds);
@@ -205,7 +211,7 @@ static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow)
 	/* It has two segments for a part of the time. */
 	if (flow->cwnd.spread)
 		cwnd = min_t(u64, cwnd, flow->grant.cwnd_bytes);
-	rtt_us = rtt_now(tp, report, delivered, cwnd);
+	rtt_us = rtt_now(tp, flow, delivered, cwnd);
 
 	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
 					    cwnd);
