@@ -20,7 +20,8 @@ struct bpf_sock_ops {
 	struct bpf_sock *sk;
 };
 
-static const char ccc_reno_name[16] = "ccc_reno", ccc_cubic_name[16] = "ccc_cubic";
+/* Not static: see wire_cubic. */
+const char ccc_reno_name[16] = "ccc_reno", ccc_cubic_name[16] = "ccc_cubic";
 
 SEC("sockops")
 int ccc_choose(struct bpf_sock_ops *ctx)

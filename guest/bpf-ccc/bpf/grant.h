@@ -37,6 +37,8 @@ static inline bool read_line(const struct virtio_ccc_grant_line *line,
 		grant->epoch = READ_FIELD(line->epoch);
 		grant->flags = READ_FIELD(line->flags);
 		grant->rounding_offset = READ_FIELD(line->rounding_offset);
+		grant->report_interval_us =
+			READ_FIELD(line->report_interval_us);
 		grant->level = READ_FIELD(line->level);
 		grant->ssthresh_level = READ_FIELD(line->ssthresh_level);
 		ccc_barrier();

@@ -120,14 +120,15 @@ static inline void write_addresses(const struct sock *sk,
 	*(u32 *)wire->daddr = common->skc_daddr;
 }
 
+/* Not static: clang-14 gives static data no place in its BTF. */
+const char wire_cubic[16] = "cubic", wire_reno[16] = "reno";
+
 static inline void write_cold(const struct sock *sk, const struct ccc_flow *flow,
 			      struct virtio_ccc_report *wire)
 {
-	static const char cubic[16] = "cubic", reno[16] = "reno";
-
 	wire->generation = flow->generation;
 	write_addresses(sk, wire);
-	__builtin_memcpy(wire->algorithm, flow->cubic ? cubic : reno, 16);
+	__builtin_memcpy(wire->algorithm, flow->cubic ? wire_cubic : wire_reno, 16);
 }
 
 /* Bring the flow's own numbers up to date. */
@@ -160,10 +161,12 @@ static inline bool signals_differ(const struct ccc_signals *a,
 }
 
 static inline bool is_due(const struct ccc_tcp *tcp,
-			  const struct ccc_report *report)
+			  const struct ccc_report *report, u32 interval_us)
 {
 	if (signals_differ(&report->now, &report->notified))
 		return true;
+	if (ccc_report_too_soon(tcp->now_us - report->notified_us, interval_us))
+		return false;
 	return ccc_report_due(report->delivered_bytes -
 				      report->notified_delivered_bytes,
 			      report->cwnd_growth_bytes -
@@ -172,8 +175,9 @@ static inline bool is_due(const struct ccc_tcp *tcp,
 }
 
 /* The device is told of all that is in the report. */
-static inline void note_notified(struct ccc_report *report)
+static inline void note_notified(struct ccc_report *report, u64 now_us)
 {
+	report->notified_us = now_us;
 	report->notified_delivered_bytes = report->delivered_bytes;
 	report->notified_growth_bytes = report->cwnd_growth_bytes;
 	report->notified = report->now;
@@ -225,7 +229,7 @@ __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 	if (!table || !flow || !tcp)
 		return 0;
 	update(&flow->report, tcp);
-	if (!op && is_due(tcp, &flow->report)) {
+	if (!op && is_due(tcp, &flow->report, flow->grant.report_interval_us)) {
 		op = VIRTIO_CCC_OP_UPDATE;
 		average_rtt(tcp, flow);
 	}
@@ -237,7 +241,7 @@ __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 	ccc_barrier();	/* the last change before even */
 	READ_FIELD(wire->seq) = seq + 1;
 	if (op) {
-		note_notified(&flow->report);
+		note_notified(&flow->report, tcp->now_us);
 		ccc_tell(table, op, flow->slot, flow->generation);
 	}
 	return 0;

@@ -32,6 +32,7 @@ struct ccc_report {
 	u64 acked_limited_bytes;
 	u64 delivered_bytes;
 	u64 averaged_us;	/* when srtt_us was brought up to date */
+	u64 notified_us;
 	u64 notified_delivered_bytes;
 	u32 notified_growth_bytes;
 	u32 cwnd_growth_bytes;
@@ -95,6 +96,7 @@ struct ccc_grant {
 	u32 instance;		/* of the device that gave it */
 	u32 epoch_begin;	/* the first sequence number sent in this epoch */
 	u32 rounding_offset;
+	u32 report_interval_us;
 	u8 seen;		/* an epoch of this instance has been */
 	u8 epoch_known;		/* since when: not of the first */
 	u8 coupled;		/* it is in force */
