@@ -123,13 +123,17 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Experiments in real time
-.PHONY: bpf demo-bpf test-bpf
-bpf: host ## the loader of the BPF program; needs clang
+.PHONY: bpf demo-bpf test-bpf bench-bpf
+bpf: host ## the loader of the BPF program, and what measures it
+	@scripts/build deps clang libelf-dev bpftool pkg-config
 	@$(CARGO) build --release --manifest-path guest/bpf-ccc/Cargo.toml
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
-	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants netns cgroups plot --out out/$@
-test-bpf: bpf ## daemon and loader killed, cgroups that come and go; KILLS=10 CGROUPS=200
-	@$(PYTHON) -m host_tenants test --out out/$@
+	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
+	@$(PYTHON) -m host_tenants yields --out out/$@/yields
+test-bpf: bpf ## daemon and loader killed, cgroups that come and go; KILLS=100 CGROUPS=1000
+	@QUICK='$(QUICK)' KILLS='$(KILLS)' CGROUPS='$(CGROUPS)' $(PYTHON) -m host_tenants test --out out/$@
+bench-bpf: bpf ## what an acknowledgement costs beside BPF Reno
+	@$(PYTHON) -m host_tenants cost --out out/$@
 
 .PHONY: demo-qemu variants-qemu
 demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is only compared

@@ -5,13 +5,12 @@
             ├─ NAME-router ──────────────────────────────────► NAME-rcv
     NAME-b ─┘       ▲                                             │
                     └──────────── NAME-wire, 100 ms ◄─────────────┘
-
-Names and everything in them are gone when the process's own mount namespace is: see __main__.
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +21,6 @@ PORT = 5001
 
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
-
-
-def within(namespace: str, *command: str, **options) -> subprocess.Popen:
-    return subprocess.Popen(["ip", "netns", "exec", namespace, *command], **options)
 
 
 def do(namespace: str, line: str) -> None:
@@ -40,6 +35,7 @@ class Dumbbell:
     packets: int = 83
     delay_ms: int = 100
     _processes: list[subprocess.Popen] = field(default_factory=list)
+    _made: list[str] = field(default_factory=list)
 
     def namespace(self, part: str) -> str:
         return f"{self.name}-{part}"
@@ -55,6 +51,7 @@ class Dumbbell:
         senders = [self.sender(number) for number in range(self.senders)]
         for namespace in (*senders, router, receiver, wire):
             ip("netns", "add", namespace)
+            self._made.append(namespace)
             do(namespace, "ip link set lo up")
             do(namespace, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
             do(namespace, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
@@ -68,7 +65,8 @@ class Dumbbell:
         self._link(receiver, "back", "10.3.0.2", wire, "wire0", None)
         self._link(router, "back", "10.3.0.1", wire, "wire1", None)
         do(receiver, "ip route add 10.1.0.0/16 via 10.3.0.1 dev back")
-        do(router, f"tc qdisc add dev out root handle 1: tbf rate {self.rate} burst 3000 limit 1000000")
+        # The burst makes up for what a busy machine's timer is late.
+        do(router, f"tc qdisc add dev out root handle 1: tbf rate {self.rate} burst 15000 limit 1000000")
         do(router, f"tc qdisc add dev out parent 1: handle 2: pfifo limit {self.packets}")
         self._start(wire, sys.executable, str(HERE / "delay.py"), str(self.delay_ms), "wire0", "wire1")
 
@@ -80,8 +78,8 @@ class Dumbbell:
             do(namespace, f"ethtool -K {interface} tso off gso off gro off tx off rx off")
             do(namespace, f"ip link set {interface} mtu 1500 up")
 
-    def _start(self, namespace: str, *command: str, **options) -> subprocess.Popen:
-        process = within(namespace, *command, **options)
+    def _start(self, namespace: str, *command: str, before: Sequence[str] = (), **options) -> subprocess.Popen:
+        process = subprocess.Popen([*before, "ip", "netns", "exec", namespace, *command], **options)
         self._processes.append(process)
         return process
 
@@ -89,12 +87,20 @@ class Dumbbell:
         command = (sys.executable, str(HERE / "traffic.py"), "receive", str(PORT), str(seconds))
         return self._start(self.namespace("rcv"), *command, stdout=subprocess.PIPE, text=True)
 
-    def send(self, number: int, flows: int, seconds: float, algorithm: str, within_cgroup: Path | None = None):
-        command = [sys.executable, str(HERE / "traffic.py"), "send", RECEIVER, str(PORT), str(flows), str(seconds)]
-        if within_cgroup:
-            joined = f'echo $$ > {within_cgroup}/cgroup.procs; exec "$@"'
-            command = ["sh", "-c", joined, "sh", *command]
-        return self._start(self.sender(number), *command, algorithm)
+    def send(
+        self, number: int, flows: int, seconds: float, algorithm: str, cgroup: Path | None = None, after_s: float = 0
+    ) -> subprocess.Popen:
+        numbers = (str(flows), str(seconds), algorithm, str(after_s))
+        words = (str(HERE / "traffic.py"), "send", RECEIVER, str(PORT), *numbers)
+        # Joined before the namespace: `ip netns exec` hides the cgroups.
+        join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{cgroup}/cgroup.procs"]
+        before = join if cgroup else []
+        return self._start(self.sender(number), sys.executable, *words, before=before)
+
+    def watch(self, seconds: float) -> subprocess.Popen:
+        interfaces = [f"in{number}" for number in range(self.senders)]
+        command = (sys.executable, str(HERE / "traffic.py"), "watch", str(seconds), *interfaces)
+        return self._start(self.namespace("router"), *command, stdout=subprocess.PIPE, text=True)
 
     def drops(self) -> int:
         router = self.namespace("router")
@@ -106,3 +112,6 @@ class Dumbbell:
         for process in self._processes:
             process.kill()
             process.wait()
+        for namespace in self._made:
+            ip("netns", "delete", namespace)
+        self._made.clear()

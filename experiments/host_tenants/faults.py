@@ -9,26 +9,38 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from ccc_experiments.scores import Score, print_scores, write_result
+
 from . import cgroups
 from .dumbbell import Dumbbell
 from .service import Service, until
 
-KILLS = int(os.environ.get("KILLS", "10"))
-CGROUPS = int(os.environ.get("CGROUPS", "200"))
+QUICK = bool(os.environ.get("QUICK"))
+KILLS = int(os.environ.get("KILLS") or (10 if QUICK else 100))
+CGROUPS = int(os.environ.get("CGROUPS") or (100 if QUICK else 1000))
 AT_A_TIME = 100
 BACK_WITHIN_S = 1.0
+# How long nobody is there: longer than a lease, so that all flows go on alone.
+AWAY_S = 1.5
 FLOWS = (1, 4)
 
 
 def run(out: Path) -> bool:
-    result = {"kills": kills(out), "cgroups": come_and_go(out)}
-    holds = not result["kills"]["ended"] and not result["kills"]["late"] and not result["cgroups"]["left"]
-    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result, indent=1))
-    return holds
+    before = ours()
+    scores = [*kills(out), *one_place(out), *come_and_go(out)]
+    with suppress(TimeoutError):
+        until("nothing left", lambda: ours() <= before, 10)
+    left = sorted(map(str, ours() - before))
+    scores.append(at_most("programs, maps, links and pins left behind", len(left), "1", 0))
+    write_result(out / "result.json", [{"kills": KILLS, "cgroups": CGROUPS, "left": left}], scores, {})
+    return print_scores(scores)
 
 
-def kills(out: Path) -> dict:
+def at_most(name: str, value: float, unit: str, limit: float) -> Score:
+    return Score(name, value, unit, "<=", limit)
+
+
+def kills(out: Path) -> list[Score]:
     """Each program killed in turn while flows run: how long until all are coupled again."""
     service = Service(out, {"g": {}})
     back: dict[str, list[float]] = {"daemon": [], "loader": []}
@@ -41,29 +53,42 @@ def kills(out: Path) -> dict:
         for number, name in enumerate("ab"):
             service.add(name, "netns", bed.sender(number), "g")
         service.await_connected("a", "b")
-        seconds = 20 + 14 * KILLS
-        receiver = bed.receive(seconds)
+        enough = 60 + 60 * KILLS
+        receiver = bed.receive(enough)
         for number, flows in enumerate(FLOWS):
-            bed.send(number, flows, seconds + 10, "reno")
+            bed.send(number, flows, enough, "reno")
         until("flows coupled", lambda: coupled(service) == sum(FLOWS))
-        for _ in range(KILLS):
+        for _ in range(KILLS // 2):
             back["daemon"].append(killed(service, service.kill_daemon, service.start_daemon))
             back["loader"].append(killed(service, service.kill_loader, service.start_loader))
+        receiver.terminate()
         received = json.loads(receiver.communicate()[0])
-    late = [seconds for times in back.values() for seconds in times if seconds > BACK_WITHIN_S]
-    return {"back_s": back, "late": late, "ended": received["ended"], "bytes_by_second": received["bytes_by_second"]}
+    (out / "kills.json").write_text(json.dumps({"back_s": back, "received": received}, indent=1) + "\n")
+    by_second = zip(*received["bytes_by_second"].values())
+    # The first seconds are those before the flows began, the last one is cut short.
+    totals = [sum(second) for second in by_second]
+    while totals and not totals[-1]:
+        totals.pop()
+    silent = sum(not total for total in totals[5:-1])
+    return [
+        *(
+            Score.worst(f"{what} killed: until all flows are coupled again", times, "s", "<=", BACK_WITHIN_S)
+            for what, times in back.items()
+        ),
+        at_most(f"{KILLS} kills: connections ended", len(received["ended"]), "1", 0),
+        at_most(f"{KILLS} kills: seconds in which nothing arrived", silent, "1", 0),
+    ]
 
 
 def killed(service: Service, kill: Callable[[], None], start: Callable[[], None]) -> float:
     """Seconds from a program's start until all flows are coupled."""
     kill()
-    # Longer than a lease: all flows go on alone.
-    time.sleep(2)
+    time.sleep(AWAY_S)
     began = time.monotonic()
     start()
     until("flows coupled again", lambda: coupled(service) == sum(FLOWS))
     back = time.monotonic() - began
-    time.sleep(1)
+    time.sleep(0.5)
     return back
 
 
@@ -71,7 +96,35 @@ def coupled(service: Service) -> int:
     return sum(tenant["coupled_flows"] for tenant in service.tenants().values())
 
 
-def come_and_go(out: Path) -> dict:
+def one_place(out: Path) -> list[Score]:
+    """Two tenants of one namespace: the second has it when the first is removed."""
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-place", delay_ms=10)
+        stack.callback(bed.end)
+        bed.make()
+        for name in "ab":
+            service.add(name, "netns", bed.sender(0), "g")
+            service.await_connected(name)
+        bed.receive(60)
+        for owner in ("a", "b"):
+            bed.send(0, 2, 30, "reno")
+            until(f"flows are of {owner}", lambda: service.tenants()[owner]["coupled_flows"] >= 2)
+            if owner == "a":
+                service.remove("b")
+                service.add("b", "netns", bed.sender(0), "g")
+                service.await_connected("b")
+                time.sleep(1)
+                still = service.tenants()["a"]["coupled_flows"]
+                service.remove("a")
+                # The loader asks twice a second.
+                time.sleep(2)
+    return [Score("flows still coupled when another tenant of their place is removed", still, "1", ">=", 2)]
+
+
+def come_and_go(out: Path) -> list[Score]:
     """Cgroups that are made, become tenants, send, and are removed again."""
     service = Service(out, {"g": {}})
     with ExitStack() as stack:
@@ -80,39 +133,36 @@ def come_and_go(out: Path) -> dict:
         bed = Dumbbell("ccc-cgroups", rate="1gbit", packets=1000, delay_ms=1)
         stack.callback(bed.end)
         bed.make()
-        receiver = bed.receive(10 + CGROUPS)
-        registered = 0
+        bed.receive(60 + 10 * CGROUPS)
+        registered = wanted = 0
         for begin in range(0, CGROUPS, AT_A_TIME):
             names = [f"c{number}" for number in range(begin, min(begin + AT_A_TIME, CGROUPS))]
             for name in names:
                 service.add(name, "cgroup", cgroups.make(name), "g")
             until("all connected", lambda: all(one["connected"] for one in service.tenants().values()), 60)
-            senders = [bed.send(0, 1, 3, "reno", cgroups.path(name)) for name in names[:5]]
+            senders = [bed.send(0, 1, 2, "reno", cgroups.path(name)) for name in names[:5]]
             for sender in senders:
                 sender.wait()
-            registered += sum(one["counters"]["registered"] for one in service.tenants().values())
+            wanted += len(senders)
+            registered += sum(one["counters"]["registered"] for one in map(service.show, names[:5]))
             for name in names:
                 service.remove(name)
             until("all removed", lambda: tables() == 0, 60)
             for name in names:
                 cgroups.path(name).rmdir()
-        receiver.kill()
-    return {"cgroups": CGROUPS, "flows_registered": registered, "left": left()}
+    return [Score(f"{CGROUPS} cgroups: flows coupled of {wanted}", registered, "1", ">=", wanted)]
 
 
 def tables() -> int:
     return sum(one.get("name") == "ccc_table" for one in bpf("map"))
 
 
-def left() -> list[str]:
-    """Programs, maps and links of ours that are still in the kernel, a moment after the end."""
-
-    def ours() -> list[str]:
-        return [one["name"] for kind in ("prog", "map") for one in bpf(kind) if one.get("name", "").startswith("ccc_")]
-
-    with suppress(TimeoutError):
-        until("nothing left", lambda: not ours(), 10)
-    return ours()
+def ours() -> set[tuple[str, int | str]]:
+    """Programs and maps with our names, links of programs so attached, and pins."""
+    shown = {(kind, one["id"]) for kind in ("prog", "map") for one in bpf(kind) if "ccc" in one.get("name", "")}
+    links = {("link", one["id"]) for one in bpf("link") if one["type"] in ("struct_ops", "cgroup")}
+    pins = Path("/sys/fs/bpf/ccc")
+    return shown | links | ({("pin", str(pin)) for pin in pins.rglob("*")} if pins.exists() else set())
 
 
 def bpf(kind: str) -> list[dict]:

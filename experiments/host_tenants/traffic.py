@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Command line: traffic.py send ADDRESS PORT FLOWS SECONDS [ALGORITHM]
+"""Command line: traffic.py send ADDRESS PORT FLOWS SECONDS ALGORITHM [AFTER]
               traffic.py receive PORT SECONDS
+              traffic.py watch SECONDS INTERFACE...
 
-Bulk flows.  The receiver prints a JSON object when its time is over: for each peer the bytes in
-each second, and what ended a flow too early, if anything did.
+Bulk flows.  The receiver prints a JSON object when its time is over, or at SIGTERM: for each peer
+the bytes in each second, and what ended a flow too early, if anything did.  The watcher prints
+times and how many bytes each interface has received by then.
 """
 
 import json
 import selectors
+import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 _CHUNK = bytes(65536)
 
 
-def send(address: str, port: int, flows: int, seconds: float, algorithm: str = "reno") -> None:
+def send(address: str, port: int, flows: int, seconds: float, algorithm: str, after_s: float = 0) -> None:
+    time.sleep(after_s)
     selector = selectors.DefaultSelector()
     end = time.monotonic() + seconds
     for _ in range(flows):
@@ -54,8 +59,10 @@ def receive(port: int, seconds: float) -> dict:
     begin = time.monotonic()
     peers: dict[str, list[int]] = {}
     ended = []
-    while (now := time.monotonic()) < begin + seconds:
-        for key, _ in selector.select(begin + seconds - now):
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    while not told and (now := time.monotonic()) < begin + seconds:
+        for key, _ in selector.select(min(0.5, begin + seconds - now)):
             if key.fileobj is listener:
                 flow, (peer, _) = listener.accept()
                 flow.setblocking(False)
@@ -75,8 +82,26 @@ def receive(port: int, seconds: float) -> dict:
     return {"bytes_by_second": peers, "ended": ended}
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "send":
-        send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]), *sys.argv[6:])
+def watch(seconds: float, interfaces: list[str]) -> list[list[float]]:
+    counters = [Path(f"/sys/class/net/{name}/statistics/rx_bytes") for name in interfaces]
+    samples: list[list[float]] = []
+    begin = time.monotonic()
+    while (after := time.monotonic() - begin) < seconds:
+        samples.append([after, *(int(counter.read_text()) for counter in counters)])
+        time.sleep(0.02)
+    return samples
+
+
+def main(verb: str, *words: str) -> None:
+    if verb == "send":
+        address, port, flows, seconds, algorithm, *after = words
+        send(address, int(port), int(flows), float(seconds), algorithm, *map(float, after))
+    elif verb == "watch":
+        seconds, *interfaces = words
+        print(json.dumps(watch(float(seconds), interfaces)))
     else:
-        print(json.dumps(receive(int(sys.argv[2]), float(sys.argv[3]))))
+        print(json.dumps(receive(int(words[0]), float(words[1]))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
