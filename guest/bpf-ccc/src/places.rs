@@ -12,14 +12,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::{
+    fs::{FsWord, Mode, OFlags},
     net::{AddressFamily, SocketType},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
 /// Socket option: the cookie of a socket's namespace.
 const SO_NETNS_COOKIE: c_int = 71;
+/// The file system of namespaces (NSFS_MAGIC).
+const NSFS: FsWord = 0x6e73_6673;
 /// Where `ip netns` keeps them.
 const NETNS: &str = "/run/netns";
 
@@ -66,21 +69,29 @@ impl Place {
             }
             Place::Netns(name) => {
                 // An absolute path stays as it is.
-                let path = Path::new(NETNS).join(name);
-                let there = fs::metadata(&path).ok()?;
-                let file = (there.dev(), there.ino());
+                let there = namespace(&Path::new(NETNS).join(name)).ok()?;
+                let meta = there.metadata().ok()?;
+                let file = (meta.dev(), meta.ino());
                 match before {
                     Some(Found::Netns { file: known, .. }) if known == file => before,
-                    _ => Some(Found::Netns { file, cookie: cookie(&path).ok()? }),
+                    _ => Some(Found::Netns { file, cookie: cookie(&there).ok()? }),
                 }
             }
         }
     }
 }
 
+/// A file of a namespace, without opening it: who may set a tenant's place could name a
+/// device, or a FIFO that nobody writes to.
+fn namespace(path: &Path) -> Result<File> {
+    let there = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    ensure!(rustix::fs::fstatfs(&there)?.f_type == NSFS, "{}: no namespace", path.display());
+    Ok(there)
+}
+
 /// The cookie of a namespace: only a socket in it can be asked.
-fn cookie(path: &Path) -> Result<u64> {
-    let file = File::open(path)?;
+fn cookie(there: &File) -> Result<u64> {
+    let file = File::open(format!("/proc/self/fd/{}", there.as_raw_fd()))?;
     let ask = move || -> Result<u64> {
         let kind = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(file.as_fd(), kind).context("not a network namespace")?;
@@ -125,6 +136,19 @@ mod tests {
         assert_eq!(Place::parse("cgroup:a/b"), Some(Place::Cgroup("a/b".to_owned())));
         assert_eq!(Place::parse("netns:web"), Some(Place::Netns("web".to_owned())));
         assert_eq!(Place::parse("vm"), None);
+    }
+
+    #[test]
+    fn a_namespace_is_found_and_a_fifo_is_neither_found_nor_waited_for() {
+        let own = namespace(Path::new("/proc/self/ns/net")).expect("a namespace");
+        assert!(own.metadata().is_ok());
+        let fifo = std::env::temp_dir().join(format!("ccc-bpf-fifo-{}", std::process::id()));
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).expect("a FIFO");
+        let place = Place::Netns(fifo.display().to_string());
+        let found = place.find(Path::new("/"), None);
+        fs::remove_file(&fifo).expect("removed");
+        assert_eq!(found, None);
     }
 
     #[test]

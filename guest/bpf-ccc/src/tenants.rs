@@ -10,14 +10,23 @@ use anyhow::{Context, Result};
 use ccc_proto::wire::Doorbell;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use crate::{front_end::FrontEnd, places::Found, program::Program, table::Table, wanted::Wanted};
+use crate::{
+    front_end::FrontEnd,
+    places::Found,
+    program::{self, Program},
+    table::Table,
+    wanted::Wanted,
+};
 
 /// A tenant.
 #[derive(Debug)]
 struct Tenant {
     table: Table,
     wanted: Option<Wanted>,
+    /// The place under which the program finds it.
     found: Option<Found>,
+    /// It was said that the place is another tenant's.
+    taken: bool,
     front: Option<FrontEnd>,
     /// What went wrong last, which is said once.
     told: Option<String>,
@@ -58,7 +67,8 @@ impl Tenants {
 
     fn insert(&mut self, name: String, table: Table) {
         self.names.insert(table.number, name.clone());
-        let tenant = Tenant { table, wanted: None, found: None, front: None, told: None };
+        let tenant =
+            Tenant { table, wanted: None, found: None, taken: false, front: None, told: None };
         self.tenants.insert(name, tenant);
     }
 
@@ -96,7 +106,8 @@ impl Tenants {
     fn remove(&mut self, name: &str) {
         let Some(tenant) = self.tenants.remove(name) else { return };
         self.names.remove(&tenant.table.number);
-        let done = tenant.found.map_or(Ok(()), |found| forget(&self.program, found));
+        let number = tenant.table.number;
+        let done = tenant.found.map_or(Ok(()), |found| forget(&self.program, found, number));
         if let Err(error) = done.and_then(|()| tenant.table.remove(&self.program)) {
             log::error!("tenant {name}: cannot be removed from the program: {error:#}");
         }
@@ -112,17 +123,10 @@ impl Tenants {
         if tenant.wanted.as_ref().is_some_and(|before| before.socket != wanted.socket) {
             tenant.front = None;
         }
-        if found != tenant.found {
-            let done = tenant.found.map_or(Ok(()), |old| forget(&self.program, old));
-            let done = done.and_then(|()| {
-                found.map_or(Ok(()), |new| note(&self.program, new, tenant.table.number))
-            });
-            match (done, found) {
-                (Err(error), _) => log::error!("tenant {name}: {error:#}"),
-                (Ok(()), None) => log::info!("tenant {name}: is not there: {:?}", wanted.place),
-                (Ok(()), Some(found)) => log::info!("tenant {name}: is {found:x?}"),
-            }
-            tenant.found = found;
+        if found != tenant.found
+            && let Err(error) = tenant.change_place(&self.program, name, &wanted, found)
+        {
+            log::error!("tenant {name}: {error:#}");
         }
         tenant.wanted = Some(wanted);
     }
@@ -171,6 +175,38 @@ impl Tenants {
 }
 
 impl Tenant {
+    /// One place is one tenant's: who has it first.  Others have it once it is free.
+    fn change_place(
+        &mut self,
+        program: &Program,
+        name: &str,
+        wanted: &Wanted,
+        found: Option<Found>,
+    ) -> Result<()> {
+        let number = self.table.number;
+        if let Some(old) = self.found.take() {
+            forget(program, old, number)?;
+        }
+        let Some(new) = found else {
+            log::info!("tenant {name}: is not there: {:?}", wanted.place);
+            return Ok(());
+        };
+        let owner = owner(program, new)?;
+        if owner.is_some_and(|owner| owner != number) {
+            if !std::mem::replace(&mut self.taken, true) {
+                log::warn!(
+                    "tenant {name}: {:?} is another tenant's; expected one each",
+                    wanted.place
+                );
+            }
+            return Ok(());
+        }
+        note(program, new, number)?;
+        log::info!("tenant {name}: is {new:x?}");
+        (self.found, self.taken) = (found, false);
+        Ok(())
+    }
+
     fn tend(&mut self, name: &str, now_us: u64) {
         if self.front.as_ref().is_some_and(FrontEnd::is_gone) {
             log::warn!("tenant {name}: the daemon has gone; its flows go on alone");
@@ -216,10 +252,16 @@ fn note(program: &Program, found: Found, number: u32) -> Result<()> {
     Ok(map.update(&key, &number.to_ne_bytes(), MapFlags::ANY)?)
 }
 
-fn forget(program: &Program, found: Found) -> Result<()> {
+/// Whose a place is.
+fn owner(program: &Program, found: Found) -> Result<Option<u32>> {
     let (map, key) = key(program, found);
-    match map.delete(&key) {
-        Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
+    program::number(map, &key)
+}
+
+fn forget(program: &Program, found: Found, number: u32) -> Result<()> {
+    if owner(program, found)? != Some(number) {
+        return Ok(());
     }
+    let (map, key) = key(program, found);
+    Ok(map.delete(&key)?)
 }
