@@ -125,7 +125,7 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 ##@ Experiments in real time
 .PHONY: bpf demo-bpf test-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
-	@scripts/build deps clang libelf-dev bpftool pkg-config
+	@scripts/build deps clang libelf-dev libbpf-dev bpftool pkg-config
 	@$(CARGO) build --release --manifest-path guest/bpf-ccc/Cargo.toml
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
