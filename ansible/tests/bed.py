@@ -51,14 +51,14 @@ class Played:
 
 
 class Controller:
-    """Runs playbooks of this directory, of the collection as it is in the tree."""
+    """Runs playbooks of this directory, with the collection as it is installed from its tarball."""
 
     def __init__(self, directory: Path, programs: Path, inside: tuple[str, ...] = ()) -> None:
         self._directory, self._programs, self._inside = directory, programs, inside
-        place = directory / "ansible_collections/ccc/coupling"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists():
-            place.symlink_to(COLLECTION)
+        galaxy = (programs / "ansible-galaxy", "collection")
+        HERE.run(*galaxy, "build", "--output-path", directory, COLLECTION)
+        (tarball,) = directory.glob("ccc-coupling-*.tar.gz")
+        HERE.run(*galaxy, "install", "--offline", "--collections-path", directory, tarball)
         self.hosts: dict[str, dict] = {}
         self.groups: dict[str, list[str]] = {}
         self.variables: dict[str, object] = {
@@ -82,6 +82,8 @@ class Controller:
             "ANSIBLE_COLLECTIONS_PATH": str(self._directory),
             "ANSIBLE_COLLECTIONS_PATHS": str(self._directory),
             "ANSIBLE_PIPELINING": "1", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "120",
+            # With times, and while it runs.
+            "ANSIBLE_LOG_PATH": str(self._directory / "ansible.log"),
             "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0", "ANSIBLE_LOCALHOST_WARNING": "0",
             "PATH": f"{self._programs}:{os.environ['PATH']}",
         }  # fmt: skip

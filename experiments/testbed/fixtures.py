@@ -2,6 +2,7 @@
 """What every suite on the test bed shares; a conftest.py names it in `pytest_plugins`."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,9 +30,8 @@ def logs(request: pytest.FixtureRequest) -> Path:
     A conftest.py has SUITE as the fixture `suite`."""
     name = request.node.name.removeprefix("test_")
     directory = Path("out", request.getfixturevalue("suite"), name).resolve()
-    directory.mkdir(parents=True, exist_ok=True)
-    for file in directory.iterdir():
-        file.unlink()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
     # Shown when the test fails.
     print(f"logs: {directory}")
     return directory
