@@ -146,10 +146,10 @@ def text_of(value):
     return "%g" % value if isinstance(value, float) else value
 
 
-def same(one, other):
-    """Whether two texts say the same: 3 is 3.0."""
+def same(key, one, other):
+    """Whether two texts of a setting say the same: a weight of 3 is one of 3.0, a group 10 is none 010."""
     try:
-        return float(one) == float(other)
+        return float(one) == float(other) if key in RANGES else one == other
     except (TypeError, ValueError):
         return one == other
 
@@ -225,23 +225,24 @@ class Domain:
         has = description.settings(root)
         if has is None:
             return self.wanted or {"group": "default"}
-        return {key: value for key, value in self.wanted.items() if not same(has.get(key), value)}
+        return {key: value for key, value in self.wanted.items() if not same(key, has.get(key), value)}
 
     def steps(self):
         """The commands that make it as it is to be; none if it is."""
         present, live = self.parameters["state"] == "present", self.parameters["live"] and self.running
         emulator = self.parameters["emulator"]
         steps = []
-        if emulator and description.emulator(self.inactive) != emulator:
-            steps.append(["emulator", emulator])
+        other = [["emulator", emulator]] if emulator and description.emulator(self.inactive) != emulator else []
         next_has, now_has = description.has_device(self.inactive), bool(self.running and description.has_device(self.live))
         if present:
             todo = not next_has or self.differs(self.inactive) or (live and not now_has)
             if todo or (now_has and self.differs(self.live)):
                 steps.append(self.attach(live and not now_has))
-        elif next_has or description.settings(self.inactive) is not None or (live and now_has):
+            # The device is for an emulator that has it, and only for one.
+            return other + steps
+        if next_has or description.settings(self.inactive) is not None or (live and now_has):
             steps.append(["cccctl", "--connect", self.parameters["uri"], "detach", self.name] + (["--live"] if live else []))
-        return steps
+        return steps + other
 
     def attach(self, live):
         command = ["cccctl", "--connect", self.parameters["uri"], "attach", self.name]
@@ -256,6 +257,7 @@ class Domain:
             return
         if not os.access(step[1], os.X_OK):
             self.fail("invalid emulator: expected a program, got %s; install qemu-system-x86-ccc (role host)" % step[1])
+        self.read()
         self.define(description.with_emulator(self.text, step[1]))
         self.defined = True
 
