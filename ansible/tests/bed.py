@@ -9,6 +9,8 @@ import json
 import os
 import re
 import shutil
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +39,7 @@ class Played:
 
     status: int
     text: str
+    minutes: float
 
     @property
     def changed(self) -> dict[str, int]:
@@ -89,10 +92,11 @@ class Controller:
         }  # fmt: skip
         extra = ("-e", json.dumps(variables)) if variables else ()
         command = ("ansible-playbook", "-i", path, HERE_DIR / "playbooks" / playbook, *extra, *arguments)
+        began = time.monotonic()
         done = Host(self._inside).attempt(*command, environment=environment, timeout_s=PLAY_S)
         with (self._directory / "plays.log").open("a") as log:
             log.write(f"$ {' '.join(map(str, command))}\n{done.text}\n")
-        return Played(done.status, done.text)
+        return Played(done.status, done.text, (time.monotonic() - began) / 60)
 
 
 class VirtualMachine:
@@ -105,7 +109,7 @@ class VirtualMachine:
         self.qemu = Qemu(
             artefacts.build("qemu"),
             [
-                *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1500M", "-machine", "q35"),
+                *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "1500M", "-machine", "q35"),
                 *("-kernel", files / "vmlinuz", "-initrd", files / "initrd", "-append", CMDLINE),
                 *("-drive", f"file={files}/disk.img,format=raw,if=virtio,snapshot=on"),
                 *("-drive", f"file={files}/packages.img,format=raw,if=virtio,readonly=on"),
@@ -145,12 +149,12 @@ class FreshHost(Container):
             └ the host itself
     """
 
-    def __init__(self, release: str, directory: Path, rate_mbit: int) -> None:
+    def __init__(self, release: str, directory: Path, rate_mbit: int, guests: Iterable[str] = GUESTS) -> None:
         self.files = artefacts.build(f"machine-{release}")
         self._directory, self._rate_mbit = directory, rate_mbit
         disks = directory / "disks"
         disks.mkdir()
-        for name in GUESTS:
+        for name in guests:
             HERE.run("cp", "--sparse=always", self.files / "disk.img", disks / f"{name}.img")
         binds = (f"--bind-ro={self.files}:/machine", f"--bind={disks}:/disks", "--bind=/dev/net/tun")
         super().__init__(self.files / "root.tar", directory, self.files / "packages", *binds, "--capability=all")

@@ -10,7 +10,8 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(PROJECT / "packaging" / "tests")]
 
-from bed import Controller, FreshHost, VirtualMachine, key_of  # noqa: E402
+from bed import GUESTS, HOST, RECEIVER, Controller, FreshHost, VirtualMachine, key_of  # noqa: E402
+from owner import have_domain  # noqa: E402
 from testbed import artefacts  # noqa: E402
 from testbed.host import HERE  # noqa: E402
 
@@ -56,16 +57,27 @@ def machine(logs, programs, packages):
         machine.close()
 
 
+def _controller(host: FreshHost, logs: Path, programs: Path, packages: Path) -> Controller:
+    controller = Controller(logs, programs, host.enter_network)
+    key = key_of(host.files, logs)
+    controller.variables |= {"ansible_ssh_private_key_file": str(key), "packages": str(packages)}
+    controller.add("host", "hosts", ansible_host=HOST)
+    return controller
+
+
+@pytest.fixture
+def owned(logs, tmp_path, programs, packages):
+    """A host with libvirt and a domain, as its owner has it, and the controller that knows it."""
+    with FreshHost(RELEASE, tmp_path, RATE_MBIT, guests=()) as host:
+        have_domain(host, packages, "alice")
+        yield host, _controller(host, logs, programs, packages)
+
+
 @pytest.fixture
 def site(logs, tmp_path, programs, packages):
     """A fresh host with a bottleneck, and the controller that knows it, its guests to be, and the receiver."""
-    from bed import GUESTS, HOST, RECEIVER
-
     with FreshHost(RELEASE, tmp_path, RATE_MBIT) as host:
-        controller = Controller(logs, programs, host.enter_network)
-        key = key_of(host.files, logs)
-        controller.variables |= {"ansible_ssh_private_key_file": str(key), "packages": str(packages)}
-        controller.add("host", "hosts", ansible_host=HOST)
+        controller = _controller(host, logs, programs, packages)
         controller.add("receiver", "receivers", ansible_host=RECEIVER)
         for name, address in GUESTS.items():
             controller.add(name, "guests", ansible_host=address)

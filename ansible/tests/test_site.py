@@ -26,12 +26,14 @@ def test_one_run_leads_to_coupled_flows(site, logs, measured):
     result = json.loads((logs / "result.json").read_text())
     assert not any(score["fails"] for score in result["scores"]), result["scores"]
     assert (logs / "fairness.svg").exists()
-    measured(jain_uncoupled=result["runs"][0]["jain"], jain_coupled=result["runs"][1]["jain"])
+    uncoupled, coupled = (run["jain"] for run in result["runs"])
+    measured(jain_uncoupled=uncoupled, jain_coupled=coupled, check_minutes=told.minutes, first_minutes=first.minutes)
 
     ran = host.host.run("sh", "-c", NEVER_ENDED)
     again = controller.play("site.yml", "--skip-tags", "experiment", **variables(logs))
     assert again.status == 0, again.why
     assert set(again.changed.values()) == {0}, again.why
+    measured(second_minutes=again.minutes)
     a_daemon_is_upgraded(host, controller, logs)
     weights_come_from_the_inventory(host, controller, logs)
     assert host.host.run("sh", "-c", NEVER_ENDED) == ran, "a domain was restarted"

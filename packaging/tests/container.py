@@ -1,12 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """A host of its own on this machine's kernel: a Debian with its systemd, in namespaces."""
 
+import os
 import subprocess
+import uuid
 from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.host import HERE, Host, stop
 from testbed.wait import until
+
+
+# Joins the cgroups of its first word, and becomes the rest.
+_JOIN = 'for group in $0; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
+
+
+def _cgroups() -> list[Path]:
+    """Cgroups of its own: a container's systemd takes those it is started in, with whoever else is there."""
+    mounts = {"": "unified", "name=systemd": "systemd"}
+    root, name, made = Path("/sys/fs/cgroup"), f"ccc-{uuid.uuid4().hex[:8]}", []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in mounts:
+            mount = root / mounts[controllers]
+            made.append((mount if mount.is_dir() else root) / path.lstrip("/") / name)
+            made[-1].mkdir()
+    return made
 
 
 class Container:
@@ -21,8 +40,9 @@ class Container:
         HERE.run("tar", "-C", root, "-xf", tar)
         self.root = root
         self.host: Host | None = None
+        self._cgroups = _cgroups()
         self._process = HERE.start(
-            "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
+            "sh", "-c", _JOIN, " ".join(map(str, self._cgroups)), "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
             # Nothing of this machine's is asked to start it.
             "--register=no", "--keep-unit", "--private-network", "--link-journal=no", *options, "--boot",
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -50,4 +70,7 @@ class Container:
         if self.host:
             self.host.attempt("systemctl", "halt", "--force", "--force")
         stop(self._process)
+        for group in self._cgroups:
+            for directory, _, _ in os.walk(group, topdown=False):
+                os.rmdir(directory)
         HERE.run("rm", "-rf", self.root)
