@@ -83,7 +83,6 @@ class Controller:
         path.write_text(json.dumps(inventory, indent=1))
         environment = {
             "ANSIBLE_COLLECTIONS_PATH": str(self._directory),
-            "ANSIBLE_COLLECTIONS_PATHS": str(self._directory),
             "ANSIBLE_PIPELINING": "1", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "120",
             # With times, and while it runs.
             "ANSIBLE_LOG_PATH": str(self._directory / "ansible.log"),
