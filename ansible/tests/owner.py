@@ -41,9 +41,9 @@ DOMAIN = f"""<domain type='qemu'>
 # what programs keep for themselves.
 STATE = r"""
 find /etc /lib/systemd /opt /root /run/systemd/system /srv /usr /var/lib -xdev ! -name '*.pyc' \( \
-  -path /etc/ld.so.cache -o -path /etc/group -o -path /etc/gshadow -o -name '*-' -path '/etc/*' -o -path /etc/libvirt/qemu -o -name __pycache__ -o -path /root/.ansible \
-  -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/lib/libvirt -o -path /usr/share/mime \
-  -o -path /var/lib/ucf -o -path /var/lib/NetworkManager \) -prune -o \
+  -path /etc/ld.so.cache -o -path /etc/group -o -path /etc/gshadow -o -name '*-' -path '/etc/*' \
+  -o -path /etc/libvirt/qemu -o -path /root/.ansible -o -name __pycache__ -o -path /usr/share/mime \
+  -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/libvirt -o -path /var/lib/systemd \) -prune -o \
   \( -type f -exec sha256sum {} + -o -type l -printf '%p -> %l\n' -o -type d -printf '%p/\n' \)
 getent passwd
 getent group

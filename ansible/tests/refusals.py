@@ -43,14 +43,14 @@ VARIABLES = (
     Refusal("host", HOST, "unsupported release: expected Debian 12 or 13 on x86_64, got Debian 11.9", OLD),
     Refusal("host", HOST, "got Debian 12.9 on aarch64", DEBIAN | {"architecture": "aarch64"}),
     _host("expected one ccc-vhost_*.deb in /nowhere on the controller, got none", host_packages="/nowhere"),
-    _host("invalid host_packages: expected it or host_repository, got both", host_packages="/x", host_repository="deb x y"),
+    _host("host_packages: expected it or host_repository, got both", host_packages="/x", host_repository="deb x y"),
     _host("invalid host_version: expected none with host_packages", host_packages="/x", host_version="latest"),
     _host("invalid host_patience: expected seconds from 0.1 to 20, got 60", host_patience=60),
     _host("invalid host_metrics: expected an address and a port", host_metrics="9170"),
     _host("invalid host_metrics_from: expected none without host_metrics", host_metrics_from=["192.0.2.0/24"]),
     _host("invalid host_operators_members: expected none without host_operators", host_operators_members=["eve"]),
     _host("invalid host_groups: expected names of 1 to 64 letters", host_groups={"up link": {}}),
-    _host("invalid host_rules: expected a group of host_groups, default or none, got wan", host_rules=[{"group": "wan"}]),
+    _host("expected a group of host_groups, default or none, got wan", host_rules=[{"group": "wan"}]),
     _host("value of host_state must be one of: present, absent, got: gone", host_state="gone"),
     _host("host_wait", host_wait="long"),
     Refusal("domain", {"domain_list": [ALICE | {"weight": 0}]}, "expected weights from 0.01 to 1000, got 0"),
@@ -75,7 +75,7 @@ VARIABLES = (
     Refusal("experiment", {"experiment_vms": FLOWS, "experiment_queue_host": "here"}, "expected an interface"),
     Refusal("experiment", {"experiment_vms": [FLOWS[0] | {"weight": 0}]}, "expected weights above 0, got 0"),
     Refusal("experiment", {"experiment_vms": FLOWS, "experiment_port": 70000}, "expected a number from 1 to 65535"),
-    Refusal("experiment", {"experiment_vms": FLOWS, "experiment_queue_host": "eve"}, "a name of the inventory, got eve"),
+    Refusal("experiment", {"experiment_vms": FLOWS, "experiment_queue_host": "eve"}, "name of the inventory, got eve"),
     Refusal("experiment", {}, "expected two or more, got 0"),
 )  # fmt: skip
 # Of a machine that has nothing, and where apt can be asked.
@@ -83,7 +83,7 @@ MACHINE = (
     Refusal("host", {}, "missing device: expected /dev/kvm"),
     Refusal("domain", {"domain_list": [ALICE]}, "virsh and cccctl is not installed on this host; run the role"),
     Refusal("guest_linux", {}, "missing device: expected virtio device 63"),
-    Refusal("guest_linux", GUEST | {"guest_linux_headers": "linux-headers-none"}, "expected package linux-headers-none"),
+    Refusal("guest_linux", GUEST | {"guest_linux_headers": "linux-headers-none"}, "package linux-headers-none"),
 )
 
 

@@ -7,9 +7,11 @@ import pytest
 from refusals import HOST, MACHINE, VARIABLES, playbook
 
 # What a role may have changed on a machine that it refuses: nothing but apt's lists.
-FILES = "find / -xdev -newer /root/before -type f ! -path '/proc/*' ! -path '/sys/*' ! -path '/run/*'" \
-    " ! -path '/tmp/*' ! -path '/var/log/*' ! -path '/var/lib/apt/*' ! -path '/var/cache/apt/*'" \
+FILES = (
+    "find / -xdev -newer /root/before -type f ! -path '/proc/*' ! -path '/sys/*' ! -path '/run/*'"
+    " ! -path '/tmp/*' ! -path '/var/log/*' ! -path '/var/lib/apt/*' ! -path '/var/cache/apt/*'"
     " ! -path '/root/.ansible/*' ! -path '/var/lib/systemd/*'"
+)
 
 
 def test_what_could_not_work_is_refused_and_changes_nothing(machine, logs):

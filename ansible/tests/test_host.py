@@ -50,7 +50,9 @@ def newer(host, packages: Path, directory: Path) -> str:
         tree = directory / file.name
         HERE.run("dpkg-deb", "--raw-extract", file, tree)
         control = tree / "DEBIAN/control"
-        lines = [f"Version: {NEWER}" if line.startswith("Version:") else line for line in control.read_text().splitlines()]
+        lines = [
+            f"Version: {NEWER}" if line.startswith("Version:") else line for line in control.read_text().splitlines()
+        ]
         control.write_text("\n".join(lines) + "\n")
         HERE.run("dpkg-deb", "--build", "-Znone", tree, repository)
         shutil.rmtree(tree)

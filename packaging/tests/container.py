@@ -10,7 +10,6 @@ from testbed.errors import TestbedError
 from testbed.host import HERE, Host, stop
 from testbed.wait import until
 
-
 # Joins the cgroups of its first word, and becomes the rest.
 _JOIN = 'for group in $0; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 
@@ -42,7 +41,8 @@ class Container:
         self.host: Host | None = None
         self._cgroups = _cgroups()
         self._process = HERE.start(
-            "sh", "-c", _JOIN, " ".join(map(str, self._cgroups)), "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
+            "sh", "-c", _JOIN, " ".join(map(str, self._cgroups)),
+            "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
             # Nothing of this machine's is asked to start it.
             "--register=no", "--keep-unit", "--private-network", "--link-journal=no", *options, "--boot",
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
