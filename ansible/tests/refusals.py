@@ -60,6 +60,8 @@ VARIABLES = (
     Refusal("domain", {"domain_list": [ALICE | {"cap_mbit": 5}]}, "cap_mbit"),
     Refusal("guest_linux", GUEST, "unsupported release: expected Debian 12 or 13, got Debian 11.9", OLD),
     Refusal("guest_linux", GUEST | {"guest_linux_slots": 5000}, "expected a number from 1 to 4096, got 5000"),
+    Refusal("guest_linux", GUEST | {"guest_linux_inner": "ccc"}, "must be one of: reno, cubic"),
+    Refusal("guest_linux", GUEST | {"guest_linux_devices": ["eth0,eth1"]}, "expected names of network devices"),
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x"}, "expected one ccc-guest-dkms_*.deb in /x"),
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x", "guest_linux_repository": "deb x y"}, "got both"),
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x", "guest_linux_version": "1"}, "expected none with"),
@@ -83,6 +85,8 @@ MACHINE = (
     Refusal("host", {}, "missing device: expected /dev/kvm"),
     Refusal("domain", {"domain_list": [ALICE]}, "virsh and cccctl is not installed on this host; run the role"),
     Refusal("guest_linux", {}, "missing device: expected virtio device 63"),
+    # Whose module test_fresh.py takes away.
+    Refusal("guest_linux", GUEST | {"guest_linux_inner": "yeah"}, "got yeah, which it neither has nor has a module"),
     Refusal("guest_linux", GUEST | {"guest_linux_headers": "linux-headers-none"}, "package linux-headers-none"),
 )
 

@@ -71,6 +71,6 @@ class Container:
             self.host.attempt("systemctl", "halt", "--force", "--force")
         stop(self._process)
         for group in self._cgroups:
-            for directory, _, _ in os.walk(group, topdown=False):
-                os.rmdir(directory)
+            for walked in os.walk(group, topdown=False):
+                os.rmdir(walked[0])
         HERE.run("rm", "-rf", self.root)
