@@ -6,7 +6,10 @@ mod support;
 use std::{
     fs::File,
     io::{Read, Write},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     time::{Duration, Instant},
 };
 
@@ -292,6 +295,40 @@ fn f3_no_vm_has_all_of_the_daemons_addresses() {
     daemon.says("2199023255552 bytes of memory; a VM may have 1099511627776");
     assert!(front.give_memory(&file, 1 << 40), "it goes on with less");
     Victim::new(&daemon).is_served();
+}
+
+/// A set that waits for so many files; the kernel says of it which.
+fn epoll_set(items: usize) -> (File, Vec<OwnedFd>) {
+    use rustix::event::{EventfdFlags, epoll, eventfd};
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let one = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let twins: Vec<_> = (0..items).map(|_| one.try_clone().unwrap()).collect();
+    for twin in &twins {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&set, twin, data, epoll::EventFlags::empty()).unwrap();
+    }
+    (File::from(set), twins)
+}
+
+#[test]
+fn f3_memory_that_the_kernel_has_much_to_say_of_is_refused_unread() {
+    use std::os::fd::AsRawFd;
+    const TIMES: u64 = 50;
+    let mut daemon = Daemon::start(&TWO);
+    let mut victim = Victim::new(&daemon);
+    let (set, _watched) = epoll_set(500);
+    let about = format!("/proc/self/fdinfo/{}", set.as_raw_fd());
+    let about_bytes = std::fs::read(about).unwrap().len() as u64;
+    let before = daemon.read_bytes();
+    for _ in 0..TIMES {
+        let mut front = FrontEnd::open(&daemon.socket("a"), Mode::Eventfd);
+        assert!(!front.give_memory(&set, MEMORY as u64), "it is no memory");
+        victim.is_served();
+    }
+    let read = daemon.read_bytes() - before;
+    assert!(about_bytes > 10_000, "{about_bytes} bytes are not much");
+    assert!(read < TIMES * about_bytes / 4, "{read} bytes of {TIMES} times {about_bytes}");
+    daemon.says("memory in a file that is not in memory");
 }
 
 /// A file on a tmpfs of so many bytes, which nobody else sees.

@@ -7,7 +7,7 @@
 //! thread than the one that serves all VMs.
 use std::{
     fs::File,
-    io::{self, IoSliceMut},
+    io::{self, IoSliceMut, Read},
     mem::{ManuallyDrop, MaybeUninit},
     ops::Deref,
     os::{
@@ -24,6 +24,9 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Descriptors a message may have; the protocol crate takes no more.
 pub const MAX_FDS: usize = 32;
+
+/// A map of BPF has a dozen short lines.
+const ABOUT_BYTES: u64 = 4096;
 
 /// Descriptors that are closed at once; others wait for these.
 const THREADS: usize = 64;
@@ -99,11 +102,16 @@ fn close(fd: OwnedFd) {
     drop(fd);
 }
 
-/// A counter that is waited for and written to.  Asking a file for its attributes
-/// may wait for whoever serves it (FUSE), and to look at the link does not.
-pub fn is_eventfd(fd: impl AsFd) -> bool {
+/// What the kernel calls a file.  Asking a file for its attributes may wait for whoever serves
+/// it (FUSE), and to look at the link does not.
+fn is_named(fd: impl AsFd, name: &str) -> bool {
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
+    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == name)
+}
+
+/// A counter that is waited for and written to.
+pub fn is_eventfd(fd: impl AsFd) -> bool {
+    is_named(fd, "anon_inode:[eventfd]")
 }
 
 /// A pipe; nothing else has a size as pipes have.
@@ -117,10 +125,19 @@ pub fn is_memory(file: &File) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok() || is_bpf_array(file)
 }
 
-/// Other maps of BPF may have pages that are not there (arenas).
+/// Other maps of BPF may have pages that are not there (arenas).  Only of a map is read what
+/// the kernel says of it: of an epoll set that is a line for each of a million files.
 fn is_bpf_array(file: &File) -> bool {
-    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
-    about.is_ok_and(|about| about.lines().any(|line| line == "map_type:\t2"))
+    is_named(file, "anon_inode:bpf-map")
+        && about(file).is_ok_and(|about| about.lines().any(|line| line == "map_type:\t2"))
+}
+
+/// What the kernel says of an open file, from its beginning.
+fn about(file: &File) -> io::Result<String> {
+    let mut about = String::new();
+    let said = File::open(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    said.take(ABOUT_BYTES).read_to_string(&mut about)?;
+    Ok(about)
 }
 
 /// What to answer to a descriptor of another kind.

@@ -151,6 +151,13 @@ impl Daemon {
         Duration::from_nanos(nanoseconds.sum())
     }
 
+    /// Bytes it has read, of whatever kind of file.
+    pub fn read_bytes(&self) -> u64 {
+        let counts = std::fs::read_to_string(format!("/proc/{}/io", self.pid())).unwrap();
+        let read = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
+        read.unwrap().parse().unwrap()
+    }
+
     /// Waits until it has said something.
     pub fn says(&mut self, words: &str) {
         self.says_within(words, PATIENCE);
