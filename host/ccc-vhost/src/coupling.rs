@@ -334,8 +334,21 @@ impl Coupling {
         &mut self.watches
     }
 
+    /// Taps that are to be looked at.
+    pub fn taps(&mut self, now: Micros) -> Vec<(usize, String)> {
+        self.rest_watches(now);
+        self.watches.taps(&self.settings)
+    }
+
+    fn rest_watches(&mut self, now: Micros) {
+        let groups = 0..self.groups.len();
+        let uncoupled: Vec<usize> = groups.filter(|group| !self.is_coupled(*group)).collect();
+        self.watches.rest(now, uncoupled.into_iter());
+    }
+
     /// Takes what was read at taps; whose verdict has changed, and what is to be held.
     pub fn take_taps(&mut self, done: &Done) -> (Vec<Judged>, Vec<Hold>) {
+        self.rest_watches(done.at);
         let (engine, vms, groups) = (&self.engine, &self.vms, &self.groups);
         let claims = |vm: usize, group: usize| {
             vms.get(&vm).map_or_else(Claims::default, |vm| engine.claims(vm.id, groups[group].id))

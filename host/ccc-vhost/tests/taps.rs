@@ -246,6 +246,29 @@ fn a_vm_that_floods_is_held_to_its_share_at_its_tap() {
 }
 
 #[test]
+fn while_a_group_is_tried_uncoupled_none_of_its_vms_is_judged_or_held() {
+    let Some(net) = Net::new("h") else { return };
+    let daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    let judged = || operator.get("/v1/vms/bad")["judged"].clone();
+    beside_an_honest_vm(&net, &daemon, || {
+        flooded(&net, FLOOD, || {
+            until("held", || is_held(&net));
+            let trial = json!({"coupled": false, "seconds": 60});
+            let (status, said) = operator.ask("PUT", "/v1/groups/uplink/trial", Some(&trial));
+            assert_eq!(status, 200, "{said}");
+            until("let go", || !net.links().contains("ccc-ifb"));
+            for _ in 0..30 {
+                thread::sleep(Duration::from_millis(100));
+                assert_eq!(judged(), Value::Null, "uncoupled it may send what it likes");
+            }
+            operator.patch("/v1/groups/uplink", &json!({"coupled": true}));
+            until("coupled again, and held", || is_held(&net));
+        });
+    });
+}
+
+#[test]
 fn what_a_daemon_holds_outlives_its_crash_and_not_its_end() {
     let Some(net) = Net::new("b") else { return };
     let mut daemon = start(&net, "on", "");

@@ -225,6 +225,11 @@ impl Watch {
         self.vms.retain(|vm, _| is_there(*vm));
     }
 
+    /// Nobody is watched: what was seen of the VMs is not what comes next.
+    pub fn rest(&mut self) {
+        self.vms.values_mut().for_each(Watched::rest);
+    }
+
     /// Takes a period of VMs of the group, by number; those whose verdict has changed.
     pub fn period(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<usize> {
         let counts = seen.iter().filter_map(|(vm, seen)| {
@@ -273,6 +278,12 @@ impl Watch {
 }
 
 impl Watched {
+    /// What it was judged for, and how often, stays known.
+    fn rest(&mut self) {
+        let Watched { judged, kept_since, held_us, verdicts, .. } = *self;
+        *self = Watched { judged, kept_since, held_us, verdicts, ..Watched::default() };
+    }
+
     /// Takes what is seen; what was counted since it was last seen, if it was.
     fn take(&mut self, now: Micros, seen: &Seen) -> Option<Count> {
         let last = self.last.replace(*seen)?;

@@ -20,6 +20,9 @@ const TAKEN_OVER_US: Micros = 5_000_000;
 /// again after so long.
 const FAILED_US: Micros = 5_000_000;
 const TOLD_US: Micros = 600_000_000;
+/// A group that is coupled again is not watched for so long: its flows come back one by one,
+/// with the windows they had, and follow their grants from then on.
+const REST_US: Micros = 5_000_000;
 /// A rate that differs by less than this part is in force already.
 const SAME_RATE: u64 = 128;
 
@@ -38,6 +41,8 @@ pub struct Judged {
 #[derive(Debug, Default)]
 pub struct Watches {
     groups: BTreeMap<usize, Watch>,
+    /// Groups that are not coupled, or were not until lately, and until when they rest.
+    resting: BTreeMap<usize, Micros>,
     /// Rates in force, by tap.
     held: BTreeMap<String, u64>,
     /// Taps that an earlier daemon has left held, at a rate of its own.
@@ -71,12 +76,21 @@ impl Watches {
         }
     }
 
+    /// Nobody is watched in groups that are not coupled: their flows are granted nothing, so
+    /// nothing tells what they may send.  What is held there is to be let go.
+    pub fn rest(&mut self, now: Micros, uncoupled: impl Iterator<Item = usize>) {
+        self.resting.retain(|_, until| *until > now);
+        self.resting.extend(uncoupled.map(|group| (group, now + REST_US)));
+        let resting = self.groups.iter_mut().filter(|(group, _)| self.resting.contains_key(group));
+        resting.for_each(|(_, watch)| watch.rest());
+    }
+
     /// Taps to look at, by the number of the VM: none that two VMs name, for what comes in
     /// there is one's, and would be held against the other.
-    pub fn taps(settings: &Settings) -> Vec<(usize, String)> {
+    pub fn taps(&self, settings: &Settings) -> Vec<(usize, String)> {
         let doubled = settings.doubled_taps();
-        let watched =
-            settings.vms.iter().filter(|(number, _)| group_of(settings, **number).is_some());
+        let vms = settings.vms.iter();
+        let watched = vms.filter(|(number, _)| self.watched_in(settings, **number).is_some());
         let taps = watched.filter_map(|(number, vm)| Some((*number, vm.settings.tap.clone()?)));
         taps.filter(|(_, tap)| !doubled.contains(tap.as_str())).collect()
     }
@@ -91,7 +105,7 @@ impl Watches {
     pub fn take(&mut self, settings: &Settings, reading: &Reading<'_>) -> Vec<Judged> {
         let mut seen: BTreeMap<usize, BTreeMap<usize, Seen>> = BTreeMap::new();
         for (number, received) in reading.received {
-            let Some(group) = group_of(settings, *number) else { continue };
+            let Some(group) = self.watched_in(settings, *number) else { continue };
             let claims = (reading.claims)(*number, group);
             let one = seen_of(&settings.vms[number], *received, claims);
             seen.entry(group).or_default().insert(*number, one);
@@ -132,6 +146,11 @@ impl Watches {
             }
         }
         gone.into_iter().chain(changed).collect()
+    }
+
+    /// The group a VM is watched in now, if it is.
+    fn watched_in(&self, settings: &Settings, number: usize) -> Option<usize> {
+        group_of(settings, number).filter(|group| !self.resting.contains_key(group))
     }
 
     /// Taps of VMs that are to be held, and their rates.
@@ -188,7 +207,7 @@ impl Watches {
     }
 }
 
-/// The group a VM is watched in, if it is: a tap does not tell which bottleneck bytes go
+/// The group a VM is watched in while that is coupled, if it is: a tap does not tell which bottleneck bytes go
 /// to, so there has to be only one.
 fn group_of(settings: &Settings, number: usize) -> Option<usize> {
     let group = settings.only_group(number)?;

@@ -11,7 +11,7 @@ use crate::{
         host::Hold,
         laboratory::Laboratory,
         thread::{Done, Order, Thread},
-        watches::{PERIOD_US, Watches},
+        watches::PERIOD_US,
     },
 };
 
@@ -52,7 +52,8 @@ impl Server {
     /// Has the thread look, and again after a period.
     pub(super) fn look_at_taps(&mut self) {
         self.timers.wake(Token::Taps, clock::monotonic() + PERIOD_US);
-        let (taps, now) = (Watches::taps(self.coupling.settings()), clock::monotonic());
+        let now = clock::monotonic();
+        let taps = self.coupling.taps(now);
         if taps.is_empty() {
             self.tell_unseen(&[]);
         }
@@ -91,12 +92,12 @@ impl Server {
     /// Looks at the laboratory's taps if it is time to.
     pub(super) fn look_at_laboratory(&mut self) {
         let now = self.clock.now();
-        let Taps::Laboratory(laboratory) = &mut self.taps else { return };
-        if self.taps_due.is_none_or(|due| due > now) {
+        if !matches!(self.taps, Taps::Laboratory(_)) || self.taps_due.is_none_or(|due| due > now) {
             return;
         }
         self.taps_due = Some(now + PERIOD_US);
-        let look = Order { holds: Vec::new(), taps: Watches::taps(self.coupling.settings()) };
+        let look = Order { holds: Vec::new(), taps: self.coupling.taps(now) };
+        let Taps::Laboratory(laboratory) = &mut self.taps else { return };
         let done = look.carry_out(|| now, laboratory);
         let holds = self.judge(&done);
         let Taps::Laboratory(laboratory) = &mut self.taps else { return };
@@ -108,7 +109,8 @@ impl Server {
     fn judge(&mut self, done: &Done) -> Vec<Hold> {
         self.take_holds(done);
         if done.received.is_empty() {
-            return Vec::new();
+            // What is held in groups that rest is let go all the same.
+            return self.coupling.holds(done.at);
         }
         let (judged, holds) = self.coupling.take_taps(done);
         let settings = self.coupling.settings();

@@ -42,6 +42,14 @@ impl Host {
         }
     }
 
+    /// The same while the group rests, as it is looked at.
+    fn flood_uncoupled(&mut self) {
+        self.watches.rest(self.now, [0].into_iter());
+        assert_eq!(self.watches.taps(&self.settings), [], "nobody is looked at");
+        self.flood();
+        self.watches.rest(self.now, [0].into_iter());
+    }
+
     fn holds(&mut self) -> Vec<(String, bool)> {
         let holds = self.watches.holds(self.now, &self.settings);
         holds.into_iter().map(|hold| (hold.tap, hold.rate.is_some())).collect()
@@ -67,7 +75,29 @@ fn a_tap_that_two_vms_name_is_not_held() {
     let state = State::from_json(json!({"version": 1, "vms": vms})).expect("right");
     state.apply(&mut host.settings);
     assert_eq!(host.holds(), vnet0(false));
-    assert_eq!(Watches::taps(&host.settings), [], "nobody is judged by it");
+    assert_eq!(host.watches.taps(&host.settings), [], "nobody is judged by it");
+}
+
+#[test]
+fn in_a_group_that_is_not_coupled_nobody_is_judged_and_who_is_held_is_let_go() {
+    let mut host = Host::new();
+    host.flood();
+    assert_eq!(host.holds(), vnet0(true));
+    host.flood_uncoupled();
+    assert_eq!(host.holds(), vnet0(false));
+    assert!(!host.let_go(true));
+    assert!(host.watches.vm(0, 0).expect("known").verdict().is_none());
+    host.flood_uncoupled();
+    assert_eq!(host.holds(), []);
+    host.now += REST_US - 1;
+    host.watches.rest(host.now, std::iter::empty());
+    assert_eq!(host.watches.taps(&host.settings), [], "flows come back one by one");
+    host.now += 1;
+    host.watches.rest(host.now, std::iter::empty());
+    assert_eq!(host.watches.taps(&host.settings).len(), 2);
+    host.flood();
+    assert_eq!(host.holds(), vnet0(true), "it is coupled again, and floods on");
+    assert_eq!(host.watches.vm(0, 0).expect("known").verdicts(), 2);
 }
 
 #[test]
