@@ -14,6 +14,7 @@ use crate::{
     lru::LruList,
     policy::Aggregate,
     report::Report,
+    reports::Reports,
     witness::Evidence,
 };
 
@@ -69,6 +70,8 @@ struct Membership {
 #[derive(Debug, Default)]
 struct Vm {
     memberships: Vec<Membership>,
+    /// Its active flows, in all groups.
+    active_flows: u64,
 }
 
 /// All groups, VMs and flows of a host.
@@ -79,12 +82,24 @@ pub struct Engine {
     flows: Slab<Flow>,
     /// Flows that count, in the order in which they last reported.
     active: LruList,
+    reports: Reports,
 }
 
 impl Engine {
     /// An engine without groups.
     pub fn new() -> Engine {
         Engine::default()
+    }
+
+    /// Bounds what all flows report of mere progress, in a second.
+    pub fn set_max_reports_per_s(&mut self, most: u32) {
+        self.reports.set_most(most);
+    }
+
+    /// How far apart such reports of a VM's flow have to be.
+    pub fn report_interval_us(&self, vm: VmId) -> Micros {
+        let vm = self.vms.get(vm.0 as usize);
+        self.reports.interval_us(vm.map_or(0, |vm| vm.active_flows))
     }
 
     /// Adds an empty group.
@@ -145,6 +160,8 @@ impl Engine {
         let key = self.insert(now, vm, group, report)?;
         let flow = &mut self.flows[key];
         flow.contribution = self.groups[flow.group].adopt(now, flow);
+        let (vm, is_active) = (flow.vm, flow.contribution.active);
+        self.reports.count(&mut self.vms[vm].active_flows, false, is_active);
         self.counted(now, key);
         Ok(FlowId(key as u32))
     }
@@ -286,7 +303,7 @@ impl Engine {
 
     /// Flows that count, in all groups.
     pub fn active_flows(&self) -> u64 {
-        self.groups.iter().map(|(_, group)| group.active_flows()).sum()
+        self.reports.flows()
     }
 
     /// What the active flows of a group have by their own reports.
@@ -325,8 +342,12 @@ impl Engine {
         let flow = &mut self.flows[key];
         let was_active = flow.contribution.active;
         flow.usage = flow.usage.with(now, &flow.last, report);
-        flow.contribution = self.groups[flow.group].take(&Update { now, key, flow, report });
-        let mut theirs = self.vms[flow.vm].memberships.iter_mut();
+        let vm = &mut self.vms[flow.vm];
+        let interval_us = self.reports.interval_us(vm.active_flows);
+        let update = Update { now, key, flow, report, interval_us };
+        flow.contribution = self.groups[flow.group].take(&update);
+        self.reports.count(&mut vm.active_flows, was_active, flow.contribution.active);
+        let mut theirs = vm.memberships.iter_mut();
         if let Some(entry) = theirs.find(|entry| entry.group == flow.group) {
             entry.claims.take(&flow.last, report);
         }
@@ -351,6 +372,8 @@ impl Engine {
         self.active.remove(key);
         let flow = &mut self.flows[key];
         self.groups[flow.group].uncount(now, flow);
+        let active_flows = &mut self.vms[flow.vm].active_flows;
+        self.reports.count(active_flows, flow.contribution.active, false);
         flow.usage = Usage::default();
         flow.contribution = Contribution::default();
         let group = flow.group;
@@ -361,6 +384,10 @@ impl Engine {
     /// some calls recount, so that each looks at 16 of them in the mean.
     fn sums_hold(&self, group: usize) -> bool {
         let entry = &self.groups[group];
+        let active: u64 = self.groups.iter().map(|(_, group)| group.active_flows()).sum();
+        if active != self.reports.flows() {
+            return false;
+        }
         // Odd, for versions that go by twos.
         let calls = ((self.flows.len() + self.vms.len()) as u64 / 16) | 1;
         entry.version() % calls != 0 || entry.is_sum_over(self.flows_of(group))

@@ -78,6 +78,8 @@ pub(crate) struct Update<'a> {
     pub(crate) key: usize,
     pub(crate) flow: &'a Flow,
     pub(crate) report: &'a Report,
+    /// So far apart the flow's reports are to be.
+    pub(crate) interval_us: Micros,
 }
 
 impl Group {
@@ -149,7 +151,7 @@ impl Group {
     }
 
     fn apply(&mut self, update: &Update) -> Contribution {
-        let Update { now, key, flow, report } = *update;
+        let Update { now, key, flow, report, .. } = *update;
         let delta = self.bound(update, Delta::between(&flow.last, report));
         let sample = self.hear(update, &delta);
         if flow.contribution.active {
@@ -424,7 +426,7 @@ impl Group {
     }
 
     fn event(&self, update: &Update, cause: Cause) -> CongestionEvent {
-        let Update { now, key, flow, report } = *update;
+        let Update { now, key, flow, report, .. } = *update;
         CongestionEvent {
             cause,
             now,

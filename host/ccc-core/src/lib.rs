@@ -45,6 +45,7 @@ mod members;
 mod path;
 mod policy;
 mod report;
+mod reports;
 mod times;
 mod witness;
 

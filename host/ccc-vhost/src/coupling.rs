@@ -10,7 +10,6 @@ use ccc_core::{
     Claims, Conduct, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros,
     Report, ShareOf, VmId,
 };
-use ccc_proto::wire;
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
 use crate::{
@@ -39,7 +38,6 @@ pub struct Coupling {
     watches: Watches,
     /// VMs whose taps are held: what they lose there is nothing to the others.
     held: BTreeSet<usize>,
-    report_interval_us: u32,
 }
 
 #[derive(Debug)]
@@ -199,8 +197,9 @@ impl FlowEngine for Coupling {
         self.engine.detach(now, flows);
     }
 
-    fn report_interval_us(&self) -> u32 {
-        self.report_interval_us
+    fn report_interval_us(&self, vm: usize) -> u32 {
+        // No longer than a quarter of a second.
+        self.engine.report_interval_us(self.vms[&vm].id) as u32
     }
 
     fn grant(&self, vm: usize, group: usize) -> Grant {
@@ -212,6 +211,7 @@ impl Coupling {
     /// An engine for these settings.
     pub fn new(settings: Settings) -> Coupling {
         let mut engine = Engine::new();
+        engine.set_max_reports_per_s(settings.daemon.max_reports_per_s);
         let mut add = |group: &settings::Group| {
             let (configured, config) = (group.configured.config(), group.settings.config());
             let id = engine.add_group(configured);
@@ -239,7 +239,6 @@ impl Coupling {
             vms,
             watches: Watches::default(),
             held: BTreeSet::new(),
-            report_interval_us: 0,
         }
     }
 
@@ -274,8 +273,6 @@ impl Coupling {
     pub fn take_changed(&mut self) -> Vec<usize> {
         let mut changed = Vec::new();
         let mut groups = 0;
-        let flows = self.engine.active_flows();
-        self.report_interval_us = report_interval_us(flows, self.settings.daemon.max_reports_per_s);
         for group in &mut self.groups {
             let version = Some(self.engine.group_version(group.id));
             if std::mem::replace(&mut group.published, version) != version {
@@ -438,28 +435,7 @@ impl Coupling {
     }
 }
 
-/// What keeps the reports of so many flows below `most` a second.  In powers of two, so
-/// that few of the flows that come and go change it.
-fn report_interval_us(flows: u64, most: u32) -> u32 {
-    let us = flows.next_power_of_two().saturating_mul(1_000_000) / u64::from(most.max(1));
-    us.min(wire::REPORT_INTERVAL_MAX_US.into()) as u32
-}
-
 /// Makes a number one of those, or not; whether it was otherwise.
 fn changes(those: &mut BTreeSet<usize>, number: usize, is_one: bool) -> bool {
     if is_one { those.insert(number) } else { those.remove(&number) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_are_bounded_in_time_by_the_number_of_flows() {
-        assert_eq!(report_interval_us(0, 1_000_000), 1);
-        for (flows, us) in [(5, 8), (1_000, 1_024), (100_000, 131_072)] {
-            assert_eq!(report_interval_us(flows, 1_000_000), us, "{flows} flows");
-        }
-        assert_eq!(report_interval_us(u64::from(u32::MAX), 1_000), wire::REPORT_INTERVAL_MAX_US);
-    }
 }

@@ -17,14 +17,22 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Takes what is told; how much of it can be.
-    pub(super) fn take(&mut self, now: Micros, part: Part, told_bytes: u64) -> u64 {
+    /// Takes what is told, so far apart at the least; how much of it can be.  That is one part,
+    /// or what is granted in between.
+    pub(super) fn take(
+        &mut self,
+        now: Micros,
+        part: Part,
+        interval_us: Micros,
+        told_bytes: u64,
+    ) -> u64 {
         if told_bytes == 0 {
             return 0;
         }
+        let in_between = |us| mul_div(part.bytes, us, part.rtt_us.max(1));
+        let most_bytes = in_between(interval_us).max(part.bytes);
         let elapsed_us = self.filled.map_or(part.rtt_us, |filled| now.saturating_sub(filled));
-        let filled = mul_div(part.bytes, elapsed_us, part.rtt_us.max(1));
-        self.bytes = self.bytes.saturating_add(filled).min(part.bytes);
+        self.bytes = self.bytes.saturating_add(in_between(elapsed_us)).min(most_bytes);
         self.filled = Some(now);
         let taken = told_bytes.min(self.bytes);
         self.bytes -= taken;
@@ -42,7 +50,7 @@ mod tests {
     fn what_is_granted_passes_and_no_more() {
         let mut bucket = Bucket::default();
         let told = |bucket: &mut Bucket, bytes| {
-            (0..80).map(|eighth| bucket.take(12_500 * eighth, PART, bytes)).sum::<u64>()
+            (0..80).map(|eighth| bucket.take(12_500 * eighth, PART, 0, bytes)).sum::<u64>()
         };
         assert_eq!(told(&mut bucket, 12_500), 1_000_000);
         let taken = told(&mut Bucket::default(), u64::MAX);
@@ -52,9 +60,19 @@ mod tests {
     #[test]
     fn what_was_not_told_for_long_is_one_part() {
         let mut bucket = Bucket::default();
-        assert_eq!(bucket.take(0, PART, u64::MAX), 100_000);
-        assert_eq!(bucket.take(0, PART, u64::MAX), 0);
-        assert_eq!(bucket.take(u64::MAX, PART, u64::MAX), 100_000);
+        assert_eq!(bucket.take(0, PART, 0, u64::MAX), 100_000);
+        assert_eq!(bucket.take(0, PART, 0, u64::MAX), 0);
+        assert_eq!(bucket.take(u64::MAX, PART, 0, u64::MAX), 100_000);
+    }
+
+    #[test]
+    fn who_is_to_tell_rarely_is_believed_all_that_came_together_meanwhile() {
+        let mut bucket = Bucket::default();
+        let every_us = 8 * PART.rtt_us;
+        let told: u64 = (1..=10).map(|n| bucket.take(n * every_us, PART, every_us, 800_000)).sum();
+        // Of the first time nothing is known.
+        assert_eq!(told, 100_000 + 9 * 800_000);
+        assert_eq!(bucket.take(100 * every_us, PART, every_us, u64::MAX), 800_000, "no more");
     }
 
     #[test]
@@ -62,7 +80,7 @@ mod tests {
         let mut bucket = Bucket::default();
         for bytes in [0, 1, u64::MAX] {
             for rtt_us in [0, u64::MAX] {
-                bucket.take(u64::MAX, Part { bytes, rtt_us }, u64::MAX);
+                bucket.take(u64::MAX, Part { bytes, rtt_us }, u64::MAX, u64::MAX);
             }
         }
     }

@@ -39,6 +39,8 @@ pub(crate) struct Has {
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Fraction,
     pub(crate) mss_bytes: u64,
+    /// So far apart the flow's reports are to be.
+    pub(crate) interval_us: Micros,
     /// The aggregate is in slow start.
     pub(crate) in_slow_start: bool,
 }
@@ -161,7 +163,7 @@ impl Limits {
         let windows = if has.in_slow_start { WINDOWS_IN_SLOW_START } else { WINDOWS };
         let acked = Part { bytes: windows.saturating_mul(bytes), ..has.part };
         let vm = &mut self.vms[member];
-        let delivered_bytes = vm.acked.take(now, acked, told.delivered_bytes);
+        let delivered_bytes = vm.acked.take(now, acked, has.interval_us, told.delivered_bytes);
         vm.held.add(now, has.window_bytes, delivered_bytes);
         let beyond_bytes = told.delivered_bytes - delivered_bytes;
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);
@@ -180,7 +182,7 @@ impl Limits {
     pub(crate) fn brings(&mut self, now: Micros, member: usize, part: Part, told: u64) -> u64 {
         let part = Part { bytes: part.bytes.max(INITIAL_BYTES), rtt_us: BRINGS_US };
         let vm = &mut self.vms[member];
-        let taken = vm.brought.take(now, part, told);
+        let taken = vm.brought.take(now, part, 0, told);
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(told - taken);
         taken
     }
@@ -219,7 +221,7 @@ impl Vm {
         let mss_bytes = has.mss_bytes.min(JUMBO_BYTES);
         let part = Part { bytes: mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
         let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
-        let taken = self.grown.take(now, part, of_all);
+        let taken = self.grown.take(now, part, has.interval_us, of_all);
         mul_div(told_bytes, taken, of_all)
     }
 
@@ -228,7 +230,7 @@ impl Vm {
     fn shrinks(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
         let part = Part { bytes: has.mss_bytes, ..has.part };
         let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
-        let taken = self.shrunk.take(now, part, of_all);
+        let taken = self.shrunk.take(now, part, has.interval_us, of_all);
         mul_div(told_bytes, taken, of_all)
     }
 }

@@ -39,6 +39,7 @@ impl Group {
             window_bytes,
             share: self.members.share_of_vm(member, &flow.contribution),
             mss_bytes: report.mss_bytes.into(),
+            interval_us: update.interval_us,
             in_slow_start,
         }
     }

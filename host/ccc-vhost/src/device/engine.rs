@@ -38,8 +38,8 @@ pub trait FlowEngine {
     /// Flows go on alone, and keep what they have of the path.
     fn detach(&mut self, now: Micros, flows: &[FlowId]);
 
-    /// How far apart a flow's reports of mere progress have to be.
-    fn report_interval_us(&self) -> u32;
+    /// How far apart reports of mere progress of a VM's flow have to be.
+    fn report_interval_us(&self, vm: usize) -> u32;
 
     /// What a VM is granted in a group.
     fn grant(&self, vm: usize, group: usize) -> Grant;

@@ -74,7 +74,7 @@ impl GrantLines {
         for (index, used) in self.used.iter_mut().enumerate() {
             let Some(address) = array.address(index) else { continue };
             let grant = engine.grant(vm, used.group);
-            let line = line(used.group, &grant, engine.report_interval_us());
+            let line = line(used.group, &grant, engine.report_interval_us(vm));
             if used.written != Some(line) {
                 change(mapping, address, |words| write_grant_line(words, &line))?;
                 used.written = Some(line);

@@ -34,7 +34,7 @@ impl FlowEngine for FakeEngine {
         self.full
     }
 
-    fn report_interval_us(&self) -> u32 {
+    fn report_interval_us(&self, _vm: usize) -> u32 {
         0
     }
 
