@@ -45,7 +45,7 @@ static inline void stop_timer(struct sock *sk, struct ccc_flow *flow)
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	if (!flow->cwnd.timed || flow->cwnd.paced || flow->cwnd.spread_rate ||
-	    tp->tcp_wstamp_ns > tp->tcp_clock_cache)
+	    flow->cwnd.smooth || tp->tcp_wstamp_ns > tp->tcp_clock_cache)
 		return;
 	flow->cwnd.timed = 0;
 	if (sk->sk_max_pacing_rate == ~0UL &&
@@ -72,6 +72,7 @@ static inline bool start_pacing(struct sock *sk, struct ccc_flow *flow)
 static inline void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow)
 {
 	flow->cwnd.spread_rate = 0;
+	flow->cwnd.smooth = 0;
 	flow->cwnd.paced = 0;
 	stop_timer(sk, flow);
 }
@@ -228,6 +229,17 @@ static inline void follow_spread(struct sock *sk, struct ccc_flow *flow)
 		flow->cwnd.spread_rate =
 			ccc_pacing_rate(CCC_CWND_MIN, tp->mss_cache,
 					rtt_us + gap_us);
+}
+
+/* What is not sent by ACKs alone: at TCP's own rate, or less than two segments. */
+static inline void follow_timing(struct sock *sk, struct ccc_flow *flow)
+{
+	bool smooth = ccc_is_smooth(tcp_sk(sk)->snd_cwnd,
+				    flow->report.cwnd_limited,
+				    in_slow_start(flow));
+
+	follow_spread(sk, flow);
+	flow->cwnd.smooth = smooth && start_timer(sk, flow);
 	stop_timer(sk, flow);
 }
 
@@ -247,7 +259,7 @@ static inline void ccc_cwnd_update(struct sock *sk, struct ccc_table *table,
 	set_cwnd(tp, flow, ccc_next_cwnd(flow, tp->snd_cwnd,
 					 tcp_packets_in_flight(tp), acked));
 	if (acked)
-		follow_spread(sk, flow);
+		follow_timing(sk, flow);
 }
 
 /*
