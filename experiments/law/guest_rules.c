@@ -65,9 +65,9 @@ u32 law_spread_us(u64 granted_bytes, u32 mss, u32 rtt_us)
 	return ccc_spread_us(granted_bytes, mss, rtt_us);
 }
 
-u32 law_spread_apart_us(u32 gap_us, u32 offset, u32 delivered)
+u32 law_spread_apart_us(u32 gap_us, u32 rtt_us, u32 offset, u32 delivered)
 {
-	return ccc_spread_apart_us(gap_us, offset, delivered);
+	return ccc_spread_apart_us(gap_us, rtt_us, offset, delivered);
 }
 
 u32 law_rounding_offset(u32 slot)

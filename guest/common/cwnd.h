@@ -156,15 +156,19 @@ static inline u32 ccc_spread_us(u64 granted_bytes, u32 mss, u32 rtt_us)
 }
 
 /*
- * That pause, up to a half longer or shorter each time, by what the flow with this
- * @offset has delivered.  With pauses of one length, flows that have once sent at
- * the same time would do so for ever: a full queue, and then an idle path.
+ * That pause, if it is longer than a round trip, up to a half longer or shorter each
+ * time, by what the flow with this @offset has delivered.  With pauses of one
+ * length, flows that have once sent at the same time would do so for ever: a full
+ * queue, and then an idle path.
  */
-static inline u32 ccc_spread_apart_us(u32 gap_us, u32 offset, u32 delivered)
+static inline u32 ccc_spread_apart_us(u32 gap_us, u32 rtt_us, u32 offset,
+				      u32 delivered)
 {
 	/* Of multiples of the golden ratio no two are alike for long. */
 	u32 part = (offset + delivered * 0x9e3779b1u) >> 24;
 
+	if (gap_us < rtt_us)
+		return gap_us;
 	return min_t(u64, (u64)gap_us * (128 + part) >> 8, CCC_SPREAD_US_MAX);
 }
 

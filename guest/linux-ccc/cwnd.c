@@ -304,11 +304,13 @@ static void follow_spread(struct sock *sk, struct ccc_flow *flow)
 {
 	bool waits = flow->report.cwnd_limited && !in_slow_start(flow);
 	struct tcp_sock *tp = tcp_sk(sk);
+	u32 rtt_us = waits ? tp->rack.rtt_us : 0;
 	u32 gap_us = ccc_spread_us(flow->grant.cwnd_bytes, tp->mss_cache,
-				   waits ? tp->rack.rtt_us : 0);
+				   rtt_us);
 
 	flow->cwnd.spread = gap_us && start_timer(sk, flow);
-	gap_us = ccc_spread_apart_us(gap_us, flow->slot->rounding_offset,
+	gap_us = ccc_spread_apart_us(gap_us, rtt_us,
+				     flow->slot->rounding_offset,
 				     tp->delivered);
 	if (flow->cwnd.spread)
 		tp->tcp_wstamp_ns = tp->tcp_clock_cache +

@@ -188,10 +188,9 @@ static u32 rtt_now(const struct tcp_sock *tp, struct ccc_flow *flow,
 	if (delivered)
 		report->averaged_us += elapsed_us;
 	/*
-	 * A window that is not the limit has places that nobody holds.  Nor is
-	 * it a time that the flow waits between two segments and the next two:
-	 * where that is the longest pause, who is granted less seems nearer,
-	 * and is granted less for it.
+	 * A window that is not the limit has places that nobody holds.  So has
+	 * less than two segments: whose pause is longer or shorter than what is
+	 * granted asks for would seem nearer or farther, and be granted so.
 	 */
 	if (!report->cwnd_limited || flow->cwnd.spread)
 		return srtt_us;

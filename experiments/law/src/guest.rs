@@ -286,7 +286,7 @@ impl Guest {
         self.spread = gap_us > 0;
         if self.spread {
             let delivered = tcp.delivered_segments as u32;
-            let gap_us = rules::spread_apart_us(gap_us, self.rounding_offset, delivered);
+            let gap_us = rules::spread_apart_us(gap_us, rtt_us, self.rounding_offset, delivered);
             tcp.paced_ns = Some(0);
             tcp.paced_until_ns = env.now + u64::from(gap_us) * 1000;
         } else if rules::is_smooth(tcp.window.cwnd, limited, slow_start) {

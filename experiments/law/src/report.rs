@@ -132,32 +132,27 @@ impl Reporter {
         }
     }
 
-    fn average_rtt(&mut self, tcp: &Tcp, now_us: u64, spread_bytes: Option<u64>) {
-        let most_bytes = spread_bytes.unwrap_or(u64::MAX);
+    fn average_rtt(&mut self, tcp: &Tcp, now_us: u64, most_bytes: u64, spread: bool) {
         let cwnd = u64::from(rules::bytes(tcp.window.cwnd, MSS_BYTES)).min(most_bytes) as u32;
         let delivered = self.delivered_bytes - self.notified_delivered;
-        let fills = self.cwnd_limited && spread_bytes.is_none();
-        let rtt_us = self.rtt_now(tcp, now_us, fills.then_some((delivered, cwnd)), delivered > 0);
+        let fills = self.cwnd_limited && !spread;
+        let rtt_us = self.rtt_now(tcp, now_us, fills, delivered, cwnd);
         self.rtt_rounds = rules::rtt_rounds(self.rtt_rounds, delivered, cwnd);
         let (before_us, rounds) = (self.srtt_us, self.rtt_rounds);
         let rest = &mut self.srtt_rest;
         self.srtt_us = rules::rtt_average(before_us, rtt_us, delivered, cwnd, rounds, rest);
     }
 
-    /// What the average is of: of a window that is full, what was delivered of it.
-    fn rtt_now(
-        &mut self,
-        tcp: &Tcp,
-        now_us: u64,
-        full: Option<(u64, u32)>,
-        any_delivered: bool,
-    ) -> u32 {
+    /// What the average is of.
+    fn rtt_now(&mut self, tcp: &Tcp, now_us: u64, fills: bool, delivered: u64, cwnd: u32) -> u32 {
         let elapsed_us = now_us - self.averaged_us;
-        if any_delivered {
+        if delivered > 0 {
             self.averaged_us = now_us;
         }
-        let Some((delivered, cwnd)) = full else { return tcp.srtt_us };
-        rules::rtt_held(tcp.srtt_us, elapsed_us, delivered, cwnd, self.rtt_rounds)
+        match fills {
+            true => rules::rtt_held(tcp.srtt_us, elapsed_us, delivered, cwnd, self.rtt_rounds),
+            false => tcp.srtt_us,
+        }
     }
 }
 
@@ -230,8 +225,8 @@ impl Guest {
         self.bring_up_to_date(tcp, state, active);
         let due = self.is_due(env, tcp);
         if due {
-            let spread_bytes = self.spread.then_some(self.granted.cwnd_bytes);
-            self.reporter.average_rtt(tcp, env.now_us(), spread_bytes);
+            let most_bytes = if self.spread { self.granted.cwnd_bytes } else { u64::MAX };
+            self.reporter.average_rtt(tcp, env.now_us(), most_bytes, self.spread);
         }
         self.publish(env, tcp, due.then_some(Doorbell::Update));
     }

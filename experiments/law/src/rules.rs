@@ -57,7 +57,7 @@ rules! {
     /// How long a flow with less than two segments has none.
     fn spread_us = law_spread_us(granted_bytes: u64, mss: u32, rtt_us: u32) -> u32;
     /// That, longer or shorter by what was delivered.
-    fn spread_apart_us = law_spread_apart_us(gap_us: u32, offset: u32, delivered: u32) -> u32;
+    fn spread_apart_us = law_spread_apart_us(gap_us: u32, rtt_us: u32, offset: u32, delivered: u32) -> u32;
     /// Where a slot's rounding begins.
     fn rounding_offset = law_rounding_offset(slot: u32) -> u32;
     /// Packets that a level grants.

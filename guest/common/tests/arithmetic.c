@@ -256,12 +256,13 @@ static void less_than_two_segments_are_spread_over_more_than_a_round_trip(struct
 	EXPECT_EQ(ccc_spread_us(0, U32_MAX, U32_MAX), 750000u);
 	EXPECT_EQ(ccc_spread_us(0, 0, U32_MAX), 0u);
 	/* From a half to one and a half, and the whole in the mean. */
-	EXPECT_EQ(ccc_spread_apart_us(100000, 0, 0), 50000u);
-	EXPECT_EQ(ccc_spread_apart_us(100000, U32_MAX, 0), 149609u);
-	EXPECT_EQ(ccc_spread_apart_us(750000, U32_MAX, 0), 750000u);
-	EXPECT_EQ(ccc_spread_apart_us(0, U32_MAX, 0), 0u);
+	EXPECT_EQ(ccc_spread_apart_us(100000, 0, 0, 0), 50000u);
+	EXPECT_EQ(ccc_spread_apart_us(100000, 0, U32_MAX, 0), 149609u);
+	EXPECT_EQ(ccc_spread_apart_us(750000, 0, U32_MAX, 0), 750000u);
+	EXPECT_EQ(ccc_spread_apart_us(0, 0, U32_MAX, 0), 0u);
+	EXPECT_EQ(ccc_spread_apart_us(100000, 100001, U32_MAX, 0), 100000u);
 	for (delivered = 0; delivered < 512; delivered += 2)
-		sum += ccc_spread_apart_us(100000, 0, delivered);
+		sum += ccc_spread_apart_us(100000, 0, 0, delivered);
 	EXPECT(sum / 256 > 99000 && sum / 256 < 101000);
 }
 
