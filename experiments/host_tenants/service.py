@@ -33,6 +33,8 @@ class Service:
         self.pins = Path("/sys/fs/bpf/ccc")
         self.config = self.run / "config.toml"
         self.config.write_text(_config(self.run, groups))
+        # The tenants of an earlier one.
+        (self.run / "state.json").unlink(missing_ok=True)
         self._daemon: subprocess.Popen | None = None
         self._loader: subprocess.Popen | None = None
 
