@@ -510,7 +510,7 @@ def as_installed(tmp_path: Path, sections: str = ""):
     """The daemon with a user of its own, in the directories as they are installed."""
     conf = (LIBVIRT / "systemd/ccc-tmpfiles.conf").read_text()
     # A user that every machine has stands for the daemon's.
-    (tmp_path / "ccc.conf").write_text(conf.replace(" ccc ", " daemon "))
+    (tmp_path / "ccc.conf").write_text(conf.replace(" ccc ", " daemon ").replace(" :ccc", " :daemon"))
     HERE.run("rm", "-rf", "/run/ccc")
     made = HERE.attempt("systemd-tmpfiles", "--create", tmp_path / "ccc.conf")
     assert Path("/run/ccc/control").owner() == "daemon", made.text

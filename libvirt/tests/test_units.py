@@ -3,6 +3,8 @@
 started, programs, manual pages, completions."""
 
 import re
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,29 @@ MOST_EXPOSURE = 20
 def test_a_service_may_do_little_else(unit):
     """A threshold that is passed makes systemd-analyze fail."""
     HERE.run("systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSURE}", unit)
+
+
+def test_what_operators_have_made_of_the_control_directory_stays(tmp_path):
+    """A package's upgrade applies our file alone, a boot all of them."""
+    for name in ("sysusers", "tmpfiles"):
+        ours = tmp_path / f"usr/lib/{name}.d/ccc.conf"
+        ours.parent.mkdir(parents=True)
+        shutil.copy(PROJECT / f"libvirt/systemd/ccc-{name}.conf", ours)
+    theirs = tmp_path / "etc/tmpfiles.d/ccc-operators.conf"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("z /run/ccc/control 2750 ccc ccc-operators\n")
+    (tmp_path / "etc/group").write_text("libvirt-qemu:x:64055:\nccc-operators:x:4242:\n")
+    HERE.run("systemd-sysusers", f"--root={tmp_path}")
+    tmpfiles = ("systemd-tmpfiles", f"--root={tmp_path}", "--create")
+    control = tmp_path / "run/ccc/control"
+
+    HERE.run(*tmpfiles, "ccc.conf")
+    first = control.stat()
+    assert stat.S_IMODE(first.st_mode) == 0o750 and first.st_uid != 0
+    HERE.run(*tmpfiles)
+    HERE.run(*tmpfiles, "ccc.conf")
+    now = control.stat()
+    assert (stat.S_IMODE(now.st_mode), now.st_uid, now.st_gid) == (0o2750, first.st_uid, 4242)
 
 
 def test_what_is_installed_is_whole(tmp_path):

@@ -158,7 +158,7 @@ fn f9_operators_have_a_group_of_their_own() {
 }
 
 #[test]
-fn f9_a_socket_that_cannot_be_given_to_operators_is_told() {
+fn f9_a_socket_that_cannot_be_given_to_operators_is_the_daemons_own() {
     if !is_root() {
         return;
     }
@@ -170,15 +170,22 @@ fn f9_a_socket_that_cannot_be_given_to_operators_is_told() {
     // The program where that user can execute it.
     let program = dir.path().join("ccc-vhost");
     fs::copy(support::daemon::PROGRAM, &program).unwrap();
-    let user = ["--reuid", "12345", "--regid", "12345", "--clear-groups"];
-    let output = std::process::Command::new("setpriv")
+    let user = ["--reuid", "12345", "--regid", "12345", "--clear-groups", "--pdeathsig", "KILL"];
+    let mut daemon = std::process::Command::new("setpriv")
         .args(user)
-        .args(["timeout", "5", text(&program), "--config", text(&file)])
-        .output()
+        .args([text(&program), "--config", text(&file)])
+        .stderr(fs::File::create(dir.path().join("said")).unwrap())
+        .spawn()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("given to group 4242"), "{said}");
-    assert!(!dir.path().join("control").exists(), "nothing is left of it");
+    let operator = Operator::at(&dir.path().join("control"));
+    until("it listens", || UnixStream::connect(dir.path().join("control")).is_ok());
+    let status = operator.ask("GET", "/v1/status", None).0;
+    let there = fs::metadata(dir.path().join("control")).unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let said = fs::read_to_string(dir.path().join("said")).unwrap();
+    assert_eq!((status, there.mode() & 0o777, there.gid()), (200, 0o600, 12345), "{said}");
+    assert!(said.contains("cannot be given to group 4242"), "{said}");
 }
 
 #[test]

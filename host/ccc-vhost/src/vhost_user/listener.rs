@@ -36,6 +36,9 @@ pub struct Manner {
 /// The socket of a VM: for QEMU, by the group of the file.
 const VM: Manner = Manner { mode: Mode::from_raw_mode(0o660), group: None, backlog: 128 };
 
+/// Of a socket that cannot be given to its group.
+const OWN: Mode = Mode::from_raw_mode(0o600);
+
 /// Why a VM cannot be served.
 #[derive(Debug, Error)]
 pub enum ListenError {
@@ -178,27 +181,29 @@ fn listen(path: &Path, manner: Manner) -> io::Result<UnixListener> {
     // The file gets the socket's mode less the mask, and then all of it.
     fs::fchmod(&socket, mode)?;
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    let opened = give(path, group).and_then(|()| {
-        fs::chmod(path, mode)?;
-        Ok(net::listen(&socket, backlog)?)
-    });
+    let mode = if give(path, group) { mode } else { OWN };
+    let opened = fs::chmod(path, mode).and_then(|()| net::listen(&socket, backlog));
     if let Err(error) = opened {
         // Nobody can use it; what is wrong is more than that it stays.
         drop(std::fs::remove_file(path));
-        return Err(error);
+        return Err(error.into());
     }
     Ok(UnixListener::from(socket))
 }
 
-fn give(path: &Path, group: Option<Gid>) -> io::Result<()> {
-    let Some(gid) = group else { return Ok(()) };
-    fs::chown(path, None, group).map_err(|error| {
-        let gid = gid.as_raw();
-        io::Error::other(format!(
-            "it cannot be given to group {gid}: {error}; make the daemon's user a member of that \
-             group, or give the directory that group and the set-group-ID bit (chmod g+s)"
-        ))
-    })
+/// Gives a socket to its group; whether that went.  A daemon that ended for it would couple
+/// nobody, and would end as often as it is started again.
+fn give(path: &Path, group: Option<Gid>) -> bool {
+    let Some(gid) = group else { return true };
+    let Err(error) = fs::chown(path, None, group) else { return true };
+    log::warn!(
+        "{} cannot be given to group {}: {error}; only root and the daemon's own user may use it; \
+         give its directory that group and the set-group-ID bit (chmod g+s), or make the daemon's \
+         user a member of the group, and restart the daemon",
+        path.display(),
+        gid.as_raw()
+    );
+    false
 }
 
 impl Drop for Bound {
