@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is not as an operator would have it, why, and what to do about it.
 //!
-//! Everything is told from the daemon's answers, so that it can be told of a host that is
-//! far away, and of answers that were kept.
+//! Everything is told from the daemon's answers, so that it can be told of answers that were
+//! kept; but whether the place of a tenant is there, which is looked at on this host.
+mod place;
+
 use ccc_settings::NO_GROUP;
 use serde::Serialize;
 use serde_json::Value;
@@ -39,6 +41,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
         let found = [
             not_there(vm),
+            place::gone(vm),
             not_coupled(vm),
             apart(vm),
             alone(vm),
@@ -85,6 +88,14 @@ fn not_there(vm: &Value) -> Option<Finding> {
     match vm["state"].as_str()? {
         // Nobody is to come.
         "absent" if has_no_device(vm) => None,
+        "absent" if vm["tenant"].is_string() => Some(Finding::new(
+            vm,
+            format!(
+                "it is a part of this host, and ccc-bpf is not connected to {}",
+                word(&vm["socket"])
+            ),
+            "start it (ccc-bpf run); if it runs, its log says why it does not serve this tenant",
+        )),
         "absent" => Some(Finding::new(
             vm,
             format!("no front end is connected to {}", word(&vm["socket"])),
@@ -354,6 +365,10 @@ mod tests {
     fn what_is_wrong_is_told_with_what_to_do() {
         for (changes, told) in [
             (json!({"state": "absent"}), "/run/web.sock -> start the domain"),
+            (
+                json!({"state": "absent", "tenant": "of the host"}),
+                "ccc-bpf is not connected to /run/web.sock -> start it (ccc-bpf run)",
+            ),
             (json!({"state": "no driver"}), "modprobe ccc"),
             (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),
             (json!({"coupled": false}), "cccctl set web --coupled on"),
