@@ -45,6 +45,30 @@ def test_what_operators_have_made_of_the_control_directory_stays(tmp_path):
     assert (stat.S_IMODE(now.st_mode), now.st_uid, now.st_gid) == (0o2750, first.st_uid, 4242)
 
 
+APPARMOR = {"libvirtd": "usr.sbin.libvirtd", "libvirt-qemu": "abstractions/libvirt-qemu"}
+
+
+def test_libvirtds_profile_lets_it_run_our_emulator(tmp_path):
+    """It compiles, and is another one with our rule; of what is in force nothing changes."""
+    profiles = Path("/etc/apparmor.d")
+    if not (profiles / "usr.sbin.libvirtd").is_file() or not shutil.which("apparmor_parser"):
+        pytest.skip("no AppArmor, or no profile of libvirtd: apt-get install apparmor libvirt-daemon-system")
+    mine = tmp_path / "apparmor.d"
+    shutil.copytree(profiles, mine)
+    domain = "#include <tunables/global>\nprofile domain {\n  #include <abstractions/libvirt-qemu>\n}\n"
+    (tmp_path / "domain").write_text(domain)
+    for ours, theirs in APPARMOR.items():
+        local = mine / "local" / theirs
+        local.write_text("")
+        profile = mine / theirs if ours == "libvirtd" else tmp_path / "domain"
+        compiler = ("apparmor_parser", "--skip-kernel-load", "--skip-cache", "--base", mine, "--debug", profile)
+        emulator = "/usr/lib/ccc/qemu-system-x86_64"
+        assert emulator not in HERE.attempt(*compiler).text
+        shutil.copy(PROJECT / "libvirt/apparmor" / ours, local)
+        compiled = HERE.attempt(*compiler)
+        assert compiled.ok and emulator in compiled.text, compiled.text
+
+
 def test_what_is_installed_is_whole(tmp_path):
     for _ in range(2):
         HERE.run("env", f"DESTDIR={tmp_path}", "PREFIX=/opt/ccc", PROJECT / "scripts/install")
