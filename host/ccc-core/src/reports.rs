@@ -79,7 +79,7 @@ mod tests {
         for (count, flows) in counts.iter_mut().zip(flows) {
             (0..*flows).for_each(|_| reports.count(count, false, true));
         }
-        assert_eq!(reports.flows(), flows.iter().sum());
+        assert_eq!(reports.flows(), flows.iter().sum::<u64>());
         counts.iter().map(|count| reports.interval_us(*count)).collect()
     }
 
