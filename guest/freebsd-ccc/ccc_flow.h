@@ -25,6 +25,7 @@ struct ccc_grant {
 	uint32_t epoch;
 	uint32_t instance;
 	uint32_t rounding_offset;
+	uint32_t report_interval_us;	/* messages of progress are no closer */
 	uint16_t line;
 	bool coupled;		/* it is in force */
 	bool redivided;		/* since the one before, other than by an event */
@@ -57,6 +58,7 @@ struct ccc_report {
 	bool active;
 	bool cwnd_limited;	/* the window was the limit at the last ACK */
 	struct {
+		uint64_t at_us;
 		uint64_t delivered_bytes;
 		uint32_t cwnd_growth_bytes;
 		struct ccc_signals signals;

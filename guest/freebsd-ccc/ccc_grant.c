@@ -25,6 +25,8 @@ read_line(const struct virtio_ccc_grant_line *line, struct ccc_grant *grant)
 		grant->flags = le32toh(atomic_load_32(&line->flags));
 		grant->rounding_offset =
 		    le32toh(atomic_load_32(&line->rounding_offset));
+		grant->report_interval_us =
+		    le32toh(atomic_load_32(&line->report_interval_us));
 		grant->level = le64toh(atomic_load_64(&line->level));
 		grant->ssthresh_level =
 		    le64toh(atomic_load_64(&line->ssthresh_level));

@@ -96,6 +96,9 @@ is_due(const struct tcpcb *tp, const struct ccc_flow *flow)
 	if (memcmp(&signals, &report->last_notified.signals,
 	    sizeof(signals)) != 0)
 		return (true);
+	if (ccc_report_too_soon(ccc_now_us() - report->last_notified.at_us,
+	    flow->grant.report_interval_us))
+		return (false);
 	return (ccc_report_due(
 	    report->delivered_bytes - report->last_notified.delivered_bytes,
 	    report->cwnd_growth_bytes - report->last_notified.cwnd_growth_bytes,
@@ -108,6 +111,7 @@ note_notified(struct ccc_flow *flow)
 {
 	struct ccc_report *report = &flow->report;
 
+	report->last_notified.at_us = ccc_now_us();
 	report->last_notified.delivered_bytes = report->delivered_bytes;
 	report->last_notified.cwnd_growth_bytes = report->cwnd_growth_bytes;
 	report->last_notified.signals = signals_of(flow);

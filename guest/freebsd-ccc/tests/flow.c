@@ -604,6 +604,27 @@ odd_number(uint64_t *state)
 }
 
 /* Whatever the device grants, and whatever TCP meets. */
+/* Two of each window are due; the device may have them come more slowly. */
+static void
+messages_of_progress_are_no_closer_than_the_device_says(struct kunit *test)
+{
+	unsigned int before, i;
+
+	begin_coupled(16, 16);
+	round_trip();
+	before = device.updated;
+	for (i = 0; i < 8; i++)
+		round_trip();
+	KUNIT_EXPECT_GE(test, device.updated - before, 16u);
+	device.line[0].report_interval_us = 4 * RTT_US;
+	round_trip();
+	before = device.updated;
+	for (i = 0; i < 8; i++)
+		round_trip();
+	KUNIT_EXPECT_GE(test, device.updated - before, 1u);
+	KUNIT_EXPECT_GE(test, before + 3, device.updated);
+}
+
 static void
 any_device_is_borne(struct kunit *test)
 {
@@ -656,6 +677,7 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE(a_priority_is_in_the_next_report),
 	KUNIT_CASE(an_application_that_is_slow_is_no_limit),
 	KUNIT_CASE(round_trips_are_measured),
+	KUNIT_CASE(messages_of_progress_are_no_closer_than_the_device_says),
 	KUNIT_CASE(any_device_is_borne),
 	{ 0 }
 };
