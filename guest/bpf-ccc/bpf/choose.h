@@ -43,7 +43,8 @@ int ccc_choose(struct bpf_sock_ops *ctx)
 	if (ccc_tenant_of(cgroup, cookie) < 0 ||
 	    bpf_getsockopt(ctx, SOL_TCP, TCP_CONGESTION, name, sizeof(name)))
 		return 1;
-	if (!bpf_strncmp(name, 4, "ccc"))
+	/* ccc_reno or ccc_cubic, asked for by name, too. */
+	if (!bpf_strncmp(name, 3, "ccc"))
 		return 1;
 	if (bpf_strncmp(name, sizeof(name), "reno") &&
 	    !bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION,

@@ -73,7 +73,7 @@ struct dst_entry {
 };
 
 struct netns_ipv4 {
-	int sysctl_tcp_min_tso_segs;
+	u8 sysctl_tcp_min_tso_segs;
 };
 
 struct net {

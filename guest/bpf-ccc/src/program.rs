@@ -4,6 +4,7 @@
 use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
+    io::ErrorKind,
     mem::MaybeUninit,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
@@ -141,12 +142,21 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
     Ok(fs::create_dir(directory.join("complete"))?)
 }
 
-/// Removes all that earlier ones of us have pinned.  Connections go on as the kernel's own
-/// algorithm does.
+/// Whether a directory's name is one that [`directory`] gives.
+fn is_ours(directory: &Path) -> bool {
+    let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Removes all that earlier ones of us have pinned, and nothing else that is there.
+/// Connections go on as the kernel's own algorithm does.
 pub fn unload(pins: &Path) -> Result<()> {
     let Ok(directories) = fs::read_dir(pins) else { return Ok(()) };
     for directory in directories {
         let directory = directory?.path();
+        if !is_ours(&directory) {
+            continue;
+        }
         for pin in fs::read_dir(&directory)? {
             let pin = pin?;
             match pin.file_type()?.is_dir() {
@@ -156,11 +166,36 @@ pub fn unload(pins: &Path) -> Result<()> {
         }
         fs::remove_dir(directory)?;
     }
-    fs::remove_dir(pins).or_else(|error| bail!("cannot remove {}: {error}", pins.display()))
+    match fs::remove_dir(pins) {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => {
+            bail!("cannot remove {}: {error}", pins.display())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The number in an element of a map, if it has one.
 pub fn number(map: &MapHandle, key: &[u8]) -> Result<Option<u32>> {
     let found = map.lookup(key, libbpf_rs::MapFlags::ANY)?;
     Ok(found.and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_pinned_stays() {
+        let pins = std::env::temp_dir().join(format!("ccc-bpf-pins-{}", std::process::id()));
+        let (ours, others) = (directory(&pins), pins.join("snap"));
+        for directory in [&ours, &others] {
+            fs::create_dir_all(directory).unwrap();
+            fs::write(directory.join("map"), "").unwrap();
+        }
+        unload(&pins).unwrap();
+        assert!(!ours.exists() && others.join("map").exists());
+        fs::remove_dir_all(&others).unwrap();
+        unload(&pins).unwrap();
+        assert!(!pins.exists());
+    }
 }
