@@ -215,3 +215,15 @@ fn who_comes_and_goes_outside_has_what_one_tcp_leaves_it() {
     let part = beside(4, true) / beside(1, false);
     assert!((0.88..=1.12).contains(&part), "{part}");
 }
+
+/// 64 flows of less than a segment each, beside an outside flow: who pauses for two round trips
+/// of three is not to grow in one of three.  They had 0.5 of what the outside flow has.
+#[test]
+fn flows_that_pause_grow_as_one_tcp() {
+    let outside = json!({"flows": [{}], "congestion_control": "reno", "device": false});
+    let vms = json!([{"flows": [{"count": 64}]}, outside]);
+    let mut scenario = papers(vms);
+    scenario.duration_ns *= 3;
+    let [group, outside] = parts(&world::run(&scenario, true, SECOND_NS))[..] else { panic!() };
+    assert!((0.75..=1.33).contains(&(group / outside)), "{group} {outside}");
+}

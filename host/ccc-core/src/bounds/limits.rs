@@ -30,6 +30,10 @@ const BRINGS_US: Micros = 10_000_000;
 /// The floor of a VM's flows is believed up to its part, and up to that of 64 segments.
 const FLOOR_BYTES: u64 = 96_000;
 
+/// With its pause, a pair of segments takes a flow so many round trips at the most
+/// (`CCC_SPREAD_RTTS_MAX`).
+const MOST_PERIOD: u64 = 16;
+
 /// What a VM has when it reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Has {
@@ -39,10 +43,22 @@ pub(crate) struct Has {
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Fraction,
     pub(crate) mss_bytes: u64,
+    /// What the flow is granted, if it sends that as two segments and a pause.
+    pub(crate) spread_bytes: Option<u64>,
     /// So far apart the flow's reports are to be.
     pub(crate) interval_us: Micros,
     /// The aggregate is in slow start.
     pub(crate) in_slow_start: bool,
+}
+
+impl Has {
+    /// A flow that pauses has fewer acknowledgements than round trips; one TCP in the place of
+    /// all would grow in each.
+    fn grows(&self, told_bytes: u64) -> u64 {
+        let Some(spread_bytes) = self.spread_bytes else { return told_bytes };
+        let pair_bytes = 2 * self.mss_bytes;
+        mul_div(told_bytes, pair_bytes, spread_bytes.clamp(pair_bytes / MOST_PERIOD, pair_bytes))
+    }
 }
 
 /// How far away a flow can be.
@@ -169,10 +185,11 @@ impl Limits {
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);
         let acked_limited_bytes = told.acked_limited_bytes.min(delivered_bytes);
         let shrink_bytes = told.shrink_bytes.min(acked_limited_bytes);
+        let growth_bytes = has.grows(told.growth_bytes.min(acked_limited_bytes));
         Delta {
             delivered_bytes,
             acked_limited_bytes,
-            growth_bytes: vm.grows(now, has, told.growth_bytes.min(acked_limited_bytes)),
+            growth_bytes: vm.grows(now, has, growth_bytes),
             shrink_bytes: vm.shrinks(now, has, shrink_bytes),
             ..told
         }

@@ -39,9 +39,17 @@ impl Group {
             window_bytes,
             share: self.members.share_of_vm(member, &flow.contribution),
             mss_bytes: report.mss_bytes.into(),
+            spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
             in_slow_start,
         }
+    }
+
+    /// What a flow that may pause between pairs of segments is granted.
+    fn spread_bytes(&self, update: &Update) -> Option<u64> {
+        let Update { flow, report, .. } = update;
+        let granted = || self.grant(flow.member).cwnd_bytes(flow.contribution.claimed);
+        (report.srtt_us >= SPREAD_FROM_US).then(granted)
     }
 
     /// What a VM has of the aggregate at the most, and in what time.
