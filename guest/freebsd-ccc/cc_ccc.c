@@ -238,7 +238,7 @@ ccc_cong_signal(struct cc_var *ccv, ccc_signal_t type)
 	if (ccc_flow_has_slot(ccc_tcpcb(ccv), flow))
 		ccc_recovery_signal(ccv, flow, type);
 	else
-		ccc_inner_signal(ccv, flow, type);
+		ccc_recovery_signal_alone(ccv, flow, type);
 	CCC_EPOCH_EXIT(et);
 }
 

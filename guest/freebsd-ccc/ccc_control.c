@@ -23,6 +23,20 @@ look_after(struct ccc_device *dev, uint32_t ms)
 	    SBT_1MS * ms, 0, C_PREL(4));
 }
 
+/* A table is contiguous, and a segment of its own whatever lies beside it. */
+static int
+append_table(struct sglist *list, void *table, size_t bytes)
+{
+	struct sglist one;
+	int error;
+
+	sglist_init(&one, 1, &list->sg_segs[list->sg_nseg]);
+	error = sglist_append(&one, table, bytes);
+	if (error == 0)
+		list->sg_nseg++;
+	return (error);
+}
+
 static int
 enqueue_tables(struct ccc_device *dev)
 {
@@ -32,16 +46,13 @@ enqueue_tables(struct ccc_device *dev)
 	int error;
 
 	sglist_init(&list, nitems(segment), segment);
-	error = sglist_append(&list, tables->header, sizeof(*tables->header));
+	error = append_table(&list, tables->header, sizeof(*tables->header));
 	if (error == 0)
-		error = sglist_append(&list, tables->report,
+		error = append_table(&list, tables->report,
 		    tables->report_bytes);
 	if (error == 0)
-		error = sglist_append(&list, tables->status,
+		error = append_table(&list, tables->status,
 		    tables->grant_bytes);
-	/* Neighbours would share a segment, and be readable or writable both. */
-	if (error == 0 && list.sg_nseg != nitems(segment))
-		error = ENXIO;
 	if (error == 0)
 		error = virtqueue_enqueue(dev->control.table, tables, &list, 2,
 		    1);
@@ -69,6 +80,7 @@ static void
 offer(struct ccc_device *dev)
 {
 	struct ccc_control *control = &dev->control;
+	int error;
 
 	/*
 	 * A flow of an earlier offer may be writing its last report.  It looks
@@ -77,8 +89,11 @@ offer(struct ccc_device *dev)
 	ccc_slots_begin_offer(dev);
 	NET_EPOCH_WAIT();
 	ccc_tables_clear(dev);
-	if (enqueue_tables(dev) != 0) {
+	error = enqueue_tables(dev);
+	if (error != 0) {
 		offer_later(control);
+		device_printf(dev->bus, "tables not offered to the device, "
+		    "error %d: again in %u ms\n", error, control->wait_ms);
 		return;
 	}
 	control->held = true;

@@ -42,7 +42,7 @@ attach(struct tcpcb *tp, struct ccc_flow *flow)
 	memset(&flow->grant, 0, sizeof(flow->grant));
 	memset(&flow->report, 0, sizeof(flow->report));
 	memset(&flow->cwnd, 0, sizeof(flow->cwnd));
-	memset(&flow->recovery, 0, sizeof(flow->recovery));
+	ccc_recovery_first(flow);
 	memset(&flow->shadow, 0, sizeof(flow->shadow));
 	flow->shadow.beta = CCC_BETA_HALF;
 	ccc_report_first(tp, flow);
@@ -216,6 +216,7 @@ ccc_flow_ack(struct cc_var *ccv, struct ccc_flow *flow, ccc_ack_type_t type)
 {
 	struct tcpcb *tp = ccc_tcpcb(ccv);
 
+	ccc_recovery_acked(ccv, flow);
 	if (!ccc_flow_has_slot(tp, flow) && type == CC_ACK &&
 	    ccv->bytes_this_ack > 0)
 		attach(tp, flow);

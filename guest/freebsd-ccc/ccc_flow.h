@@ -148,6 +148,10 @@ uint32_t ccc_flow_una(const struct tcpcb *tp, const struct cc_var *ccv);
 bool	ccc_flow_has_slot(struct tcpcb *tp, struct ccc_flow *flow);
 
 /* ccc_recovery.c */
+void	ccc_recovery_first(struct ccc_flow *flow);
+void	ccc_recovery_signal_alone(struct cc_var *ccv, struct ccc_flow *flow,
+	    ccc_signal_t type);
+void	ccc_recovery_acked(const struct cc_var *ccv, struct ccc_flow *flow);
 void	ccc_recovery_signal(struct cc_var *ccv, struct ccc_flow *flow,
 	    ccc_signal_t type);
 void	ccc_recovery_end(struct cc_var *ccv, struct ccc_flow *flow);

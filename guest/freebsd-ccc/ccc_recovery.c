@@ -91,6 +91,47 @@ mark(struct cc_var *ccv, struct ccc_flow *flow)
 		count_event(flow, epoch);
 }
 
+static void
+begin_loss(const struct tcpcb *tp, struct ccc_recovery *recovery)
+{
+	recovery->in_loss = true;
+	recovery->loss_end = tp->snd_max;
+}
+
+/*
+ * The flow has a slot from now on.  After a timeout it goes on to work its way
+ * up alone: who took its part at once would send that as one burst.
+ */
+void
+ccc_recovery_first(struct ccc_flow *flow)
+{
+	flow->recovery = (struct ccc_recovery) {
+	    .in_loss = flow->recovery.in_loss,
+	    .loss_end = flow->recovery.loss_end };
+}
+
+/* A timeout is over when all that was out then is acknowledged. */
+void
+ccc_recovery_acked(const struct cc_var *ccv, struct ccc_flow *flow)
+{
+	struct ccc_recovery *recovery = &flow->recovery;
+
+	if (recovery->in_loss && SEQ_GEQ(ccv->curack, recovery->loss_end))
+		recovery->in_loss = false;
+}
+
+/* TCP has met congestion; the flow has no slot. */
+void
+ccc_recovery_signal_alone(struct cc_var *ccv, struct ccc_flow *flow,
+    ccc_signal_t type)
+{
+	if (type == CC_RTO)
+		begin_loss(ccc_tcpcb(ccv), &flow->recovery);
+	else if (type == CC_RTO_ERR)
+		flow->recovery.in_loss = false;
+	ccc_inner_signal(ccv, flow, type);
+}
+
 /*
  * Recovery that ends in a timeout is reported already, and only counts as a
  * timeout; one that repeats before anything was acknowledged counts no more.
@@ -120,9 +161,8 @@ time_out(struct cc_var *ccv, struct ccc_flow *flow)
 		tp->snd_ssthresh = clamp_t(uint32_t, target, CCC_CWND_MIN,
 		    before) * mss;
 	}
-	recovery->in_loss = true;
 	recovery->in_recovery = false;
-	recovery->loss_end = tp->snd_max;
+	begin_loss(tp, recovery);
 }
 
 /* The timeout was none: TCP has put the window back. */
@@ -174,8 +214,6 @@ ccc_recovery_ack(struct cc_var *ccv, struct ccc_flow *flow)
 	struct ccc_recovery *recovery = &flow->recovery;
 	struct tcpcb *tp = ccc_tcpcb(ccv);
 
-	if (recovery->in_loss && SEQ_GEQ(ccv->curack, recovery->loss_end))
-		recovery->in_loss = false;
 	recovery->in_recovery = IN_RECOVERY(tp->t_flags);
 	if (!recovery->in_recovery || !flow->shadow.charged)
 		return;

@@ -449,6 +449,29 @@ a_timeout_is_an_event_and_repeats_are_none(struct kunit *test)
 	EQ(device.report.spurious_events, 1);
 }
 
+/* It sent its part as one burst, of 20 packets. */
+static void
+a_timeout_goes_on_when_the_device_comes_back(struct kunit *test)
+{
+	begin_coupled(20, 20);
+	round_trip();
+	device.live = false;
+	device.taken = false;
+	flow.slot = NULL;
+	ccc_recovery_signal_alone(&connection.t_ccv, &flow, CC_RTO);
+	EQ(connection.snd_cwnd, MSS);
+	device.live = true;
+	device.changes++;
+	connection.snd_max = connection.snd_una + 20 * MSS;
+	ack(1);
+	EQ(device.report.state, VIRTIO_CCC_STATE_LOSS);
+	accept(20);
+	ack(1);
+	LE(connection.snd_cwnd, 3 * MSS);
+	ack(18);
+	EQ(flow.recovery.in_loss, 0);
+}
+
 static void
 recovery_that_ends_in_a_timeout_is_one_event(struct kunit *test)
 {
@@ -667,6 +690,7 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE(a_loss_of_an_older_epoch_is_no_news),
 	KUNIT_CASE(others_reductions_reduce_the_shadow),
 	KUNIT_CASE(a_timeout_is_an_event_and_repeats_are_none),
+	KUNIT_CASE(a_timeout_goes_on_when_the_device_comes_back),
 	KUNIT_CASE(recovery_that_ends_in_a_timeout_is_one_event),
 	KUNIT_CASE(a_window_divided_anew_in_recovery_rises),
 	KUNIT_CASE(without_answer_it_goes_on_alone),
