@@ -47,7 +47,7 @@ UNEVEN_SIXTEEN = (
     "cause was not found"
 )
 MEAN_FLOOR, P99_FLOOR = 3.0, 13.0
-SIXTEEN_MEAN_FLOOR, SIXTEEN_P99_FLOOR = 5.0, 20.0
+SIXTEEN_MEAN_FLOOR, SIXTEEN_P99_FLOOR = 7.0, 30.0
 
 
 def uneven(most_flows: int, least_part: float = 1.0) -> tuple[Known, Known]:
