@@ -28,12 +28,30 @@ pub enum TenantError {
     /// It is something else.
     #[error("{0} is a VM and no part of this host; cccctl remove {0}, or detach its domain")]
     Vm(String),
+    /// Another part of this host has the name.
+    #[error(
+        "{name} is the tenant {place}; cccctl tenant remove {name} first, or take another name"
+    )]
+    Taken {
+        /// Its name.
+        name: String,
+        /// Its part of the host.
+        place: String,
+    },
 }
 
 /// Does what was asked for; what the daemon answers.
 pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
     match what {
-        Tenant::Add(add) => Ok(client.put(&path("vms", &add.name), &spec(add)?)?),
+        Tenant::Add(add) => {
+            let (path, spec) = (path("vms", &add.name), spec(add)?);
+            match client.get(&path) {
+                Ok(there) => is_same(&add.name, &there["tenant"], &spec["tenant"])?,
+                Err(ClientError::Told { status: 404, .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            Ok(client.put(&path, &spec)?)
+        }
         Tenant::List => {
             let mut answer = client.get("/v1/vms")?;
             if let Some(vms) = answer["vms"].as_array_mut() {
@@ -48,6 +66,17 @@ pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
             }
             Ok(client.delete(&path)?)
         }
+    }
+}
+
+/// Whether the part of the host that has this name is the one that is to have it.
+fn is_same(name: &str, there: &Value, wanted: &Value) -> Result<(), TenantError> {
+    match there.as_str() {
+        None => Err(TenantError::Vm(name.to_owned())),
+        Some(place) if there != wanted => {
+            Err(TenantError::Taken { name: name.to_owned(), place: place.to_owned() })
+        }
+        Some(_) => Ok(()),
     }
 }
 
@@ -101,5 +130,15 @@ mod tests {
         assert_eq!(add(&[]), None);
         assert_eq!(add(&["--netns", "w", "--cgroup", "c"]), None);
         assert_eq!(add(&["--cgroup", "../c"]), None);
+    }
+
+    #[test]
+    fn nobody_loses_a_name_to_a_tenant() {
+        let taken =
+            |there| is_same("web", &there, &json!("netns:web")).err().map(|e| e.to_string());
+        assert_eq!(taken(json!("netns:web")), None);
+        assert!(taken(Value::Null).expect("an error").starts_with("web is a VM"));
+        let other = taken(json!("cgroup:a.slice")).expect("an error");
+        assert!(other.starts_with("web is the tenant cgroup:a.slice; cccctl tenant remove web"));
     }
 }
