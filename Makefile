@@ -94,7 +94,7 @@ same-data: ## BASE=commit: whether its seeded runs give the same data as this tr
 	@scripts/same-data $(BASE)
 
 ##@ The law under conditions drawn at random
-.PHONY: law law-check law-model law-mutants law-speed attack-search
+.PHONY: law law-check law-model law-mutants law-replay law-speed attack-search
 RUNS ?= 2000
 ATTACKS ?= 1000
 LAW_SEED = $(or $(SEED),1)
@@ -109,6 +109,8 @@ attack-search: build law-model ## ATTACKS=1000 lies composed in that model, the 
 	@$(PYTHON) -m attacks --out out/attack-search --found out/attack-search/model $(if $(SEEDS),--seeds $(SEEDS))
 law-check: build law-model ## that model beside the laboratory
 	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
+law-replay: build law-model ## what `make law` found of INVARIANT=sum, on real kernels; SEEDS=7651,7652
+	@$(PYTHON) -m ccc_experiments law-replay --out out/law-replay
 law-mutants: deps ## whether the search finds faults that are planted into the engine
 	@$(PYTHON) -m ccc_experiments law-mutants --out out/law-mutants
 law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import bench, dynamics, fairness, law_check, law_mutants, law_speed, live, outside
+from . import bench, dynamics, fairness, law_check, law_mutants, law_replay, law_speed, live, outside
 from . import seeds as seed_numbers
 from .lab import LabError
 
@@ -17,6 +17,7 @@ EXPERIMENTS = {
     "live": live.run,
     "law-check": law_check.run,
     "law-mutants": law_mutants.run,
+    "law-replay": law_replay.run,
     "law-speed": law_speed.run,
 }
 
