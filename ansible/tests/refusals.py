@@ -88,6 +88,10 @@ MACHINE = (
     # Whose module test_fresh.py takes away.
     Refusal("guest_linux", GUEST | {"guest_linux_inner": "yeah"}, "got yeah, which it neither has nor has a module"),
     Refusal("guest_linux", GUEST | {"guest_linux_headers": "linux-headers-none"}, "package linux-headers-none"),
+    Refusal("guest_linux", GUEST, "missing package: expected ccc-guest-dkms in apt's sources"),
+    Refusal("guest_linux", GUEST | {"guest_linux_version": "7"}, "missing package: expected ccc-guest-dkms=7 in"),
+    # The source that was added for it is taken away again.
+    Refusal("guest_linux", GUEST | {"guest_linux_repository": "deb [trusted=yes] file:/none ./"}, "/none"),
 )
 
 
