@@ -59,8 +59,9 @@ class Dumbbell:
         for number, sender in enumerate(senders):
             self._link(sender, "eth0", f"10.1.{number + 1}.2", router, f"in{number}", f"10.1.{number + 1}.1")
             do(sender, f"ip route add default via 10.1.{number + 1}.1")
-            # Each run finds its own path.
-            do(sender, "sysctl -qw net.ipv4.tcp_no_metrics_save=1")
+            # Each run finds its own path, and what it has not sent at its end is given up soon: the
+            # sockets keep the program of their congestion control.
+            do(sender, "sysctl -qw net.ipv4.tcp_no_metrics_save=1 net.ipv4.tcp_orphan_retries=1")
         self._link(router, "out", "10.2.0.1", receiver, "in", RECEIVER)
         self._link(receiver, "back", "10.3.0.2", wire, "wire0", None)
         self._link(router, "back", "10.3.0.1", wire, "wire1", None)
