@@ -19,7 +19,8 @@ QUICK = bool(os.environ.get("QUICK"))
 KILLS = int(os.environ.get("KILLS") or (10 if QUICK else 100))
 CGROUPS = int(os.environ.get("CGROUPS") or (100 if QUICK else 1000))
 AT_A_TIME = 100
-BACK_WITHIN_S = 1.0
+# Whatever else a machine does that runs the quick form.
+BACK_WITHIN_S = 5.0 if QUICK else 1.0
 # How long nobody is there: longer than a lease, so that all flows go on alone.
 AWAY_S = 1.5
 FLOWS = (1, 4)

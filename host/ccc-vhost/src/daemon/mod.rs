@@ -8,9 +8,14 @@ mod setup;
 mod signals;
 mod watchdog;
 
+use std::path::PathBuf;
+
 use crate::{
     args::Args,
-    settings::Settings,
+    settings::{
+        Settings,
+        lock::{Lock, LockError},
+    },
     tap::{
         host::{Hold, Host},
         kernel::Kernel,
@@ -20,14 +25,24 @@ use crate::{
 /// Does what the command line asks for, until the daemon is told to end.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     // Whatever else may be wrong with the configuration.
+    let settings = setup::settings(args);
     if let (true, Some(configuration)) = (args.release, &args.config) {
+        refuse_while_it_runs(settings.ok().and_then(|settings| settings.daemon.state))?;
         return release(&mut Kernel::new(configuration)?);
     }
-    let settings = setup::settings(args)?;
+    let settings = settings?;
     if args.check {
         return check(&settings);
     }
     setup::serve(args, settings)
+}
+
+/// The daemon would think that it holds what is let go.  One without a state file is not seen.
+fn refuse_while_it_runs(state: Option<PathBuf>) -> anyhow::Result<()> {
+    match state.as_deref().map(Lock::take) {
+        Some(Err(used @ LockError::InUse { .. })) => Err(used.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Lets go what a daemon has left held that was killed, or keeps its holds.
@@ -51,4 +66,22 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     let faults = check::faults(settings);
     anyhow::ensure!(faults.is_empty(), faults.join("\nccc-vhost: "));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_runs_keeps_its_holds() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let state = directory.path().join("state");
+        let running = Lock::take(&state).expect("ours");
+        let refused = refuse_while_it_runs(Some(state.clone())).expect_err("it runs").to_string();
+        assert!(refused.contains("in use by process"), "{refused}");
+        drop(running);
+        assert!(refuse_while_it_runs(Some(state)).is_ok());
+        assert!(refuse_while_it_runs(None).is_ok());
+        assert!(refuse_while_it_runs(Some("/nowhere/state".into())).is_ok());
+    }
 }
