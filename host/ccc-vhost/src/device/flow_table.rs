@@ -150,6 +150,7 @@ impl FlowTable {
     ) -> Result<(), SlotError> {
         let (raw, state) = self.read(slot, scope.mapping)?;
         let now = raw.generation.get();
+        let known = state.flow().is_some_and(|flow| flow.generation == now);
         match reason {
             ScanReason::Message(message) if message != now => {
                 return Err(SlotError::Stale { slot, message, now });
@@ -157,9 +158,10 @@ impl FlowTable {
             ScanReason::Rescan | ScanReason::Offer if raw.is_free() => {
                 return self.end_flow(slot, state, &raw, scope);
             }
+            // It has left since; the message that says so is behind this one.
+            ScanReason::Message(_) if raw.is_free() && known => return Ok(()),
             _ => {}
         }
-        let known = state.flow().is_some_and(|flow| flow.generation == now);
         let checked = match raw.check() {
             Ok(checked) => checked,
             Err(error) => {

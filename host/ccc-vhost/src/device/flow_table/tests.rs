@@ -159,6 +159,22 @@ fn a_slot_is_coupled_reports_and_is_used_anew() {
 }
 
 #[test]
+fn a_report_that_is_read_after_its_flow_has_left_is_no_fault() {
+    let mut world = World::new();
+    world.write(2, 5, 0);
+    assert!(world.scan(2, 5));
+    world.calls();
+    world.write(2, 5, 9);
+    let at = GuestAddress(REPORTS + 128 * 2 + std::mem::offset_of!(Report, state) as u64);
+    world.mapping.write_obj(wire::STATE_FREE, at).expect("in memory");
+    assert!(world.scan(2, 5));
+    assert_eq!(world.calls(), [""; 0], "the message that it has left comes behind");
+    world.with(|table, scope| table.leave_or_refuse(2, 5, scope));
+    assert_eq!(world.calls(), ["update 9", "leave"]);
+    assert_eq!(world.counters.refused(Kind::Report), 0);
+}
+
+#[test]
 fn a_flow_waits_while_the_host_is_full_and_is_refused_once() {
     let mut world = World::new();
     world.engine.full = Some(3);
