@@ -18,7 +18,7 @@ ALICE = {"domain_list": [{"name": "alice"}]}
 NEWER = "99.0"
 # Ends whoever is logged in, and what they do, when the daemon runs and the hook is not there.
 CUT = """until systemctl -q is-active ccc-vhost; do sleep 0.02; done
-pkill -KILL -x sshd; pkill -KILL -x apt-get; pkill -KILL -x dpkg; pkill -KILL python3"""
+pkill -KILL sshd; pkill -KILL -x apt-get; pkill -KILL -x dpkg; pkill -KILL python3"""
 
 
 def have(controller, role: str, *arguments: str, **variables: object):
