@@ -34,10 +34,10 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         attacks = chosen(args.found, args.only)
-        # What is known is so of one queue for all, without taps.
-        as_known = args.found is None and args.queue == "fifo" and args.enforce == "off"
+        # What is known is so of one queue for all.
+        known = KNOWN.get(args.enforce, {}) if args.found is None and args.queue == "fifo" else {}
         name = "attacks" if args.found is None else "attack-search"
-        kit = figure(TITLES[name], Kit(attacks, args.queue, args.enforce), KNOWN if as_known else {})
+        kit = figure(TITLES[name], Kit(attacks, args.queue, args.enforce), known)
         holds = gallery.make_alone(name, kit, args.out, Effort(args.quick, args.seeds or usual))
     except LabError as error:
         print(f"attacks: {error}", file=sys.stderr)

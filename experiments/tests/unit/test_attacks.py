@@ -48,8 +48,17 @@ def test_an_attacker_stands_where_an_honest_vm_stood():
 def test_attacks_are_named_once_and_what_is_known_is_of_one():
     names = [attack.name for attack in ATTACKS]
     assert len(set(names)) == len(names)
-    assert set(known.MEASURED) <= set(names)
-    assert all(len(measured) == len(WHAT) for measured in known.MEASURED.values())
+    for measured in known.MEASURED.values():
+        assert set(measured) <= set(names)
+        assert all(len(values) == len(WHAT) for values in measured.values())
+
+
+def test_a_floor_is_short_of_all_that_an_attacker_can_have():
+    for enforce, measured in known.MEASURED.items():
+        for attack, values in measured.items():
+            for what, value in zip(WHAT, values):
+                if value is not None and what in known.ALL:
+                    assert value < known.floor(what, value) < known.ALL[what], (enforce, attack, what)
 
 
 def test_what_the_daemon_counts_of_an_attack_is_there():
