@@ -26,7 +26,11 @@ COLLECTION = HERE_DIR.parent
 RECEIVER, HOST = "10.77.0.1", "10.77.0.254"
 GUESTS = {"guest1": "10.77.0.11", "guest2": "10.77.0.12"}
 CMDLINE = "root=LABEL=root rw console=ttyS0 net.ifnames=0 mitigations=off tsc=reliable quiet"
-_SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=120s"
+# A machine that was switched off says nothing more; an emulated one may be silent for a while.
+_SSH = (
+    "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=120s"
+    " -o ServerAliveInterval=10 -o ServerAliveCountMax=9"
+)
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.M)
 # An emulated machine on a busy one takes minutes.
 BOOT_S = 600.0
