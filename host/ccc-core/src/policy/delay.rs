@@ -14,13 +14,13 @@
 use super::{
     ctrltcp::CtrlTcp,
     interface::{Ack, Aggregate, CongestionEvent, Joiner, Policy, QueueMode},
-    outside::{Mode, Outside},
+    outside::{Found, Mode, Outside},
     rounds::{Round, Rounds},
     slow_start::{Exit, Pace},
 };
 use crate::{
     config::GroupConfig,
-    fixed::{Fraction, Micros, Window},
+    fixed::{Fraction, Micros, Window, mul_div},
 };
 
 /// A queue is at least so many segments: what each flow sends comes in pairs, and a
@@ -34,6 +34,8 @@ const DRAIN_EVERY_US: Micros = 10_000_000;
 const DRAIN_JOINED_US: Micros = 1_000_000;
 /// Below the window that just fills the path, as a shift.
 const DRAIN_SHIFT: u32 = 5;
+/// A path that is longer than guests know is emptied by no more than this further.
+const LONGER_SHIFT: u32 = 3;
 /// No look raises the window by more than this, or lowers it, as shifts.
 const RISE_SHIFT: u32 = 2;
 const FALL_SHIFT: u32 = 3;
@@ -139,13 +141,20 @@ impl Delay {
         let target_us = self.target_us(ack, round);
         // Two segments for each flow may be more than the path holds.
         let is_least = window.bytes() <= ack.floor_bytes;
-        let competes = match is_least && round.rate_bytes >= self.rate_bytes / 4 * 3 {
-            true => None,
-            false => self.outside.look(window, round.stands_us, target_us),
+        let found = match is_least && round.rate_bytes >= self.rate_bytes / 4 * 3 {
+            true => Found::Nobody,
+            false => {
+                let half_us = mul_div(window.halved(1).bytes(), 1_000_000, self.rate_bytes);
+                self.outside.look(window, round.stands_us, target_us, half_us)
+            }
         };
-        aggregate.window = match competes {
-            Some(window) => window,
-            None => self.kept(window, ack, round, target_us),
+        aggregate.window = match found {
+            Found::Nobody => self.kept(window, ack, round, target_us),
+            Found::Others(window) => window,
+            Found::Longer(window) => {
+                self.rounds.lengthen(round.stands_us);
+                window
+            }
         };
         aggregate.ssthresh = aggregate.ssthresh.map(|ssthresh| ssthresh.min(aggregate.window));
     }
@@ -188,7 +197,10 @@ impl Delay {
         self.drained = now;
         self.joined = false;
         let window = aggregate.window;
-        let path = Fraction::new((round.rtt_us - round.queue_us).into(), round.rtt_us.into());
+        let path_us = round.rtt_us - round.queue_us;
+        // A path that has become longer may be what it was.  The window comes back in a round.
+        let path_us = path_us - self.rounds.longer_us().min(path_us >> LONGER_SHIFT);
+        let path = Fraction::new(path_us.into(), round.rtt_us.into());
         let floor = Window::from_bytes(ack.floor_bytes).min(window);
         aggregate.window = window.times(path).minus(window.halved(DRAIN_SHIFT)).max(floor);
         // No slow start back.
@@ -283,7 +295,7 @@ impl Policy for Delay {
         Some(match self.outside.mode {
             Mode::Keep => QueueMode::Target,
             Mode::Compete(_) => QueueMode::Competing,
-            Mode::Trial(..) => QueueMode::Trial,
+            Mode::Trial(..) | Mode::Probe(..) => QueueMode::Trial,
         })
     }
 }
@@ -303,6 +315,8 @@ mod tests {
         now: Micros,
         /// The window of an outside flow that is as large whatever happens.
         outside: u64,
+        /// The path has become longer, of which guests know nothing.
+        longer_ms: u64,
         joined: Micros,
         seen_ms: u64,
         /// Acknowledgements that left no queue.
@@ -317,6 +331,7 @@ mod tests {
             aggregate,
             now: 100_000_000,
             outside: 0,
+            longer_ms: 0,
             joined: 0,
             seen_ms: BASE_MS,
             emptied: 0,
@@ -325,7 +340,7 @@ mod tests {
 
     impl Path {
         fn queue_ms(&self) -> u64 {
-            (self.segments() + self.outside).saturating_sub(BASE_MS)
+            (self.segments() + self.outside).saturating_sub(BASE_MS + self.longer_ms)
         }
 
         fn segments(&self) -> u64 {
@@ -334,7 +349,7 @@ mod tests {
 
         /// A round trip, in which the window is acknowledged.
         fn round(&mut self) {
-            let rtt_ms = BASE_MS + self.queue_ms();
+            let rtt_ms = BASE_MS + self.longer_ms + self.queue_ms();
             let window = self.segments();
             for _ in 0..window {
                 self.now += rtt_ms * MS / window;
@@ -471,6 +486,20 @@ mod tests {
         let queue_ms = path.rounds(120);
         assert_eq!(path.policy.outside.mode, Mode::Keep);
         assert!((3..=7).contains(&queue_ms), "{queue_ms} ms");
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_or_shorter_is_kept_full() {
+        let mut path = path(105);
+        path.rounds(10);
+        for longer_ms in [60, 0, 200] {
+            path.longer_ms = longer_ms;
+            // That it is shorter again is seen by an eighth every ten seconds.
+            path.rounds(400);
+            assert_eq!(path.policy.outside.mode, Mode::Keep, "{longer_ms} ms longer");
+            let queue_ms = path.queue_ms();
+            assert!((3..=7).contains(&queue_ms), "{queue_ms} ms, {longer_ms} ms longer");
+        }
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(super) struct Rounds {
     stands_us: Option<u64>,
     most_us: u64,
     before_us: u64,
+    /// The path is longer than guests know by so much.
+    longer_us: u64,
 }
 
 impl Rounds {
@@ -82,13 +84,27 @@ impl Rounds {
         self.most_us.max(self.before_us)
     }
 
+    /// How much longer the path is than guests know.
+    pub(super) fn longer_us(&self) -> u64 {
+        self.longer_us
+    }
+
+    /// What stands in the queue is a part of the path, until a packet needs less time.
+    pub(super) fn lengthen(&mut self, stands_us: u64) {
+        self.longer_us = self.longer_us.saturating_add(stands_us);
+    }
+
     fn count(&mut self, sample: PathSample, trusted: bool) {
         let rtt_us = u64::from(sample.rtt_us.min(RTT_MAX_US));
         let bytes = u128::from(sample.delivered_bytes.min(BYTES_MAX));
         self.bytes += bytes;
         self.rtt += bytes * u128::from(rtt_us);
         self.longest_us = self.longest_us.max(rtt_us);
-        let waits_us = rtt_us.saturating_sub(sample.min_rtt_us.into());
+        let above_us = rtt_us.saturating_sub(sample.min_rtt_us.into());
+        if trusted {
+            self.longer_us = self.longer_us.min(above_us);
+        }
+        let waits_us = above_us.saturating_sub(self.longer_us);
         let least = |before: Option<u64>| Some(before.map_or(waits_us, |us| us.min(waits_us)));
         self.any_us = least(self.any_us);
         if trusted {
@@ -118,7 +134,13 @@ impl Rounds {
             rate_bytes: narrow(self.bytes * 1_000_000 / elapsed_us),
         };
         let length_us = self.longest_us.min(2 * rtt_us);
-        *self = Rounds { since: now, length_us, before_us: self.most_us, ..Rounds::default() };
+        *self = Rounds {
+            since: now,
+            length_us,
+            before_us: self.most_us,
+            longer_us: self.longer_us,
+            ..Rounds::default()
+        };
         round
     }
 }
