@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Whatever is wrong with us, no domain ends and no call of libvirt's hangs."""
 
+import json
 import pwd
 import shutil
 import socket
@@ -254,7 +255,8 @@ def test_o5_a_renamed_domain_starts_and_a_clone_is_refused_with_words(daemon, do
     try:
         said = virsh("start", "clone")
         assert not said.ok and "that of ours, as a clone would" in said.text, said.text
-        cccctl("attach", "clone")
+        said = json.loads(cccctl("--json", "attach", "clone"))
+        assert any("clone" in line for line in said["done"]), said
         assert virsh("start", "clone").ok
         for name in ("ours", "clone"):
             until(f"{name} connected", lambda name=name: (daemon.vm(name) or {}).get("connected"))

@@ -101,12 +101,12 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
             let report = trial::run(&client, asked)?;
             (json!(report), trial::text(&report))
         }
-        Command::Attach(attach) => return say(out, &host.attach(attach)?),
-        Command::Detach(detach) => return say(out, &host.detach(detach)?),
+        Command::Attach(attach) => done(host.attach(attach)?),
+        Command::Detach(detach) => done(host.detach(detach)?),
         Command::Remove { vm } => plain(remove(&client, vm)?, views::vm),
         Command::Tenant { what } => plain(tenant::run(&client, what)?, tenant::view(what)),
         Command::Sync { domain: Some(domain) } => plain(host.sync(domain)?, views::vm),
-        Command::Sync { domain: None } => return say(out, &host.sync_all()?),
+        Command::Sync { domain: None } => done(host.sync_all()?),
         Command::Watch => return watch(args),
         // See above.
         Command::Hook(_) | Command::Manuals { .. } => return Ok(()),
@@ -131,6 +131,11 @@ fn examine(args: &Args, client: &Client, out: &mut impl Write) -> Result<(), Err
         args.form().print(out, &status, &text)?;
     }
     if findings.is_empty() { Ok(()) } else { Err(Error::Found) }
+}
+
+/// What was done, a line each, and as it is printed for people.
+fn done(text: String) -> (Value, String) {
+    (json!({"done": text.lines().collect::<Vec<_>>()}), text)
 }
 
 fn say(out: &mut impl Write, text: &str) -> Result<(), Error> {
