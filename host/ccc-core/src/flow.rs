@@ -23,6 +23,10 @@ pub(crate) const JUMBO_BYTES: u64 = 9_000;
 /// no mean is made.
 const DISTANCE_PART: u64 = 8;
 
+/// A round-trip time counts up to so many times what it was as the flow came, or is with what
+/// packets wait now.  An honest one is longer only after its path has become longer.
+const DRIFT: u64 = 2;
+
 /// A registered flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -92,6 +96,8 @@ pub(crate) struct Contribution {
     /// What one of its priority counted as it came, less what packets waited then: where
     /// shares are rates, how far away it is, microseconds.
     pub(crate) distance: u64,
+    /// That, or the shortest that it said then itself.
+    pub(crate) came: u64,
     /// Its growth counts: cwnd-limited and not in recovery.
     pub(crate) growing: bool,
     /// What an application-limited flow uses; `None` for a backlogged one, which
@@ -137,12 +143,32 @@ impl Contribution {
         Contribution { units: distance.of(self.priority, self.units), ..self }
     }
 
-    /// It is as far away as before, or as its units say if it has just come, or its
-    /// round-trip time has come to be known; `waits` of those units are packets in a queue.
-    pub(crate) fn at_distance(self, before: &Contribution, waits: u64) -> Contribution {
-        let stays = before.counts() && before.rtt_known == self.rtt_known;
-        let now = || self.each().saturating_sub(waits).max(self.each().div_ceil(DISTANCE_PART));
-        Contribution { distance: if stays { before.distance } else { now() }, ..self }
+    /// It is as far away as before, or as its units say if it has just come, its round-trip
+    /// time has come to be known, or its path has become longer.  `waits` of those units are
+    /// packets in a queue; without one it says to be `empty` away.
+    ///
+    /// Units that rise are others' windows that shrink, and they get back at its end what its
+    /// distance took when it came.  So units are no more than [`DRIFT`] times those it came
+    /// with, unless it comes anew from farther away.
+    pub(crate) fn at_distance(self, before: &Contribution, waits: u64, empty: u64) -> Contribution {
+        let near = before.came.max(before.distance.saturating_add(waits));
+        let is_longer = empty > DRIFT * before.came && self.each() > DRIFT * near;
+        if before.counts() && before.rtt_known == self.rtt_known && !is_longer {
+            let Contribution { distance, came, .. } = *before;
+            return Contribution { distance, came, ..self.up_to_drift(near) };
+        }
+        let comes = if empty > 0 { self.up_to_drift(empty.saturating_add(waits)) } else { self };
+        let each = comes.each();
+        let distance = each.saturating_sub(waits).max(each.div_ceil(DISTANCE_PART));
+        // What is said to wait may be a lie of others.
+        let came = distance.max(empty.min(each));
+        Contribution { distance, came, ..comes }
+    }
+
+    /// It counts at the most [`DRIFT`] times this.
+    fn up_to_drift(self, each: u64) -> Contribution {
+        let most = self.priority.saturating_mul(DRIFT.saturating_mul(each));
+        Contribution { units: self.units.min(most), ..self }
     }
 
     /// What one of its priority counts.
@@ -317,6 +343,37 @@ mod tests {
         };
         let delta = Delta::between(&old, &new);
         assert_eq!((delta.growth_bytes, delta.shrink_bytes), (0, 100));
+    }
+
+    /// A flow that is so far away, of which `before` was known.
+    fn away(rtt_us: u32, before: &Contribution, waits: u64, empty: u64) -> Contribution {
+        let report = Report { active: true, priority: 256, srtt_us: rtt_us, ..Report::default() };
+        Contribution::new(&report, ShareOf::Rate, &Usage::default(), before)
+            .at_distance(before, waits, empty)
+    }
+
+    #[test]
+    fn who_says_to_be_ever_farther_counts_twice_what_it_came_with() {
+        let came = away(100_000, &Contribution::default(), 10_000, 0);
+        for (waits, counts) in [(0, 180_000), (10_000, 200_000), (40_000, 260_000)] {
+            let later = away(1_000_000, &came, waits, 100_000);
+            assert_eq!((later.each(), later.distance), (counts, came.distance));
+        }
+        let queued = away(190_000, &came, 100_000, 100_000);
+        assert_eq!((queued.each(), queued.distance), (190_000, came.distance));
+    }
+
+    #[test]
+    fn a_path_that_became_longer_is_told_by_its_shortest_times() {
+        let came = away(100_000, &Contribution::default(), 10_000, 90_000);
+        let longer = away(300_000, &came, 10_000, 290_000);
+        assert_eq!((longer.each(), longer.distance), (300_000, 290_000));
+    }
+
+    #[test]
+    fn who_comes_counts_no_more_than_its_shortest_times_let_it() {
+        let came = away(1_000_000, &Contribution::default(), 10_000, 90_000);
+        assert_eq!((came.each(), came.distance), (200_000, 190_000));
     }
 
     #[test]

@@ -218,13 +218,18 @@ impl Group {
     fn contribution(&self, flow: &Flow, report: &Report, distance: Distance) -> Contribution {
         Contribution::new(report, self.config.share, &flow.usage, &flow.contribution)
             .up_to(distance)
-            .at_distance(&flow.contribution, self.waits_of(flow.member))
+            .at_distance(&flow.contribution, self.waits_of(flow.member), self.empty_units(report))
     }
 
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
     /// say it, who are in the same queue, and itself only while there are none.
     fn waits_of(&self, member: usize) -> u64 {
         self.units_of(self.waits.of_others_us(member).unwrap_or_else(|| self.waits.us()))
+    }
+
+    /// What a flow says it would count for one of priority on an empty path; 0: nothing.
+    fn empty_units(&self, report: &Report) -> u64 {
+        self.units_of(report.min_rtt_us.into())
     }
 
     fn units_of(&self, us: Micros) -> u64 {
@@ -578,7 +583,11 @@ impl Group {
         }
         let before = Contribution { rtt_known: false, ..flow.contribution };
         let anew = Contribution::new(&flow.last, self.config.share, &flow.usage, &before)
-            .at_distance(&Contribution::default(), self.waits_of(flow.member));
+            .at_distance(
+                &Contribution::default(),
+                self.waits_of(flow.member),
+                self.empty_units(&flow.last),
+            );
         self.members.count(flow.member, &flow.contribution, &anew);
         anew
     }

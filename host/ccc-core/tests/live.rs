@@ -18,6 +18,7 @@ fn a_new_weight_is_in_force_at_once_and_leaves_the_aggregate() {
 fn a_new_way_of_sharing_counts_live_flows_anew() {
     let (mut host, mut vms) = steady(80, &[1, 1]);
     vms[0][0].report.srtt_us = 300_000;
+    vms[0][0].report.min_rtt_us = 300_000;
     host.send(&vms[0][0]);
     let rate = GroupConfig { share: ShareOf::Rate, ..GroupConfig::default() };
     host.configure(rate);

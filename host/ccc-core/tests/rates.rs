@@ -191,7 +191,7 @@ impl World {
         let i = |i: usize, flows: &[Flow]| 1 + i % flows.len().max(2).saturating_sub(1);
         match *change {
             Change::Join { vm, srtt_us, priority } => {
-                let report = Report { priority, srtt_us, ..far(1) };
+                let report = Report { priority, srtt_us, min_rtt_us: srtt_us, ..far(1) };
                 self.flows.push(self.host.flow_of(self.vms[vm], &report));
             }
             Change::Weight { vm, weight } => {
