@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,13 +103,19 @@ class Controller:
         return Played(done.status, done.text, (time.monotonic() - began) / 60)
 
 
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
 class VirtualMachine:
     """A fresh Debian under QEMU that is logged in to at a port of this machine."""
 
-    def __init__(self, release: str, directory: Path, name: str, port: int) -> None:
-        self.port, self._name = port, name
+    def __init__(self, release: str, directory: Path, name: str) -> None:
+        self.port, self._name = free_port(), name
         files = artefacts.build(f"machine-{release}")
-        network = f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
+        network = f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22"
         self.qemu = Qemu(
             artefacts.build("qemu"),
             [
@@ -124,7 +131,7 @@ class VirtualMachine:
             name,
         )  # fmt: skip
         self.key = key_of(files, directory)
-        self.host = Host(("ssh", "-p", str(port), "-i", str(self.key), *_SSH.split(), "root@127.0.0.1"))
+        self.host = Host(("ssh", "-p", str(self.port), "-i", str(self.key), *_SSH.split(), "root@127.0.0.1"))
 
     def boot(self) -> None:
         until(f"{self._name}: sshd answers", lambda: self.host.attempt("true").ok, BOOT_S, poll_s=2)

@@ -46,7 +46,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def machine(logs, programs, packages):
     """A fresh virtual machine, and the controller that knows it as `fresh`."""
-    machine = VirtualMachine(RELEASE, logs, "fresh", 2222)
+    machine = VirtualMachine(RELEASE, logs, "fresh")
     try:
         machine.boot()
         controller = Controller(logs, programs)
