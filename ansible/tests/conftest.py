@@ -22,6 +22,11 @@ ANSIBLE = os.environ.get("ANSIBLE") or "ansible"
 RATE_MBIT = 20
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: the others are done beside it."""
+    items.sort(key=lambda item: "site" not in item.fixturenames)
+
+
 @pytest.fixture(scope="session")
 def suite() -> str:
     return "ansible-test"
