@@ -48,6 +48,12 @@ VARIABLES = (
     _host("invalid host_patience: expected seconds from 0.1 to 20, got 60", host_patience=60),
     _host("invalid host_metrics: expected an address and a port", host_metrics="9170"),
     _host("invalid host_metrics_from: expected none without host_metrics", host_metrics_from=["192.0.2.0/24"]),
+    _host("invalid host_metrics_from: expected addresses or prefixes", host_metrics="127.0.0.1:9170",
+          host_metrics_from=["192.0.2.0/24", "10.0.0.0/33"]),
+    _host("expected addresses or prefixes, as 192.0.2.0/24, got prometheus.example.net",
+          host_metrics="127.0.0.1:9170", host_metrics_from=["prometheus.example.net"]),
+    _host("invalid host_operators: expected a group's name", host_operators="the operators"),
+    _host("invalid host_repository: expected a line of apt's sources", host_repository="https://example.net s main"),
     _host("invalid host_operators_members: expected none without host_operators", host_operators_members=["eve"]),
     _host("invalid host_groups: expected names of 1 to 64 letters", host_groups={"up link": {}}),
     _host("expected a group of host_groups, default or none, got wan", host_rules=[{"group": "wan"}]),
@@ -65,6 +71,7 @@ VARIABLES = (
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x"}, "expected one ccc-guest-dkms_*.deb in /x"),
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x", "guest_linux_repository": "deb x y"}, "got both"),
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x", "guest_linux_version": "1"}, "expected none with"),
+    Refusal("guest_linux", GUEST | {"guest_linux_repository": "deb"}, "expected a line of apt's sources, as deb "),
     Refusal("guest_linux", GUEST | {"guest_linux_state": "gone"}, "must be one of: present, absent, got: gone"),
     Refusal("guest_freebsd", {}, "unsupported release: expected FreeBSD 14 or 15, got Debian 12.9"),
     Refusal("guest_freebsd", {"guest_freebsd_modules": "/x"}, "expected virtio_ccc.ko in that directory", FREEBSD),
@@ -90,7 +97,8 @@ MACHINE = (
     Refusal("guest_linux", GUEST | {"guest_linux_headers": "linux-headers-none"}, "package linux-headers-none"),
     Refusal("guest_linux", GUEST, "missing package: expected ccc-guest-dkms in apt's sources"),
     Refusal("guest_linux", GUEST | {"guest_linux_version": "7"}, "missing package: expected ccc-guest-dkms=7 in"),
-    # The source that was added for it is taken away again.
+    # The source that was added is taken away again, and does not hinder the next.
+    _host("/none", host_repository="deb [trusted=yes] file:/none ./"),
     Refusal("guest_linux", GUEST | {"guest_linux_repository": "deb [trusted=yes] file:/none ./"}, "/none"),
 )
 

@@ -25,7 +25,7 @@ def test_what_could_not_work_is_refused_and_changes_nothing(machine, logs):
     played = controller.play(str(path))
     # What is not refused, or with other words, fails the play.
     assert played.status == 0, played.why
-    assert played.changed["fresh"] == 1, "more than a source was added, which is taken away again"
+    assert played.changed["fresh"] == 2, "more than two sources were added, which are taken away again"
     changed = fresh.host.run(FILES).split()
     assert changed == []
 
