@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Controller:
         HERE.run(*galaxy, "build", "--output-path", directory, COLLECTION)
         (tarball,) = directory.glob("ccc-coupling-*.tar.gz")
         HERE.run(*galaxy, "install", "--offline", "--collections-path", directory, tarball)
+        # Ours: another test's machine may have the same address elsewhere.
+        self._connections = tempfile.TemporaryDirectory(prefix="ssh-")
         self.hosts: dict[str, dict] = {}
         self.groups: dict[str, list[str]] = {}
         self.variables: dict[str, object] = {
@@ -88,6 +91,7 @@ class Controller:
         path.write_text(json.dumps(inventory, indent=1))
         environment = {
             "ANSIBLE_COLLECTIONS_PATH": str(self._directory),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": self._connections.name,
             "ANSIBLE_PIPELINING": "1", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "120",
             # With times, and while it runs.
             "ANSIBLE_LOG_PATH": str(self._directory / "ansible.log"),

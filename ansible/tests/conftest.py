@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Fixtures of the collection's tests: `make ansible-test`."""
 
+import fcntl
 import os
 import sys
 from pathlib import Path
@@ -40,11 +41,15 @@ def programs() -> Path:
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This tree's packages; PACKAGES=DIR takes those there."""
+    """This tree's packages, of which all workers have one copy; PACKAGES=DIR takes those there."""
     if made := os.environ.get("PACKAGES"):
         return Path(made)
-    directory = tmp_path_factory.mktemp("packages")
-    HERE.run("env", f"OUT={directory}", PROJECT / "scripts/packages")
+    root = tmp_path_factory.getbasetemp()
+    directory = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "packages"
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            HERE.run("env", f"OUT={directory}", PROJECT / "scripts/packages")
     return directory
 
 

@@ -5,7 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
-from owner import EMULATOR, state
+from owner import DOMAIN, EMULATOR, state
 from testbed.host import HERE
 from testbed.wait import until
 
@@ -60,6 +60,35 @@ def newer(host, packages: Path, directory: Path) -> str:
     return "deb [trusted=yes] file:/repository ./"
 
 
+def test_a_domain_is_told_from_others_and_left_as_it_is_where_a_step_cannot_be_done(owned, packages):
+    host, controller = owned
+    assert host_role(controller, packages).status == 0
+    run = host.host.run
+    # Of the same name but for a blank; and one that libvirt would forget.
+    for command, name in (("define", "alice "), ("create", "bob")):
+        text = DOMAIN.replace("<name>NAME", f"<name>{name}").replace("NAME", "x")
+        run("virsh", "-q", command, "/dev/stdin", stdin=text)
+
+    def described() -> dict[str, str]:
+        uuids = run("virsh", "-q", "list", "--all", "--uuid").split()
+        return {uuid: run("virsh", "-q", "dumpxml", "--inactive", uuid) for uuid in uuids}
+
+    before = described()
+    (alice,) = (uuid for uuid, text in before.items() if "<name>alice</name>" in text)
+
+    assert have(controller, "domain", **ALICE).status == 0
+    device = "vhost-user-ccc-pci"
+    assert device in run("virsh", "-q", "dumpxml", "--inactive", alice)
+    transient = have(controller, "domain", domain_list=[{"name": "bob"}])
+    assert transient.status != 0 and "domain bob: it is transient" in transient.text, transient.why
+    assert "bob" in run("virsh", "-q", "list", "--name", "--transient")
+    none = have(controller, "domain", domain_list=[{"name": "alice", "state": "absent", "emulator": "/none"}])
+    assert none.status != 0 and "invalid emulator: expected a program, got /none" in none.text, none.why
+    assert device in run("virsh", "-q", "dumpxml", "--inactive", alice), "it was detached nevertheless"
+    changed = {uuid for uuid, text in described().items() if text != before[uuid]}
+    assert changed == {alice}
+
+
 def test_removal_leaves_a_host_as_it_was(owned, packages):
     """Whatever was configured; not while a domain needs it, whether it runs with it or is to."""
     host, controller = owned
@@ -69,6 +98,8 @@ def test_removal_leaves_a_host_as_it_was(owned, packages):
     assert there.status == 0, there.why
     again = host_role(controller, packages, **ALL)
     assert again.status == 0 and again.changed["host"] == 0, again.why
+    confined = host.host.run("cat", "/etc/apparmor.d/local/usr.sbin.libvirtd")
+    assert "/usr/lib/ccc/qemu-system-x86_64 PUx," in confined
 
     assert have(controller, "domain", **ALICE).status == 0
     host.host.run("virsh", "-q", "start", "alice")

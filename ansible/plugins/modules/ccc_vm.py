@@ -191,13 +191,15 @@ class Domain:
         """Its descriptions: at its next start, and as it runs."""
         # virsh takes a name of digits for the id of another domain.
         self.id = self.name
+        # And fills names up with blanks, which another's may end with.
         lines = [line.split(None, 1) for line in self.virsh("list", "--all", "--uuid", "--name").splitlines()]
-        known = dict((line[1].strip(), line[0]) for line in lines if len(line) == 2)
-        if self.name not in known:
+        like = [line[0] for line in lines if len(line) == 2 and line[1].strip() == self.name]
+        known = [uuid for uuid in like if self.virsh("domname", uuid).rstrip("\n") == self.name]
+        if not known:
             if self.parameters["state"] == "absent":
                 return False
             self.fail("libvirt has no such domain; define it first (virsh define, virt-install), or correct the name")
-        self.id = known[self.name]
+        self.id = known[0]
         # With secrets, so that it may be defined anew.
         self.text = self.virsh("dumpxml", "--inactive", "--security-info", self.id)
         self.inactive = ET.fromstring(self.text)
@@ -251,12 +253,21 @@ class Domain:
             command += ["--" + option, value]
         return command + (["--live"] if live else [])
 
+    def refuse(self, steps):
+        """Ends before the first of the steps if one of them cannot be done."""
+        if ["emulator", self.parameters["emulator"]] not in steps:
+            return
+        if not os.access(self.parameters["emulator"], os.X_OK):
+            mend = "install qemu-system-x86-ccc (role host)" if self.parameters["state"] == "present" else "name one that is installed"
+            self.fail("invalid emulator: expected a program, got %s; %s" % (self.parameters["emulator"], mend))
+        # Another emulator would make it one that libvirt keeps.
+        if "Persistent: yes" not in " ".join(self.virsh("dominfo", self.id).split()):
+            self.fail("it is transient, so libvirt forgets what is changed; make it persistent first (virsh define)")
+
     def do(self, step):
         if step[0] != "emulator":
             self.run(step)
             return
-        if not os.access(step[1], os.X_OK):
-            self.fail("invalid emulator: expected a program, got %s; install qemu-system-x86-ccc (role host)" % step[1])
         self.read()
         self.define(description.with_emulator(self.text, step[1]))
         self.defined = True
@@ -344,6 +355,7 @@ def finish(module, domain):
     domain.commands = [" ".join(step) for step in steps]
     after = domain.expected(steps) if steps else before
     if steps and not module.check_mode:
+        domain.refuse(steps)
         for step in steps:
             domain.do(step)
         domain.read()
