@@ -153,6 +153,7 @@ freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings ar
 	@scripts/build freebsd-14 freebsd-15 >/dev/null
 	@make --silent -C guest/freebsd-ccc/tests -f user.mk test
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
+	@scripts/build deps xorriso
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
 .PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')

@@ -90,7 +90,12 @@ class FreeBsd(Qemu):
         self._agent.connect(str(made / "agent"))
         self._agent.settimeout(1)
         self._heard = ""
-        self.answer("ready")
+        try:
+            self.answer("ready")
+        except BaseException:
+            # Nobody else has it yet, to end it.
+            self.close()
+            raise
 
     @property
     def console(self) -> str:
