@@ -67,8 +67,7 @@ fn lies_together_win_nothing() {
 /// 0.43, and no more after fifteen minutes; now 0.75 in the first, whose losses it may pay for.
 #[test]
 fn far_slots_that_come_and_go_leave_others_what_they_have() {
-    let (kept, _) = kept_and_taken(
-        "lie_rtt_us=10000000 lie_slots=16 lie_priority=2560 lie_ms=2000 lie_loss=1",
-    );
+    let (kept, _) =
+        kept_and_taken("lie_rtt_us=10000000 lie_slots=16 lie_priority=2560 lie_ms=2000 lie_loss=1");
     assert!(kept >= 0.7, "{kept:.3} kept");
 }
