@@ -26,6 +26,8 @@ SEEDS = seed_numbers.scoring(3)
 # Of nine cases the worst counts, so each is to be sure.
 WEIGHT_SEEDS = seed_numbers.scoring(6)
 DURATION_S = 60.0
+# Who has sent nothing counts as if with a bit a second, so that a ratio is a number.
+NOTHING_MBIT = 1e-6
 
 
 class BadCase(ValueError):
@@ -119,8 +121,7 @@ def case_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Score
 
 def _share_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Score]:
     weights = [vm.weight for vm in coupled.scenario.vms]
-    # Flows of like number and weight share alike by themselves.
-    guard = len({flow_count(vm) / vm.weight for vm in coupled.scenario.vms}) == 1
+    guard = share_by_themselves(coupled.scenario)
 
     def beside(name: str, unit: str, relation: str, limit: float, measure: Callable[[Measured], float]) -> Score:
         return Score(name, measure(coupled), unit, relation, limit, uncoupled=measure(uncoupled), guard=guard)
@@ -142,10 +143,16 @@ def _share_scores(case: str, uncoupled: Measured, coupled: Measured) -> list[Sco
     return [whole, *in_seconds]
 
 
+def share_by_themselves(scenario: Scenario) -> bool:
+    """Whether flows have their VMs' shares uncoupled, too: their numbers are as the weights."""
+    return len({flow_count(vm) / vm.weight for vm in scenario.vms}) == 1
+
+
 def share_error(measured: Measured) -> float:
     """Largest deviation of goodput ratio from weight ratio, percent, over all pairs of VMs."""
     per_weight = [
-        goodput / vm.weight for goodput, vm in zip(measured.vm_goodput_mbit, measured.scenario.vms)
+        max(goodput, NOTHING_MBIT) / vm.weight
+        for goodput, vm in zip(measured.vm_goodput_mbit, measured.scenario.vms)
     ]
     return 100 * max(abs(a / b - 1) for a in per_weight for b in per_weight)
 

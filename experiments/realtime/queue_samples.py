@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 _COUNTERS = re.compile(
-    r"time (?P<time>[\d.]+)|Sent (?P<bytes>\d+) bytes (?P<sent>\d+) pkt \(dropped (?P<dropped>\d+)"
+    r"qdisc \S+ \S+(?: dev \S+)? (?P<place>\S+)"
+    r"|time (?P<time>[\d.]+)|Sent (?P<bytes>\d+) bytes (?P<sent>\d+) pkt \(dropped (?P<dropped>\d+)"
     r"|backlog (?P<backlog>\S+)b (?P<packets>\d+)p"
 )
 _UNITS = {"K": 1024, "M": 1024**2}
@@ -21,10 +22,15 @@ def _bytes(text: str) -> int:
 def read(text: str) -> list[dict]:
     """The samples of `sample-queue`, as rows of `queue.csv`."""
     rows: list[dict] = []
-    now = 0.0
+    now, of_root = 0.0, True
     for found in _COUNTERS.finditer(text):
         if found["time"]:
             now = float(found["time"])
+        elif found["place"]:
+            # The root's counters have those of what is below it.
+            of_root = found["place"] == "root"
+        elif not of_root:
+            continue
         elif found["sent"]:
             counters = {"sent_packets": int(found["sent"]), "dropped_packets": int(found["dropped"])}
             rows.append({"time_s": now, **counters})
