@@ -30,9 +30,11 @@ _GRANTS = 64
 class RandomDevice:
     """The device, until it is closed or QEMU has gone for good."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, path: Path, seed: int, *, breaks_rings: bool = True) -> None:
+        """Without `breaks_rings` it uses only what the driver has made available, for
+        kernels that take a ring's word for that."""
         self.did: Counter[str] = Counter()
-        self._random = random.Random(seed)
+        self._random, self._breaks_rings = random.Random(seed), breaks_rings
         self._server = Server(path, self._serve)
 
     @property
@@ -48,7 +50,7 @@ class RandomDevice:
         # QEMU may hang up at any time.
         with (
             contextlib.suppress(ConnectionError),
-            contextlib.closing(Session(connection, self._random, self.did)) as session,
+            contextlib.closing(Session(connection, self._random, self.did, self._breaks_rings)) as session,
         ):
             session.serve()
 
@@ -60,7 +62,9 @@ class Session(CouplingDevice):
     # is not offered them.
     features = CouplingDevice.features | F_INDIRECT_DESC | F_EVENT_IDX | 1 << wire.F_RATE_SHARE | 1 << wire.F_SLOT_CAP
 
-    def __init__(self, connection: socket.socket, choice: random.Random, did: Counter[str]) -> None:
+    def __init__(
+        self, connection: socket.socket, choice: random.Random, did: Counter[str], breaks_rings: bool
+    ) -> None:
         super().__init__(
             wire.Config(
                 wire.REVISION,
@@ -70,6 +74,7 @@ class Session(CouplingDevice):
             ),
         )
         self._connection, self._random, self._did = connection, choice, did
+        self._breaks_rings = breaks_rings
         self._seq = self._ticks = 0
         self._mood = self.plain
         self._moods = [
@@ -114,7 +119,7 @@ class Session(CouplingDevice):
         if self._random.random() < 0.05:
             self._did["hang-ups"] += 1
             return False
-        if self._random.random() < 0.1:
+        if self._random.random() < 0.1 and self._breaks_rings:
             self._break_a_queue()
         return True
 

@@ -171,7 +171,8 @@ def test_weights_of_vms_divide(bed, measured):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_device_that_does_everything_wrong(bed, measured, seed):
-    with closing(RandomDevice(bed.socket("bsd"), seed)) as device:
+    # FreeBSD's virtqueue(9) believes a used ring, whatever the driver, and panics where that lies.
+    with closing(RandomDevice(bed.socket("bsd"), seed, breaks_rings=False)) as device:
         guest = bed.guest("bsd", processors=2)
         send(guest, 8)
         end = time.monotonic() + 60
@@ -181,5 +182,5 @@ def test_a_device_that_does_everything_wrong(bed, measured, seed):
             time.sleep(1)
         guest.does("device", "detach", "virtio_ccc0")
         bed.receiver.check(8, "without the device", 120)
-        measured(did=sum(device.did.values()))
+        measured(**device.did)
         assert not device.error
