@@ -64,7 +64,10 @@ VARIABLES = (
     Refusal("domain", {"domain_list": [{"name": "al ice"}]}, "expected names of 1 to 64 letters"),
     Refusal("domain", {"domain_list": [ALICE | {"state": "gone"}]}, "must be one of: present, absent, got: gone"),
     Refusal("domain", {"domain_list": [ALICE | {"cap_mbit": 5}]}, "cap_mbit"),
-    Refusal("guest_linux", GUEST, "unsupported release: expected Debian 12 or 13, got Debian 11.9", OLD),
+    Refusal("guest_linux", GUEST, "unsupported release: expected Debian 12 or 13 on x86_64, got Debian 11.9", OLD),
+    Refusal("guest_linux", GUEST, "got Debian 12.9 on aarch64", DEBIAN | {"architecture": "aarch64"}),
+    # As an inventory of INI has it.
+    Refusal("guest_linux", {"guest_linux_require_device": "true"}, "missing device: expected virtio device 63"),
     Refusal("guest_linux", GUEST | {"guest_linux_slots": 5000}, "expected a number from 1 to 4096, got 5000"),
     Refusal("guest_linux", GUEST | {"guest_linux_inner": "ccc"}, "must be one of: reno, cubic"),
     Refusal("guest_linux", GUEST | {"guest_linux_devices": ["eth0,eth1"]}, "expected names of network devices"),

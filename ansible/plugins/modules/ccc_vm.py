@@ -183,8 +183,9 @@ class Domain:
     def fail(self, message):
         if self.defined:
             # What was done before is undone, as cccctl undoes its own.
-            self.defined, text = False, self.text
-            self.define(text)
+            self.defined = False
+            if self.define(self.text, check=False) is None:
+                message += "; nor could its description be put back, which is now one with the emulator " + str(self.parameters["emulator"])
         self.module.fail_json(msg="domain %s: %s" % (self.name, message), commands=self.commands)
 
     def read(self):
@@ -257,7 +258,8 @@ class Domain:
         """Ends before the first of the steps if one of them cannot be done."""
         if ["emulator", self.parameters["emulator"]] not in steps:
             return
-        if not os.access(self.parameters["emulator"], os.X_OK):
+        # In check mode it may be what the role host would install.
+        if not self.module.check_mode and not os.access(self.parameters["emulator"], os.X_OK):
             mend = "install qemu-system-x86-ccc (role host)" if self.parameters["state"] == "present" else "name one that is installed"
             self.fail("invalid emulator: expected a program, got %s; %s" % (self.parameters["emulator"], mend))
         # Another emulator would make it one that libvirt keeps.
@@ -269,14 +271,19 @@ class Domain:
             self.run(step)
             return
         self.read()
-        self.define(description.with_emulator(self.text, step[1]))
+        try:
+            text = description.with_emulator(self.text, step[1])
+        except ValueError as error:
+            self.fail(str(error))
+        self.define(text)
         self.defined = True
 
-    def define(self, text):
+    def define(self, text, check=True):
+        """What virsh says of it; without `check` None where it does not define it."""
         with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
             file.write(text)
             file.flush()
-            self.virsh("define", file.name)
+            return self.virsh("define", file.name, check=check)
 
     def expected(self, steps):
         """The state after the steps, as far as is known without doing them."""
@@ -354,8 +361,9 @@ def finish(module, domain):
     before, steps = domain.state(), domain.steps()
     domain.commands = [" ".join(step) for step in steps]
     after = domain.expected(steps) if steps else before
-    if steps and not module.check_mode:
+    if steps:
         domain.refuse(steps)
+    if steps and not module.check_mode:
         for step in steps:
             domain.do(step)
         domain.read()
