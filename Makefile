@@ -173,7 +173,7 @@ test-packages: host ## the packages on fresh Debian 12 and 13 hosts, under their
 	@$(PYTHON) $(SUITE) packaging/tests
 ansible-test: ## the Ansible collection on fresh machines; RELEASE=trixie, ANSIBLE=ansible-2.14
 	@scripts/build deps systemd-container openssh-client
-	@$(PYTHON) $(SUITE) -n 2 ansible/tests
+	@$(PYTHON) $(SUITE) -n 2 --dist worksteal ansible/tests
 test-sanitized: host ## the guest module on a kernel with KASAN, lockdep and the like
 	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized
 kernels: deps ## the guest module against Debian's kernels, and run on 6.1
