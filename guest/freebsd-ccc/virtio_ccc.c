@@ -12,6 +12,8 @@ SYSCTL_INT(_hw_ccc, OID_AUTO, slots, CTLFLAG_RDTUN, &ccc_slots_wanted, 0,
 
 struct virtio_ccc_softc {
 	struct ccc_device *dev;
+	/* Not the bus's, which takes them away after the device they read. */
+	struct sysctl_ctx_list sysctls;
 };
 
 static struct virtio_feature_desc virtio_ccc_feature_desc[] = {
@@ -150,12 +152,14 @@ state_sysctl(SYSCTL_HANDLER_ARGS)
 	SYSCTL_ADD_U64(context, list, OID_AUTO, name, CTLFLAG_RD, where, 0, text)
 
 static void
-add_sysctls(struct ccc_device *dev)
+add_sysctls(struct virtio_ccc_softc *sc)
 {
-	struct sysctl_ctx_list *context = device_get_sysctl_ctx(dev->bus);
+	struct ccc_device *dev = sc->dev;
+	struct sysctl_ctx_list *context = &sc->sysctls;
 	struct sysctl_oid_list *list =
 	    SYSCTL_CHILDREN(device_get_sysctl_tree(dev->bus));
 
+	sysctl_ctx_init(context);
 	SYSCTL_ADD_PROC(context, list, OID_AUTO, "tables",
 	    CTLTYPE_STRING | CTLFLAG_RD | CTLFLAG_MPSAFE, dev, 0, state_sysctl,
 	    "A", "What the device says of the tables");
@@ -209,7 +213,7 @@ virtio_ccc_attach(device_t bus)
 		return (error);
 	}
 	sc->dev = dev;
-	add_sysctls(dev);
+	add_sysctls(sc);
 	return (0);
 }
 
@@ -246,6 +250,7 @@ virtio_ccc_detach(device_t bus)
 
 	if (dev == NULL)
 		return (0);
+	sysctl_ctx_free(&sc->sysctls);
 	ccc_device_unpublish(dev);
 	stop(dev);
 	sc->dev = NULL;
