@@ -88,6 +88,8 @@ VARIABLES = (
     Refusal("experiment", {"experiment_vms": [FLOWS[0] | {"weight": 0}]}, "expected weights above 0, got 0"),
     Refusal("experiment", {"experiment_vms": FLOWS, "experiment_port": 70000}, "expected a number from 1 to 65535"),
     Refusal("experiment", {"experiment_vms": FLOWS, "experiment_queue_host": "eve"}, "name of the inventory, got eve"),
+    Refusal("experiment", {"experiment_vms": FLOWS, "experiment_uncoupled": "ccc"}, "got ccc, which couples"),
+    Refusal("experiment", {"experiment_vms": [FLOWS[0] | {"address": ""}]}, "expected an address of each"),
     Refusal("experiment", {}, "expected two or more, got 0"),
 )  # fmt: skip
 # Of a machine that has nothing, and where apt can be asked.

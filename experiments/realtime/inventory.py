@@ -32,8 +32,6 @@ _OF_QUEUE = ("queue_ms_mean", "queue_ms_p95", "sent_packets", "dropped_packets")
 
 # Fewer flows fill a queue and lose as one does.
 MANY_FLOWS = 4
-# No queue is measured more finely.
-_LEAST_MS = 0.001
 
 
 class BadRun(Exception):
@@ -64,6 +62,8 @@ def run_of(directory: Path, plan: dict, kind: str) -> tuple[Run, bool]:
     write_goodput(reports, raw)
     samples = raw / "queue.txt"
     rows = queue_samples.read(samples.read_text()) if samples.exists() else []
+    if plan.get("queue_host") and not rows:
+        raise BadRun(f"invalid {samples}: expected samples of the queue at {plan['queue_host']}, got none")
     if rows and plan.get("rate_mbit"):
         queue_samples.write(rows, raw)
         return Run(measure(asked, raw), raw), True
@@ -73,22 +73,40 @@ def run_of(directory: Path, plan: dict, kind: str) -> tuple[Run, bool]:
 
 def scores(uncoupled: Measured, coupled: Measured, looked: bool) -> list[Score]:
     """The bounds of `make demo-qemu` for shares; and that nobody has them at the path's cost."""
-    goodput = Interval(coupled.sum_mbit / max(uncoupled.sum_mbit, fairness.NOTHING_MBIT))
-    result = [_share(uncoupled, coupled), Score.ratio("coupled over uncoupled goodput", goodput, ">=", 0.95)]
+    if min(uncoupled.vm_goodput_mbit) <= 0:
+        raise BadRun("invalid run uncoupled: expected something of each virtual machine, got nothing of one")
+    goodput = Interval(coupled.sum_mbit / uncoupled.sum_mbit)
+    result = [*_shares(uncoupled, coupled), Score.ratio("coupled over uncoupled goodput", goodput, ">=", 0.95)]
     if looked and sum(flow_count(vm) for vm in coupled.scenario.vms) >= MANY_FLOWS:
-        drops = Interval(coupled.dropped_packets / max(1, uncoupled.dropped_packets))
-        queue = Interval(coupled.queue_ms_mean / max(uncoupled.queue_ms_mean, _LEAST_MS))
-        result.append(Score.ratio("coupled over uncoupled drops", drops, "<", 1))
-        result.append(Score.ratio("coupled over uncoupled queue", queue, "<", 1))
+        result += _of_queue(uncoupled, coupled)
     return result
 
 
-def _share(uncoupled: Measured, coupled: Measured) -> Score:
+def _of_queue(uncoupled: Measured, coupled: Measured) -> list[Score]:
+    if uncoupled.queue_ms_mean <= 0:
+        raise BadRun("invalid run uncoupled: expected packets in the bottleneck's queue, got none at any time; "
+                     "name another interface")  # fmt: skip
+    queue = Interval(coupled.queue_ms_mean / uncoupled.queue_ms_mean)
+    result = [Score.ratio("coupled over uncoupled queue", queue, "<", 1)]
+    # A queue that marks may lose nothing.
+    if uncoupled.dropped_packets > 0:
+        drops = Interval(coupled.dropped_packets / uncoupled.dropped_packets)
+        result.append(Score.ratio("coupled over uncoupled drops", drops, "<", 1))
+    return result
+
+
+def _shares(uncoupled: Measured, coupled: Measured) -> list[Score]:
     guard = fairness.share_by_themselves(coupled.scenario)
     if len({vm.weight for vm in coupled.scenario.vms}) == 1:
-        return Score("Jain's index coupled", coupled.jain, "1", ">=", 0.98, uncoupled=uncoupled.jain, guard=guard)
-    error, theirs = fairness.share_error(coupled), fairness.share_error(uncoupled)
-    return Score("worst error of weighted share", error, "%", "<=", 8, uncoupled=theirs, guard=guard)
+        whole = Score("Jain's index coupled", coupled.jain, "1", ">=", 0.98, uncoupled=uncoupled.jain, guard=guard)
+    else:
+        error, theirs = fairness.share_error(coupled), fairness.share_error(uncoupled)
+        whole = Score("worst error of weighted share", error, "%", "<=", 8, uncoupled=theirs, guard=guard)
+    if coupled.share_error is None or uncoupled.share_error is None:
+        return [whole]
+    # Who takes turns has a fair share of the whole time.
+    mean, theirs = coupled.share_error.mean, uncoupled.share_error.mean
+    return [whole, Score("share error in 1 s, mean", mean, "%", "<=", 8, uncoupled=theirs, guard=guard)]
 
 
 def score(directory: Path) -> bool:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """What machines of an inventory measured, as it is scored."""
 
+from dataclasses import replace
+
 import pytest
 from ccc_experiments.measure import Measured
 from ccc_experiments.scenario import Flows, Scenario, Vm
+from ccc_experiments.shares import ShareError
 from realtime import inventory, queue_samples
 
 # Of tc -s, with two queues below the root.
@@ -48,7 +51,7 @@ def test_who_has_nothing_fails(weights):
 
 def test_more_losses_and_a_longer_queue_fail_where_somebody_looked():
     worse = ran((9.4, 9.5), queue_ms=81.0, drops=301)
-    assert failing(UNCOUPLED, worse) == ["coupled over uncoupled drops", "coupled over uncoupled queue"]
+    assert failing(UNCOUPLED, worse) == ["coupled over uncoupled queue", "coupled over uncoupled drops"]
     assert failing(UNCOUPLED, worse, looked=False) == []
 
 
@@ -56,6 +59,24 @@ def test_flows_that_share_by_themselves_are_guarded():
     alike = {"flows": (1, 1), "drops": 0}
     assert failing(ran((9.5, 9.5), **alike), ran((9.5, 9.4), **alike)) == []
     assert failing(ran((9.5, 9.5), **alike), ran((15.0, 4.0), **alike)) == ["Jain's index coupled"]
+
+
+def test_who_takes_turns_fails():
+    uncoupled, coupled = (
+        replace(run, share_error=ShareError(mean=mean, p99=mean))
+        for run, mean in ((UNCOUPLED, 60.0), (ran((9.4, 9.5)), 50.0))
+    )
+    assert failing(uncoupled, coupled) == ["share error in 1 s, mean"]
+
+
+def test_a_run_in_which_one_sent_nothing_is_none():
+    with pytest.raises(inventory.BadRun, match="got nothing of one"):
+        failing(ran((0.0, 19.0)), ran((9.4, 9.5)))
+
+
+def test_a_queue_that_is_always_empty_is_none():
+    with pytest.raises(inventory.BadRun, match="name another interface"):
+        failing(ran((4.0, 15.0), queue_ms=0.0), ran((9.4, 9.5), queue_ms=0.0))
 
 
 def test_a_queue_is_that_of_the_root():
