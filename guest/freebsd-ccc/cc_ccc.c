@@ -3,6 +3,8 @@
  * The congestion control "ccc": what TCP calls, and what is asked of TCP and of
  * the inner algorithm.
  */
+#include "opt_inet.h"
+#include "opt_inet6.h"
 #include "ccc_flow.h"
 
 #define	NEWRENO	"newreno"
