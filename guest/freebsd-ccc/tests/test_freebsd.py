@@ -69,6 +69,8 @@ def test_a_thousand_connections_leave_no_slot_behind(bed, measured):
     for _ in range(9):
         assert guest.does("churn", ADDRESS, PORT, 100, 3000) == 100
     await_none(guest, daemon)
+    # Each has registered and left.
+    assert guest.counts("messages") >= 2000
     measured(messages=guest.counts("messages"))
 
 
@@ -182,5 +184,6 @@ def test_a_device_that_does_everything_wrong(bed, measured, seed):
             time.sleep(1)
         guest.does("device", "detach", "virtio_ccc0")
         bed.receiver.check(8, "without the device", 120)
+        assert device.did["lines"] > 0 and device.did["doorbells"] > 0, "it coupled nothing"
         measured(**device.did)
         assert not device.error
