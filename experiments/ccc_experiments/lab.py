@@ -113,7 +113,7 @@ def _is_empty(value) -> bool:
     return value is None or value is False or value in ("", [], {})
 
 
-def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None) -> Path:
+def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None, pcap: bool = False) -> Path:
     """Runs one scenario; its raw data is in `out` afterwards."""
     out.mkdir(parents=True, exist_ok=True)
     request = out / "request.json"
@@ -121,6 +121,8 @@ def run(scenario: Scenario, parts: Parts, out: Path, cpu: int | None = None) -> 
     command = [str(parts.lab), "run", str(request), "--out", str(out)]
     if cpu is not None:
         command += ["--cpu", str(cpu)]
+    if pcap:
+        command.append("--pcap")
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise LabError(f"{scenario.name}: {done.stdout.strip() or 'no message'} (logs: {out})")

@@ -29,6 +29,9 @@ enum Command {
         /// Directory for the results.
         #[arg(long)]
         out: PathBuf,
+        /// Also write the packets on the VMs' cables, as packets.pcap.
+        #[arg(long)]
+        pcap: bool,
         /// Processor for all programs of the run; give parallel runs
         /// different ones. Default: the first one allowed.
         #[arg(long)]
@@ -44,8 +47,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Run { scenario, out, cpu, patience } => {
-            run_scenario(&scenario, out, cpu, patience)
+        Command::Run { scenario, out, pcap, cpu, patience } => {
+            run_scenario(&scenario, out, pcap, cpu, patience)
         }
         Command::Schema => {
             println!("{:#}", Scenario::schema());
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
 fn run_scenario(
     path: &std::path::Path,
     out: PathBuf,
+    pcap: bool,
     cpu: Option<usize>,
     patience: u64,
 ) -> Result<()> {
@@ -74,6 +78,7 @@ fn run_scenario(
     let scenario = Scenario::load(path)?;
     let options = Options {
         out,
+        pcap,
         cpu,
         init: init_beside_us()?,
         patience: Duration::from_secs(patience),

@@ -27,6 +27,7 @@ use crate::relay::{Relay, Sockets};
 use crate::scenario::Scenario;
 use crate::scenario::vm::Vm;
 use crate::switch::Switch;
+use crate::switch::capture::Capture;
 use crate::switch::faults::Faults;
 use crate::switch::nic::Socket;
 use crate::time::scheduler::{Scheduler, Settings, guest_number};
@@ -41,6 +42,8 @@ const END_NS: u64 = 30_000_000_000;
 pub struct Options {
     /// Where the results go.
     pub out: PathBuf,
+    /// Has the packets on the VMs' cables in `packets.pcap`.
+    pub pcap: bool,
     /// Processor for all programs of the run.
     pub cpu: Option<usize>,
     /// The guests' init, `ccc-lab-guest`.
@@ -61,6 +64,9 @@ pub struct Speed {
 
 /// Does a run; its results are in `options.out` afterwards.
 pub fn run(scenario: &Scenario, options: &Options) -> Result<Speed> {
+    if options.pcap {
+        scenario.check_cables("--pcap")?;
+    }
     pin(options.cpu)?;
     let work = Workdir::create(&options.out)?;
     let plans = plans(scenario);
@@ -127,7 +133,8 @@ fn simulate(scenario: &Scenario, plans: &[Plan], work: &Workdir, options: &Optio
         }
     }
     controller.run(background, options.patience, &mut programs)?;
-    let (world, script) = controller.finish();
+    let (mut world, script) = controller.finish();
+    world.switch.end_capture()?;
     results::write_controllers(&options.out, &script, &world)?;
     // While it is still connected: a lost scheduler is an error to it.
     programs.stop_daemon()
@@ -148,7 +155,8 @@ fn world(
         patience: options.patience,
     };
     let scheduler = Scheduler::new(&work.socket(workdir::TIME), clients, settings, poller)?;
-    let mut switch = Switch::new(Faults::new(&scenario.faults, plans)?);
+    let capture = options.pcap.then(|| Capture::create(&options.out.join(results::PACKETS)));
+    let mut switch = Switch::new(Faults::new(&scenario.faults, plans)?, capture.transpose()?);
     plug(&mut switch, plans, work, poller)?;
     // Other numbers than those of the flows' starts.
     let mut seeds = Rng(!scenario.seed);

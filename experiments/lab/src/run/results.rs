@@ -19,6 +19,8 @@ use crate::workdir::Workdir;
 const FLOWS: &str =
     "time_s,vm,flow,cwnd_packets,ssthresh_packets,srtt_us,bytes_acked,retrans,state\n";
 const GOODPUT: &str = "time_s,vm,flow,bytes,segments\n";
+/// The packets on cables.
+pub const PACKETS: &str = "packets.pcap";
 const QUEUE: &str = "time_s,backlog_packets,backlog_bytes,sent_packets,dropped_packets\n";
 
 /// Gathers all files of a run that has ended well.

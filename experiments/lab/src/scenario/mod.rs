@@ -214,6 +214,11 @@ impl Scenario {
         Ok(())
     }
 
+    /// Refuses an option that needs the VMs' cables where there are none.
+    pub fn check_cables(&self, option: &str) -> Result<()> {
+        self.needs_cables(&Field::root().at(option))
+    }
+
     /// What is done at a VM's cable needs one.
     fn needs_cables(&self, at: &Field) -> Result<()> {
         match self.topology {

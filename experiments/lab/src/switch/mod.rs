@@ -6,6 +6,7 @@
 //! before a [`link`], and at a guest that [stands still](stalls), it may have to
 //! wait.
 
+pub mod capture;
 pub mod faults;
 pub mod link;
 pub mod nic;
@@ -15,6 +16,7 @@ pub mod stalls;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use capture::Capture;
 use faults::Faults;
 use link::{Counters, Link};
 use nic::{Kick, Nic, Socket};
@@ -87,12 +89,18 @@ impl Port {
 pub struct Switch {
     ports: Vec<Port>,
     faults: Faults,
+    capture: Option<Capture>,
 }
 
 impl Switch {
-    /// Nothing is connected; frames are lost as the faults say.
-    pub fn new(faults: Faults) -> Self {
-        Self { ports: Vec::new(), faults }
+    /// Nothing is connected; frames are lost as the faults say, and the others captured.
+    pub fn new(faults: Faults, capture: Option<Capture>) -> Self {
+        Self { ports: Vec::new(), faults, capture }
+    }
+
+    /// Nothing more is captured.
+    pub fn end_capture(&mut self) -> Result<()> {
+        self.capture.take().map_or(Ok(()), Capture::finish)
     }
 
     /// Joins NICs with one by cables without delay or loss.
@@ -257,6 +265,9 @@ impl Switch {
     /// Gives frames to the NIC they are for, of several; what is for all goes
     /// to none: the guests know their neighbours.
     fn forward(&mut self, from: usize, frames: Vec<Frame>, calendar: &Calendar) -> Result<()> {
+        if let Some(capture) = &mut self.capture {
+            capture.note(calendar.now(), &frames)?;
+        }
         let mut peers = self.ports[from].peers.clone();
         if peers.len() == 1 {
             self.ports[peers.start].frames.extend(frames);
