@@ -22,6 +22,8 @@ class Request(IntEnum):
     """Messages from the front end."""
 
     GET_FEATURES = 1
+    SET_FEATURES = 2
+    SET_OWNER = 3
     SET_MEM_TABLE = 5
     SET_VRING_NUM = 8
     SET_VRING_ADDR = 9
@@ -30,7 +32,9 @@ class Request(IntEnum):
     SET_VRING_KICK = 12
     SET_VRING_CALL = 13
     GET_PROTOCOL_FEATURES = 15
+    SET_PROTOCOL_FEATURES = 16
     GET_QUEUE_NUM = 17
+    SET_VRING_ENABLE = 18
     SET_BACKEND_REQ_FD = 21
     GET_CONFIG = 24
     VRING_KICK = 35

@@ -27,14 +27,6 @@ static struct {
 
 static struct tcpcb connection;
 static struct ccc_flow flow;
-static uint64_t now_us;
-
-uint64_t
-ccc_now_us(void)
-{
-	return (now_us);
-}
-
 struct ccc_slot *
 ccc_slot_take(void)
 {
@@ -106,98 +98,6 @@ ccc_device_is_stale(const struct ccc_device *dev)
 	return (device.stale);
 }
 
-/* NewReno, for what the inner algorithm does. */
-void
-ccc_inner_ack(struct cc_var *ccv, struct ccc_flow *inner, ccc_ack_type_t type)
-{
-	struct tcpcb *tp = ccv->tp;
-
-	(void)inner;
-	if (type != CC_ACK || IN_RECOVERY(tp->t_flags) ||
-	    (ccv->flags & CCF_CWND_LIMITED) == 0)
-		return;
-	if (tp->snd_cwnd <= tp->snd_ssthresh) {
-		tp->snd_cwnd += ccv->bytes_this_ack;
-	} else if ((ccv->flags & CCF_ABC_SENTAWND) != 0) {
-		ccv->flags &= ~CCF_ABC_SENTAWND;
-		tp->snd_cwnd += MSS;
-	}
-	tp->snd_cwnd = min_t(uint32_t, tp->snd_cwnd,
-	    TCP_MAXWIN << tp->snd_scale);
-}
-
-void
-ccc_inner_signal(struct cc_var *ccv, struct ccc_flow *inner, ccc_signal_t type)
-{
-	struct tcpcb *tp = ccv->tp;
-	uint32_t half = max_t(uint32_t, tp->snd_cwnd / 2 / MSS, 2) * MSS;
-
-	(void)inner;
-	if (type == CC_NDUPACK) {
-		tp->snd_ssthresh = half;
-		ENTER_RECOVERY(tp->t_flags);
-	} else if (type == CC_ECN) {
-		tp->snd_ssthresh = tp->snd_cwnd = half;
-		ENTER_CONGRECOVERY(tp->t_flags);
-	} else if (type == CC_RTO) {
-		tp->snd_ssthresh = half;
-		tp->snd_cwnd = MSS;
-	}
-}
-
-void
-newreno_cc_post_recovery(struct cc_var *ccv)
-{
-	ccv->tp->snd_cwnd = ccv->tp->snd_ssthresh;
-}
-
-void
-ccc_inner_post_recovery(struct cc_var *ccv, struct ccc_flow *inner)
-{
-	(void)inner;
-	newreno_cc_post_recovery(ccv);
-}
-
-void
-ccc_inner_after_idle(struct cc_var *ccv, struct ccc_flow *inner)
-{
-	(void)inner;
-	ccv->tp->snd_cwnd = min_t(uint32_t, ccv->tp->snd_cwnd, 10 * MSS);
-}
-
-const char *
-ccc_inner_name(const struct ccc_flow *inner)
-{
-	(void)inner;
-	return ("newreno");
-}
-
-uint32_t
-ccc_tcp_queued(const struct tcpcb *tp)
-{
-	return (tp->test_queued);
-}
-
-bool
-ccc_tcp_in_scope(const struct tcpcb *tp)
-{
-	(void)tp;
-	return (true);
-}
-
-void
-ccc_tcp_addresses(const struct tcpcb *tp, struct virtio_ccc_report *report)
-{
-	(void)tp;
-	report->family = 4;
-}
-
-u_int
-ccc_report_shift(void)
-{
-	return (3);
-}
-
 /* What the aggregate grants to a flow of priority 1, in packets. */
 static void
 grant_to(uint16_t line, uint64_t packets)
@@ -238,7 +138,7 @@ begin(uint32_t packets)
 	connection.t_ccv.cc_data = &flow;
 	flow.priority = VIRTIO_CCC_PRIORITY_ONE;
 	flow.changes = device.changes - 1;
-	now_us = 1000000;
+	test_now_us = 1000000;
 }
 
 /* An ACK of so many packets, and what TCP sends then. */
@@ -264,7 +164,7 @@ round_trip(void)
 	uint32_t acks = max_t(uint32_t, connection.snd_cwnd / MSS / 2, 1), i;
 
 	for (i = 0; i < acks; i++) {
-		now_us += RTT_US / acks;
+		test_now_us += RTT_US / acks;
 		if (i == acks - 1)
 			connection.t_ccv.flags |= CCF_ABC_SENTAWND;
 		ack(2);
@@ -498,7 +398,7 @@ a_window_divided_anew_in_recovery_rises(struct kunit *test)
 	connection.snd_cwnd = 2 * MSS;
 	connection.snd_max = connection.snd_una + 2 * MSS;
 	flow.cwnd.ramp = 1 << 8;
-	now_us += 1000000;
+	test_now_us += 1000000;
 	grant_to(0, 26);
 	device.line[0].epoch++;
 	round_trip();
@@ -666,7 +566,7 @@ any_device_is_borne(struct kunit *test)
 		device.grant.cap_bytes = odd_number(&n);
 		device.grant.line = odd_number(&n);
 		device.instance = odd_number(&n);
-		now_us += odd_number(&n) % RTT_US;
+		test_now_us += odd_number(&n) % RTT_US;
 		if (odd_number(&n) % 7 == 0 && flow.slot != NULL)
 			ccc_recovery_signal(&connection.t_ccv, &flow,
 			    signals[odd_number(&n) % ARRAY_SIZE(signals)]);

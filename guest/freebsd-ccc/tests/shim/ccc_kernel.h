@@ -6,6 +6,7 @@
 #ifndef CCC_KERNEL_H
 #define CCC_KERNEL_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -63,6 +64,8 @@ struct tcpcb {
 	uint8_t snd_scale;
 	uint32_t test_queued;
 	uint32_t test_mss;
+	uint32_t test_saddr, test_daddr;	/* as in a packet */
+	uint16_t test_sport, test_dport;
 };
 
 typedef uint16_t ccc_ack_type_t;
@@ -72,12 +75,6 @@ typedef uint32_t ccc_signal_t;
 #define	tcp_fixed_maxseg(tp)	((tp)->test_mss)
 #define	tick			1000
 
-#define	htole16(v)	((uint16_t)(v))
-#define	htole32(v)	((uint32_t)(v))
-#define	htole64(v)	((uint64_t)(v))
-#define	le16toh(v)	((uint16_t)(v))
-#define	le32toh(v)	((uint32_t)(v))
-#define	le64toh(v)	((uint64_t)(v))
 #define	atomic_load_16(p)	(*(const volatile uint16_t *)(p))
 #define	atomic_load_32(p)	(*(const volatile uint32_t *)(p))
 #define	atomic_load_64(p)	(*(const volatile uint64_t *)(p))
@@ -85,6 +82,9 @@ typedef uint32_t ccc_signal_t;
 #define	atomic_thread_fence_acq() __atomic_thread_fence(__ATOMIC_ACQUIRE)
 #define	atomic_thread_fence_rel() __atomic_thread_fence(__ATOMIC_RELEASE)
 #define	cpu_spinwait()		((void)0)
+
+/* What the clock says. */
+extern uint64_t test_now_us;
 
 uint64_t ccc_now_us(void);
 void	newreno_cc_post_recovery(struct cc_var *ccv);
