@@ -77,8 +77,12 @@ class Receiver:
         until(f"{what}: {flows} flows", lambda: len(self.arrived()) == flows, timeout_s)
         before = self.arrived()
         until(f"{what}: every flow moves", lambda: self.moves(before), timeout_s)
-        ended = self._latest()["ended"]
+        ended = self.ended()
         require(not ended, f"{what}: {len(ended)} flows were reset")
+
+    def ended(self) -> list[int]:
+        """Source ports of the flows that have ended."""
+        return list(self._latest()["ended"])
 
     def _latest(self) -> dict[str, Any]:
         lines = self._lines()

@@ -12,7 +12,8 @@ PERIOD_S = 0.1
 
 
 def main(address: str, port: int) -> None:
-    listener = socket.create_server((address, port))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, port), family=family)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     received: dict[int, int] = {}

@@ -403,6 +403,9 @@ ccc_modevent(module_t mod, int event, void *algo)
 	if (event == MOD_QUIESCE &&
 	    refcount_load(&ccc_cc_algo.cc_refcount) != 0)
 		return (EBUSY);
+	/* "kldunload -f" goes on after that, and cc_modevent() would panic. */
+	if (event == MOD_UNLOAD)
+		ccc_cc_algo.flags |= CC_MODULE_BEING_REMOVED;
 	error = cc_modevent(mod, event, algo);
 	if (event == MOD_UNLOAD && error != 0)
 		ccc_cc_algo.flags &= ~CC_MODULE_BEING_REMOVED;

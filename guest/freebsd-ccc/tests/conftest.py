@@ -52,6 +52,12 @@ class Bed:
         self._vms.host.run("tc", "qdisc", "replace", "dev", "uplink", "root", *BOTTLENECK)
         stack.callback(self.receiver.close)
 
+    def another_receiver(self, address: str) -> Receiver:
+        """One at another address of the far side."""
+        receiver = Receiver(self.far.host, self._directory / "received-another", address)
+        self._stack.callback(receiver.close)
+        return receiver
+
     def daemon(self, **weights: int) -> Daemon:
         """A daemon with these VMs behind one bottleneck, each with its weight."""
         sections = "[group.uplink]\n" + "\n".join(

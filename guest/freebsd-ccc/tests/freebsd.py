@@ -19,6 +19,9 @@ import image  # noqa: E402
 
 MODULES = ("virtio_ccc", "cc_ccc")
 DEVICE = "virtio_ccc0"
+# What it is on, behind the root port.
+PCI_DEVICE = "pci0:1:0:0"
+NIC = "vtnet0"
 BUS = "root1"
 _MEMORY_MB = 512
 _ANSWER_S = 120.0
@@ -132,9 +135,12 @@ class FreeBsd(Qemu):
 
     def set_up(self, address: str, coupled: bool = True) -> None:
         """Its address, and the modules."""
-        self.does("address", "vtnet0", address, "255.255.255.0")
+        self.set_address(address)
         if coupled:
             self.load()
+
+    def set_address(self, address: str) -> None:
+        self.does("address", NIC, address, "255.255.255.0")
 
     def load(self) -> None:
         for name in MODULES:

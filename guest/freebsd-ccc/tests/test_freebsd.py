@@ -5,11 +5,12 @@ import time
 from contextlib import closing
 
 import pytest
+from freebsd import DEVICE, NIC, PCI_DEVICE
 from testbed.bottleneck import ADDRESS, PORT
 from testbed.random_device import RandomDevice
 from testbed.wait import until
 
-EBUSY = 16
+EBUSY, EINVAL, EMSGSIZE = 16, 22, 40
 # Before and while rates are measured.
 SETTLE_S, MEASURE_S = 15, 40
 # Of a connection, and longer than it takes to send on a slow machine.
@@ -99,6 +100,9 @@ def test_the_modules_are_unloaded_when_nobody_uses_them(bed):
     guest.does("set-string", "net.inet.tcp.cc.algorithm", "ccc")
     guest.does("set-string", "net.inet.tcp.cc.algorithm", "cubic")
     assert int(guest.asks("unload", "virtio_ccc.ko")) == -EBUSY
+    for module in ("cc_ccc.ko", "virtio_ccc.ko"):
+        assert int(guest.asks("unload-forced", module)) == -EBUSY
+    assert daemon.coupled_flows("bsd") == 2
     await_none(guest, daemon)
     until("cc_ccc goes", lambda: int(guest.asks("unload", "cc_ccc.ko")) == 0, 60, 1)
     guest.does("unload", "virtio_ccc.ko")
@@ -112,13 +116,18 @@ def test_the_device_is_suspended_and_detached_while_flows_run(bed):
     guest = bed.guest("bsd")
     send(guest, 4)
     await_coupled(guest, daemon, 4)
-    guest.does("device", "suspend", "virtio_ccc0")
+    guest.does("device", "suspend", DEVICE)
     bed.receiver.check(4, "suspended", 60)
-    guest.does("device", "resume", "virtio_ccc0")
+    guest.does("device", "resume", DEVICE)
     await_coupled(guest, daemon, 4)
     bed.receiver.check(4, "resumed", 60)
-    guest.does("device", "detach", "virtio_ccc0")
+    guest.does("device", "detach", DEVICE)
     bed.receiver.check(4, "without the device", 60)
+    # A driver that was detached has no name any more: its bus finds it.
+    guest.does("device", "detach", PCI_DEVICE)
+    guest.does("device", "attach", PCI_DEVICE)
+    await_coupled(guest, daemon, 4)
+    bed.receiver.check(4, "with the device again", 60)
 
 
 def test_sysctls_refuse_what_is_none(bed):
@@ -128,6 +137,72 @@ def test_sysctls_refuse_what_is_none(bed):
     guest.does("set-string", "net.inet.tcp.cc.ccc.inner", "cubic")
     assert guest.asks("string", "net.inet.tcp.cc.ccc.inner") == "cubic"
     guest.does("set-number", "net.inet.tcp.cc.ccc.priority", 3)
+
+
+def test_priority_is_a_number_from_1_to_10(bed):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd")
+    assert guest.does("priority", 4) == 1
+    assert guest.does("priority", 4, 10) == 10
+    assert int(guest.asks("priority", 4, 0)) == -EINVAL
+    assert int(guest.asks("priority", 4, 11)) == -EINVAL
+    assert int(guest.asks("priority", 2, 3)) == -EMSGSIZE
+    assert int(guest.asks("priority", 8, 3)) == -EMSGSIZE
+    # The default is for connections that are made later, and have none of their own.
+    send(guest, 1)
+    await_coupled(guest, daemon, 1)
+    guest.does("set-number", "net.inet.tcp.cc.ccc.priority", 3)
+    assert guest.does("priority", 4) == 3
+    send(guest, 1)
+    await_coupled(guest, daemon, 2)
+    send(guest, 1, LONG_S, 7)
+    await_coupled(guest, daemon, 3)
+    assert [flow["priority"] for flow in daemon.get("/v1/vms/bsd/flows")["flows"]] == [1, 3, 7]
+
+
+def test_flows_beyond_the_slots_go_on_alone(bed):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd", environment={"hw.ccc.slots": "2"})
+    assert guest.counts("slots") == 2
+    send(guest, 2, 60)
+    await_coupled(guest, daemon, 2)
+    send(guest, 2)
+    bed.receiver.check(4, "two without a slot", 60)
+    assert daemon.coupled_flows("bsd") == guest.counts("slots_used") == 2
+    # The first two end, and the others take their slots.
+    until("the first have ended", lambda: len(bed.receiver.ended()) == 2, 120)
+    await_coupled(guest, daemon, 2)
+
+
+def test_flows_of_ipv6_are_coupled(bed):
+    far, near = "fd77::1", "fd77::2"
+    daemon = bed.daemon(bsd=1)
+    bed.far.host.run("ip", "address", "add", f"{far}/64", "dev", "eth0", "nodad")
+    receiver = bed.another_receiver(far)
+    guest = bed.guest("bsd")
+    guest.does("address6", NIC, near)
+    guest.does("flows", far, PORT, 2, LONG_S, 0)
+    await_coupled(guest, daemon, 2)
+    flows = daemon.get("/v1/vms/bsd/flows")["flows"]
+    assert {(flow["source"], flow["destination"]) for flow in flows} == {(near, far)}
+    receiver.check(2, "by IPv6", 60)
+
+
+@pytest.mark.parametrize("coupled", [0, 1])
+def test_a_jail_with_a_network_of_its_own_is_coupled_if_wanted(bed, coupled):
+    daemon = bed.daemon(bsd=1)
+    guest = bed.guest("bsd", environment={"net.inet.tcp.cc.ccc.jails": str(coupled)})
+    guest.does("set-number", "net.inet.tcp.cc.ccc.priority", 3)
+    guest.does("jail", NIC)
+    guest.set_address("10.77.0.2")
+    # It has settings of its own.
+    assert guest.asks("string", "net.inet.tcp.cc.algorithm") == "ccc"
+    assert guest.does("number", "net.inet.tcp.cc.ccc.priority") == 1
+    send(guest, 2)
+    bed.receiver.check(2, "from the jail", 60)
+    if coupled:
+        await_coupled(guest, daemon, 2)
+    assert guest.counts("slots_used") == 2 * coupled
 
 
 @pytest.mark.parametrize("inner", ["newreno", "cubic"])
@@ -182,7 +257,7 @@ def test_a_device_that_does_everything_wrong(bed, measured, seed):
             # It is there, and its flows are its own affair.
             guest.does("number", "dev.virtio_ccc.0.slots_used")
             time.sleep(1)
-        guest.does("device", "detach", "virtio_ccc0")
+        guest.does("device", "detach", DEVICE)
         bed.receiver.check(8, "without the device", 120)
         assert device.did["lines"] > 0 and device.did["doorbells"] > 0, "it coupled nothing"
         measured(**device.did)

@@ -4,24 +4,31 @@
  * lines of its console ask for, and answers each with one that begins with "= ".
  * Alone on the memory disk, so without a C library.
  */
-#include <sys/types.h>
+#include <sys/param.h>
 #include <sys/bus.h>
 #include <sys/fcntl.h>
 #include <sys/ioccom.h>
+#include <sys/jail.h>
 #include <sys/poll.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
 #include <sys/sockio.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/in_var.h>
 #include <netinet/tcp.h>
+#include <netinet6/nd6.h>
+
+#include <stdbool.h>
 
 #define	WORDS		8
+/* As linker.h has it, which shows it to the kernel alone. */
+#define	UNLOAD_FORCE	1
 #define	FLOWS_MAX	64
 #define	CHUNK		65536
 
@@ -167,6 +174,65 @@ sockaddr(uint32_t host, int port)
 	});
 }
 
+/* An address of IPv6 of whole groups and one "::". */
+static struct sockaddr_in6
+sockaddr6(const char *text, int port)
+{
+	struct sockaddr_in6 to = {
+		.sin6_len = sizeof(struct sockaddr_in6),
+		.sin6_family = AF_INET6,
+		.sin6_port = __builtin_bswap16(port),
+	};
+	const char *end = text + length(text);
+	uint8_t *group = to.sin6_addr.s6_addr;
+	unsigned int value, shift, after;
+
+	while (*text != '\0') {
+		for (value = 0; *text != ':' && *text != '\0'; text++)
+			value = value << 4 |
+			    (*text <= '9' ? *text - '0' : *text - 'a' + 10);
+		*group++ = value >> 8;
+		*group++ = value;
+		text += *text == ':';
+		if (*text != ':')
+			continue;
+		/* What follows goes to the end. */
+		for (after = 1, text++, shift = 0; text + shift < end; shift++)
+			after += text[shift] == ':';
+		group = to.sin6_addr.s6_addr + 16 - 2 * after;
+	}
+	return (to);
+}
+
+static bool
+is_six(const char *text)
+{
+	while (*text != ':' && *text != '\0')
+		text++;
+	return (*text == ':');
+}
+
+/* address6 IF ADDRESS: in a network of /64. */
+static long
+set_address6(char **word)
+{
+	struct in6_aliasreq request;
+	long s, error;
+
+	memset(&request, 0, sizeof(request));
+	memcpy(request.ifra_name, word[1], length(word[1]));
+	request.ifra_addr = sockaddr6(word[2], 0);
+	request.ifra_prefixmask = sockaddr6("ffff:ffff:ffff:ffff::0", 0);
+	/* Nobody else has it. */
+	request.ifra_flags = IN6_IFF_NODAD;
+	request.ifra_lifetime.ia6t_vltime = ND6_INFINITE_LIFETIME;
+	request.ifra_lifetime.ia6t_pltime = ND6_INFINITE_LIFETIME;
+	s = CALL(socket, AF_INET6, SOCK_DGRAM, 0);
+	error = CALL(ioctl, s, SIOCAIFADDR_IN6, &request);
+	CALL(close, s);
+	return (error);
+}
+
 static int64_t
 now_ms(void)
 {
@@ -200,11 +266,15 @@ static int
 connected(char **word, int priority)
 {
 	struct sockaddr_in to = sockaddr(address(word[1]), number(word[2]));
-	int s = CALL(socket, AF_INET, SOCK_STREAM, 0);
+	struct sockaddr_in6 to6 = sockaddr6(word[1], number(word[2]));
+	bool six = is_six(word[1]);
+	int s = CALL(socket, six ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
 
 	if (priority != 0)
 		CALL(setsockopt, s, IPPROTO_TCP, TCP_CCALGOOPT, &priority,
 		    sizeof(priority));
+	if (six)
+		return (CALL(connect, s, &to6, sizeof(to6)) < 0 ? -1 : s);
 	return (CALL(connect, s, &to, sizeof(to)) < 0 ? -1 : s);
 }
 
@@ -331,11 +401,57 @@ control_device(const char *verb, const char *name)
 }
 
 static long
-unload(const char *name)
+unload(const char *name, int flags)
 {
 	long file = CALL(kldfind, name);
 
-	return (file < 0 ? file : CALL(kldunload, file));
+	return (file < 0 ? file : CALL(kldunloadf, file, flags));
+}
+
+/* priority BYTES [VALUE]: that option's size and value for a socket; what it reads then. */
+static long
+priority_option(char **word)
+{
+	socklen_t size = number(word[1]);
+	uint64_t value = number(word[2]);
+	int s = CALL(socket, AF_INET, SOCK_STREAM, 0);
+	long error = 0;
+
+	if (*word[2] != '\0')
+		error = CALL(setsockopt, s, IPPROTO_TCP, TCP_CCALGOOPT, &value,
+		    size);
+	value = 0;
+	if (error >= 0)
+		error = CALL(getsockopt, s, IPPROTO_TCP, TCP_CCALGOOPT, &value,
+		    &size);
+	CALL(close, s);
+	return (error < 0 ? error : value);
+}
+
+/* jail IF: a jail with a network of its own and that interface; the agent goes there. */
+static long
+enter_jail(const char *interface)
+{
+	static char path[] = "/";
+	int network = 1 /* JAIL_SYS_NEW */;
+	struct iovec parameter[] = {
+		{ "path", 5 }, { path, sizeof(path) },
+		{ "persist", 8 }, { NULL, 0 },
+		{ "vnet", 5 }, { &network, sizeof(network) },
+	};
+	struct ifreq request;
+	long jail, s, error;
+
+	jail = CALL(jail_set, parameter, 6, JAIL_CREATE);
+	if (jail < 0)
+		return (jail);
+	memset(&request, 0, sizeof(request));
+	memcpy(request.ifr_name, interface, length(interface));
+	request.ifr_jid = jail;
+	s = CALL(socket, AF_INET, SOCK_DGRAM, 0);
+	error = CALL(ioctl, s, SIOCSIFVNET, &request);
+	CALL(close, s);
+	return (error < 0 ? error : CALL(jail_attach, jail));
 }
 
 static void
@@ -344,7 +460,11 @@ obey(char **word)
 	if (equal(word[0], "load"))
 		answer(CALL(kldload, word[1]));
 	else if (equal(word[0], "unload"))
-		answer(unload(word[1]));
+		answer(unload(word[1], 0));
+	else if (equal(word[0], "unload-forced"))
+		answer(unload(word[1], UNLOAD_FORCE));
+	else if (equal(word[0], "priority"))
+		answer(priority_option(word));
 	else if (equal(word[0], "string"))
 		read_string(word[1]);
 	else if (equal(word[0], "number"))
@@ -355,8 +475,12 @@ obey(char **word)
 		answer(write_number(word[1], number(word[2])));
 	else if (equal(word[0], "address"))
 		answer(set_address(word));
+	else if (equal(word[0], "address6"))
+		answer(set_address6(word));
 	else if (equal(word[0], "device"))
 		answer(control_device(word[1], word[2]));
+	else if (equal(word[0], "jail"))
+		answer(enter_jail(word[1]));
 	else if (equal(word[0], "churn"))
 		answer(churn(word));
 	else if (equal(word[0], "flows"))
