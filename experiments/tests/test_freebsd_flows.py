@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import pytest
 from ccc_experiments import lab
@@ -313,6 +314,9 @@ def test_a_trace_is_reported_as_it_was_and_grants_are_followed(trace, daemon, gu
 @pytest.mark.parametrize("weight", [1, 3])
 def test_vms_have_their_shares(trace, daemon, guests, weight):
     # The trace does not heed grants, so only until the daemon has seen that.
-    replay = Replay(trace, guests)
-    replay.until(2.0)
-    assert granted(daemon, "one") / granted(daemon, "four") == pytest.approx(weight, rel=0.2)
+    replay, ratios = Replay(trace, guests), []
+    for tenth in range(10, 21):
+        replay.until(tenth / 10)
+        ratios.append(granted(daemon, "one") / granted(daemon, "four"))
+    # Four uncoupled flows would have four times what one has.
+    assert median(ratios) == pytest.approx(weight, rel=0.3)

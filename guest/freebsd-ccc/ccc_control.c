@@ -41,7 +41,7 @@ static int
 enqueue_tables(struct ccc_device *dev)
 {
 	struct ccc_tables *tables = &dev->tables;
-	struct sglist_seg segment[3];
+	struct sglist_seg segment[CCC_TABLE_PIECES];
 	struct sglist list;
 	int error;
 

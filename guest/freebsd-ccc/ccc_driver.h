@@ -17,6 +17,7 @@
 #include "virtio_if.h"
 
 #define	CCC_EVENT_BUFFERS	8
+#define	CCC_TABLE_PIECES	3
 #define	CCC_SLOTS_DEFAULT	1024
 #define	CCC_SLOTS_MAX		16384
 

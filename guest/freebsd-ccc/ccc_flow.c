@@ -42,6 +42,8 @@ attach(struct tcpcb *tp, struct ccc_flow *flow)
 	memset(&flow->grant, 0, sizeof(flow->grant));
 	memset(&flow->report, 0, sizeof(flow->report));
 	memset(&flow->cwnd, 0, sizeof(flow->cwnd));
+	/* What was timed before has been acknowledged unseen. */
+	flow->rtt.timing = false;
 	ccc_recovery_first(flow);
 	memset(&flow->shadow, 0, sizeof(flow->shadow));
 	flow->shadow.beta = CCC_BETA_HALF;
@@ -204,10 +206,12 @@ ack_with_slot(struct cc_var *ccv, struct ccc_flow *flow, ccc_ack_type_t type)
 	if (!open || flow->recovery.in_loss || type != CC_ACK ||
 	    !ccc_flow_is_coupled(tp, flow))
 		return;
-	ccc_shadow_follow_phase(tp, flow);
+	ccc_shadow_follow_phase(ccv, flow);
 	set_cwnd(tp, flow, next_cwnd(tp, flow, una, acked_packets(&flow->cwnd,
 	    bytes, ccc_flow_mss(tp))));
-	ccc_rtt_begin(tp, flow);
+	/* The next segment is sent with this ACK if there is one. */
+	if (SEQ_GT(end, tp->snd_max))
+		ccc_rtt_begin(tp, flow);
 }
 
 /* An ACK has come; in an epoch section. */

@@ -88,6 +88,7 @@ struct ccc_recovery {
 	uint16_t congestion_events;
 	uint16_t timeouts;
 	uint16_t spurious_events;
+	uint32_t window;	/* in packets, at the latest event */
 	tcp_seq loss_end;	/* a timeout is over when this is acknowledged */
 	bool in_loss;
 	bool in_recovery;
@@ -162,7 +163,7 @@ void	ccc_grant_read(const struct tcpcb *tp, struct ccc_flow *flow);
 uint32_t ccc_grant_epoch_of(const struct ccc_flow *flow, tcp_seq seq);
 
 /* ccc_shadow.c */
-void	ccc_shadow_follow_phase(struct tcpcb *tp, struct ccc_flow *flow);
+void	ccc_shadow_follow_phase(struct cc_var *ccv, struct ccc_flow *flow);
 void	ccc_shadow_follow_epoch(struct cc_var *ccv, struct ccc_flow *flow,
 	    bool was_coupled);
 uint32_t ccc_shadow_grow(struct cc_var *ccv, struct ccc_flow *flow,

@@ -28,6 +28,7 @@ threshold(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type,
 	uint32_t mss = ccc_flow_mss(tp), granted = flow->grant.cwnd;
 	uint32_t packets = max_t(uint32_t, tp->snd_cwnd / mss, CCC_CWND_MIN);
 
+	flow->recovery.window = packets;
 	if (epoch == flow->grant.epoch && !ccc_shadow_awaits(flow)) {
 		ccc_shadow_charge(ccv, flow, type);
 		granted = ccc_apply_beta(granted, flow->shadow.beta);
@@ -35,16 +36,18 @@ threshold(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type,
 	return (clamp_t(uint32_t, granted, CCC_CWND_MIN, packets) * mss);
 }
 
-/* The inner algorithm reduces the connection's own window. */
+/* The inner algorithm reduces the connection's own window, once for an event. */
 static void
-reduce_alone(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type)
+reduce_alone(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type,
+    bool event)
 {
 	struct tcpcb *tp = ccc_tcpcb(ccv);
 	uint32_t mss = ccc_flow_mss(tp), before = tp->snd_cwnd;
 
 	ccc_inner_signal(ccv, flow, type);
-	flow->shadow.beta = ccc_beta(tp->snd_ssthresh / mss, before / mss,
-	    flow->shadow.beta);
+	if (event)
+		flow->shadow.beta = ccc_beta(tp->snd_ssthresh / mss,
+		    before / mss, flow->shadow.beta);
 }
 
 static void
@@ -56,7 +59,7 @@ begin_recovery(struct cc_var *ccv, struct ccc_flow *flow)
 
 	if (!ccc_flow_is_coupled(tp, flow)) {
 		epoch = ccc_grant_epoch_of(flow, tp->snd_una);
-		reduce_alone(ccv, flow, CC_NDUPACK);
+		reduce_alone(ccv, flow, CC_NDUPACK, event);
 	} else {
 		epoch = ccc_grant_epoch_of(flow, tp->snd_una);
 		if (event)
@@ -78,7 +81,7 @@ mark(struct cc_var *ccv, struct ccc_flow *flow)
 
 	if (!ccc_flow_is_coupled(tp, flow)) {
 		epoch = ccc_grant_epoch_of(flow, tp->snd_una);
-		reduce_alone(ccv, flow, CC_ECN);
+		reduce_alone(ccv, flow, CC_ECN, event);
 	} else {
 		epoch = ccc_grant_epoch_of(flow, tp->snd_una);
 		if (event) {
@@ -207,7 +210,10 @@ ccc_recovery_signal(struct cc_var *ccv, struct ccc_flow *flow,
 	ccc_report_update(tp, flow, tp->snd_una, true);
 }
 
-/* An ACK while TCP reduces: the device may have answered the event. */
+/*
+ * An ACK while TCP reduces: the device may have answered the event.  The window
+ * is what recovery lets out just now, so what it was at the event is the bound.
+ */
 void
 ccc_recovery_ack(struct cc_var *ccv, struct ccc_flow *flow)
 {
@@ -219,8 +225,7 @@ ccc_recovery_ack(struct cc_var *ccv, struct ccc_flow *flow)
 		return;
 	if (ccc_flow_is_coupled(tp, flow) && !flow->shadow.charged)
 		tp->snd_ssthresh = clamp_t(uint32_t, flow->grant.cwnd,
-		    CCC_CWND_MIN, max_t(uint32_t, tp->snd_cwnd /
-		    ccc_flow_mss(tp), CCC_CWND_MIN)) * ccc_flow_mss(tp);
+		    CCC_CWND_MIN, recovery->window) * ccc_flow_mss(tp);
 }
 
 /* TCP leaves recovery: by the kernel's way, which sends no burst. */

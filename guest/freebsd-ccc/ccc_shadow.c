@@ -30,24 +30,10 @@ begin(struct tcpcb *tp, struct ccc_shadow *shadow, uint32_t cwnd)
 {
 	uint32_t mss = ccc_flow_mss(tp);
 
-	shadow->cwnd = clamp_t(uint64_t, cwnd, 2 * mss,
-	    (uint64_t)CCC_CWND_MAX * mss);
+	/* Algorithms multiply a window in 32 bits. */
+	shadow->cwnd = clamp_t(uint32_t, cwnd, 2 * mss,
+	    TCP_MAXWIN << TCP_MAX_WINSHIFT);
 	shadow->ssthresh = shadow->cwnd - mss;
-}
-
-/* There is one while the aggregate is in congestion avoidance. */
-void
-ccc_shadow_follow_phase(struct tcpcb *tp, struct ccc_flow *flow)
-{
-	struct ccc_shadow *shadow = &flow->shadow;
-
-	if ((flow->grant.flags & VIRTIO_CCC_L_SLOW_START) != 0) {
-		shadow->cwnd = 0;
-	} else if (shadow->cwnd == 0) {
-		shadow->rest = 0;
-		begin(tp, shadow, ccc_bytes(flow->grant.cwnd,
-		    ccc_flow_mss(tp)));
-	}
 }
 
 /* The flow goes on alone. */
@@ -56,6 +42,27 @@ ccc_shadow_stop(struct ccc_flow *flow)
 {
 	flow->shadow.cwnd = 0;
 	flow->shadow.charged = false;
+}
+
+/*
+ * The algorithm is told of congestion, with the shadow window in its place.  An
+ * algorithm may take what is in flight for its window (CUBIC, RFC 9438, 4.6), so
+ * for that long as much is in flight.
+ */
+static void
+signal_inner(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type)
+{
+	struct tcpcb *tp = ccc_tcpcb(ccv);
+	uint32_t more;
+
+	swap_windows(tp, &flow->shadow);
+	more = tp->snd_cwnd - (uint32_t)tcp_compute_pipe(tp);
+	tp->snd_max += more;
+	tp->snd_nxt += more;
+	ccc_inner_signal(ccv, flow, type);
+	tp->snd_max -= more;
+	tp->snd_nxt -= more;
+	swap_windows(tp, &flow->shadow);
 }
 
 /*
@@ -70,14 +77,35 @@ reduce(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type)
 	uint32_t mss = ccc_flow_mss(tp), before = shadow->cwnd;
 	u_int flags = tp->t_flags;
 
-	swap_windows(tp, shadow);
 	EXIT_RECOVERY(tp->t_flags);
-	ccc_inner_signal(ccv, flow, type);
+	signal_inner(ccv, flow, type);
 	tp->t_flags = flags;
-	swap_windows(tp, shadow);
 	shadow->beta = ccc_beta(shadow->ssthresh / mss, before / mss,
 	    shadow->beta);
 	begin(tp, shadow, min_t(uint32_t, shadow->ssthresh, before));
+}
+
+/*
+ * There is one while the aggregate is in congestion avoidance, which it came to
+ * by an event.  The algorithm may not have heard of any: to CUBIC, its window
+ * would be far below all that it remembers, and to be opened by half in a round
+ * trip.
+ */
+void
+ccc_shadow_follow_phase(struct cc_var *ccv, struct ccc_flow *flow)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
+	struct tcpcb *tp = ccc_tcpcb(ccv);
+	uint64_t part = ccc_bytes(flow->grant.cwnd, ccc_flow_mss(tp));
+
+	if ((flow->grant.flags & VIRTIO_CCC_L_SLOW_START) != 0) {
+		shadow->cwnd = 0;
+	} else if (shadow->cwnd == 0) {
+		shadow->rest = 0;
+		begin(tp, shadow, part);
+		reduce(ccv, flow, CC_NDUPACK);
+		begin(tp, shadow, part);
+	}
 }
 
 /* A reduction that another flow has caused is one of the shadow window too. */

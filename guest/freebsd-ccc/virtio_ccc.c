@@ -127,6 +127,12 @@ alloc_queues(struct ccc_device *dev)
 #endif
 	if (error != 0)
 		return (error);
+	if (virtqueue_size(dev->control.table) < CCC_TABLE_PIECES) {
+		device_printf(dev->bus, "expected a queue of %d or more for "
+		    "tables, got %d: not used\n", CCC_TABLE_PIECES,
+		    virtqueue_size(dev->control.table));
+		return (ENXIO);
+	}
 	error = virtio_setup_intr(dev->bus, INTR_TYPE_NET | INTR_MPSAFE);
 	if (error == 0)
 		virtqueue_disable_intr(dev->doorbell.vq);

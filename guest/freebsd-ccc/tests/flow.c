@@ -124,6 +124,7 @@ begin(uint32_t packets)
 	memset(&device, 0, sizeof(device));
 	memset(&connection, 0, sizeof(connection));
 	memset(&flow, 0, sizeof(flow));
+	test_inner_takes_pipe = false;
 	device.config = (struct ccc_config) { .slots = 1, .grant_lines = LINES,
 	    .rate_share = true, .slot_cap = true };
 	device.slot.report = &device.report;
@@ -519,6 +520,210 @@ round_trips_are_measured(struct kunit *test)
 	EQ(device.report.min_rtt_us, flow.rtt.min_us);
 }
 
+static void
+mark(void)
+{
+	ccc_recovery_signal(&connection.t_ccv, &flow, CC_ECN);
+}
+
+static void
+a_mark_is_an_event_and_reduces_at_once(struct kunit *test)
+{
+	begin_coupled(20, 20);
+	mark();
+	EQ(device.report.congestion_events, 1);
+	EQ(connection.snd_cwnd, 10 * MSS);
+	EQ(connection.snd_ssthresh, 10 * MSS);
+	EQ(IN_CONGRECOVERY(connection.t_flags) != 0, true);
+	/* Each ACK echoes it until TCP has answered. */
+	mark();
+	EQ(device.report.congestion_events, 1);
+	EQ(connection.snd_cwnd, 10 * MSS);
+}
+
+static void
+marks_that_reduce_nothing_are_no_factor(struct kunit *test)
+{
+	begin(20);
+	ack(2);
+	/* With a slot, and no grant yet. */
+	mark();
+	EQ(device.report.beta, CCC_BETA_HALF);
+	mark();
+	EQ(device.report.beta, CCC_BETA_HALF);
+	EQ(device.report.congestion_events, 1);
+}
+
+static void
+what_the_device_answers_is_where_recovery_leads(struct kunit *test)
+{
+	begin_coupled(20, 20);
+	lose();
+	EQ(connection.snd_ssthresh, 10 * MSS);
+	/* As much as proportional rate reduction lets out. */
+	connection.snd_cwnd = 5 * MSS;
+	device.line[0].epoch++;
+	grant_to(0, 14);
+	ack(2);
+	EQ(connection.snd_ssthresh, 14 * MSS);
+	recover();
+	EQ(connection.snd_cwnd, 14 * MSS);
+	/* Not beyond where the window was. */
+	lose();
+	device.line[0].epoch++;
+	grant_to(0, 90);
+	ack(2);
+	EQ(connection.snd_ssthresh, 14 * MSS);
+}
+
+static void
+an_event_is_told_at_once(struct kunit *test)
+{
+	unsigned int before;
+
+	begin_coupled(20, 20);
+	round_trip();
+	device.line[0].report_interval_us = 10 * RTT_US;
+	ack(2);
+	before = device.updated;
+	lose();
+	EQ(device.updated, before + 1);
+	EQ(device.report.congestion_events, 1);
+	before = device.updated;
+	ack(0);
+	EQ(device.updated, before);
+}
+
+static void
+a_timeout_that_was_none_is_taken_back_once(struct kunit *test)
+{
+	begin_coupled(20, 20);
+	round_trip();
+	ccc_recovery_signal(&connection.t_ccv, &flow, CC_RTO);
+	EQ(device.report.state, VIRTIO_CCC_STATE_LOSS);
+	connection.snd_cwnd = connection.snd_ssthresh = 20 * MSS;
+	ccc_recovery_signal(&connection.t_ccv, &flow, CC_RTO_ERR);
+	EQ(device.report.spurious_events, 1);
+	EQ(flow.recovery.in_loss, false);
+	ccc_recovery_signal(&connection.t_ccv, &flow, CC_RTO_ERR);
+	EQ(device.report.spurious_events, 1);
+}
+
+static void
+after_idleness_it_is_active_again(struct kunit *test)
+{
+	begin_coupled(20, 20);
+	round_trip();
+	connection.test_queued = 0;
+	connection.snd_max = connection.snd_una;
+	ack(0);
+	EQ(device.report.flags & VIRTIO_CCC_R_ACTIVE, 0);
+	connection.test_queued = 1u << 30;
+	ccc_flow_after_idle(&connection.t_ccv, &flow);
+	EQ(connection.snd_cwnd, 10 * MSS);
+	EQ(device.report.flags, VIRTIO_CCC_R_ACTIVE |
+	    VIRTIO_CCC_R_CWND_LIMITED);
+	EQ(flow.shadow.cwnd, 0);
+}
+
+static void
+a_window_that_the_peer_cannot_take_is_not_granted(struct kunit *test)
+{
+	int i;
+
+	begin_coupled(20, 20);
+	connection.snd_scale = 0;
+	grant_to(0, 200);
+	for (i = 0; i < 8; i++)
+		round_trip();
+	EQ(connection.snd_cwnd, TCP_MAXWIN / MSS * MSS);
+}
+
+static void
+a_receiver_that_is_the_limit_is_not_the_window(struct kunit *test)
+{
+	uint64_t before;
+
+	begin_coupled(20, 20);
+	round_trip();
+	connection.snd_wnd = 10 * MSS;
+	before = device.report.acked_limited_bytes;
+	ack(2);
+	EQ(device.report.acked_limited_bytes, before);
+	EQ(device.report.flags & VIRTIO_CCC_R_CWND_LIMITED, 0);
+}
+
+static void
+no_pause_is_a_round_trip(struct kunit *test)
+{
+	uint32_t before;
+	int i;
+
+	begin_coupled(20, 20);
+	for (i = 0; i < 10; i++)
+		round_trip();
+	before = flow.rtt.srtt_us;
+	/* All that was written is on its way, and later there is more. */
+	connection.test_queued = connection.snd_max - connection.snd_una;
+	ack(2);
+	test_now_us += 30 * RTT_US;
+	connection.test_queued = 1u << 30;
+	connection.snd_max += 2 * MSS;
+	for (i = 0; i < 3; i++)
+		round_trip();
+	LE(flow.rtt.srtt_us, before + RTT_US / 4);
+	/* Nor is the time without a device. */
+	round_trip();
+	device.live = false;
+	device.changes++;
+	ack(2);
+	test_now_us += 600 * RTT_US;
+	connection.snd_una = connection.snd_max;
+	connection.snd_max += 20 * MSS;
+	device.live = true;
+	device.offer++;
+	device.changes++;
+	ack(2);
+	accept(20);
+	for (i = 0; i < 3; i++)
+		round_trip();
+	EQ(device.registered, 2);
+	LE(flow.rtt.srtt_us, before + RTT_US / 4);
+}
+
+static void
+what_is_in_flight_is_no_factor(struct kunit *test)
+{
+	begin_coupled(40, 40);
+	test_inner_takes_pipe = true;
+	round_trip();
+	/* The others have left, and have left the shadow where it was. */
+	flow.shadow.cwnd = 26 * MSS;
+	lose();
+	LE(device.report.beta, CCC_BETA_HALF);
+	GE(device.report.beta, CCC_BETA_HALF - 2048);
+	EQ(flow.shadow.cwnd, 13 * MSS);
+	EQ(connection.snd_max - connection.snd_una, 40 * MSS);
+}
+
+static void
+the_inner_algorithm_hears_of_the_event_before_it(struct kunit *test)
+{
+	unsigned int before;
+
+	begin(20);
+	ack(2);
+	accept(20);
+	before = test_inner_signals;
+	ack(2);
+	EQ(flow.shadow.cwnd, 20 * MSS);
+	EQ(test_inner_signals, before + 1);
+	EQ(device.report.congestion_events, 0);
+	round_trip();
+	EQ(test_inner_signals, before + 1);
+	EQ(connection.snd_cwnd, 20 * MSS);
+}
+
 static uint64_t
 odd_number(uint64_t *state)
 {
@@ -526,7 +731,6 @@ odd_number(uint64_t *state)
 	return ((*state >> 8) >> (*state >> 33 & 63));
 }
 
-/* Whatever the device grants, and whatever TCP meets. */
 /* Two of each window are due; the device may have them come more slowly. */
 static void
 messages_of_progress_are_no_closer_than_the_device_says(struct kunit *test)
@@ -548,6 +752,7 @@ messages_of_progress_are_no_closer_than_the_device_says(struct kunit *test)
 	KUNIT_EXPECT_GE(test, before + 3, device.updated);
 }
 
+/* Whatever the device grants, and whatever TCP meets. */
 static void
 any_device_is_borne(struct kunit *test)
 {
@@ -602,6 +807,17 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE(an_application_that_is_slow_is_no_limit),
 	KUNIT_CASE(round_trips_are_measured),
 	KUNIT_CASE(messages_of_progress_are_no_closer_than_the_device_says),
+	KUNIT_CASE(a_mark_is_an_event_and_reduces_at_once),
+	KUNIT_CASE(marks_that_reduce_nothing_are_no_factor),
+	KUNIT_CASE(what_the_device_answers_is_where_recovery_leads),
+	KUNIT_CASE(an_event_is_told_at_once),
+	KUNIT_CASE(a_timeout_that_was_none_is_taken_back_once),
+	KUNIT_CASE(after_idleness_it_is_active_again),
+	KUNIT_CASE(a_window_that_the_peer_cannot_take_is_not_granted),
+	KUNIT_CASE(a_receiver_that_is_the_limit_is_not_the_window),
+	KUNIT_CASE(no_pause_is_a_round_trip),
+	KUNIT_CASE(what_is_in_flight_is_no_factor),
+	KUNIT_CASE(the_inner_algorithm_hears_of_the_event_before_it),
 	KUNIT_CASE(any_device_is_borne),
 	{ 0 }
 };

@@ -2,7 +2,7 @@
 /*
  * Connections that replay a trace: packets as a sender's cable carried them are
  * shown to a flow's logic as FreeBSD's TCP would, tcp_input.c and tcp_timer.c,
- * over the tables of a real daemon.  A library for test_replay.py.
+ * over the tables of a real daemon.  A library for test_freebsd_flows.py.
  */
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #define	DUPACKS	3
 #define	FLOWS	16
 
-/* Written by test_replay.py: the tables of a front end. */
+/* Written by test_freebsd_flows.py: the tables of a front end. */
 struct replay_tables {
 	struct virtio_ccc_report *report;
 	const struct virtio_ccc_extent_status *status;
@@ -37,7 +37,7 @@ struct replay_flow {
 	unsigned int dupacks;
 };
 
-/* What test_replay.py reads. */
+/* What test_freebsd_flows.py reads. */
 struct replay_state {
 	uint64_t delivered_bytes;
 	uint32_t cwnd, ssthresh, events, timeouts, slot;
@@ -254,13 +254,13 @@ replay_acked(struct replay_flow *at, uint64_t now_us, uint32_t ack, bool sacks)
 	tp->t_ccv.bytes_this_ack = bytes;
 	tp->t_ccv.curack = ack;
 	tp->t_ccv.flags |= CCF_CWND_LIMITED;
-	if (IN_RECOVERY(tp->t_flags) && SEQ_GEQ(ack, at->recover))
-		end_recovery(at);
 	at->dupacks = 0;
 	ccc_flow_ack(&tp->t_ccv, &at->flow, CC_ACK);
 	if ((tp->t_flags & TF_SENTFIN) != 0)
 		tp->test_queued -= bytes;
 	tp->snd_una = ack;
+	if (IN_RECOVERY(tp->t_flags) && SEQ_GEQ(ack, at->recover))
+		end_recovery(at);
 }
 
 /* The connection is aborted. */

@@ -13,6 +13,8 @@ from testbed.wait import until
 EBUSY, EINVAL, EMSGSIZE = 16, 22, 40
 # Before and while rates are measured.
 SETTLE_S, MEASURE_S = 15, 40
+# Without the device.
+SUSPENDED_S = 10
 # Of a connection, and longer than it takes to send on a slow machine.
 LONG_S = 600
 
@@ -118,8 +120,11 @@ def test_the_device_is_suspended_and_detached_while_flows_run(bed):
     await_coupled(guest, daemon, 4)
     guest.does("device", "suspend", DEVICE)
     bed.receiver.check(4, "suspended", 60)
+    time.sleep(SUSPENDED_S)
     guest.does("device", "resume", DEVICE)
     await_coupled(guest, daemon, 4)
+    # A sample of that time would be an eighth of it.
+    assert max(flow["srtt_us"] for flow in daemon.get("/v1/vms/bsd/flows")["flows"]) < SUSPENDED_S * 1e6 / 16
     bed.receiver.check(4, "resumed", 60)
     guest.does("device", "detach", DEVICE)
     bed.receiver.check(4, "without the device", 60)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # make -f user.mk test     runs a flow's logic in user space
-# make -f user.mk replay   the same as a library, on which test_replay.py replays traces
+# make -f user.mk replay   the same as a library, on which test_freebsd_flows.py replays traces
 
 BUILD ?= $(or $(CCC_CACHE),$(HOME)/.cache/ccc)/guest-freebsd
 CFLAGS ?= -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined

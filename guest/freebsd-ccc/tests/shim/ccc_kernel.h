@@ -60,7 +60,7 @@ struct tcpcb {
 	u_int t_flags;
 	int t_srtt;
 	uint32_t snd_cwnd, snd_ssthresh, snd_wnd;
-	tcp_seq snd_una, snd_max;
+	tcp_seq snd_una, snd_max, snd_nxt;
 	uint8_t snd_scale;
 	uint32_t test_queued;
 	uint32_t test_mss;
@@ -85,8 +85,12 @@ typedef uint32_t ccc_signal_t;
 
 /* What the clock says. */
 extern uint64_t test_now_us;
+/* The inner algorithm reduces by what is in flight, and how often it was told to. */
+extern bool test_inner_takes_pipe;
+extern unsigned int test_inner_signals;
 
 uint64_t ccc_now_us(void);
+int	tcp_compute_pipe(struct tcpcb *tp);
 void	newreno_cc_post_recovery(struct cc_var *ccv);
 
 #endif /* CCC_KERNEL_H */

@@ -6,6 +6,8 @@
 #include "../../ccc_flow.h"
 
 uint64_t test_now_us;
+bool test_inner_takes_pipe;
+unsigned int test_inner_signals;
 
 uint64_t
 ccc_now_us(void)
@@ -38,9 +40,13 @@ ccc_inner_signal(struct cc_var *ccv, struct ccc_flow *inner, ccc_signal_t type)
 {
 	struct tcpcb *tp = ccv->tp;
 	uint32_t mss = tp->test_mss;
-	uint32_t half = max_t(uint32_t, tp->snd_cwnd / 2 / mss, 2) * mss;
+	/* As NewReno or as CUBIC: the window, or what is in flight. */
+	uint32_t window = test_inner_takes_pipe ? tcp_compute_pipe(tp) :
+	    tp->snd_cwnd;
+	uint32_t half = max_t(uint32_t, window / 2 / mss, 2) * mss;
 
 	(void)inner;
+	test_inner_signals++;
 	if (type == CC_NDUPACK) {
 		tp->snd_ssthresh = half;
 		ENTER_RECOVERY(tp->t_flags);
@@ -51,6 +57,12 @@ ccc_inner_signal(struct cc_var *ccv, struct ccc_flow *inner, ccc_signal_t type)
 		tp->snd_ssthresh = half;
 		tp->snd_cwnd = mss;
 	}
+}
+
+int
+tcp_compute_pipe(struct tcpcb *tp)
+{
+	return (tp->snd_max - tp->snd_una);
 }
 
 void
