@@ -12,12 +12,13 @@ SOURCES := shim/tcp.c $(addprefix ../,ccc_flow.c ccc_grant.c ccc_recovery.c ccc_
 HEADERS := $(wildcard ../*.h shim/*.h ../../common/*.h) ../../include/virtio_ccc.h
 INCLUDES := -Ishim -I../.. -I../../include -I../../common/tests
 
-test: $(BUILD)/flow
-	$<
+test: $(BUILD)/flow $(BUILD)/recovery
+	$(BUILD)/flow
+	$(BUILD)/recovery
 
-$(BUILD)/flow: flow.c $(SOURCES) $(HEADERS)
+$(BUILD)/%: %.c $(SOURCES) $(HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(WARNINGS) $(INCLUDES) -o $@ flow.c $(SOURCES)
+	$(CC) $(CFLAGS) $(WARNINGS) $(INCLUDES) -o $@ $< $(SOURCES)
 
 # Without the address sanitizer, which only a whole program can have.
 replay: $(BUILD)/replay.so

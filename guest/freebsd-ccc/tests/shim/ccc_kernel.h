@@ -88,6 +88,8 @@ extern uint64_t test_now_us;
 /* The inner algorithm reduces by what is in flight, and how often it was told to. */
 extern bool test_inner_takes_pipe;
 extern unsigned int test_inner_signals;
+/* Connections stay in the machine. */
+extern bool test_out_of_scope;
 
 uint64_t ccc_now_us(void);
 int	tcp_compute_pipe(struct tcpcb *tp);

@@ -8,6 +8,7 @@
 uint64_t test_now_us;
 bool test_inner_takes_pipe;
 unsigned int test_inner_signals;
+bool test_out_of_scope;
 
 uint64_t
 ccc_now_us(void)
@@ -103,7 +104,7 @@ bool
 ccc_tcp_in_scope(const struct tcpcb *tp)
 {
 	(void)tp;
-	return (true);
+	return (!test_out_of_scope);
 }
 
 void
