@@ -268,10 +268,10 @@ the_inner_algorithm_hears_of_the_event_before_it(struct kunit *test)
 static void
 a_factor_is_the_inner_algorithms(struct kunit *test)
 {
-	begin_coupled(5, 5);
+	begin_coupled(9, 9);
 	lose();
-	/* Half of five packets are two. */
-	EQ(device.report.beta, ccc_beta(2, 5, CCC_BETA_HALF));
+	/* Half of nine packets are four. */
+	EQ(device.report.beta, (4u << 16) / 9);
 }
 
 static void
