@@ -55,7 +55,7 @@ SEC("struct_ops")
 void BPF_PROG(ccc_init_cubic, struct sock *sk)
 {
 	init_sock(sk, 1);
-	if (bpf_ksym_exists(cubictcp_init))
+	if (ccc_has_cubic)
 		cubictcp_init(sk);
 }
 
@@ -102,7 +102,7 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 SEC("struct_ops")
 void BPF_PROG(ccc_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	if (bpf_ksym_exists(cubictcp_acked))
+	if (ccc_has_cubic)
 		cubictcp_acked(sk, sample);
 }
 

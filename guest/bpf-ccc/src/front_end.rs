@@ -8,7 +8,7 @@ use std::{
     fs::File,
     io::ErrorKind,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::{AsFd, AsRawFd, BorrowedFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -29,7 +29,7 @@ use vhost::{
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{shared::Shared, table::Table};
+use crate::{front::Front, lent::Lent, shared::Shared};
 
 /// How long the daemon may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ pub struct FrontEnd {
 
 impl FrontEnd {
     /// Connects, and offers the table.
-    pub fn connect(socket: &Path, table: &Table, now_us: u64) -> Result<FrontEnd> {
+    pub fn connect(socket: &Path, table: &Lent, now_us: u64) -> Result<FrontEnd> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -114,7 +114,7 @@ impl FrontEnd {
         Ok(front)
     }
 
-    fn set_memory(&mut self, table: &Table) -> Result<()> {
+    fn set_memory(&mut self, table: &Lent) -> Result<()> {
         let region = |at, bytes: usize, fd: i32| VhostUserMemoryRegionInfo {
             guest_phys_addr: at,
             memory_size: bytes as u64,
@@ -124,7 +124,7 @@ impl FrontEnd {
         };
         let regions = [
             region(RINGS_AT, RINGS_BYTES, self._files.0.as_raw_fd()),
-            region(TABLE_AT, table.layout().control_offset, table.fd().as_raw_fd()),
+            region(TABLE_AT, table.layout().bytes, table.file().as_raw_fd()),
         ];
         let set = self.vhost.set_mem_table(&regions);
         set.map(drop).context("the daemon does not take the table; its log says why")
@@ -150,7 +150,7 @@ impl FrontEnd {
     }
 
     /// Makes the whole table the one chain of the first queue.
-    fn offer(&mut self, table: &Table) {
+    fn offer(&mut self, table: &Lent) {
         let layout = table.layout();
         let header = Extent {
             first_slot: 0.into(),
@@ -159,15 +159,11 @@ impl FrontEnd {
             reserved: 0.into(),
         };
         self.write(HEADER, header.as_bytes());
-        let grants = size_of::<wire::ExtentStatus>()
-            + layout.lines as usize * size_of::<wire::GrantLine>()
-            + layout.slots as usize * size_of::<wire::SlotGrant>();
-        let reports = layout.slots as usize * size_of::<wire::Report>();
         let at = TABLE_AT + layout.grants_offset as u64;
         let table = wire::VQ_TABLE;
         self.describe(table, 0, RINGS_AT + HEADER as u64, header.as_bytes().len(), NEXT);
-        self.describe(table, 1, TABLE_AT, reports, NEXT);
-        self.describe(table, 2, at, grants, WRITE);
+        self.describe(table, 1, TABLE_AT, layout.reports_bytes(), NEXT);
+        self.describe(table, 2, at, layout.grants_bytes(), WRITE);
         self.publish(table, 0, 0);
     }
 
@@ -194,21 +190,6 @@ impl FrontEnd {
         self.rings.at::<AtomicU16>(avail + 2).store(next, Ordering::Release);
     }
 
-    /// Passes a message on; it is lost if there is no room.
-    pub fn send(&mut self, now_us: u64, message: &Doorbell) {
-        self.see_progress(now_us);
-        if self.lost {
-            let rescan = Doorbell { op: wire::OP_RESCAN.into(), ..EMPTY };
-            self.lost = !self.add(&rescan);
-        }
-        self.lost |= self.lost || !self.add(message);
-    }
-
-    /// Has the daemon look at every slot, for messages were lost on the way here.
-    pub fn rescan(&mut self, now_us: u64) {
-        self.send(now_us, &Doorbell { op: wire::OP_RESCAN.into(), ..EMPTY });
-    }
-
     fn add(&mut self, message: &Doorbell) -> bool {
         if self.offered.wrapping_sub(self.used) == QUEUE {
             return false;
@@ -233,8 +214,32 @@ impl FrontEnd {
         self.used = used;
     }
 
+    /// The daemon has gone.
+    fn is_gone(&self) -> bool {
+        let mut byte = [0];
+        match rustix::net::recv(&self.stream, byte.as_mut_slice(), RecvFlags::DONTWAIT) {
+            Ok(_) => true,
+            Err(error) => std::io::Error::from(error).kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+impl Front for FrontEnd {
+    fn send(&mut self, now_us: u64, _: &Lent, message: &Doorbell) {
+        self.see_progress(now_us);
+        if self.lost {
+            let rescan = Doorbell { op: wire::OP_RESCAN.into(), ..EMPTY };
+            self.lost = !self.add(&rescan);
+        }
+        self.lost |= self.lost || !self.add(message);
+    }
+
+    fn rescan(&mut self, now_us: u64, table: &Lent) {
+        self.send(now_us, table, &Doorbell { op: wire::OP_RESCAN.into(), ..EMPTY });
+    }
+
     /// Tells the daemon of what was sent, unless it looks anyway.
-    pub fn flush(&mut self) {
+    fn flush(&mut self) {
         if !std::mem::take(&mut self.unkicked) {
             return;
         }
@@ -247,19 +252,19 @@ impl FrontEnd {
         }
     }
 
-    /// Until when grants hold: not for longer than the daemon may be silent.
-    pub fn lease(&mut self, now_us: u64) -> u64 {
+    /// Not for longer than the daemon may be silent.
+    fn lease(&mut self, now_us: u64) -> u64 {
         self.see_progress(now_us);
         self.heard_us + self.stale_us
     }
 
-    /// The daemon has gone.
-    pub fn is_gone(&self) -> bool {
-        let mut byte = [0];
-        match rustix::net::recv(&self.stream, byte.as_mut_slice(), RecvFlags::DONTWAIT) {
-            Ok(_) => true,
-            Err(error) => std::io::Error::from(error).kind() != ErrorKind::WouldBlock,
-        }
+    fn receive(&mut self, _: u64, _: &Lent) -> Result<()> {
+        ensure!(!self.is_gone(), "the daemon has gone");
+        Ok(())
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

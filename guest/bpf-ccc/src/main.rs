@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Cgroups and network namespaces of this host as tenants of `ccc-vhost`: loads the BPF
-//! program, and stands between it and the daemon.
+//! Tenants of `ccc-vhost` without a device: cgroups and network namespaces of its host, and VMs
+//! whose guests have this program instead of a module.  Loads the BPF program, and stands between
+//! it and the daemon; on the host of such guests it relays what their agents say.
 //!
 //! A program of its own, so that the daemon stays without rights: this one needs CAP_BPF and
-//! CAP_NET_ADMIN, hands the daemon the tables' descriptors, and reads nothing that a tenant
-//! has written.
+//! CAP_NET_ADMIN where it loads the BPF program, hands the daemon the tables' descriptors, and
+//! reads nothing that a tenant of its machine has written.
+mod frames;
+mod front;
 mod front_end;
+mod lent;
 mod places;
 mod program;
 mod relay;
+mod remote;
+mod serve;
 mod shared;
 mod table;
 mod tenants;
 mod wanted;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -24,9 +30,15 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::{program::Program, tenants::Tenants};
+use crate::{
+    places::Place,
+    program::Program,
+    remote::Address,
+    tenants::{Daemon, Tenant, Tenants},
+    wanted::Wanted,
+};
 
-/// Couples the connections of cgroups and network namespaces of this host
+/// Couples connections by BPF: those of cgroups and network namespaces of this host, or of a guest
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
@@ -43,33 +55,91 @@ struct Args {
 enum Command {
     /// Load the program, unless it is there, and serve the daemon's tenants of this host
     Run {
-        /// The daemon's control socket
-        #[arg(
-            long,
-            value_name = "PATH",
-            env = "CCC_CONTROL",
-            default_value = "/run/ccc/control/control.sock"
-        )]
-        control: PathBuf,
+        /// Where the daemon is asked which these are
+        #[command(flatten)]
+        control: Control,
+    },
+    /// In a guest: load the program, and couple all of the guest by the relay on its host
+    Agent {
+        /// CID of the host
+        #[arg(long, value_name = "CID", default_value_t = 2)]
+        cid: u32,
+        /// The relay's port
+        #[arg(long, value_name = "PORT", default_value_t = PORT)]
+        port: u32,
+        /// A relay on this machine instead, by its socket
+        #[arg(long, value_name = "PATH", conflicts_with_all = ["cid", "port"])]
+        unix: Option<PathBuf>,
+        /// Couple the connections of this cgroup only [default: of all]
+        #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
+        cgroup: String,
+    },
+    /// On the host: relay what agents say in the daemon's tenants that are VMs with vsock
+    Relay {
+        /// Where the daemon is asked which these are
+        #[command(flatten)]
+        control: Control,
+        /// The port that agents connect to
+        #[arg(long, value_name = "PORT", default_value_t = PORT)]
+        port: u32,
     },
     /// Remove the program; connections go on alone
     Unload,
 }
 
+#[derive(Debug, clap::Args)]
+struct Control {
+    /// The daemon's control socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CCC_CONTROL",
+        default_value = "/run/ccc/control/control.sock"
+    )]
+    control: PathBuf,
+}
+
+/// Of the relay, unless something else is said.
+const PORT: u32 = 1063;
+
 fn run(args: Args) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGTERM, Arc::clone(&stop))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
     match args.command {
         Command::Unload => program::unload(&args.pins),
         Command::Run { control } => {
-            let stop = Arc::new(AtomicBool::new(false));
-            signal_hook::flag::register(SIGTERM, Arc::clone(&stop))?;
-            signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
-            let cgroup_root = places::cgroup_root()?;
-            let program = Program::open(&args.pins, &cgroup_root)?;
-            let tenants = Tenants::new(program, cgroup_root)?;
-            log::info!("serving");
-            relay::run(tenants, &control, &stop)
+            let asked = wanted::watch(control.control);
+            let latest = move || {
+                let wanted = asked.try_iter().last()?;
+                Some(wanted.into_iter().filter_map(of_this_host).collect())
+            };
+            serve::run(tenants(&args.pins)?, latest, &stop)
+        }
+        Command::Agent { cid, port, unix, cgroup } => {
+            let address = unix.map_or(Address::Vsock { cid, port }, Address::Unix);
+            let (name, place) = ("guest".to_owned(), Place::Cgroup(cgroup));
+            let mut guest = Some(vec![Tenant { name, place, daemon: Daemon::Relay(address) }]);
+            serve::run(tenants(&args.pins)?, move || guest.take(), &stop)
+        }
+        Command::Relay { control, port } => {
+            relay::run(control.control, port, &stop);
+            Ok(())
         }
     }
+}
+
+fn tenants(pins: &Path) -> Result<Tenants> {
+    let cgroup_root = places::cgroup_root()?;
+    let program = Program::open(pins, &cgroup_root)?;
+    let tenants = Tenants::new(program, cgroup_root)?;
+    log::info!("serving");
+    Ok(tenants)
+}
+
+fn of_this_host(wanted: Wanted) -> Option<Tenant> {
+    let Wanted { name, place, socket } = wanted;
+    Some(Tenant { name, place: Place::parse(&place)?, daemon: Daemon::Here(socket) })
 }
 
 fn main() -> ExitCode {

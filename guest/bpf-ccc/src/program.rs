@@ -2,6 +2,7 @@
 //! The BPF program in the kernel, pinned, so that connections keep it and their tables
 //! whatever becomes of this process.
 use std::{
+    ffi::OsStr,
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io::ErrorKind,
@@ -12,34 +13,25 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{
-    MapCore, MapHandle, PrintLevel,
+    Link, MapCore, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel,
+    btf::{Btf, types::Struct},
     skel::{OpenSkel, SkelBuilder},
 };
 
-#[allow(missing_docs, clippy::all)]
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/ccc.skel.rs"));
 }
 
+use crate::lent::Layout;
+
+// Names of what is pinned.
+const RENO: &str = "reno";
+const CUBIC: &str = "cubic";
+const CHOOSE: &str = "choose";
+
 /// The program as it was compiled: another one has other pins.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
-
-/// How a table is laid out.
-#[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// Slots of a tenant.
-    pub slots: u32,
-    /// Grant lines of a tenant.
-    pub lines: u32,
-    /// Tenants there can be.
-    pub tenants: u32,
-    /// Where the part begins that the daemon writes.
-    pub grants_offset: usize,
-    /// Where the part begins that is not the daemon's.
-    pub control_offset: usize,
-    /// Bytes in all.
-    pub table_bytes: usize,
-}
 
 /// The maps of the program.
 #[derive(Debug)]
@@ -52,8 +44,12 @@ pub struct Program {
     pub netns: MapHandle,
     /// Messages for the tenants' devices.
     pub messages: MapHandle,
-    /// How a table is laid out.
+    /// How the part of a table is laid out that is lent.
     pub layout: Layout,
+    /// Bytes of a table.
+    pub table_bytes: usize,
+    /// Tenants there can be.
+    pub tenants: u32,
 }
 
 /// The pins of this program in `pins`.
@@ -79,11 +75,10 @@ impl Program {
         let layout = Layout {
             slots: said.slots,
             lines: said.lines,
-            tenants: said.tenants,
             grants_offset: said.grants_offset as usize,
-            control_offset: said.control_offset as usize,
-            table_bytes: said.table_bytes as usize,
+            bytes: said.control_offset as usize,
         };
+        let (tenants, table_bytes) = (said.tenants, said.table_bytes as usize);
         let directory = directory(pins);
         if !directory.join("complete").exists() {
             unload(pins)?;
@@ -102,6 +97,8 @@ impl Program {
             netns: map("netns")?,
             messages: map("messages")?,
             layout,
+            table_bytes,
+            tenants,
         })
     }
 }
@@ -118,6 +115,13 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
     let cubic = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"));
     open.maps.ccc_cubic.set_autocreate(cubic)?;
+    open.maps.rodata_data.as_deref_mut().context("program without constants")?.ccc_has_cubic =
+        cubic.into();
+    let linked = has_struct_ops_links()?;
+    if !linked {
+        without_link(&mut open.maps.ccc_reno)?;
+        without_link(&mut open.maps.ccc_cubic)?;
+    }
     let mut skel = open.load().context(
         "the kernel does not take the program; expected Linux 6.1 or later with BTF \
          (CONFIG_DEBUG_INFO_BTF) and CONFIG_BPF_JIT; RUST_LOG=debug shows the verifier's log",
@@ -125,21 +129,54 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
     let root = fs::File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
     let mut links = vec![
-        ("reno", skel.maps.ccc_reno.attach_struct_ops().context("ccc_reno cannot be registered")?),
-        ("choose", choose.with_context(|| format!("no program at {}", cgroup_root.display()))?),
+        (RENO, register(&mut skel.maps.ccc_reno).context("ccc_reno cannot be registered")?),
+        (CHOOSE, choose.with_context(|| format!("no program at {}", cgroup_root.display()))?),
     ];
     if cubic {
-        links.push(("cubic", skel.maps.ccc_cubic.attach_struct_ops()?));
+        links.push((CUBIC, register(&mut skel.maps.ccc_cubic)?));
     }
     skel.maps.ccc_tables.pin(directory.join("tables"))?;
     skel.maps.ccc_cgroups.pin(directory.join("cgroups"))?;
     skel.maps.ccc_netns.pin(directory.join("netns"))?;
     skel.maps.ccc_messages.pin(directory.join("messages"))?;
     for (name, link) in &mut links {
-        link.pin(directory.join(name))?;
+        link.pin(directory.join(*name))?;
+        // Without links a registration is the map's, and no longer than this one unless told.
+        if !linked && *name != CHOOSE {
+            link.disconnect();
+        }
     }
     // The last: what was cut short is begun anew.
     Ok(fs::create_dir(directory.join("complete"))?)
+}
+
+/// Whether this kernel registers struct_ops by links, as Linux has since 6.4.
+fn has_struct_ops_links() -> Result<bool> {
+    let kernel = Btf::from_vmlinux().context(
+        "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF",
+    )?;
+    Ok(kernel.type_by_name::<Struct<'_>>("bpf_struct_ops_link").is_some())
+}
+
+/// A link is all that its flags ask for.
+fn without_link(map: &mut OpenMapMut<'_>) -> Result<()> {
+    Ok(map.set_map_flags(0)?)
+}
+
+fn register(map: &mut MapMut<'_>) -> Result<Link> {
+    Ok(map.attach_struct_ops()?)
+}
+
+/// Ends a registration that is its map's and not a link's.
+fn unregister(pin: &Path) -> Result<()> {
+    let name = pin.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if ![RENO, CUBIC].contains(&name) {
+        return Ok(());
+    }
+    match MapHandle::from_pinned_path(pin) {
+        Ok(map) if map.map_type() == MapType::StructOps => Ok(map.delete(&0u32.to_ne_bytes())?),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a directory's name is one that [`directory`] gives.
@@ -161,7 +198,10 @@ pub fn unload(pins: &Path) -> Result<()> {
             let pin = pin?;
             match pin.file_type()?.is_dir() {
                 true => fs::remove_dir(pin.path())?,
-                false => fs::remove_file(pin.path())?,
+                false => {
+                    unregister(&pin.path())?;
+                    fs::remove_file(pin.path())?;
+                }
             }
         }
         fs::remove_dir(directory)?;
@@ -189,13 +229,13 @@ mod tests {
         let pins = std::env::temp_dir().join(format!("ccc-bpf-pins-{}", std::process::id()));
         let (ours, others) = (directory(&pins), pins.join("snap"));
         for directory in [&ours, &others] {
-            fs::create_dir_all(directory).unwrap();
-            fs::write(directory.join("map"), "").unwrap();
+            fs::create_dir_all(directory).expect("done");
+            fs::write(directory.join("map"), "").expect("done");
         }
-        unload(&pins).unwrap();
+        unload(&pins).expect("done");
         assert!(!ours.exists() && others.join("map").exists());
-        fs::remove_dir_all(&others).unwrap();
-        unload(&pins).unwrap();
+        fs::remove_dir_all(&others).expect("done");
+        unload(&pins).expect("done");
         assert!(!pins.exists());
     }
 }

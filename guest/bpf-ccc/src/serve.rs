@@ -1,35 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The loop: messages of the program go to the daemon as they come; ten times a second,
-//! whatever happens, leases are renewed and connections looked after.
+//! The loop: messages of the program go to the daemon as they come, and what comes from it goes
+//! into the tables; ten times a second, whatever happens, leases are renewed and connections
+//! looked after.
 use std::{
     cell::RefCell,
     collections::BTreeSet,
-    path::Path,
+    os::fd::BorrowedFd,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use ccc_proto::wire::Doorbell;
-use libbpf_rs::RingBufferBuilder;
-use rustix::time::{ClockId, clock_gettime};
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    time::{ClockId, clock_gettime},
+};
 use zerocopy::FromBytes;
 
-use crate::{tenants::Tenants, wanted};
+use crate::tenants::{Tenant, Tenants};
 
 /// How often leases are renewed and connections looked after.
 const TEND_US: u64 = 100_000;
-/// How often the daemon is asked which tenants there are to be.
-const ASK_US: u64 = 500_000;
+/// How often it is looked where the tenants' places are.
+const LOOK_US: u64 = 500_000;
+/// Messages that are passed on before anything else is looked at.
+const BATCH: usize = 1024;
 /// Bytes in front of the message itself: `struct ccc_message` in bpf/table.h.
 const TENANT_BYTES: usize = 8;
 
 /// The clock by which the program counts.
-fn now_us() -> u64 {
+pub fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
@@ -41,8 +46,26 @@ fn read(bytes: &[u8]) -> Option<(u32, Doorbell)> {
     Some((number, Doorbell::read_from_prefix(message).ok()?.0))
 }
 
-/// Serves until it is to stop.
-pub fn run(tenants: Tenants, control: &Path, stop: &Arc<AtomicBool>) -> Result<()> {
+/// Waits until there are messages, something has come, or so long.
+fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<()> {
+    // SAFETY: the ring keeps it open, and is borrowed for as long.
+    let messages = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+    let all = std::iter::once(messages).chain(tenants.wakes());
+    let mut all: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let most = Timespec { tv_sec: 0, tv_nsec: (most_us.clamp(1, TEND_US) * 1000) as _ };
+    match poll(&mut all, Some(&most)) {
+        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Serves until it is to stop; `wanted` gives the tenants that there are to be, if they may be
+/// others than before.
+pub fn run(
+    tenants: Tenants,
+    mut wanted: impl FnMut() -> Option<Vec<Tenant>>,
+    stop: &Arc<AtomicBool>,
+) -> Result<()> {
     let messages = tenants.messages()?;
     let tenants = Rc::new(RefCell::new(tenants));
     let touched = Rc::new(RefCell::new(BTreeSet::new()));
@@ -56,33 +79,30 @@ pub fn run(tenants: Tenants, control: &Path, stop: &Arc<AtomicBool>) -> Result<(
         0
     })?;
     let ring = builder.build()?;
-    let (mut tend_at, mut ask_at, mut told) = (0, 0, false);
+    let (mut tend_at, mut look_at) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         let now = now_us();
-        if now >= ask_at {
-            ask_at = now + ASK_US;
-            match wanted::ask(control) {
-                Ok(wanted) => tenants.borrow_mut().follow(wanted),
-                Err(error) => {
-                    if !std::mem::replace(&mut told, true) {
-                        log::warn!("cannot ask {}: {error:#}", control.display());
-                    }
-                    tenants.borrow_mut().look();
-                }
-            }
+        if now >= look_at {
+            look_at = now + LOOK_US;
+            tenants.borrow_mut().look();
         }
         if now >= tend_at {
             tend_at = now + TEND_US;
+            if let Some(wanted) = wanted() {
+                tenants.borrow_mut().follow(wanted);
+            }
             tenants.borrow_mut().tend(now);
         }
-        let rest = tend_at.saturating_sub(now_us());
-        match ring.poll(Duration::from_micros(rest.max(1000))) {
-            Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
-                return Err(error.into());
-            }
-            _ => {}
-        }
-        tenants.borrow_mut().flush(&std::mem::take(&mut touched.borrow_mut()));
+        wait(&ring, &tenants.borrow(), tend_at.saturating_sub(now_us()))?;
+        let taken = ring.consume_raw_n(BATCH);
+        ensure!(
+            taken >= 0,
+            "messages cannot be read: {}",
+            std::io::Error::from_raw_os_error(-taken)
+        );
+        let mut tenants = tenants.borrow_mut();
+        tenants.receive(now_us());
+        tenants.flush(&std::mem::take(&mut touched.borrow_mut()));
     }
     tenants.borrow_mut().end();
     Ok(())

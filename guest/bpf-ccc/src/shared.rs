@@ -40,7 +40,7 @@ impl Shared {
     /// If it is not in the mapping, or not aligned: offsets are ours.
     pub fn at<T: Word>(&self, offset: usize) -> &T {
         let end = offset.checked_add(size_of::<T>());
-        assert!(end.is_some_and(|end| end <= self.bytes) && offset.is_multiple_of(align_of::<T>()));
+        assert!(end.is_some_and(|end| end <= self.bytes) && offset % align_of::<T>() == 0);
         // SAFETY: it lies in the mapping, which lives as long as the borrow, is aligned as
         // pages are, and every bit pattern of an atomic integer is one.
         unsafe { self.start.add(offset).cast::<T>().as_ref() }

@@ -3,23 +3,22 @@
 //! number.
 use std::{
     ffi::c_int,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd},
     sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 
 use anyhow::{Context, Result};
-use ccc_proto::wire;
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType,
     libbpf_sys::{BPF_F_MMAPABLE, bpf_map_create_opts},
 };
 
 use crate::{
-    program::{self, Layout, Program},
-    shared::Shared,
+    lent::Lent,
+    program::{self, Program},
 };
 
-// Of struct ccc_control in bpf/table.h, from where the layout says it begins.
+// Of struct ccc_control in bpf/table.h, which begins behind what is lent.
 const ID: usize = 0;
 const TENANT: usize = 8;
 const LEASE_US: usize = 16;
@@ -32,32 +31,29 @@ const NAME_BYTES: usize = 72;
 pub struct Table {
     /// The tenant's number.
     pub number: u32,
-    map: MapHandle,
-    memory: Shared,
-    layout: Layout,
+    lent: Lent,
     lost: u64,
 }
 
 impl Table {
     /// A new one in the place of a number.
     pub fn create(program: &Program, number: u32, name: &str) -> Result<Table> {
-        let layout = program.layout;
         let options = bpf_map_create_opts {
             sz: size_of::<bpf_map_create_opts>() as u64,
             map_flags: BPF_F_MMAPABLE,
             ..Default::default()
         };
-        let bytes = layout.table_bytes as u32;
+        let bytes = program.table_bytes as u32;
         let map = MapHandle::create(MapType::Array, Some("ccc_table"), 4, bytes, 1, &options)
             .context("no memory for a table")?;
-        let table = Table::map(map, number, layout)?;
-        let id = u64::from(map_id(&table.map)?);
+        let id = u64::from(map_id(&map)?);
+        let table = Table::map(&map, number, program)?;
         table.control::<AtomicU32>(TENANT).store(number, Ordering::Relaxed);
         for (index, byte) in name.bytes().take(NAME_BYTES - 1).enumerate() {
             table.control::<AtomicU8>(NAME + index).store(byte, Ordering::Relaxed);
         }
         table.control::<AtomicU64>(ID).store(id, Ordering::Release);
-        let fd: c_int = std::os::fd::AsRawFd::as_raw_fd(&table.map.as_fd());
+        let fd: c_int = map.as_fd().as_raw_fd();
         program.tables.update(&number.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
         Ok(table)
     }
@@ -65,23 +61,24 @@ impl Table {
     /// Those that an earlier one of us has left, with the tenants' names.
     pub fn left(program: &Program) -> Result<Vec<(String, Table)>> {
         let mut left = Vec::new();
-        for number in 0..program.layout.tenants {
+        for number in 0..program.tenants {
             let Some(id) = program::number(&program.tables, &number.to_ne_bytes())? else {
                 continue;
             };
-            let table = Table::map(MapHandle::from_map_id(id)?, number, program.layout)?;
+            let table = Table::map(&MapHandle::from_map_id(id)?, number, program)?;
             left.push((table.name(), table));
         }
         Ok(left)
     }
 
-    fn map(map: MapHandle, number: u32, layout: Layout) -> Result<Table> {
-        let memory = Shared::map(map.as_fd(), layout.table_bytes)?;
-        Ok(Table { number, map, memory, layout, lost: 0 })
+    fn map(map: &MapHandle, number: u32, program: &Program) -> Result<Table> {
+        let file = map.as_fd().try_clone_to_owned()?;
+        let lent = Lent::map(file, program.layout, program.table_bytes)?;
+        Ok(Table { number, lent, lost: 0 })
     }
 
     fn control<T: crate::shared::Word>(&self, offset: usize) -> &T {
-        self.memory.at(self.layout.control_offset + offset)
+        self.lent.memory().at(self.lent.layout().bytes + offset)
     }
 
     fn name(&self) -> String {
@@ -90,31 +87,14 @@ impl Table {
         String::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// What the daemon maps.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.map.as_fd()
-    }
-
-    /// How it is laid out.
-    pub fn layout(&self) -> Layout {
-        self.layout
+    /// What of it the daemon has.
+    pub fn lent(&self) -> &Lent {
+        &self.lent
     }
 
     /// Grants are in force until then, on the monotonic clock; 0: they are not.
     pub fn lease(&self, until_us: u64) {
         self.control::<AtomicU64>(LEASE_US).store(until_us, Ordering::Relaxed);
-    }
-
-    /// The daemon has accepted the table.
-    pub fn is_accepted(&self) -> bool {
-        self.memory.at::<AtomicU32>(self.layout.grants_offset).load(Ordering::Acquire)
-            == wire::EXTENT_ACCEPTED
-    }
-
-    /// It is offered anew: nothing is accepted.
-    pub fn withdraw(&self) {
-        let status = self.memory.at::<AtomicU32>(self.layout.grants_offset);
-        status.store(wire::EXTENT_PENDING, Ordering::Release);
     }
 
     /// The program has had no room for messages since this was last asked.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The tenants of this host: each has a table in the program, a place by which the program
-//! finds it, and a connection to the daemon.
+//! The tenants of this machine: each has a table in the program, a place by which the program
+//! finds it, and a way to the daemon.
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::fd::BorrowedFd,
     path::PathBuf,
 };
 
@@ -11,23 +12,54 @@ use ccc_proto::wire::Doorbell;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::{
+    front::Front,
     front_end::FrontEnd,
-    places::Found,
+    lent::Lent,
+    places::{Found, Place},
     program::{self, Program},
+    remote::{Address, Remote},
     table::Table,
-    wanted::Wanted,
 };
 
-/// A tenant.
+/// Where the daemon is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// On this machine: where it listens for the tenant.
+    Here(PathBuf),
+    /// Behind a relay, as a rule on this guest's host.
+    Relay(Address),
+}
+
+impl Daemon {
+    fn connect(&self, table: &Lent, now_us: u64) -> Result<Box<dyn Front>> {
+        Ok(match self {
+            Daemon::Here(socket) => Box::new(FrontEnd::connect(socket, table, now_us)?),
+            Daemon::Relay(address) => Box::new(Remote::connect(address, table, now_us)?),
+        })
+    }
+}
+
+/// A tenant as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// What of this machine it is.
+    pub place: Place,
+    /// Where its daemon is.
+    pub daemon: Daemon,
+}
+
+/// A tenant as it is.
 #[derive(Debug)]
-struct Tenant {
+struct Served {
     table: Table,
-    wanted: Option<Wanted>,
+    wanted: Option<Tenant>,
     /// The place under which the program finds it.
     found: Option<Found>,
     /// It was said that the place is another tenant's.
     taken: bool,
-    front: Option<FrontEnd>,
+    front: Option<Box<dyn Front>>,
     /// What went wrong last, which is said once.
     told: Option<String>,
 }
@@ -37,7 +69,7 @@ struct Tenant {
 pub struct Tenants {
     program: Program,
     cgroup_root: PathBuf,
-    tenants: BTreeMap<String, Tenant>,
+    tenants: BTreeMap<String, Served>,
     names: BTreeMap<u32, String>,
 }
 
@@ -68,18 +100,19 @@ impl Tenants {
     fn insert(&mut self, name: String, table: Table) {
         self.names.insert(table.number, name.clone());
         let tenant =
-            Tenant { table, wanted: None, found: None, taken: false, front: None, told: None };
+            Served { table, wanted: None, found: None, taken: false, front: None, told: None };
         self.tenants.insert(name, tenant);
     }
 
     /// Has these tenants and no others.
-    pub fn follow(&mut self, wanted: BTreeMap<String, Wanted>) {
-        let gone: Vec<String> =
-            self.tenants.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        for name in gone {
+    pub fn follow(&mut self, wanted: Vec<Tenant>) {
+        let names: BTreeSet<&str> = wanted.iter().map(|tenant| tenant.name.as_str()).collect();
+        let gone = self.tenants.keys().filter(|name| !names.contains(name.as_str()));
+        for name in gone.cloned().collect::<Vec<_>>() {
             self.remove(&name);
         }
-        for (name, wanted) in wanted {
+        for wanted in wanted {
+            let name = wanted.name.clone();
             if !self.tenants.contains_key(&name) {
                 match self.create(&name) {
                     Ok(table) => self.insert(name.clone(), table),
@@ -94,8 +127,8 @@ impl Tenants {
     }
 
     fn create(&self, name: &str) -> Result<Table> {
-        let free = (0..self.program.layout.tenants).find(|n| !self.names.contains_key(n));
-        let most = self.program.layout.tenants;
+        let free = (0..self.program.tenants).find(|n| !self.names.contains_key(n));
+        let most = self.program.tenants;
         let number =
             free.with_context(|| format!("there are {most} tenants, and no more can be"))?;
         let table = Table::create(&self.program, number, name)?;
@@ -115,12 +148,12 @@ impl Tenants {
     }
 
     /// Makes sure that the program finds a tenant by its place.
-    fn place(&mut self, name: &str, wanted: Wanted) {
+    fn place(&mut self, name: &str, wanted: Tenant) {
         let Some(tenant) = self.tenants.get_mut(name) else { return };
         let same = tenant.wanted.as_ref().is_some_and(|before| before.place == wanted.place);
         let before = tenant.found.filter(|_| same);
         let found = wanted.place.find(&self.cgroup_root, before);
-        if tenant.wanted.as_ref().is_some_and(|before| before.socket != wanted.socket) {
+        if tenant.wanted.as_ref().is_some_and(|before| before.daemon != wanted.daemon) {
             tenant.front = None;
         }
         if found != tenant.found
@@ -145,9 +178,22 @@ impl Tenants {
     pub fn send(&mut self, now_us: u64, number: u32, message: &Doorbell) {
         let name = self.names.get(&number);
         let tenant = name.and_then(|name| self.tenants.get_mut(name));
-        if let Some(front) = tenant.and_then(|tenant| tenant.front.as_mut()) {
-            front.send(now_us, message);
+        if let Some(Served { front: Some(front), table, .. }) = tenant {
+            front.send(now_us, table.lent(), message);
         }
+    }
+
+    /// What is readable when something comes.
+    pub fn wakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.tenants.values().filter_map(|tenant| tenant.front.as_ref()?.wakes())
+    }
+
+    /// Takes what has come, from those that do not write into the tables themselves.
+    pub fn receive(&mut self, now_us: u64) {
+        let fronts = self.tenants.iter_mut().filter(|(_, tenant)| {
+            tenant.front.as_ref().is_some_and(|front| front.wakes().is_some())
+        });
+        fronts.for_each(|(name, tenant)| tenant.receive(name, now_us));
     }
 
     /// Tells the daemon of what was passed on.
@@ -174,13 +220,13 @@ impl Tenants {
     }
 }
 
-impl Tenant {
+impl Served {
     /// One place is one tenant's: who has it first.  Others have it once it is free.
     fn change_place(
         &mut self,
         program: &Program,
         name: &str,
-        wanted: &Wanted,
+        wanted: &Tenant,
         found: Option<Found>,
     ) -> Result<()> {
         let number = self.table.number;
@@ -207,35 +253,42 @@ impl Tenant {
         Ok(())
     }
 
-    fn tend(&mut self, name: &str, now_us: u64) {
-        if self.front.as_ref().is_some_and(FrontEnd::is_gone) {
-            log::warn!("tenant {name}: the daemon has gone; its flows go on alone");
+    fn receive(&mut self, name: &str, now_us: u64) {
+        let Some(front) = &mut self.front else { return };
+        if let Err(error) = front.receive(now_us, self.table.lent()) {
+            log::warn!("tenant {name}: {error:#}; its flows go on alone");
             self.table.lease(0);
             self.front = None;
         }
-        if self.front.is_none()
-            && let Some(wanted) = &self.wanted
-        {
-            match FrontEnd::connect(&wanted.socket, &self.table, now_us) {
-                Ok(front) => {
-                    log::info!("tenant {name}: connected");
-                    (self.front, self.told) = (Some(front), None);
+    }
+
+    fn connect(&mut self, name: &str, now_us: u64) {
+        let Some(wanted) = self.wanted.as_ref().filter(|_| self.front.is_none()) else { return };
+        match wanted.daemon.connect(self.table.lent(), now_us) {
+            Ok(front) => {
+                log::info!("tenant {name}: connected");
+                (self.front, self.told) = (Some(front), None);
+            }
+            Err(error) => {
+                let said = format!("{error:#}");
+                if self.told.as_ref() != Some(&said) {
+                    log::warn!("tenant {name}: cannot connect to the daemon: {said}");
                 }
-                Err(error) => {
-                    let said = format!("{error:#}");
-                    if self.told.as_ref() != Some(&said) {
-                        log::warn!("tenant {name}: cannot connect to the daemon: {said}");
-                    }
-                    self.told = Some(said);
-                }
+                self.told = Some(said);
             }
         }
+    }
+
+    fn tend(&mut self, name: &str, now_us: u64) {
+        self.receive(name, now_us);
+        self.connect(name, now_us);
         let Some(front) = &mut self.front else { return };
         if self.table.take_lost() {
-            front.rescan(now_us);
+            front.rescan(now_us, self.table.lent());
         }
         front.flush();
-        self.table.lease(if self.table.is_accepted() { front.lease(now_us) } else { 0 });
+        let until_us = front.lease(now_us);
+        self.table.lease(if self.table.lent().is_accepted() { until_us } else { 0 });
     }
 }
 

@@ -115,7 +115,7 @@ pub enum Command {
         /// Name of the VM
         vm: String,
     },
-    /// Cgroups and network namespaces of this host: what of it is coupled beside the VMs
+    /// What is coupled without a device: cgroups, network namespaces, guests with an agent
     Tenant {
         /// What to do with them
         #[command(subcommand)]
@@ -138,12 +138,12 @@ pub enum Command {
     },
 }
 
-/// What to do with parts of this host.
+/// What to do with tenants that have no device.
 #[derive(Debug, Subcommand)]
 pub enum Tenant {
-    /// Couple the connections of a part of this host (ccc-bpf has to run)
+    /// Couple the connections of a part of this host (ccc-bpf run), or of a guest (ccc-bpf relay)
     Add(Box<AddTenant>),
-    /// List the parts of this host that are tenants
+    /// List those tenants
     List,
     /// Couple them no longer
     Remove {
@@ -152,7 +152,7 @@ pub enum Tenant {
     },
 }
 
-/// A part of this host, as it is to be coupled.
+/// A tenant without a device, as it is to be coupled.
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("place").required(true)))]
 pub struct AddTenant {
@@ -164,6 +164,9 @@ pub struct AddTenant {
     /// Name of a network namespace (ip netns), or the path of its file
     #[arg(long, value_name = "NAME", group = "place", conflicts_with = "tenant")]
     pub netns: Option<String>,
+    /// A VM with an agent in its guest, by its VMM's vsock socket, without _PORT
+    #[arg(long, value_name = "PATH", group = "place", conflicts_with = "tenant", value_parser = socket)]
+    pub vsock: Option<SocketPath>,
     /// What is wanted of its coupling
     #[command(flatten)]
     pub settings: Options<VmSettings>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Parts of this host as tenants.  To the daemon they are VMs whose front end is `ccc-bpf`,
-//! which asks it which there are to be.
+//! Tenants without a device: parts of this host, and guests with an agent.  To the daemon they
+//! are VMs whose front end is `ccc-bpf`, which asks it which there are to be.
 use std::path::Path;
 
 use ccc_settings::{Fault, SocketPath, VmSettings};
@@ -26,16 +26,16 @@ pub enum TenantError {
     #[error(transparent)]
     Fault(#[from] Fault),
     /// It is something else.
-    #[error("{0} is a VM and no part of this host; cccctl remove {0}, or detach its domain")]
+    #[error("{0} is a VM with the device; cccctl remove {0}, or detach its domain")]
     Vm(String),
-    /// Another part of this host has the name.
+    /// Another tenant has the name.
     #[error(
         "{name} is the tenant {place}; cccctl tenant remove {name} first, or take another name"
     )]
     Taken {
         /// Its name.
         name: String,
-        /// Its part of the host.
+        /// What it is.
         place: String,
     },
 }
@@ -69,7 +69,7 @@ pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
     }
 }
 
-/// Whether the part of the host that has this name is the one that is to have it.
+/// Whether the tenant that has this name is the one that is to have it.
 fn is_same(name: &str, there: &Value, wanted: &Value) -> Result<(), TenantError> {
     match there.as_str() {
         None => Err(TenantError::Vm(name.to_owned())),
@@ -87,9 +87,11 @@ pub fn view(what: &Tenant) -> fn(&Value) -> String {
 
 /// A tenant as the daemon takes it; what is not said has its default.
 fn spec(add: &AddTenant) -> Result<Value, Fault> {
-    let AddTenant { name, cgroup, netns, settings, vhost_socket } = add;
+    let AddTenant { name, cgroup, netns, vsock, settings, vhost_socket } = add;
     let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", path.trim_start_matches('/')));
-    let place = cgroup.chain(netns.iter().map(|name| format!("netns:{name}")));
+    let netns = netns.iter().map(|name| format!("netns:{name}"));
+    let vsock = vsock.iter().map(|path| format!("vsock:{}", path.display()));
+    let place = cgroup.chain(netns).chain(vsock);
     let mut settings = settings.0.clone();
     for place in place {
         settings.set("tenant", json!(place))?;
@@ -121,12 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_one_part_of_the_host() {
+    fn a_tenant_is_one_place() {
         let web = add(&["--cgroup", "/system.slice/nginx.service", "--weight", "3"]);
         let web = web.expect("a tenant");
         assert_eq!(web["tenant"], "cgroup:system.slice/nginx.service");
         assert_eq!((&web["weight"], &web["socket"]), (&json!(3.0), &json!("/run/ccc/vm/web.sock")));
         assert_eq!(add(&["--netns", "w"]).expect("a tenant")["tenant"], "netns:w");
+        assert_eq!(add(&["--vsock", "/run/a"]).expect("a tenant")["tenant"], "vsock:/run/a");
+        assert_eq!(add(&["--vsock", "a"]), None, "of which directory?");
         assert_eq!(add(&[]), None);
         assert_eq!(add(&["--netns", "w", "--cgroup", "c"]), None);
         assert_eq!(add(&["--cgroup", "../c"]), None);

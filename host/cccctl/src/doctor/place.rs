@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Whether the place of a tenant, a cgroup or a network namespace, is on this host.
+//! Whether the place of a tenant without a device is on this host: a cgroup, a network namespace,
+//! or the socket of a VMM.
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -32,6 +33,8 @@ fn missing(place: &str, cgroups: &Path, netns: &Path) -> Option<PathBuf> {
         // Where something else is mounted, nothing can be told.
         ("cgroup", path) if cgroups.join("cgroup.controllers").exists() => cgroups.join(path),
         ("netns", name) => netns.join(name),
+        // Its own socket; the relay's beside it has _PORT behind the name.
+        ("vsock", path) => path.into(),
         _ => return None,
     };
     // One that may not be looked at is there for all we know.

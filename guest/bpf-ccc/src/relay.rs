@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The relay on the host of guests whose agents have no shared memory: for each it has a table
+//! that it lends to the daemon, puts the agent's reports into it, and tells the agent what the
+//! daemon writes.
+//!
+//! A VM is known by the Unix socket to which its VMM takes its connections to CID 2, as Cloud
+//! Hypervisor, Firecracker and vhost-device-vsock do (`PATH_PORT`), so none can be another.  What
+//! comes is a guest's: it is bounded here, and what it means the daemon judges as any driver's.
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::FileTypeExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use ccc_proto::wire::{self, Extent, ExtentStatus, GrantLine, SlotGrant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{
+    frames::{Frame, Frames},
+    front::Front,
+    front_end::FrontEnd,
+    lent::{Layout, Lent},
+    serve::now_us,
+    wanted::{self, Wanted},
+};
+
+/// How a place of ours begins in the daemon's settings.
+const VSOCK: &str = "vsock:";
+/// How often it is looked whether to go on.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often the daemon's connection is looked after, and an agent hears until when grants hold.
+const TEND_US: u64 = 100_000;
+/// An agent that is silent for longer has gone: it says something ten times a second.
+const SILENT_US: u64 = 5_000_000;
+/// Grants are looked at so often while there are reports, and so often while there are none.
+const BUSY_US: u64 = 1000;
+const IDLE_US: u64 = 20_000;
+/// After so long without a report there are none.
+const REPORTS_US: u64 = 1_000_000;
+/// What comes sooner after what came before waits: no guest takes more of this host than what
+/// it sends in bursts so far apart.
+const PACE: Duration = Duration::from_micros(200);
+/// Slots and lines of a guest: what an agent has, and room for later ones.
+const SLOTS_MAX: u32 = 4096;
+const LINES_MAX: u32 = 64;
+
+/// A VM that is served.
+struct Serving {
+    wanted: Wanted,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Serving {
+    fn start(wanted: &Wanted, path: PathBuf) -> Serving {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (vm, until) = (wanted.clone(), Arc::clone(&stop));
+        let thread = thread::spawn(move || serve(&vm, &path, &until));
+        Serving { wanted: wanted.clone(), stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if self.thread.join().is_err() {
+            log::error!("tenant {}: its thread has panicked", self.wanted.name);
+        }
+    }
+}
+
+/// Serves the daemon's tenants that are VMs with an agent, until it is to stop.
+pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
+    let asked = wanted::watch(control);
+    let mut serving: BTreeMap<String, Serving> = BTreeMap::new();
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok(wanted) = asked.recv_timeout(LOOK) {
+            follow(&mut serving, &wanted, port);
+        }
+    }
+    serving.into_values().for_each(Serving::stop);
+}
+
+fn follow(serving: &mut BTreeMap<String, Serving>, wanted: &[Wanted], port: u32) {
+    let is_wanted = |known: &Serving| wanted.contains(&known.wanted) && !known.thread.is_finished();
+    let gone = serving.iter().filter(|(_, known)| !is_wanted(known)).map(|(name, _)| name.clone());
+    for name in gone.collect::<Vec<_>>() {
+        serving.remove(&name).into_iter().for_each(Serving::stop);
+        log::info!("tenant {name}: is served no more");
+    }
+    for vm in wanted {
+        if let Some(path) = vm.place.strip_prefix(VSOCK)
+            && !serving.contains_key(&vm.name)
+        {
+            let path = PathBuf::from(format!("{path}_{port}"));
+            serving.insert(vm.name.clone(), Serving::start(vm, path));
+        }
+    }
+}
+
+/// Serves one VM's agents, one after another.
+fn serve(vm: &Wanted, path: &Path, stop: &AtomicBool) {
+    let name = &vm.name;
+    let mut told = None;
+    while !stop.load(Ordering::Relaxed) {
+        let served = listen(path).and_then(|listener| accept_all(&listener, vm, stop));
+        if let Err(error) = served {
+            let error = format!("{error:#}");
+            if told.as_ref() != Some(&error) {
+                log::warn!("tenant {name}: {error}");
+            }
+            told = Some(error);
+            thread::sleep(LOOK);
+        }
+    }
+    let _ = fs::remove_file(path);
+}
+
+/// Listens at a path, where nobody else does.
+fn listen(path: &Path) -> Result<UnixListener> {
+    let cannot = || format!("cannot listen at {}", path.display());
+    if UnixStream::connect(path).is_ok() {
+        bail!("{}: somebody else listens there; expected one ccc-bpf relay", path.display());
+    }
+    if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
+        fs::remove_file(path).with_context(cannot)?;
+    }
+    let listener = UnixListener::bind(path).with_context(cannot)?;
+    listener.set_nonblocking(true)?;
+    log::info!("listening at {}", path.display());
+    Ok(listener)
+}
+
+fn accept_all(listener: &UnixListener, vm: &Wanted, stop: &AtomicBool) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        if !readable(listener, LOOK.as_micros() as u64)? {
+            continue;
+        }
+        let Ok((stream, _)) = listener.accept() else { continue };
+        if let Err(error) = Relay::begin(stream, vm, stop).and_then(|mut relay| relay.run(stop)) {
+            log::info!("tenant {}: its flows go on alone: {error:#}", vm.name);
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is something to read within so long.
+fn readable(what: &impl AsFd, most_us: u64) -> Result<bool> {
+    let mut all = [PollFd::new(what, PollFlags::IN)];
+    let (tv_sec, rest) = (most_us / 1_000_000, most_us % 1_000_000);
+    let most = Timespec { tv_sec: tv_sec as _, tv_nsec: (rest * 1000) as _ };
+    match poll(&mut all, Some(&most)) {
+        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
+        ready => Ok(ready == Ok(1)),
+    }
+}
+
+/// An agent, and the table that is its VM's.
+struct Relay<'a> {
+    vm: &'a Wanted,
+    frames: Frames<UnixStream>,
+    table: Lent,
+    /// None while the daemon is not there.
+    front: Option<FrontEnd>,
+    told: Option<String>,
+    /// What the agent knows of the daemon's part.
+    status: ExtentStatus,
+    lines: Vec<GrantLine>,
+    slots: Vec<SlotGrant>,
+    /// Slots from the first one of which there were reports.
+    used: u32,
+    heard_us: u64,
+    reported_us: u64,
+    tend_at_us: u64,
+}
+
+impl<'a> Relay<'a> {
+    /// Makes a table for what the agent says that it has.
+    fn begin(stream: UnixStream, vm: &'a Wanted, stop: &AtomicBool) -> Result<Relay<'a>> {
+        stream.set_nonblocking(true)?;
+        let mut frames = Frames::new(stream);
+        let extent = hello(&mut frames, stop)?;
+        let (slots, lines) = (extent.slots.get(), extent.grant_lines.get());
+        ensure!(
+            (1..=SLOTS_MAX).contains(&slots),
+            "its agent has {slots} slots; expected 1 to {SLOTS_MAX}"
+        );
+        ensure!(
+            (1..=LINES_MAX).contains(&lines),
+            "its agent has {lines} lines; expected 1 to {LINES_MAX}"
+        );
+        let table = Lent::create(Layout::of(slots, lines)).context("no memory for a table")?;
+        let now = now_us();
+        log::info!("tenant {}: its agent has connected", vm.name);
+        Ok(Relay {
+            vm,
+            frames,
+            table,
+            front: None,
+            told: None,
+            status: zerocopy::transmute!([0u8; 64]),
+            lines: vec![zerocopy::transmute!([0u8; 64]); lines as usize],
+            slots: vec![zerocopy::transmute!([0u8; 16]); slots as usize],
+            used: 0,
+            heard_us: now,
+            reported_us: now,
+            tend_at_us: 0,
+        })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let now = now_us();
+            if readable(self.frames.stream(), self.patience_us(now))? {
+                self.take(now_us())?;
+            }
+            let now = now_us();
+            ensure!(now - self.heard_us < SILENT_US, "its agent is silent");
+            if now >= self.tend_at_us {
+                self.tend_at_us = now + TEND_US;
+                self.tend(now);
+            }
+            if let Some(front) = &mut self.front {
+                front.flush();
+            }
+            self.tell();
+            self.frames.flush()?;
+            thread::sleep(PACE);
+        }
+        Ok(())
+    }
+
+    /// Looks after the connection to the daemon, and says until when grants hold.
+    fn tend(&mut self, now: u64) {
+        let Relay { vm, front, table, told, .. } = self;
+        if let Some(there) = front
+            && let Err(error) = there.receive(now, table)
+        {
+            log::warn!("tenant {}: {error:#}; its flows go on alone", vm.name);
+            *front = None;
+        }
+        if front.is_none() {
+            match FrontEnd::connect(&vm.socket, table, now) {
+                Ok(there) => (*front, *told) = (Some(there), None),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    if told.as_ref() != Some(&error) {
+                        log::warn!("tenant {}: cannot connect to the daemon: {error}", vm.name);
+                    }
+                    *told = Some(error);
+                }
+            }
+        }
+        let until = front.as_mut().map_or(0, |front| front.lease(now));
+        let hold_us = u32::try_from(until.saturating_sub(now)).unwrap_or(u32::MAX);
+        // An agent that does not read has no lease for long.
+        self.frames.send(&Frame::Alive(hold_us));
+    }
+
+    /// How long may be waited for the agent.
+    fn patience_us(&self, now: u64) -> u64 {
+        if now - self.reported_us < REPORTS_US { BUSY_US } else { IDLE_US }
+    }
+
+    /// Takes what has come, or a part of it.
+    fn take(&mut self, now: u64) -> Result<()> {
+        self.frames.receive()?;
+        self.heard_us = now;
+        while let Some(frame) = self.frames.next()? {
+            match frame {
+                Frame::Report(slot, report) if slot < self.table.layout().slots => {
+                    self.table.set_report(slot, &report);
+                    self.used = self.used.max(slot + 1);
+                    self.reported_us = now;
+                }
+                Frame::Message(message) => {
+                    if let Some(front) = &mut self.front {
+                        front.send(now, &self.table, &message);
+                    }
+                }
+                Frame::Alive(_) => {}
+                other => bail!("its agent sends what is not expected: {other:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the agent what the daemon has written since.
+    fn tell(&mut self) {
+        let Relay { frames, table, status, lines, slots, used, .. } = self;
+        let now = table.status();
+        if now != *status && frames.send(&Frame::Status(now)) {
+            *status = now;
+        }
+        for (number, known) in (0..).zip(lines) {
+            if let Some(now) = table.line(number).filter(|now| now != known)
+                && frames.send(&Frame::Line(number, now))
+            {
+                *known = now;
+            }
+        }
+        for (number, known) in (0..*used).zip(slots) {
+            let now = table.slot_grant(number);
+            if now != *known && frames.send(&Frame::Slot(number, now)) {
+                *known = now;
+            }
+        }
+    }
+}
+
+/// What an agent says first.
+fn hello(frames: &mut Frames<UnixStream>, stop: &AtomicBool) -> Result<Extent> {
+    let until = now_us() + SILENT_US;
+    while now_us() < until && !stop.load(Ordering::Relaxed) {
+        if !readable(frames.stream(), LOOK.as_micros() as u64)? {
+            continue;
+        }
+        frames.receive()?;
+        match frames.next()? {
+            None => {}
+            Some(Frame::Hello(wire::REVISION, extent)) => return Ok(extent),
+            Some(Frame::Hello(revision, _)) => {
+                bail!("its agent has revision {revision}; expected {}", wire::REVISION)
+            }
+            Some(other) => bail!("its agent begins with {other:?}; expected a hello"),
+        }
+    }
+    bail!("its agent says nothing")
+}
