@@ -125,13 +125,16 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Experiments in real time
-.PHONY: bpf demo-bpf test-bpf bench-bpf
+.PHONY: bpf demo-bpf demo-agent test-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
 	@scripts/build deps clang libelf-dev libbpf-dev bpftool pkg-config
 	@$(CARGO) build --release --manifest-path guest/bpf-ccc/Cargo.toml
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
 	@$(PYTHON) -m host_tenants yields --out out/$@/yields
+demo-agent: bpf ## the same with Debian 12 and 13 guests that have the agent, and no module; QUICK=1
+	@scripts/build qemu vsock machine-bookworm machine-trixie >/dev/null
+	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants agents --out out/$@
 test-bpf: bpf ## daemon and loader killed, cgroups that come and go; KILLS=100 CGROUPS=1000
 	@QUICK='$(QUICK)' KILLS='$(KILLS)' CGROUPS='$(CGROUPS)' $(PYTHON) -m host_tenants test --out out/$@
 bench-bpf: bpf ## what an acknowledgement costs beside BPF Reno

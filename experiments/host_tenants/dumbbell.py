@@ -71,6 +71,13 @@ class Dumbbell:
         do(router, f"tc qdisc add dev out parent 1: handle 2: pfifo limit {self.packets}")
         self._start(wire, sys.executable, str(HERE / "delay.py"), str(self.delay_ms), "wire0", "wire1")
 
+    def plug(self, tap: str, number: int) -> None:
+        """Makes a VM's interface on this machine that of a sender."""
+        router = self.namespace("router")
+        ip("link", "set", tap, "netns", router, "name", f"in{number}")
+        do(router, f"ip address add 10.1.{number + 1}.1/24 dev in{number}")
+        do(router, f"ip link set in{number} mtu 1500 up")
+
     def _link(self, one: str, at: str, address: str, other: str, there: str, its: str | None) -> None:
         ip("link", "add", at, "netns", one, "type", "veth", "peer", "name", there, "netns", other)
         for namespace, interface, own in ((one, at, address), (other, there, its)):

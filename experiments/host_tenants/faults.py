@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
-from . import cgroups
+from . import cgroups, relayed
 from .dumbbell import Dumbbell
 from .service import Service, until
 
@@ -28,7 +28,8 @@ FLOWS = (1, 4)
 
 def run(out: Path) -> bool:
     before = ours()
-    scores = [*kills(out), *one_place(out), *come_and_go(out)]
+    of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
+    scores = [*kills(out), *of_relay, *one_place(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))

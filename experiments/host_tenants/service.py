@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""The daemon and the loader of the BPF program, as a host has them."""
+"""The daemon, the loader of the BPF program and the relay of guests' agents, as a host has them."""
 
 import json
 import os
@@ -23,20 +23,24 @@ def until(what: str, holds: Callable[[], bool], seconds: float = 20) -> float:
 
 
 class Service:
-    """Both run as long as this does, with these groups."""
+    """What is started runs as long as this does, with these groups; flows to `elsewhere` are left alone."""
 
-    def __init__(self, out: Path, groups: dict[str, dict]) -> None:
+    def __init__(self, out: Path, groups: dict[str, dict], elsewhere: str = "") -> None:
         self.out = out
         self.run = Path("/run/ccc-host")
         (self.run / "vm").mkdir(parents=True, exist_ok=True)
         self.control = self.run / "control.sock"
         self.pins = Path("/sys/fs/bpf/ccc")
         self.config = self.run / "config.toml"
-        self.config.write_text(_config(self.run, groups))
+        self.config.write_text(_config(self.run, groups, elsewhere))
         # The tenants of an earlier one.
         (self.run / "state.json").unlink(missing_ok=True)
         self._daemon: subprocess.Popen | None = None
         self._loader: subprocess.Popen | None = None
+        self._relay: subprocess.Popen | None = None
+        self._agent: subprocess.Popen | None = None
+        # Of an agent on this machine: the relay's socket, and the cgroup that it couples.
+        self.agent = ("", "")
 
     def start(self) -> None:
         self.start_daemon()
@@ -50,6 +54,20 @@ class Service:
     def start_loader(self) -> None:
         command = [TARGET / "ccc-bpf", "--pins", self.pins, "run", "--control", self.control]
         self._loader = self._spawn("loader", command)
+
+    def start_relay(self) -> None:
+        self._relay = self._spawn("relay", [TARGET / "ccc-bpf", "relay", "--control", self.control])
+
+    def kill_relay(self) -> None:
+        self._end(self._relay, signal.SIGKILL)
+
+    def start_agent(self) -> None:
+        relay, cgroup = self.agent
+        command = [TARGET / "ccc-bpf", "--pins", self.pins, "agent", "--unix", relay, "--cgroup", cgroup]
+        self._agent = self._spawn("agent", command)
+
+    def kill_agent(self) -> None:
+        self._end(self._agent, signal.SIGKILL)
 
     def _spawn(self, name: str, command: list) -> subprocess.Popen:
         with (self.out / f"{name}.log").open("a") as log:
@@ -68,6 +86,8 @@ class Service:
             process.wait()
 
     def stop(self) -> None:
+        self._end(self._agent, signal.SIGTERM)
+        self._end(self._relay, signal.SIGTERM)
         self._end(self._loader, signal.SIGTERM)
         self._end(self._daemon, signal.SIGTERM)
         self.unload()
@@ -87,6 +107,9 @@ class Service:
         words = [f"--{place}", where, "--group", group, "--weight", str(weight), "--vhost-socket", str(socket)]
         self._ask("tenant", "add", name, *words)
 
+    def change(self, name: str, group: str, weight: float) -> None:
+        self._ask("set", name, "--group", group, "--weight", str(weight))
+
     def remove(self, name: str) -> None:
         self._ask("tenant", "remove", name)
 
@@ -100,9 +123,11 @@ class Service:
         return until("tenants connected", lambda: all(self.tenants()[name]["connected"] for name in names))
 
 
-def _config(run: Path, groups: dict[str, dict]) -> str:
+def _config(run: Path, groups: dict[str, dict], elsewhere: str) -> str:
     lines = ["[daemon]", f'control = "{run}/control.sock"', f'state = "{run}/state.json"']
     for name, settings in groups.items():
         lines.append(f"[group.{name}]")
         lines.extend(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    if elsewhere:
+        lines += ["[[rule]]", f'destination = "{elsewhere}"', 'group = "none"']
     return "\n".join(lines) + "\n"

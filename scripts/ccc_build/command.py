@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ccc_build import freebsd, fresh, guests, image, kernels, machines, module, qemu, venv
+from ccc_build import freebsd, fresh, guests, image, kernels, machines, module, qemu, venv, vsock
 from ccc_build.artefact import Artefact
 from ccc_build.debian import require
 from ccc_build.process import Failed, say
@@ -19,6 +19,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "hostile-module": module.hostile,
     "venv": venv.venv,
     "qemu": qemu.qemu,
+    "vsock": vsock.vsock,
     "image": image.image,
     "bookworm": fresh.bookworm,
     "trixie": fresh.trixie,

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""The papers' fairness test and the weights with guests as tenants that have the agent and no module.
+
+One is a Debian 12 and one a Debian 13, each with its own kernel; coupled and uncoupled in turn, in the
+same minutes.
+"""
+
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccc_experiments.interval import Interval
+from ccc_experiments.scores import Score, print_scores, write_result
+
+from .demo import GOODPUT_LEAST, JAIN_LEAST, jain
+from .dumbbell import Dumbbell
+from .guest import Guest
+from .service import Service, until
+
+QUICK = bool(os.environ.get("QUICK"))
+SETTLE_S, MEASURE_S, RUNS = (10, 20, 1) if QUICK else (10, 25, 3)
+RELEASES = {"a": "bookworm", "b": "trixie"}
+# By which guests are logged in to: no way behind the bottleneck.
+LOGIN = "10.0.2.0/24"
+WEIGHTS_WITHIN_PERCENT = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    flows: tuple[int, int]
+    weights: tuple[float, float]
+    coupled: bool
+
+    @property
+    def name(self) -> str:
+        return f"{' : '.join(map(str, self.flows))}, {'coupled' if self.coupled else 'uncoupled'}"
+
+
+CASES = [
+    *(Case(flows, (1, 1), coupled) for flows in ((1, 4), (4, 1)) for coupled in (False, True)),
+    Case((1, 4), (3, 1), True),
+]
+
+
+class Bed:
+    """Guests behind a dumbbell, and the daemon and the relay of their host."""
+
+    def __init__(self, out: Path, stack: ExitStack) -> None:
+        self.service = Service(out, {"coupled": {}, "uncoupled": {"coupled": False}}, LOGIN)
+        stack.callback(self.service.stop)
+        self.service.start_daemon()
+        self.service.start_relay()
+        self.dumbbell = Dumbbell("ccc-agents", senders=0)
+        stack.callback(self.dumbbell.end)
+        self.dumbbell.make()
+        self.guests = []
+        for number, (name, release) in enumerate(RELEASES.items()):
+            guest = Guest(name, release, number, self.service.run)
+            stack.callback(guest.close)
+            self.guests.append(guest)
+            self.service.add(name, "vsock", str(guest.vsock), "coupled")
+        for guest in self.guests:
+            guest.boot(self.dumbbell)
+            print(f"{guest.name}: Debian's {guest.kernel()} is up")
+        try:
+            self.service.await_connected(*RELEASES)
+        finally:
+            for guest in self.guests:
+                (out / f"agent-{guest.name}.log").write_text(guest.agent_log())
+
+    def coupled_flows(self) -> dict[str, int]:
+        tenants = self.service.tenants()
+        return {name: tenants[name]["coupled_flows"] for name in RELEASES}
+
+
+def run(out: Path) -> bool:
+    with ExitStack() as stack:
+        bed = Bed(out, stack)
+        kernels = {guest.name: guest.kernel() for guest in bed.guests}
+        runs = [{"run": number, **measured(bed, case)} for number in range(RUNS) for case in CASES]
+    scores = scored(runs)
+    about = {"what": "guests with the agent, 10 Mbit/s, 100 ms, FIFO of 83 packets", "kernels": kernels}
+    write_result(out / "result.json", runs, scores, about)
+    return print_scores(scores)
+
+
+def measured(bed: Bed, case: Case) -> dict:
+    for name, weight in zip(RELEASES, case.weights):
+        bed.service.change(name, "coupled" if case.coupled else "uncoupled", weight)
+    seconds, before = SETTLE_S + MEASURE_S, bed.dumbbell.drops()
+    receiver = bed.dumbbell.receive(seconds)
+    senders = [guest.send(flows, seconds + 3, "reno") for guest, flows in zip(bed.guests, case.flows)]
+    if case.coupled:
+        wanted = dict(zip(RELEASES, case.flows))
+        until("all flows are coupled", lambda: bed.coupled_flows() == wanted)
+    received = json.loads(receiver.communicate()[0])
+    for sender in senders:
+        sender.wait()
+    mbits = []
+    for number in range(len(RELEASES)):
+        by_second = received["bytes_by_second"][bed.dumbbell.address(number)]
+        mbits.append(8e-6 * sum(by_second[SETTLE_S:seconds]) / MEASURE_S)
+    by_weight = [mbit / weight for mbit, weight in zip(mbits, case.weights)]
+    result = {
+        "case": case.name,
+        "flows": case.flows,
+        "weights": case.weights,
+        "coupled": case.coupled,
+        "mbits": mbits,
+        "sum_mbits": sum(mbits),
+        "jain": jain(by_weight),
+        "drops": bed.dumbbell.drops() - before,
+        **received,
+    }
+    shown = " : ".join(f"{mbit:.2f}" for mbit in mbits)
+    weights = ":".join(f"{weight:g}" for weight in case.weights)
+    print(f"{case.name}, weights {weights}: {shown} Mbit/s, Jain {result['jain']:.4f}, {result['drops']} drops")
+    return result
+
+
+def scored(runs: list[dict]) -> list[Score]:
+    scores = []
+    equal = [run for run in runs if run["weights"] == (1, 1)]
+    for flows in dict.fromkeys(run["flows"] for run in equal):
+        with_it, without = ([one for one in equal if one["flows"] == flows and one["coupled"] == on] for on in (1, 0))
+        what = " : ".join(map(str, flows))
+        jains, before = (Interval.of([one["jain"] for one in some]) for some in (with_it, without))
+        scores.append(
+            Score.mean(f"{what}: Jain's index of the guests", jains, "1", ">=", JAIN_LEAST, uncoupled=before.mean)
+        )
+        sums = ([one["sum_mbits"] for one in some] for some in (with_it, without))
+        scores.append(Score.ratio(f"{what}: goodput over uncoupled", Interval.ratio(*sums), ">=", GOODPUT_LEAST))
+    weighted = [run for run in runs if run["weights"] != (1, 1)]
+    off = [100 * abs(one["mbits"][0] / one["mbits"][1] * one["weights"][1] / one["weights"][0] - 1) for one in weighted]
+    scores.append(Score.mean("3 : 1: error of the weights", Interval.of(off), "%", "<=", WEIGHTS_WITHIN_PERCENT))
+    return scores
