@@ -82,6 +82,7 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	u8 state = ca_state(sk);
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_get_sender(sk, &table);
+	struct ccc_tcp tcp = {};
 	u32 growth;
 
 	if (!flow) {
@@ -94,9 +95,10 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
 	if (flow->grant.coupled && state != TCP_CA_Loss)
 		tcp_sk(sk)->snd_cwnd = before;
-	ccc_report_update(sk, table, flow, state);
+	ccc_look_as(sk, &tcp, state);
+	ccc_report(table, flow, &tcp, 0);
 	if (state != TCP_CA_Loss)
-		ccc_cwnd_update(sk, table, flow, acked);
+		ccc_cwnd_update(sk, table, flow, &tcp, acked);
 }
 
 SEC("struct_ops")
@@ -110,12 +112,14 @@ SEC("struct_ops")
 void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow;
 
+	if (!ccc_recovery_is_watched(sk, flags))
+		return;
+	flow = ccc_flow_get(sk, &table);
 	if (!flow)
 		return;
-	flow->recovery.ece = !!(flags & CA_ACK_ECE);
-	watch_probe(tcp_sk(sk), &flow->recovery);
+	ccc_recovery_watch(sk, flow, flags);
 	follow_answer(sk, table, flow);
 	/* cong_avoid() does not run while TCP reduces the window. */
 	if (flow->report.now.state == VIRTIO_CCC_STATE_FR) {
@@ -134,6 +138,7 @@ static inline void begin_or_resume(struct sock *sk)
 	struct ccc_flow *flow = ccc_flow_get(sk, &table);
 	bool joins = !flow || !flow->report.now.active;
 	u32 idle = (u32)bpf_jiffies64() - tcp_sk(sk)->lsndtime;
+	struct ccc_tcp tcp = {};
 
 	if (flow) {
 		/* The aggregate has gone on without it and its shadow window. */
@@ -147,7 +152,8 @@ static inline void begin_or_resume(struct sock *sk)
 	}
 	if (!flow || !is_open(sk))
 		return;
-	ccc_cwnd_update(sk, table, flow, 0);
+	ccc_look(sk, &tcp);
+	ccc_cwnd_update(sk, table, flow, &tcp, 0);
 	if (joins)
 		ccc_cwnd_join(sk, flow);
 }
@@ -165,12 +171,14 @@ SEC("struct_ops")
 u32 BPF_PROG(ccc_min_tso_segs, struct sock *sk)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow;
 
-	if (flow)
-		ccc_cwnd_before_send(sk, flow);
-	return BPF_CORE_READ(sk, __sk_common.skc_net.net,
-			     ipv4.sysctl_tcp_min_tso_segs);
+	if (ccc_sk(sk)->rated) {
+		flow = ccc_flow_get(sk, &table);
+		if (flow)
+			ccc_cwnd_before_send(sk, flow);
+	}
+	return sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_min_tso_segs;
 }
 
 SEC("struct_ops")

@@ -78,17 +78,17 @@ static inline void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow)
 }
 
 /* True if the flow is coupled, with its granted window up to date. */
-static inline bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_table *table,
-				       struct ccc_flow *flow)
+static inline bool ccc_cwnd_read_grant_of(struct sock *sk,
+					  struct ccc_table *table,
+					  struct ccc_flow *flow,
+					  const struct ccc_tcp *tcp)
 {
 	struct ccc_grant *grant = &flow->grant;
 	bool was_coupled = grant->coupled;
 	u32 epoch = grant->epoch;
 	u32 cwnd = tcp_sk(sk)->snd_cwnd;
-	struct ccc_tcp tcp = {};
 
-	ccc_look(sk, &tcp);
-	if (!ccc_grant_refresh(table, flow, &tcp)) {
+	if (!ccc_grant_refresh(table, flow, tcp)) {
 		ccc_shadow_stop(sk, flow);
 		ccc_cwnd_stop_timing(sk, flow);
 		return false;
@@ -107,6 +107,24 @@ static inline bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_table *table,
 	}
 	ccc_shadow_follow_epoch(sk, flow, was_coupled);
 	return true;
+}
+
+/* Whether ccc_cwnd_before_send() has to look at the flow. */
+static inline void note_rated(struct sock *sk, const struct ccc_flow *flow)
+{
+	ccc_sk(sk)->rated = flow->cwnd.paced || flow->cwnd.spread_rate;
+}
+
+static inline bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_table *table,
+				       struct ccc_flow *flow)
+{
+	struct ccc_tcp tcp = {};
+	bool coupled;
+
+	ccc_look(sk, &tcp);
+	coupled = ccc_cwnd_read_grant_of(sk, table, flow, &tcp);
+	note_rated(sk, flow);
+	return coupled;
 }
 
 /*
@@ -243,14 +261,10 @@ static inline void follow_timing(struct sock *sk, struct ccc_flow *flow)
 	stop_timer(sk, flow);
 }
 
-/* So many packets of the flow have been acknowledged. */
-static inline void ccc_cwnd_update(struct sock *sk, struct ccc_table *table,
-				   struct ccc_flow *flow, u32 acked)
+static inline void follow_grant(struct sock *sk, struct ccc_flow *flow, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!ccc_cwnd_read_grant(sk, table, flow))
-		return;
 	ccc_shadow_follow_phase(flow);
 	if (is_paced(sk, flow, acked)) {
 		follow_pace(sk, flow);
@@ -260,6 +274,16 @@ static inline void ccc_cwnd_update(struct sock *sk, struct ccc_table *table,
 					 tcp_packets_in_flight(tp), acked));
 	if (acked)
 		follow_timing(sk, flow);
+}
+
+/* So many packets of the flow have been acknowledged. */
+static inline void ccc_cwnd_update(struct sock *sk, struct ccc_table *table,
+				   struct ccc_flow *flow,
+				   const struct ccc_tcp *tcp, u32 acked)
+{
+	if (ccc_cwnd_read_grant_of(sk, table, flow, tcp))
+		follow_grant(sk, flow, acked);
+	note_rated(sk, flow);
 }
 
 /*
@@ -279,6 +303,7 @@ static inline void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow)
 		follow_pace(sk, flow);
 	else
 		set_cwnd(tcp_sk(sk), flow, granted);
+	note_rated(sk, flow);
 }
 
 /* Data is about to be sent: TCP has put its own rate in the place of ours. */

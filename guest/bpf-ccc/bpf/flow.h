@@ -64,6 +64,9 @@ struct ccc_sock {
 	u32 generation;		/* 0: it has no slot */
 	u8 cubic;
 	u8 sender;		/* has sent data */
+	/* What spares others a look at the flow. */
+	u8 rated;		/* by ccc_cwnd_before_send() */
+	u8 watched;		/* by ccc_recovery_watch(), at the next ACK, too */
 };
 
 static inline struct ccc_sock *ccc_sk(const struct sock *sk)
@@ -112,10 +115,15 @@ static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
 	return flow->generation == csk->generation ? flow : NULL;
 }
 
-/* A message may be lost: the loader then has the device look at every slot. */
+/*
+ * A message may be lost: the loader then has the device look at every slot.  Only
+ * one that is urgent wakes the loader, which costs as much as hundreds of ACKs: it
+ * looks by itself while there are messages.
+ */
 static inline void ccc_tell(struct ccc_table *table, u16 op, u32 slot,
-			    u32 generation)
+			    u32 generation, bool urgent)
 {
+	u64 flags = urgent ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 	struct ccc_message message = {
 		.tenant = table->control.tenant,
 		.doorbell = {
@@ -125,7 +133,7 @@ static inline void ccc_tell(struct ccc_table *table, u16 op, u32 slot,
 		},
 	};
 
-	if (bpf_ringbuf_output(&ccc_messages, &message, sizeof(message), 0))
+	if (bpf_ringbuf_output(&ccc_messages, &message, sizeof(message), flags))
 		__sync_fetch_and_add(&table->control.lost, 1);
 }
 
@@ -248,6 +256,8 @@ static inline struct ccc_flow *ccc_flow_take(struct sock *sk,
 	flow->slot = slot;
 	flow->cubic = csk->cubic;
 	flow->shadow.beta = CCC_BETA_HALF;
+	csk->rated = 0;
+	csk->watched = 0;
 	csk->table_id = (*table)->control.id;
 	csk->tenant = tenant;
 	csk->slot = slot;

@@ -34,6 +34,7 @@ static inline bool read_line(const struct virtio_ccc_grant_line *line,
 	for (try = 0; try < CCC_READ_TRIES; try++) {
 		seq = READ_FIELD(line->seq);
 		ccc_barrier();
+		grant->seq = seq;
 		grant->epoch = READ_FIELD(line->epoch);
 		grant->flags = READ_FIELD(line->flags);
 		grant->rounding_offset = READ_FIELD(line->rounding_offset);
@@ -64,11 +65,15 @@ static inline void watch_epoch(const struct ccc_tcp *tcp, u32 instance,
 	} else if (before->epoch != now->epoch) {
 		now->epoch_known = 1;
 		now->epoch_begin = tcp->snd_nxt;
-	} else if (before->epoch_known &&
-		   !seq_before(tcp->snd_una, before->epoch_begin)) {
-		/* All before it was acknowledged: it need not be kept, and wraps. */
-		now->epoch_known = 0;
 	}
+}
+
+/* Once all before it was acknowledged it need not be kept, and wraps. */
+static inline void forget_epoch(const struct ccc_tcp *tcp,
+				struct ccc_grant *grant)
+{
+	if (grant->epoch_known && !seq_before(tcp->snd_una, grant->epoch_begin))
+		grant->epoch_known = 0;
 }
 
 /* Whether the device has accepted the slot's flow; behind which line. */
@@ -95,16 +100,21 @@ static inline u32 part_of(const struct ccc_flow *flow,
 					 grant->rounding_offset);
 }
 
+static inline u64 units_of(const struct ccc_flow *flow, u32 flags)
+{
+	return ccc_grant_units(flow->report.now.priority, flow->report.srtt_us,
+			       flags & VIRTIO_CCC_L_RATE);
+}
+
 static inline void divide(const struct ccc_flow *flow, struct ccc_grant *grant,
 			  u32 mss)
 {
 	u64 level = grant->ssthresh_level;
 
-	grant->units = ccc_grant_units(flow->report.now.priority,
-				       flow->report.srtt_us,
-				       grant->flags & VIRTIO_CCC_L_RATE);
+	grant->units = units_of(flow, grant->flags);
+	grant->mss = mss;
 	grant->cwnd_bytes = ccc_grant_bytes(grant->level, grant->units);
-	grant->cwnd = part_of(flow, grant, grant->level, mss);
+	grant->granted = part_of(flow, grant, grant->level, mss);
 	grant->ssthresh = TCP_INFINITE_SSTHRESH;
 	if (level != VIRTIO_CCC_LEVEL_UNSET)
 		grant->ssthresh = max_t(u32, part_of(flow, grant, level, mss), 2);
@@ -117,6 +127,18 @@ static inline bool is_redivided(const struct ccc_grant *before,
 	return now->epoch == before->epoch &&
 	       !(now->flags & VIRTIO_CCC_L_SLOW_START) &&
 	       ccc_level_jumps(before->level, now->level);
+}
+
+/* Neither the line nor the flow's part of it is another than at the last look. */
+static inline bool is_known(const struct ccc_table *table,
+			    const struct ccc_flow *flow, u32 line, u32 mss)
+{
+	const struct ccc_grant *grant = &flow->grant;
+
+	return grant->coupled && grant->line == line && grant->mss == mss &&
+	       grant->seq == READ_FIELD(table->line[line & (CCC_LINES - 1)].seq) &&
+	       grant->instance == READ_FIELD(table->status.instance) &&
+	       grant->units == units_of(flow, grant->flags);
 }
 
 /*
@@ -136,8 +158,15 @@ __weak int ccc_grant_refresh(struct ccc_table *table, struct ccc_flow *flow,
 		flow->grant.coupled = 0;
 		return 0;
 	}
+	forget_epoch(tcp, &flow->grant);
+	flow->grant.cwnd = flow->grant.granted;
+	if (is_known(table, flow, line, tcp->mss)) {
+		flow->grant.redivided = 0;
+		return 1;
+	}
 	now = flow->grant;
 	if (read_line(&table->line[line & (CCC_LINES - 1)], &now)) {
+		now.line = line;
 		now.coupled = (now.flags & VIRTIO_CCC_L_COUPLED) &&
 			      now.level != VIRTIO_CCC_LEVEL_UNSET;
 		watch_epoch(tcp, READ_FIELD(table->status.instance),
@@ -148,6 +177,7 @@ __weak int ccc_grant_refresh(struct ccc_table *table, struct ccc_flow *flow,
 	now.redivided = is_redivided(&flow->grant, &now);
 	if (now.coupled)
 		divide(flow, &now, tcp->mss);
+	now.cwnd = now.granted;
 	flow->grant = now;
 	return now.coupled;
 }

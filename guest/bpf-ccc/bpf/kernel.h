@@ -29,6 +29,9 @@ enum {
 #define BPF_F_NO_PREALLOC	(1U << 0)
 #define BPF_F_MMAPABLE		(1U << 10)
 
+#define BPF_RB_NO_WAKEUP	(1ULL << 0)
+#define BPF_RB_FORCE_WAKEUP	(1ULL << 1)
+
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>

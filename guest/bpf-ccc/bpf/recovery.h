@@ -25,6 +25,24 @@ static inline void watch_probe(const struct tcp_sock *tp,
 	}
 }
 
+/*
+ * An ACK: what an event is, is seen before TCP asks for it.  Whether there is
+ * anything to see, now or at the next one.
+ */
+static inline bool ccc_recovery_is_watched(const struct sock *sk, u32 flags)
+{
+	return (flags & CA_ACK_ECE) || tcp_sk(sk)->tlp_high_seq ||
+	       ca_state(sk) > TCP_CA_Disorder || ccc_sk(sk)->watched;
+}
+
+static inline void ccc_recovery_watch(struct sock *sk, struct ccc_flow *flow,
+				      u32 flags)
+{
+	flow->recovery.ece = !!(flags & CA_ACK_ECE);
+	watch_probe(tcp_sk(sk), &flow->recovery);
+	ccc_sk(sk)->watched = flow->recovery.ece || flow->recovery.tail;
+}
+
 /* Whether TCP reduces, or has just reduced, for what a probe has repaired. */
 static inline bool lost_tail(const struct tcp_sock *tp,
 			     const struct ccc_recovery *recovery)

@@ -163,8 +163,6 @@ static inline bool signals_differ(const struct ccc_signals *a,
 static inline bool is_due(const struct ccc_tcp *tcp,
 			  const struct ccc_report *report, u32 interval_us)
 {
-	if (signals_differ(&report->now, &report->notified))
-		return true;
 	if (ccc_report_too_soon(tcp->now_us - report->notified_us, interval_us))
 		return false;
 	return ccc_report_due(report->delivered_bytes -
@@ -219,20 +217,29 @@ static inline void average_rtt(const struct ccc_tcp *tcp, struct ccc_flow *flow)
 					  &report->srtt_rest);
 }
 
-/* Write the slot, and have the device look at it if @op says so or it is due. */
+/*
+ * Have the device look at the slot if @op says so or it is due.  Only then it is
+ * written: counters tell all that was since, and a device that begins anew has a
+ * window that is at most a message old.
+ */
 __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 		      const struct ccc_tcp *tcp, u32 op)
 {
 	struct virtio_ccc_report *wire;
+	bool urgent;
 	u32 seq;
 
 	if (!table || !flow || !tcp)
 		return 0;
 	update(&flow->report, tcp);
-	if (!op && is_due(tcp, &flow->report, flow->grant.report_interval_us)) {
+	urgent = op || signals_differ(&flow->report.now, &flow->report.notified);
+	if (!op && (urgent || is_due(tcp, &flow->report,
+				     flow->grant.report_interval_us))) {
 		op = VIRTIO_CCC_OP_UPDATE;
 		average_rtt(tcp, flow);
 	}
+	if (!op)
+		return 0;
 	wire = &table->report[ccc_slot_of(flow)];
 	seq = wire->seq | 1;
 	READ_FIELD(wire->seq) = seq;
@@ -240,23 +247,20 @@ __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 	write_hot(flow, tcp, wire);
 	ccc_barrier();	/* the last change before even */
 	READ_FIELD(wire->seq) = seq + 1;
-	if (op) {
-		note_notified(&flow->report, tcp->now_us);
-		ccc_tell(table, op, flow->slot, flow->generation);
-	}
+	note_notified(&flow->report, tcp->now_us);
+	ccc_tell(table, op, flow->slot, flow->generation, urgent);
 	return 0;
 }
 
-static inline void report_as(const struct sock *sk, struct ccc_table *table,
-			     struct ccc_flow *flow, u8 state, bool active)
+/* What is to be reported of a flow that is, or will be, in @state. */
+static inline void ccc_look_as(const struct sock *sk, struct ccc_tcp *tcp,
+			       u8 state)
 {
-	struct ccc_tcp tcp = {
-		.state = wire_state(sk, state),
-		.active = active,
-	};
+	const struct tcp_sock *tp = tcp_sk(sk);
 
-	ccc_look(sk, &tcp);
-	ccc_report(table, flow, &tcp, 0);
+	ccc_look(sk, tcp);
+	tcp->state = wire_state(sk, state);
+	tcp->active = tp->packets_out || tcp_has_unsent(tp);
 }
 
 /* The flow is, or will be, in @state. */
@@ -264,10 +268,10 @@ static inline void ccc_report_update(const struct sock *sk,
 				     struct ccc_table *table,
 				     struct ccc_flow *flow, u8 state)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
+	struct ccc_tcp tcp = {};
 
-	report_as(sk, table, flow, state,
-		  tp->packets_out || tcp_has_unsent(tp));
+	ccc_look_as(sk, &tcp, state);
+	ccc_report(table, flow, &tcp, 0);
 }
 
 /*
@@ -278,9 +282,13 @@ static inline void ccc_report_resume(const struct sock *sk,
 				     struct ccc_table *table,
 				     struct ccc_flow *flow)
 {
+	struct ccc_tcp tcp = {};
+
 	if (!flow->report.now.active)
 		flow->report.cwnd_limited = 1;
-	report_as(sk, table, flow, ca_state(sk), true);
+	ccc_look_as(sk, &tcp, ca_state(sk));
+	tcp.active = true;
+	ccc_report(table, flow, &tcp, 0);
 }
 
 /* A flow that has nothing to send does not use a larger window. */

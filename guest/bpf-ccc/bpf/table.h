@@ -90,8 +90,12 @@ struct ccc_grant {
 	u64 ssthresh_level;
 	u64 units;		/* of the levels, the flow's */
 	u64 cwnd_bytes;		/* its part of the level, not rounded */
-	u32 cwnd;		/* its part of the levels, in packets */
+	u32 cwnd;		/* its part of the levels, in packets, less its own event */
+	u32 granted;		/* the same without */
 	u32 ssthresh;
+	u32 seq;		/* of the line, and what else it was divided by */
+	u32 line;
+	u32 mss;
 	u32 flags;
 	u32 epoch;
 	u32 instance;		/* of the device that gave it */

@@ -28,6 +28,10 @@ use crate::tenants::{Tenant, Tenants};
 const TEND_US: u64 = 100_000;
 /// How often it is looked where the tenants' places are.
 const LOOK_US: u64 = 500_000;
+/// How often it is looked for messages that wake nobody, while there are messages at all.
+const POLL_US: u64 = 1000;
+/// After so long without one there are none.
+const QUIET_US: u64 = 1_000_000;
 /// Messages that are passed on before anything else is looked at.
 const BATCH: usize = 1024;
 /// Bytes in front of the message itself: `struct ccc_message` in bpf/table.h.
@@ -79,7 +83,7 @@ pub fn run(
         0
     })?;
     let ring = builder.build()?;
-    let (mut tend_at, mut look_at) = (0, 0);
+    let (mut tend_at, mut look_at, mut quiet_at) = (0, 0, 0);
     while !stop.load(Ordering::Relaxed) {
         let now = now_us();
         if now >= look_at {
@@ -93,13 +97,18 @@ pub fn run(
             }
             tenants.borrow_mut().tend(now);
         }
-        wait(&ring, &tenants.borrow(), tend_at.saturating_sub(now_us()))?;
+        let rest_us = tend_at.saturating_sub(now_us());
+        let most_us = if now < quiet_at { rest_us.min(POLL_US) } else { rest_us };
+        wait(&ring, &tenants.borrow(), most_us)?;
         let taken = ring.consume_raw_n(BATCH);
         ensure!(
             taken >= 0,
             "messages cannot be read: {}",
             std::io::Error::from_raw_os_error(-taken)
         );
+        if taken > 0 {
+            quiet_at = now_us() + QUIET_US;
+        }
         let mut tenants = tenants.borrow_mut();
         tenants.receive(now_us());
         tenants.flush(&std::mem::take(&mut touched.borrow_mut()));
