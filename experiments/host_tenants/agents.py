@@ -17,7 +17,7 @@ from ccc_experiments.scores import Score, print_scores, write_result
 from .demo import GOODPUT_LEAST, JAIN_LEAST, jain
 from .dumbbell import Dumbbell
 from .guest import Guest
-from .service import Service, until
+from .service import TARGET, Service, until
 
 QUICK = bool(os.environ.get("QUICK"))
 SETTLE_S, MEASURE_S, RUNS = (10, 20, 1) if QUICK else (10, 25, 3)
@@ -80,7 +80,7 @@ def run(out: Path) -> bool:
         bed = Bed(out, stack)
         kernels = {guest.name: guest.kernel() for guest in bed.guests}
         runs = [{"run": number, **measured(bed, case)} for number in range(RUNS) for case in CASES]
-    scores = scored(runs)
+        scores = [*scored(runs), loopback(bed)]
     about = {"what": "guests with the agent, 10 Mbit/s, 100 ms, FIFO of 83 packets", "kernels": kernels}
     write_result(out / "result.json", runs, scores, about)
     return print_scores(scores)
@@ -118,6 +118,38 @@ def measured(bed: Bed, case: Case) -> dict:
     weights = ":".join(f"{weight:g}" for weight in case.weights)
     print(f"{case.name}, weights {weights}: {shown} Mbit/s, Jain {result['jain']:.4f}, {result['drops']} drops")
     return result
+
+
+def loopback(bed: Bed) -> Score:
+    """The relay by CIDs, which needs a kernel's own vsock: with daemon and agent in one guest, by CID 1."""
+    guest, where = bed.guests[-1], "/run/ccc"
+    guest.kill_agent()
+    for program in ("ccc-vhost", "cccctl"):
+        guest.put(TARGET / program, "/usr/local/bin")
+    control = f"{where}/control.sock"
+    guest.run(f"mkdir -p {where}/vm; cat >{where}/ccc.toml", f'[daemon]\ncontrol = "{control}"\n[group.g]\n'.encode())
+    begin = "systemd-run -qu"
+    guest.run(
+        f"modprobe vsock_loopback; {begin} daemon ccc-vhost --config {where}/ccc.toml;"
+        f" until cccctl --socket {control} list >/dev/null 2>&1; do sleep 0.2; done;"
+        f" cccctl --socket {control} tenant add self --vsock 1 --group g;"
+        f" {begin} relay ccc-bpf relay --control {control}; {begin} agent ccc-bpf agent --cid 1"
+    )
+    receiver, sender = bed.dumbbell.receive(30), guest.send(2, 25, "cubic")
+
+    def coupled() -> int:
+        return json.loads(guest.run(f"cccctl --json --socket {control} show self"))["coupled_flows"]
+
+    try:
+        until("flows are coupled by CID", lambda: coupled() >= 2)
+        found = coupled()
+    except TimeoutError:
+        found = coupled()
+        print(guest.run("journalctl -qu relay -u agent -u daemon -o cat"))
+    for process in (sender, receiver):
+        process.kill()
+        process.wait()
+    return Score("by CID, in one guest: flows coupled of 2", found, "1", ">=", 2)
 
 
 def scored(runs: list[dict]) -> list[Score]:

@@ -78,9 +78,13 @@ class Guest:
             f" ip route add 10.2.0.0/16 via {gateway} dev eth1;"
             " sysctl -qw net.ipv4.tcp_no_metrics_save=1"
         )
-        for file, where in ((TARGET / "ccc-bpf", "/usr/local/bin/ccc-bpf"), (_TRAFFIC, "/root/traffic.py")):
-            self.run(f"cat >{where}; chmod +x {where}", file.read_bytes())
+        self.put(TARGET / "ccc-bpf", "/usr/local/bin")
+        self.put(_TRAFFIC, "/root")
         self.start_agent()
+
+    def put(self, file: Path, directory: str) -> None:
+        where = f"{directory}/{file.name}"
+        self.run(f"cat >{where}; chmod +x {where}", file.read_bytes())
 
     def start_agent(self) -> None:
         self.run("systemctl reset-failed ccc-agent 2>/dev/null; systemd-run -qu ccc-agent ccc-bpf agent")

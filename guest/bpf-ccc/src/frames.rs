@@ -14,10 +14,15 @@
 //! | 5 status | relay | 0 | `virtio_ccc_extent_status` |
 //! | 6 line | relay | line | `virtio_ccc_grant_line` |
 //! | 7 slot | relay | slot | `virtio_ccc_slot_grant` |
-use std::io::{self, ErrorKind, Read, Write};
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Read, Write},
+    os::fd::OwnedFd,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use ccc_proto::wire::{Doorbell, Extent, ExtentStatus, GrantLine, Report, SlotGrant};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
     little_endian::{U16, U32},
@@ -116,9 +121,17 @@ pub struct Frames<S> {
     unwritten: Vec<u8>,
 }
 
+impl Frames<File> {
+    /// Over a stream of any kind, which does not block from now on.
+    pub fn over(stream: OwnedFd) -> Result<Frames<File>> {
+        fcntl_setfl(&stream, fcntl_getfl(&stream)? | OFlags::NONBLOCK)?;
+        Ok(Frames::new(File::from(stream)))
+    }
+}
+
 impl<S: Read + Write> Frames<S> {
     /// Over a stream that does not block.
-    pub fn new(stream: S) -> Frames<S> {
+    fn new(stream: S) -> Frames<S> {
         Frames { stream, read: Vec::new(), taken: 0, unwritten: Vec::new() }
     }
 

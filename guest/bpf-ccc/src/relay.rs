@@ -3,14 +3,15 @@
 //! that it lends to the daemon, puts the agent's reports into it, and tells the agent what the
 //! daemon writes.
 //!
-//! A VM is known by the Unix socket to which its VMM takes its connections to CID 2, as Cloud
-//! Hypervisor, Firecracker and vhost-device-vsock do (`PATH_PORT`), so none can be another.  What
-//! comes is a guest's: it is bounded here, and what it means the daemon judges as any driver's.
+//! A VM is known by its CID where the kernel has vhost-vsock, and else by the Unix socket to which
+//! its VMM takes its connections to CID 2, as Cloud Hypervisor, Firecracker and vhost-device-vsock
+//! do (`PATH_PORT`); so none can be another.  What comes is a guest's: it is bounded here, and what
+//! it means the daemon judges as any driver's.
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
     os::{
-        fd::AsFd,
+        fd::{AsFd, OwnedFd},
         unix::{
             fs::FileTypeExt,
             net::{UnixListener, UnixStream},
@@ -20,6 +21,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -28,6 +30,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use ccc_proto::wire::{self, Extent, ExtentStatus, GrantLine, SlotGrant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vsock::{VMADDR_CID_ANY, VsockListener};
 
 use crate::{
     frames::{Frame, Frames},
@@ -58,19 +61,36 @@ const PACE: Duration = Duration::from_micros(200);
 const SLOTS_MAX: u32 = 4096;
 const LINES_MAX: u32 = 64;
 
+/// Where a VM's agents come in.
+enum Door {
+    /// They connect to a socket of its own.
+    Path(PathBuf),
+    /// Whoever accepts those of all CIDs passes them on.
+    Cid(Receiver<OwnedFd>),
+}
+
 /// A VM that is served.
 struct Serving {
     wanted: Wanted,
+    /// Its CID, and where its connections go.
+    passed: Option<(u32, SyncSender<OwnedFd>)>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Serving {
-    fn start(wanted: &Wanted, path: PathBuf) -> Serving {
+    /// `place` is a CID, or the path of a VMM's socket.
+    fn start(wanted: &Wanted, place: &str, port: u32) -> Serving {
+        // One that comes while another is there waits for its end.
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (door, passed) = match place.parse() {
+            Ok(cid) => (Door::Cid(receiver), Some((cid, sender))),
+            Err(_) => (Door::Path(format!("{place}_{port}").into()), None),
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let (vm, until) = (wanted.clone(), Arc::clone(&stop));
-        let thread = thread::spawn(move || serve(&vm, &path, &until));
-        Serving { wanted: wanted.clone(), stop, thread }
+        let thread = thread::spawn(move || serve(&vm, &door, &until));
+        Serving { wanted: wanted.clone(), passed, stop, thread }
     }
 
     fn stop(self) {
@@ -85,9 +105,13 @@ impl Serving {
 pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
     let asked = wanted::watch(control);
     let mut serving: BTreeMap<String, Serving> = BTreeMap::new();
+    let mut cids = Cids { port, listener: None, told: None };
     while !stop.load(Ordering::Relaxed) {
         if let Ok(wanted) = asked.recv_timeout(LOOK) {
             follow(&mut serving, &wanted, port);
+        }
+        if serving.values().any(|vm| vm.passed.is_some()) {
+            cids.pass_on(&serving);
         }
     }
     serving.into_values().for_each(Serving::stop);
@@ -101,17 +125,81 @@ fn follow(serving: &mut BTreeMap<String, Serving>, wanted: &[Wanted], port: u32)
         log::info!("tenant {name}: is served no more");
     }
     for vm in wanted {
-        if let Some(path) = vm.place.strip_prefix(VSOCK)
+        if let Some(place) = vm.place.strip_prefix(VSOCK)
             && !serving.contains_key(&vm.name)
         {
-            let path = PathBuf::from(format!("{path}_{port}"));
-            serving.insert(vm.name.clone(), Serving::start(vm, path));
+            serving.insert(vm.name.clone(), Serving::start(vm, place, port));
         }
     }
 }
 
+/// Where agents of all VMs come in that the kernel's vhost-vsock serves.
+struct Cids {
+    port: u32,
+    listener: Option<VsockListener>,
+    /// What went wrong last, which is said once.
+    told: Option<String>,
+}
+
+impl Cids {
+    fn pass_on(&mut self, serving: &BTreeMap<String, Serving>) {
+        if let Err(error) = self.accept(serving) {
+            self.tell(format!("{error:#}"));
+        }
+    }
+
+    fn tell(&mut self, what: String) {
+        if self.told.as_ref() != Some(&what) {
+            log::warn!("{what}");
+        }
+        self.told = Some(what);
+    }
+
+    fn accept(&mut self, serving: &BTreeMap<String, Serving>) -> Result<()> {
+        if self.listener.is_none() {
+            let port = self.port;
+            let bound = VsockListener::bind_with_cid_port(VMADDR_CID_ANY, port);
+            let listener =
+                bound.with_context(|| format!("cannot listen at port {port} of vsock"))?;
+            listener.set_nonblocking(true)?;
+            log::info!("listening at port {port} of vsock");
+            self.listener = Some(listener);
+        }
+        // No more than this at a time: others are to be looked after, too.
+        for _ in 0..serving.len() {
+            let Some(Ok((stream, peer))) = self.listener.as_ref().map(VsockListener::accept) else {
+                break;
+            };
+            let cid = peer.cid();
+            let of_peer = |vm: &&Serving| vm.passed.as_ref().is_some_and(|(its, _)| *its == cid);
+            let door = serving.values().find(of_peer).and_then(|vm| vm.passed.as_ref());
+            match door {
+                // It is closed if another one waits already.
+                Some((_, door)) => drop(door.try_send(stream.into())),
+                None => self
+                    .tell(format!("CID {cid} is no tenant: cccctl tenant add NAME --vsock {cid}")),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Serves one VM's agents, one after another.
-fn serve(vm: &Wanted, path: &Path, stop: &AtomicBool) {
+fn serve(vm: &Wanted, door: &Door, stop: &AtomicBool) {
+    match door {
+        Door::Path(path) => serve_path(vm, path, stop),
+        Door::Cid(passed) => loop {
+            match passed.recv_timeout(LOOK) {
+                Ok(stream) => serve_one(stream, vm, stop),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        },
+    }
+}
+
+fn serve_path(vm: &Wanted, path: &Path, stop: &AtomicBool) {
     let name = &vm.name;
     let mut told = None;
     while !stop.load(Ordering::Relaxed) {
@@ -148,12 +236,17 @@ fn accept_all(listener: &UnixListener, vm: &Wanted, stop: &AtomicBool) -> Result
         if !readable(listener, LOOK.as_micros() as u64)? {
             continue;
         }
-        let Ok((stream, _)) = listener.accept() else { continue };
-        if let Err(error) = Relay::begin(stream, vm, stop).and_then(|mut relay| relay.run(stop)) {
-            log::info!("tenant {}: its flows go on alone: {error:#}", vm.name);
+        if let Ok((stream, _)) = listener.accept() {
+            serve_one(stream.into(), vm, stop);
         }
     }
     Ok(())
+}
+
+fn serve_one(stream: OwnedFd, vm: &Wanted, stop: &AtomicBool) {
+    if let Err(error) = Relay::begin(stream, vm, stop).and_then(|mut relay| relay.run(stop)) {
+        log::info!("tenant {}: its flows go on alone: {error:#}", vm.name);
+    }
 }
 
 /// Whether there is something to read within so long.
@@ -170,7 +263,7 @@ fn readable(what: &impl AsFd, most_us: u64) -> Result<bool> {
 /// An agent, and the table that is its VM's.
 struct Relay<'a> {
     vm: &'a Wanted,
-    frames: Frames<UnixStream>,
+    frames: Frames<File>,
     table: Lent,
     /// None while the daemon is not there.
     front: Option<FrontEnd>,
@@ -188,9 +281,8 @@ struct Relay<'a> {
 
 impl<'a> Relay<'a> {
     /// Makes a table for what the agent says that it has.
-    fn begin(stream: UnixStream, vm: &'a Wanted, stop: &AtomicBool) -> Result<Relay<'a>> {
-        stream.set_nonblocking(true)?;
-        let mut frames = Frames::new(stream);
+    fn begin(stream: OwnedFd, vm: &'a Wanted, stop: &AtomicBool) -> Result<Relay<'a>> {
+        let mut frames = Frames::over(stream)?;
         let extent = hello(&mut frames, stop)?;
         let (slots, lines) = (extent.slots.get(), extent.grant_lines.get());
         ensure!(
@@ -321,7 +413,7 @@ impl<'a> Relay<'a> {
 }
 
 /// What an agent says first.
-fn hello(frames: &mut Frames<UnixStream>, stop: &AtomicBool) -> Result<Extent> {
+fn hello(frames: &mut Frames<File>, stop: &AtomicBool) -> Result<Extent> {
     let until = now_us() + SILENT_US;
     while now_us() < until && !stop.load(Ordering::Relaxed) {
         if !readable(frames.stream(), LOOK.as_micros() as u64)? {

@@ -12,7 +12,6 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use ccc_proto::wire::{self, Doorbell, Extent};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use vsock::VsockStream;
 
 use crate::{
@@ -83,8 +82,7 @@ impl Remote {
                 "no relay at {address}; expected ccc-bpf relay on the host, and this VM its tenant"
             )
         })?;
-        fcntl_setfl(&stream, fcntl_getfl(&stream)? | OFlags::NONBLOCK)?;
-        let frames = Frames::new(File::from(stream));
+        let frames = Frames::over(stream)?;
         let mut remote = Remote { frames, hold_until_us: 0, alive_at_us: now_us, lost: false };
         table.forget_grants();
         let layout = table.layout();

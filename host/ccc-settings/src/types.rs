@@ -81,7 +81,7 @@ pub struct VmSettings {
     /// Whether its guest is to have the device; off: it is seen by its tap only
     pub device: bool,
     /// The part of this host, or the guest without the device, that it is instead of a VM
-    #[schemars(title = "cgroup:PATH, netns:NAME, vsock:PATH, or none")]
+    #[schemars(title = "cgroup:PATH, netns:NAME, vsock:PATH, vsock:CID, or none")]
     #[serde(deserialize_with = "place_or_none")]
     pub tenant: Option<String>,
 }
@@ -243,13 +243,14 @@ fn interface_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String
     }
 }
 
-/// A path of a cgroup, the name of a namespace or the path of a VMM's vsock, which goes down
-/// only and can stand in a line.
+/// A path of a cgroup, the name of a namespace, or a CID or the path of a VMM's vsock, which goes
+/// down only and can stand in a line.
 fn place_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let place = group_or_none(from)?;
     let fits = |place: &String| {
         let of = |kind: &str| place.strip_prefix(kind);
-        let vsock = || of("vsock:").filter(|path| path.starts_with('/'));
+        let is_cid = |text: &str| text.parse().is_ok_and(|cid| (1..u32::MAX).contains(&cid) && cid != 2);
+        let vsock = || of("vsock:").filter(|at| at.starts_with('/') || is_cid(at));
         let name = of("cgroup:").or_else(|| of("netns:")).or_else(vsock);
         let graphic = |name: &str| name.chars().all(|c| c.is_ascii_graphic());
         name.is_some_and(|name| {

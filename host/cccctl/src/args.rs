@@ -164,9 +164,9 @@ pub struct AddTenant {
     /// Name of a network namespace (ip netns), or the path of its file
     #[arg(long, value_name = "NAME", group = "place", conflicts_with = "tenant")]
     pub netns: Option<String>,
-    /// A VM with an agent in its guest, by its VMM's vsock socket, without _PORT
-    #[arg(long, value_name = "PATH", group = "place", conflicts_with = "tenant", value_parser = socket)]
-    pub vsock: Option<SocketPath>,
+    /// A VM with an agent in its guest: its CID, or its VMM's vsock socket, without _PORT
+    #[arg(long, value_name = "CID|PATH", group = "place", conflicts_with = "tenant")]
+    pub vsock: Option<String>,
     /// What is wanted of its coupling
     #[command(flatten)]
     pub settings: Options<VmSettings>,

@@ -90,7 +90,7 @@ fn spec(add: &AddTenant) -> Result<Value, Fault> {
     let AddTenant { name, cgroup, netns, vsock, settings, vhost_socket } = add;
     let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", path.trim_start_matches('/')));
     let netns = netns.iter().map(|name| format!("netns:{name}"));
-    let vsock = vsock.iter().map(|path| format!("vsock:{}", path.display()));
+    let vsock = vsock.iter().map(|path| format!("vsock:{path}"));
     let place = cgroup.chain(netns).chain(vsock);
     let mut settings = settings.0.clone();
     for place in place {
@@ -130,7 +130,10 @@ mod tests {
         assert_eq!((&web["weight"], &web["socket"]), (&json!(3.0), &json!("/run/ccc/vm/web.sock")));
         assert_eq!(add(&["--netns", "w"]).expect("a tenant")["tenant"], "netns:w");
         assert_eq!(add(&["--vsock", "/run/a"]).expect("a tenant")["tenant"], "vsock:/run/a");
-        assert_eq!(add(&["--vsock", "a"]), None, "of which directory?");
+        assert_eq!(add(&["--vsock", "7"]).expect("a tenant")["tenant"], "vsock:7");
+        for odd in ["a", "2", "0", "-1", "4294967296", "/run/../a"] {
+            assert_eq!(add(&["--vsock", odd]), None, "{odd}");
+        }
         assert_eq!(add(&[]), None);
         assert_eq!(add(&["--netns", "w", "--cgroup", "c"]), None);
         assert_eq!(add(&["--cgroup", "../c"]), None);

@@ -34,7 +34,7 @@ fn missing(place: &str, cgroups: &Path, netns: &Path) -> Option<PathBuf> {
         ("cgroup", path) if cgroups.join("cgroup.controllers").exists() => cgroups.join(path),
         ("netns", name) => netns.join(name),
         // Its own socket; the relay's beside it has _PORT behind the name.
-        ("vsock", path) => path.into(),
+        ("vsock", path) if path.starts_with('/') => path.into(),
         _ => return None,
     };
     // One that may not be looked at is there for all we know.
