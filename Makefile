@@ -128,7 +128,7 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 .PHONY: bpf demo-bpf demo-agent test-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
 	@scripts/build deps clang libelf-dev libbpf-dev bpftool pkg-config
-	@$(CARGO) build --release --manifest-path guest/bpf-ccc/Cargo.toml
+	@guest/bpf-ccc/build
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
 	@$(PYTHON) -m host_tenants yields --out out/$@/yields

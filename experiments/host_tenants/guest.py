@@ -20,7 +20,7 @@ _CMDLINE = "root=LABEL=root rw console=ttyS0 net.ifnames=0 mitigations=off tsc=r
 # An emulated machine on a busy one takes minutes.
 _BOOT_S = 600.0
 # What leaves a guest is what is on the wire.
-_WHOLE = ",".join(f"{what}=off" for side in ("host", "guest") for what in (f"{side}_tso4", f"{side}_tso6", f"{side}_ufo"))
+_WHOLE = ",".join(f"{side}_{what}=off" for side in ("host", "guest") for what in ("tso4", "tso6", "ufo"))
 _SSH = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR")
 _TRAFFIC = Path(__file__).with_name("traffic.py")
 

@@ -119,7 +119,8 @@ def _frames(draw: random.Random) -> Iterator[bytes]:
     yield _HEAD.pack(_HELLO, 0, draw.choice([_REVISION] * 4 + [0])) + struct.pack("<IIII", 0, slots, lines, 0)
     for _ in range(draw.randrange(20000)):
         kind = draw.choices([_REPORT, _MESSAGE, *range(9)], [40, 40, *[0.01] * 9])[0]
-        number = draw.choice([draw.randrange(1024), draw.getrandbits(32)]) if draw.random() < 0.001 else draw.randrange(64)
+        likely, any_slot, any_number = draw.randrange(64), draw.randrange(1024), draw.getrandbits(32)
+        number = draw.choices([likely, any_slot, any_number], [1998, 1, 1])[0]
         yield _HEAD.pack(kind, 0, number) + _structure(kind, draw)
 
 

@@ -21,13 +21,14 @@ mod tenants;
 mod wanted;
 
 use std::{
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, atomic::AtomicBool},
 };
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::{
@@ -40,7 +41,7 @@ use crate::{
 
 /// Couples connections by BPF: those of cgroups and network namespaces of this host, or of a guest
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = VERSION)]
 struct Args {
     /// Where the program and its maps are pinned: a directory in a bpffs
     #[arg(long, global = true, value_name = "DIR", default_value = "/sys/fs/bpf/ccc")]
@@ -85,6 +86,9 @@ enum Command {
     },
     /// Remove the program; connections go on alone
     Unload,
+    /// Print the manual page
+    #[command(hide = true)]
+    Manual,
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,6 +103,11 @@ struct Control {
     control: PathBuf,
 }
 
+/// That of its package, where it is of one.
+const VERSION: &str = match option_env!("CCC_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
 /// Of the relay, unless something else is said.
 const PORT: u32 = 1063;
 
@@ -107,6 +116,7 @@ fn run(args: Args) -> Result<()> {
     signal_hook::flag::register(SIGTERM, Arc::clone(&stop))?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
     match args.command {
+        Command::Manual => Ok(manual(&mut io::stdout())?),
         Command::Unload => program::unload(&args.pins),
         Command::Run { control } => {
             let asked = wanted::watch(control.control);
@@ -127,6 +137,22 @@ fn run(args: Args) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// In section 8, as clap knows the command line: all subcommands are on one page.
+fn manual(to: &mut impl io::Write) -> io::Result<()> {
+    let mut command = Args::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).section("8").render(to)?;
+    let told =
+        command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    for sub in told {
+        writeln!(to, ".SH {}", sub.get_name().to_uppercase())?;
+        let man = clap_mangen::Man::new(sub.clone());
+        man.render_description_section(to)?;
+        man.render_options_section(to)?;
+    }
+    Ok(())
 }
 
 fn tenants(pins: &Path) -> Result<Tenants> {

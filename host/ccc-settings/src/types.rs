@@ -249,7 +249,8 @@ fn place_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D
     let place = group_or_none(from)?;
     let fits = |place: &String| {
         let of = |kind: &str| place.strip_prefix(kind);
-        let is_cid = |text: &str| text.parse().is_ok_and(|cid| (1..u32::MAX).contains(&cid) && cid != 2);
+        let is_cid =
+            |text: &str| text.parse().is_ok_and(|cid| (1..u32::MAX).contains(&cid) && cid != 2);
         let vsock = || of("vsock:").filter(|at| at.starts_with('/') || is_cid(at));
         let name = of("cgroup:").or_else(|| of("netns:")).or_else(vsock);
         let graphic = |name: &str| name.chars().all(|c| c.is_ascii_graphic());
