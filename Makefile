@@ -125,10 +125,14 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
 ##@ Experiments in real time
-.PHONY: bpf demo-bpf demo-agent test-bpf bench-bpf
+.PHONY: bpf bpf-check demo-bpf demo-agent test-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
 	@scripts/build deps clang libelf-dev libbpf-dev bpftool pkg-config
 	@guest/bpf-ccc/build
+bpf-check: bpf ## its format, lints and tests without root
+	@$(CARGO) fmt --manifest-path guest/bpf-ccc/Cargo.toml --check
+	@$(CARGO) clippy --manifest-path guest/bpf-ccc/Cargo.toml --all-targets -- -D warnings
+	@$(CARGO) test --manifest-path guest/bpf-ccc/Cargo.toml
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
 	@$(PYTHON) -m host_tenants yields --out out/$@/yields
