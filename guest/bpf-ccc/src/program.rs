@@ -3,7 +3,7 @@
 //! whatever becomes of this process.
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     io::ErrorKind,
     mem::MaybeUninit,
@@ -16,6 +16,10 @@ use libbpf_rs::{
     Link, MapCore, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel,
     btf::{Btf, types::Struct},
     skel::{OpenSkel, SkelBuilder},
+};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
 };
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
@@ -36,6 +40,8 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
 /// The maps of the program.
 #[derive(Debug)]
 pub struct Program {
+    /// Of this process alone for as long as it has this.
+    _alone: File,
     /// Tables by the tenants' numbers.
     pub tables: MapHandle,
     /// Numbers of tenants by their cgroups.
@@ -80,9 +86,11 @@ impl Program {
         };
         let (tenants, table_bytes) = (said.tenants, said.table_bytes as usize);
         let directory = directory(pins);
+        fs::create_dir_all(pins).with_context(|| no_bpffs(pins))?;
+        let alone = lock(pins)?;
         if !directory.join("complete").exists() {
-            unload(pins)?;
-            fs::create_dir_all(&directory).with_context(|| no_bpffs(&directory))?;
+            remove(pins)?;
+            fs::create_dir(&directory).with_context(|| no_bpffs(&directory))?;
             load(open, &directory, cgroup_root)?;
         }
         let map = |name: &str| {
@@ -92,6 +100,7 @@ impl Program {
             })
         };
         Ok(Program {
+            _alone: alone,
             tables: map("tables")?,
             cgroups: map("cgroups")?,
             netns: map("netns")?,
@@ -126,7 +135,7 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
         "the kernel does not take the program; expected Linux 6.1 or later with BTF \
          (CONFIG_DEBUG_INFO_BTF) and CONFIG_BPF_JIT; RUST_LOG=debug shows the verifier's log",
     )?;
-    let root = fs::File::open(cgroup_root)?;
+    let root = File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
     let mut links = vec![
         (RENO, register(&mut skel.maps.ccc_reno).context("ccc_reno cannot be registered")?),
@@ -185,11 +194,37 @@ fn is_ours(directory: &Path) -> bool {
     name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Removes all that earlier ones of us have pinned, and nothing else that is there.
-/// Connections go on as the kernel's own algorithm does.
+/// Two would give out the same tables.
+fn lock(pins: &Path) -> Result<File> {
+    let file = File::open(pins).with_context(|| format!("cannot open {}", pins.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            bail!("another ccc-bpf (run or agent) uses {}; stop it first", pins.display())
+        }
+        result => result.with_context(|| format!("cannot lock {}", pins.display()))?,
+    }
+    Ok(file)
+}
+
+/// Removes all that earlier ones of us have pinned, unless one runs.  Connections go on as the
+/// kernel's own algorithm does.
 pub fn unload(pins: &Path) -> Result<()> {
-    let Ok(directories) = fs::read_dir(pins) else { return Ok(()) };
-    for directory in directories {
+    if !pins.exists() {
+        return Ok(());
+    }
+    let _alone = lock(pins)?;
+    remove(pins)?;
+    match fs::remove_dir(pins) {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => {
+            bail!("cannot remove {}: {error}", pins.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What earlier ones of us have pinned, and nothing else that is there.
+fn remove(pins: &Path) -> Result<()> {
+    for directory in fs::read_dir(pins)? {
         let directory = directory?.path();
         if !is_ours(&directory) {
             continue;
@@ -206,12 +241,7 @@ pub fn unload(pins: &Path) -> Result<()> {
         }
         fs::remove_dir(directory)?;
     }
-    match fs::remove_dir(pins) {
-        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => {
-            bail!("cannot remove {}: {error}", pins.display())
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The number in an element of a map, if it has one.
@@ -235,6 +265,9 @@ mod tests {
         unload(&pins).expect("done");
         assert!(!ours.exists() && others.join("map").exists());
         fs::remove_dir_all(&others).expect("done");
+        let running = lock(&pins).expect("alone");
+        assert!(unload(&pins).is_err() && pins.exists());
+        drop(running);
         unload(&pins).expect("done");
         assert!(!pins.exists());
     }
