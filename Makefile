@@ -27,7 +27,7 @@ help: ## this list
 		/^[a-z].*:.*## / {split($$1, name, ":"); printf "  %-16s %s\n", name[1], $$2}' $(MAKEFILE_LIST)
 
 ##@ Builds
-.PHONY: build install packages ansible-collection deps kernel host lab module image qemu
+.PHONY: build install install-bpf packages ansible-collection deps kernel host lab module image qemu
 build: host lab module ## everything that the laboratory needs, nothing run
 deps: ## Debian packages that builds need, if they are missing
 	@scripts/build deps
@@ -37,10 +37,12 @@ module: deps ## the guest module for it
 	@scripts/build module >/dev/null
 install: host ## DESTDIR= PREFIX=/usr QEMU_GROUP=: the daemon, cccctl, units, hook, manuals, monitoring
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' QEMU_GROUP='$(QEMU_GROUP)' scripts/install
+install-bpf: bpf ## DESTDIR= PREFIX=/usr: ccc-bpf, its units and manual
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' guest/bpf-ccc/install
 ansible-collection: ## the Ansible collection as a tarball, in out/ansible
 	@mkdir -p out/ansible
 	@$$(scripts/build ansible)/ansible-galaxy collection build --force --output-path out/ansible ansible
-packages: ## Debian packages of all that a host and a guest need, in out/packages
+packages: bpf ## Debian packages of all that a host and a guest need, in out/packages
 	@scripts/packages
 host: deps ## the daemon and cccctl
 	@echo "host: building" >&2
