@@ -230,6 +230,15 @@ impl Window {
         if whole == 0 || part == whole {
             return self;
         }
+        match (u64::try_from(part), u64::try_from(whole)) {
+            (Ok(part), Ok(whole)) => Window(mul_div(self.0, part, whole)).min(Window::MAX),
+            _ => self.times_wide(part, whole),
+        }
+    }
+
+    /// The same of sums over so many that 64 bits do not hold them.
+    #[cold]
+    fn times_wide(self, part: u128, whole: u128) -> Window {
         // A window has 57 bits, which leaves 71 for the part.
         let shift = (u128::BITS - part.max(whole).leading_zeros()).saturating_sub(71);
         let (part, whole) = (part >> shift, (whole >> shift).max(1));
@@ -253,16 +262,23 @@ impl Window {
 }
 
 /// `a * b / c` without overflow in between, saturating; `c` = 0 gives `a`.
+#[inline]
 pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
-    if c == 0 {
+    // Where all is there, as in most reports, nothing is to be divided.
+    if b == c || c == 0 {
         return a;
     }
-    // Most products fit, and dividing them is many times as fast.
-    if let Some(product) = a.checked_mul(b) {
-        return product / c;
-    }
-    let wide = u128::from(a) * u128::from(b) / u128::from(c);
+    let wide = div_wide(u128::from(a) * u128::from(b), c);
     u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+/// `a / b`, of which most fit into 64 bits: to divide those is many times as fast.
+#[inline]
+pub(crate) fn div_wide(a: u128, b: u64) -> u128 {
+    match u64::try_from(a) {
+        Ok(a) => (a / b).into(),
+        Err(_) => a / u128::from(b),
+    }
 }
 
 #[cfg(test)]

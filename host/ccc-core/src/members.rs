@@ -8,7 +8,7 @@
 use slab::Slab;
 
 use crate::{
-    fixed::{Fraction, Weight, Window, mul_div},
+    fixed::{Fraction, Weight, Window, div_wide, mul_div},
     flow::Contribution,
     mean::MeanUnits,
 };
@@ -407,7 +407,7 @@ impl Members {
     fn equal_level(&self, window: Window) -> MaxMinLevel {
         let Sums { effective, weight, .. } = self.sums;
         let wide = (u128::from(window.raw()) << 16) * u128::from(weight);
-        MaxMinLevel { rate: wide / u128::from(effective.max(1)), weight }
+        MaxMinLevel { rate: div_wide(wide, effective.max(1)), weight }
     }
 
     /// What is left of all when VMs satisfied at `level` have their demand.
@@ -434,7 +434,7 @@ impl Members {
         if m.priorities == 0 {
             return None;
         }
-        let each = |rate: u128, priorities: u64| rate / u128::from(priorities.max(1));
+        let each = |rate: u128, priorities: u64| div_wide(rate, priorities.max(1));
         let level = if m.is_app_limited() {
             // It may come to want its fair part, and then has it at once.
             each(self.equal_level(window).part(m), m.priorities)
@@ -461,7 +461,7 @@ pub(crate) struct MaxMinLevel {
 impl MaxMinLevel {
     /// A VM's part.
     fn part(&self, member: &Member) -> u128 {
-        self.rate * u128::from(member.weight.raw()) / u128::from(self.weight.max(1))
+        div_wide(self.rate * u128::from(member.weight.raw()), self.weight.max(1))
     }
 }
 

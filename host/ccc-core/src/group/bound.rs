@@ -115,8 +115,9 @@ impl Group {
     /// The window of a VM in a pool of its own: two segments a flow at the least, but segments
     /// are as long as it says, so no more than half of its part.
     pub(super) fn pool(&self, member: usize) -> Option<Window> {
+        let pool = self.events.pool(member)?;
         let half = self.members.most_of(member, self.aggregate.window).halved(1);
         let floor = Window::from_bytes(self.members.floor_of(member)).min(half);
-        self.events.pool(member).map(|pool| pool.max(floor))
+        Some(pool.max(floor))
     }
 }
