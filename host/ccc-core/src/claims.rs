@@ -2,7 +2,7 @@
 //! What a VM's reports say it has done, to be held against what the host has seen.
 //!
 //! Nothing here changes what the VM is granted.
-use crate::{flow::Delta, report::Report};
+use crate::flow::Delta;
 
 /// What a VM's reports have claimed in a group so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,10 +18,9 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Takes a flow's report.
-    pub(crate) fn take(&mut self, old: &Report, new: &Report) {
-        let delta = Delta::between(old, new);
-        self.delivered_bytes = self.delivered_bytes.wrapping_add(delta.delivered_bytes);
-        self.events += u64::from(delta.congestion || delta.timeout);
+    /// Takes what a flow's report tells.
+    pub(crate) fn take(&mut self, told: &Delta) {
+        self.delivered_bytes = self.delivered_bytes.wrapping_add(told.delivered_bytes);
+        self.events += u64::from(told.congestion || told.timeout);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     claims::Claims,
     config::GroupConfig,
     fixed::{Micros, Weight},
-    flow::{Contribution, Flow, Usage},
+    flow::{Contribution, Delta, Flow, Usage},
     grant::Grant,
     group::{Group, GroupStatus, Update},
     lru::LruList,
@@ -341,15 +341,16 @@ impl Engine {
     fn apply(&mut self, now: Micros, key: usize, report: &Report) {
         let flow = &mut self.flows[key];
         let was_active = flow.contribution.active;
-        flow.usage = flow.usage.with(now, &flow.last, report);
+        let told = Delta::between(&flow.last, report);
+        flow.usage = flow.usage.with(now, report, told.delivered_bytes);
         let vm = &mut self.vms[flow.vm];
         let interval_us = self.reports.interval_us(vm.active_flows);
-        let update = Update { now, key, flow, report, interval_us };
+        let update = Update { now, key, flow, report, told, interval_us };
         flow.contribution = self.groups[flow.group].take(&update);
         self.reports.count(&mut vm.active_flows, was_active, flow.contribution.active);
         let mut theirs = vm.memberships.iter_mut();
         if let Some(entry) = theirs.find(|entry| entry.group == flow.group) {
-            entry.claims.take(&flow.last, report);
+            entry.claims.take(&told);
         }
         flow.last = *report;
         if was_active || report.active {

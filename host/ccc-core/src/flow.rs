@@ -52,8 +52,8 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// With a new report.
-    pub(crate) fn with(self, now: Micros, old: &Report, new: &Report) -> Usage {
+    /// With a new report, before which so much was delivered.
+    pub(crate) fn with(self, now: Micros, new: &Report, delivered_bytes: u64) -> Usage {
         let srtt_us = Micros::from(new.srtt_us);
         let over_us = (USAGE_ROUNDS * srtt_us).max(USAGE_MIN_US);
         // Nothing is known of the time before the first report.
@@ -63,9 +63,8 @@ impl Usage {
         };
         let span_us = self.span_us.saturating_add(passed_us);
         let faded = mul_div(self.bytes, span_us.saturating_sub(over_us).min(over_us), over_us);
-        let delivered = advance(old.delivered_bytes, new.delivered_bytes);
         Usage {
-            bytes: (self.bytes - faded).saturating_add(delivered),
+            bytes: (self.bytes - faded).saturating_add(delivered_bytes),
             span_us: span_us.min(over_us),
             until: now,
         }
@@ -389,11 +388,9 @@ mod tests {
 
     /// A flow that delivers so much every so many microseconds, for a second.
     fn used(bytes: u64, every_us: Micros, srtt_us: u32) -> Usage {
-        let (mut usage, mut last) = (Usage::default(), Report { srtt_us, ..Report::default() });
+        let (mut usage, report) = (Usage::default(), Report { srtt_us, ..Report::default() });
         for now in (1..1_000_000 / every_us).map(|i| i * every_us) {
-            let report = Report { delivered_bytes: last.delivered_bytes + bytes, ..last };
-            usage = usage.with(now, &last, &report);
-            last = report;
+            usage = usage.with(now, &report, bytes);
         }
         usage
     }
@@ -412,22 +409,17 @@ mod tests {
 
     #[test]
     fn what_a_flow_uses_is_known_after_its_first_round_trips() {
-        let report = |delivered_bytes, active| Report {
-            delivered_bytes,
-            active,
-            srtt_us: 100_000,
-            ..Report::default()
-        };
-        let usage = Usage::default().with(1, &report(0, true), &report(0, true));
-        let usage = usage.with(100_001, &report(0, true), &report(40_000, true));
-        assert_eq!(usage.demand_bytes(&report(0, true)), 20_000, "over two round trips");
-        let shorter = Report { rtt_us: 50_000, ..report(0, true) };
+        let report = |active| Report { active, srtt_us: 100_000, ..Report::default() };
+        let usage = Usage::default().with(1, &report(true), 0);
+        let usage = usage.with(100_001, &report(true), 40_000);
+        assert_eq!(usage.demand_bytes(&report(true)), 20_000, "over two round trips");
+        let shorter = Report { rtt_us: 50_000, ..report(true) };
         assert_eq!(usage.demand_bytes(&shorter), 10_000, "at the present round-trip time");
         let flow =
-            Contribution::new(&report(0, true), ShareOf::Window, &usage, &Contribution::default());
-        let idle = Contribution::new(&report(0, false), ShareOf::Window, &usage, &flow);
+            Contribution::new(&report(true), ShareOf::Window, &usage, &Contribution::default());
+        let idle = Contribution::new(&report(false), ShareOf::Window, &usage, &flow);
         assert_eq!((idle.active, idle.demand_bytes), (false, Some(0)));
-        let limited = Report { cwnd_limited: true, ..report(0, true) };
+        let limited = Report { cwnd_limited: true, ..report(true) };
         let back = Contribution::new(&limited, ShareOf::Window, &usage, &idle);
         assert_eq!(back.demand_bytes, Some(20_000), "not all it can have");
         let backlogged = Contribution::new(&limited, ShareOf::Window, &usage, &back);

@@ -2,23 +2,22 @@
 //! A bottleneck group: its members, its aggregate, what reports do to both, and what
 //! its VMs are granted.
 mod bound;
-
-use std::cell::Cell;
+mod granted;
 
 use crate::{
     bounds::{Conduct, Distance, Events, Limits},
     config::{GroupConfig, ShareOf},
-    fixed::{Beta, Fraction, Micros, Weight, Window, mul_div},
+    fixed::{Beta, Fraction, Micros, Weight, Window},
     flow::{self, Contribution, Delta, Flow},
-    grant::{Grant, rounding_offset},
     mean::MeanUnits,
-    members::{MaxMinLevel, Members},
+    members::Members,
     path::{Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy, QueueMode},
     report::Report,
     times::Times,
     witness::{Evidence, Sample, Witnesses},
 };
+use granted::Granted;
 
 /// Guests of a daemon that has begun anew come back within this time.
 const ADOPTION_US: Micros = 2_000_000;
@@ -26,9 +25,6 @@ const ADOPTION_US: Micros = 2_000_000;
 /// At such a round-trip time guests spread less than two segments over time
 /// (`CCC_SPREAD_RTT_MIN_US`).
 const SPREAD_FROM_US: u32 = 10_000;
-
-/// And pause for no longer than that (`CCC_SPREAD_US_MAX`).
-const SPREAD_US: Micros = 750_000;
 
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
@@ -61,8 +57,7 @@ pub(crate) struct Group {
     policy: Box<dyn Policy>,
     config: GroupConfig,
     version: u64,
-    /// The max-min level of that version.
-    level: Cell<Option<(u64, MaxMinLevel)>>,
+    granted: Granted,
     /// Flows adopted until then bring their windows along.
     adopts_until: Micros,
     witnesses: Witnesses,
@@ -78,6 +73,8 @@ pub(crate) struct Update<'a> {
     pub(crate) key: usize,
     pub(crate) flow: &'a Flow,
     pub(crate) report: &'a Report,
+    /// What it tells that has happened since the one before.
+    pub(crate) told: Delta,
     /// So far apart the flow's reports are to be.
     pub(crate) interval_us: Micros,
 }
@@ -92,7 +89,7 @@ impl Group {
             policy: policy::build(&config),
             config,
             version: 0,
-            level: Cell::new(None),
+            granted: Granted::default(),
             adopts_until: 0,
             witnesses: Witnesses::default(),
             waits: Times::default(),
@@ -107,6 +104,7 @@ impl Group {
 
     pub(crate) fn add_member(&mut self, weight: Weight) -> usize {
         let member = self.members.add(weight);
+        self.granted.add(member);
         self.witnesses.add(member);
         self.waits.add(member);
         self.limits.add(member);
@@ -151,8 +149,8 @@ impl Group {
     }
 
     fn apply(&mut self, update: &Update) -> Contribution {
-        let Update { now, key, flow, report, .. } = *update;
-        let delta = self.bound(update, Delta::between(&flow.last, report));
+        let Update { now, key, flow, .. } = *update;
+        let delta = self.bound(update);
         let sample = self.hear(update, &delta);
         if flow.contribution.active {
             // Against the sums in which the data was sent.
@@ -453,77 +451,6 @@ impl Group {
         match (cause, report.srtt_us) {
             (Cause::Recovery, SPREAD_FROM_US..) => two / 2,
             _ => two,
-        }
-    }
-
-    pub(crate) fn grant(&self, member: usize) -> Grant {
-        let Aggregate { window, ssthresh, epoch } = self.aggregate;
-        if !self.policy.couples() {
-            return Grant { epoch, ..Grant::default() };
-        }
-        let rounding_offset = rounding_offset(member, epoch);
-        let rate_shares = self.config.share == ShareOf::Rate;
-        let not_in_force = Grant { epoch, rounding_offset, rate_shares, ..Grant::default() };
-        let Some(level) = self.members.grant_level(member, window, || self.max_min_level()) else {
-            return not_in_force;
-        };
-        let own = self.pool(member).map(|pool| self.members.level_of(member, pool));
-        let level = level.min(own.unwrap_or(level));
-        // The largest value means unset on the wire.
-        let ssthresh_level =
-            |ssthresh: Window| mul_div(level, ssthresh.raw(), window.raw()).min(u64::MAX - 1);
-        Grant {
-            coupled: true,
-            slow_start: self.aggregate.in_slow_start(),
-            level,
-            ssthresh_level: ssthresh.map(ssthresh_level),
-            ..not_in_force
-        }
-    }
-
-    /// What a VM's flows send in a second, if they do as they are granted.
-    pub(crate) fn granted(&self, member: usize) -> u64 {
-        let grant = self.grant(member);
-        let told_us = match self.config.share {
-            ShareOf::Rate => self.members.mean_units_of(member),
-            ShareOf::Window => self.limits.rtt_us(member),
-        };
-        if !grant.coupled || told_us == 0 {
-            return 0;
-        }
-        let in_a_second = |bytes, rtt_us: Micros| mul_div(bytes, 1_000_000, rtt_us.max(1));
-        let at_level = in_a_second(self.members.bytes_at(member, grant.level), told_us);
-        let sent = at_level.min(self.most_in_a_second(member, told_us));
-        // Guests send two segments a flow, however small their part is: farther than that, in a
-        // round trip and the longest pause.  But nobody is much nearer than what the others'
-        // packets wait.
-        let waits_us = self.waits.of_others_us(member).unwrap_or(0) / 2;
-        let near_us = self.limits.believed_us(member, told_us).max(waits_us);
-        let floor = self.limits.floor_of(member, self.members.floor_of(member));
-        let pause_us = if near_us < SPREAD_FROM_US.into() { 0 } else { SPREAD_US };
-        sent.max(in_a_second(floor, near_us + pause_us))
-    }
-
-    /// A VM's part of the aggregate in a second: flows that are limited, or said to be, are
-    /// each granted as much as one that is not, and do not take that all at once.
-    fn most_in_a_second(&self, member: usize, told_us: Micros) -> u64 {
-        let part = self.members.most_part_of(member, self.aggregate.window, self.max_min_level());
-        let us = match self.config.share {
-            ShareOf::Rate => 1,
-            ShareOf::Window => told_us.max(1),
-        };
-        let bytes = (part.saturating_mul(1_000_000) / u128::from(us)) >> 32;
-        u64::try_from(bytes).unwrap_or(u64::MAX)
-    }
-
-    fn max_min_level(&self) -> MaxMinLevel {
-        match self.level.get() {
-            Some((version, level)) if version == self.version => level,
-            _ => {
-                let level = self.members.max_min_level(self.aggregate.window);
-                self.level.set(Some((self.version, level)));
-                level
-            }
         }
     }
 

@@ -276,9 +276,9 @@ impl Members {
 
     /// The most of a window that a VM has for what one of priority counts, with 32 fraction
     /// bits: what it does not use goes to others, but it may come to want it.
-    pub(crate) fn most_part_of(&self, member: usize, window: Window, level: MaxMinLevel) -> u128 {
+    pub(crate) fn most_part_of(&self, member: usize, equal: Level, level: Level) -> u128 {
         let m = &self.members[member];
-        level.part(m).max(self.equal_level(window).part(m))
+        level.part(m).max(equal.part(m))
     }
 
     /// The windows of a VM's flows at a level for one unit, as its guest multiplies.
@@ -338,8 +338,9 @@ impl Members {
     /// take is so many times as much of the aggregate.
     pub(crate) fn mean_over_backlogged(&self) -> Fraction {
         let Sums { backlogged_effective: effective, backlogged_weight: weight, .. } = self.sums;
+        let backlogged = MeanUnits { effective, weight };
         match self.mean_units() {
-            Some(mean) if weight > 0 => mean.over(MeanUnits { effective, weight }),
+            Some(mean) if weight > 0 && mean != backlogged => mean.over(backlogged),
             _ => Fraction::ALL,
         }
     }
@@ -381,14 +382,13 @@ impl Members {
         u128::from(self.sums.effective) << 16
     }
 
-    /// How the rate of `window` is split between VMs with backlogged flows.
+    /// How what would be an `equal` level is split between VMs with backlogged flows.
     ///
     /// Weighted max-min: a VM whose flows are all application-limited keeps what
     /// it uses, if that is less than its fair part, and the others share the
     /// rest by weight.  That raises the level and may bring in more such VMs, so
     /// it is repeated until it does not; two or three times in practice.
-    pub(crate) fn max_min_level(&self, window: Window) -> MaxMinLevel {
-        let equal = self.equal_level(window);
+    pub(crate) fn max_min_level(&self, equal: Level) -> Level {
         let mut level = equal;
         if self.sums.app_limited == 0 {
             return level;
@@ -404,14 +404,14 @@ impl Members {
     }
 
     /// The level if each VM had its part, whatever it uses.
-    fn equal_level(&self, window: Window) -> MaxMinLevel {
+    pub(crate) fn equal_level(&self, window: Window) -> Level {
         let Sums { effective, weight, .. } = self.sums;
         let wide = (u128::from(window.raw()) << 16) * u128::from(weight);
-        MaxMinLevel { rate: div_wide(wide, effective.max(1)), weight }
+        Level { rate: div_wide(wide, effective.max(1)), weight }
     }
 
     /// What is left of all when VMs satisfied at `level` have their demand.
-    fn without_satisfied(&self, equal: MaxMinLevel, level: MaxMinLevel) -> MaxMinLevel {
+    fn without_satisfied(&self, equal: Level, level: Level) -> Level {
         let mut left = equal;
         for (_, m) in self.members.iter().filter(|(_, m)| m.is_app_limited()) {
             if m.demand_rate < level.part(m) {
@@ -427,8 +427,8 @@ impl Members {
     pub(crate) fn grant_level(
         &self,
         member: usize,
-        window: Window,
-        max_min_level: impl FnOnce() -> MaxMinLevel,
+        equal: Level,
+        max_min_level: impl FnOnce() -> Level,
     ) -> Option<u64> {
         let m = &self.members[member];
         if m.priorities == 0 {
@@ -437,7 +437,7 @@ impl Members {
         let each = |rate: u128, priorities: u64| div_wide(rate, priorities.max(1));
         let level = if m.is_app_limited() {
             // It may come to want its fair part, and then has it at once.
-            each(self.equal_level(window).part(m), m.priorities)
+            each(equal.part(m), m.priorities)
         } else {
             let part = max_min_level().part(m);
             let rest = part.saturating_sub(m.demand_rate);
@@ -452,13 +452,13 @@ impl Members {
 
 /// Rate for one of weight: what is left for VMs with backlogged flows, in bytes for what
 /// one of priority counts, with 32 fraction bits; and their weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MaxMinLevel {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Level {
     rate: u128,
     weight: u64,
 }
 
-impl MaxMinLevel {
+impl Level {
     /// A VM's part.
     fn part(&self, member: &Member) -> u128 {
         div_wide(self.rate * u128::from(member.weight.raw()), self.weight.max(1))
@@ -501,7 +501,8 @@ mod tests {
     /// What so many units of a VM are granted of a window.
     fn granted(members: &Members, vm: usize, units: u64, window_bytes: u64) -> u64 {
         let window = Window::from_bytes(window_bytes);
-        let level = members.grant_level(vm, window, || members.max_min_level(window));
+        let equal = members.equal_level(window);
+        let level = members.grant_level(vm, equal, || members.max_min_level(equal));
         (level.expect("active") * units) >> 32
     }
 
@@ -540,7 +541,8 @@ mod tests {
         members.count(0, &flow(77), &Contribution::default());
         assert_eq!(members.sums, Sums::default());
         let window = Window::from_bytes(1000);
-        assert_eq!(members.grant_level(0, window, || members.max_min_level(window)), None);
+        let equal = members.equal_level(window);
+        assert_eq!(members.grant_level(0, equal, || members.max_min_level(equal)), None);
     }
 
     #[test]
@@ -563,7 +565,7 @@ mod tests {
     #[test]
     fn vms_that_are_all_satisfied_leave_nobody_to_share() {
         let members = members(&[1.0; 2], &[(0, app_limited(10_000)), (1, app_limited(60_000))]);
-        let level = members.max_min_level(Window::from_bytes(100_000));
+        let level = members.max_min_level(members.equal_level(Window::from_bytes(100_000)));
         assert_eq!((level.rate >> 32, level.weight), (30_000, 0));
         assert_eq!(granted(&members, 0, 256, 100_000), 50_000, "what it may come to want");
     }

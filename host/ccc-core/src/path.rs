@@ -51,6 +51,8 @@ pub(crate) struct Path {
     since: Micros,
     round: Round,
     before: Round,
+    /// Round-trip time of that one.
+    before_us: Micros,
     /// What waited in the round before that one.
     earlier_us: Micros,
     /// Queueing delay at the latest event.
@@ -102,6 +104,12 @@ impl Round {
         self.mean_us(self.present)
     }
 
+    /// So much is no less than its round-trip time: asked at each report, so not divided.
+    fn lasts_no_longer_than(&self, us: Micros) -> bool {
+        let longer = u128::from(us) + 1;
+        self.present < longer.saturating_mul(self.delivered_bytes.max(1))
+    }
+
     fn base_us(&self) -> Micros {
         self.mean_us(self.base)
     }
@@ -148,11 +156,11 @@ impl Path {
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
             return;
         }
-        if sample.now.saturating_sub(self.since) >= self.round.rtt_us() {
+        if self.round.lasts_no_longer_than(sample.now.saturating_sub(self.since)) {
             self.next_round(sample.now, window);
         }
         self.round.add(sample);
-        let part = (sample.now - self.since) * PARTS / self.before.rtt_us().max(1);
+        let part = (sample.now - self.since) * PARTS / self.before_us.max(1);
         let queue_us = sample.rtt_us.saturating_sub(sample.min_rtt_us).min(RTT_MAX_US);
         self.round.waits.add(part, queue_us.into());
     }
@@ -176,12 +184,13 @@ impl Path {
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
         self.before = std::mem::replace(&mut self.round, Round { window, ..Round::default() });
         self.before.length_us = now.saturating_sub(self.since);
+        self.before_us = self.before.rtt_us();
         self.since = now;
     }
 
     /// Who is in the group has changed, and with it its mean round-trip time and window.
     pub(crate) fn changed(&mut self, mean_us: Micros) {
-        self.alone.changed(mean_us.max(self.before.rtt_us()));
+        self.alone.changed(mean_us.max(self.before_us));
     }
 
     /// Hardly a packet has waited for some rounds: the path holds more than was thought.

@@ -19,8 +19,9 @@ struct Vm {
     /// Times [`SMOOTHED`].
     smoothed_us: u64,
     place: Option<Place>,
-    /// The median of the others, and of which version of the median that is.
-    others: Cell<Option<(u64, Option<Micros>)>>,
+    /// The median of the others, and of which version of the median that is, plus one.
+    others: Cell<Option<Micros>>,
+    version: Cell<u64>,
 }
 
 /// What the VMs of a group say.
@@ -66,11 +67,11 @@ impl Times {
     /// The median of the other VMs, if there are others.  Times are averages, so it is
     /// looked for once in many reports.
     pub(crate) fn of_others_us(&self, member: usize) -> Option<Micros> {
-        let (vm, version) = (&self.vms[member], self.median.version());
-        let known = vm.others.get().filter(|(known, _)| *known == version);
-        let (_, us) = known.unwrap_or_else(|| (version, self.median.us_without(vm.place)));
-        vm.others.set(Some((version, us)));
-        us
+        let (vm, version) = (&self.vms[member], self.median.version() + 1);
+        if vm.version.replace(version) != version {
+            vm.others.set(self.median.us_without(vm.place));
+        }
+        vm.others.get()
     }
 
     /// The median of all; of nobody, 0.

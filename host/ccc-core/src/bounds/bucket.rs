@@ -30,7 +30,10 @@ impl Bucket {
             return 0;
         }
         let in_between = |us| mul_div(part.bytes, us, part.rtt_us.max(1));
-        let most_bytes = in_between(interval_us).max(part.bytes);
+        let most_bytes = match interval_us > part.rtt_us {
+            true => in_between(interval_us).max(part.bytes),
+            false => part.bytes,
+        };
         let elapsed_us = self.filled.map_or(part.rtt_us, |filled| now.saturating_sub(filled));
         self.bytes = self.bytes.saturating_add(in_between(elapsed_us)).min(most_bytes);
         self.filled = Some(now);

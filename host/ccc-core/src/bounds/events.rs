@@ -109,14 +109,21 @@ impl Events {
         self.latest = self.latest.filter(|latest| latest.member != member);
     }
 
-    /// A VM that has this part of the window has had so much delivered.
-    pub(crate) fn deliver(&mut self, member: usize, bytes: u64, part_bytes: u64, all_bytes: u64) {
+    /// A VM that has this part of the window has had so much delivered; whether its pool has
+    /// become its part again.
+    pub(crate) fn deliver(
+        &mut self,
+        member: usize,
+        bytes: u64,
+        part_bytes: u64,
+        all_bytes: u64,
+    ) -> bool {
         self.totals.add_bytes(bytes);
         let vm = &mut self.vms[member];
         let others = vm.budget.count(self.totals, bytes, all_bytes);
         let judged = vm.judge(false, others);
-        vm.pool = vm.pool.filter(|pool| pool.window.bytes() < part_bytes);
         self.verdicts += u64::from(judged);
+        vm.pool.take_if(|pool| pool.window.bytes() >= part_bytes).is_some()
     }
 
     /// A VM has lost, or says so.

@@ -12,14 +12,16 @@ use crate::{
 
 impl Group {
     /// What a report adds, as far as its VM can have done that.
-    pub(super) fn bound(&mut self, update: &Update, told: Delta) -> Delta {
-        let Update { now, flow, report, .. } = *update;
+    pub(super) fn bound(&mut self, update: &Update) -> Delta {
+        let Update { now, flow, report, told, .. } = *update;
         let member = flow.member;
         let part = self.part(member, report);
         self.limits.claim_floor(member, self.members.floor_of(member), part.bytes);
         let delta = self.limits.delta(now, member, &self.has(update, part), told);
         let all_bytes = self.aggregate.window.bytes();
-        self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes);
+        if self.events.deliver(member, delta.delivered_bytes, part.bytes, all_bytes) {
+            self.version += 1;
+        }
         delta
     }
 
