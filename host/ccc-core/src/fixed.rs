@@ -192,9 +192,39 @@ impl Default for Fraction {
     }
 }
 
-impl From<Beta> for Fraction {
-    fn from(beta: Beta) -> Fraction {
-        Fraction::new(beta.0.into(), Beta::ONE.into())
+/// A part of a whole that 64 bits hold, as that of one VM or flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) part: u64,
+    pub(crate) whole: u64,
+}
+
+/// What a window can be multiplied by.
+pub(crate) trait Part {
+    /// That part of a window, rounded down; all of it if there is no whole.
+    fn of_window(self, window: Window) -> Window;
+}
+
+impl Part for Share {
+    #[inline]
+    fn of_window(self, window: Window) -> Window {
+        Window(mul_div(window.0, self.part, self.whole)).min(Window::MAX)
+    }
+}
+
+impl Part for Fraction {
+    #[inline]
+    fn of_window(self, window: Window) -> Window {
+        match (u64::try_from(self.part), u64::try_from(self.whole)) {
+            (Ok(part), Ok(whole)) => window.times(Share { part, whole }),
+            _ => window.times_wide(self.part, self.whole),
+        }
+    }
+}
+
+impl Part for Beta {
+    fn of_window(self, window: Window) -> Window {
+        window.times(Share { part: self.0.into(), whole: Beta::ONE })
     }
 }
 
@@ -225,20 +255,16 @@ impl Window {
     }
 
     /// A fraction of `self`, rounded down; all of it if there is no whole.
-    pub(crate) fn times(self, fraction: impl Into<Fraction>) -> Window {
-        let Fraction { part, whole } = fraction.into();
-        if whole == 0 || part == whole {
-            return self;
-        }
-        match (u64::try_from(part), u64::try_from(whole)) {
-            (Ok(part), Ok(whole)) => Window(mul_div(self.0, part, whole)).min(Window::MAX),
-            _ => self.times_wide(part, whole),
-        }
+    pub(crate) fn times(self, part: impl Part) -> Window {
+        part.of_window(self)
     }
 
     /// The same of sums over so many that 64 bits do not hold them.
     #[cold]
     fn times_wide(self, part: u128, whole: u128) -> Window {
+        if whole == 0 {
+            return self;
+        }
         // A window has 57 bits, which leaves 71 for the part.
         let shift = (u128::BITS - part.max(whole).leading_zeros()).saturating_sub(71);
         let (part, whole) = (part >> shift, (whole >> shift).max(1));
@@ -247,8 +273,8 @@ impl Window {
     }
 
     /// What is left of `self` without that fraction.
-    pub(crate) fn without(self, fraction: impl Into<Fraction>) -> Window {
-        self.minus(self.times(fraction))
+    pub(crate) fn without(self, part: impl Part) -> Window {
+        self.minus(self.times(part))
     }
 
     pub(crate) fn minus(self, other: Window) -> Window {

@@ -8,7 +8,7 @@
 use slab::Slab;
 
 use crate::{
-    fixed::{Fraction, Weight, Window, div_wide, mul_div},
+    fixed::{Fraction, Share, Weight, Window, div_wide, mul_div},
     flow::Contribution,
     mean::MeanUnits,
 };
@@ -41,6 +41,15 @@ struct Member {
     growing: u64,
     /// e_v if there were no others than its backlogged flows.
     backlogged_effective: u64,
+    means: Means,
+}
+
+/// A VM's sums for one of priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Means {
+    units: u64,
+    claimed: u64,
+    distance: u64,
 }
 
 impl Member {
@@ -60,6 +69,7 @@ impl Member {
             distant: 0,
             growing: 0,
             backlogged_effective: 0,
+            means: Means::default(),
         }
     }
 
@@ -80,9 +90,18 @@ impl Member {
     fn refresh(&mut self) {
         self.effective = self.effective_of(self.units, self.priorities);
         self.distant = self.effective_of(self.distances, self.priorities);
-        self.backlogged_effective =
-            self.effective_of(self.backlogged_units, self.backlogged_priorities);
+        let all_are_backlogged = self.backlogged_priorities == self.priorities;
+        self.backlogged_effective = match all_are_backlogged {
+            true => self.effective,
+            false => self.effective_of(self.backlogged_units, self.backlogged_priorities),
+        };
         self.growing = self.part(self.growing_units);
+        let mean = |sum: u64| sum / self.priorities.max(1);
+        self.means = Means {
+            units: mean(self.units),
+            claimed: mean(self.claimed),
+            distance: mean(self.distances),
+        };
     }
 
     fn effective_of(&self, units: u64, priorities: u64) -> u64 {
@@ -252,26 +271,22 @@ impl Members {
     pub(crate) fn most_of(&self, member: usize, window: Window) -> Window {
         let m = &self.members[member];
         let others = self.sums.backlogged_effective - m.backlogged_effective;
-        let own = u128::from(m.effective);
-        window.times(Fraction::new(own, own + u128::from(others)))
+        window.times(Share { part: m.effective, whole: m.effective + others })
     }
 
     /// The mean of a VM's distances for one of priority.
     pub(crate) fn mean_distance_of(&self, member: usize) -> u64 {
-        let m = &self.members[member];
-        m.distances / m.priorities.max(1)
+        self.members[member].means.distance
     }
 
     /// The mean of what a VM's flows say that they count, for one of priority.
     pub(crate) fn mean_told_of(&self, member: usize) -> u64 {
-        let m = &self.members[member];
-        m.claimed / m.priorities.max(1)
+        self.members[member].means.claimed
     }
 
     /// The mean of a VM's units for one of priority.
     pub(crate) fn mean_units_of(&self, member: usize) -> u64 {
-        let m = &self.members[member];
-        m.units / m.priorities.max(1)
+        self.members[member].means.units
     }
 
     /// The most of a window that a VM has for what one of priority counts, with 32 fraction
@@ -288,8 +303,8 @@ impl Members {
     }
 
     /// A flow's share of its VM.
-    pub(crate) fn share_of_vm(&self, member: usize, flow: &Contribution) -> Fraction {
-        Fraction::new(flow.units.into(), self.members[member].units.max(1).into())
+    pub(crate) fn share_of_vm(&self, member: usize, flow: &Contribution) -> Share {
+        Share { part: flow.units, whole: self.members[member].units.max(1) }
     }
 
     /// The level for one unit at which a VM has this window.
@@ -441,7 +456,10 @@ impl Members {
         } else {
             let part = max_min_level().part(m);
             let rest = part.saturating_sub(m.demand_rate);
-            each(rest, m.backlogged_priorities).max(each(part, m.priorities))
+            match (rest, m.backlogged_priorities) == (part, m.priorities) {
+                true => each(part, m.priorities),
+                false => each(rest, m.backlogged_priorities).max(each(part, m.priorities)),
+            }
         };
         // Its guest multiplies by what it claims.
         let level = mul_div(u64::try_from(level).unwrap_or(u64::MAX), m.units, m.claimed);

@@ -70,8 +70,8 @@ impl Sample<'_> {
     }
 
     fn tells(&self) -> bool {
-        let segments = self.report.cwnd_bytes / u32::from(self.report.mss_bytes.max(1));
-        self.report.rtt_us > 0 && segments >= WINDOW_LEAST
+        let Report { rtt_us, cwnd_bytes, mss_bytes, .. } = *self.report;
+        rtt_us > 0 && cwnd_bytes >= WINDOW_LEAST * u32::from(mss_bytes.max(1))
     }
 }
 

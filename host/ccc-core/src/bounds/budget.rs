@@ -61,7 +61,9 @@ impl Budget {
         }
         let events = totals.events - self.counted.events;
         self.counted = totals;
-        self.earn((EARN * self.part()).saturating_mul(events));
+        if events > 0 {
+            self.earn((EARN * self.part()).saturating_mul(events));
+        }
         events
     }
 

@@ -2,7 +2,7 @@
 //! What reports say of bytes, windows and round-trip times, as far as it can be.
 use super::{Conduct, Part, bucket::Bucket, held::Held};
 use crate::{
-    fixed::{Fraction, Micros, Weight, Window, mul_div},
+    fixed::{Fraction, Micros, Share, Weight, Window, mul_div},
     flow::{Delta, JUMBO_BYTES},
     times::Times,
 };
@@ -41,7 +41,7 @@ pub(crate) struct Has {
     /// Its window; no less than what its flows cannot do without.
     pub(crate) window_bytes: u64,
     /// The share of the flow that reports in its VM, and its segments.
-    pub(crate) share: Fraction,
+    pub(crate) share: Share,
     pub(crate) mss_bytes: u64,
     /// What the flow is granted, if it sends that as two segments and a pause.
     pub(crate) spread_bytes: Option<u64>,

@@ -206,7 +206,7 @@ impl Policy for CtrlTcp {
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
             let growth_bytes = self.grown(aggregate.window, ack, growing);
             let shrink_bytes = growing.scale(ack.shrink_bytes);
-            aggregate.avoid(&Ack { growth_bytes, shrink_bytes, share, ..*ack });
+            aggregate.change(growth_bytes, shrink_bytes, share, ack.floor_bytes);
         }
     }
 

@@ -44,10 +44,23 @@ impl Aggregate {
     /// Congestion avoidance: grows and shrinks by the flow's share of what its own
     /// controller does; at most doubled at once, whatever a guest claims.
     pub(super) fn avoid(&mut self, ack: &Ack) {
-        let part = |bytes| Window::from_bytes(bytes).min(self.window).times(ack.share);
-        let floor = Window::from_bytes(ack.floor_bytes).min(self.window);
-        self.window =
-            self.window.plus(part(ack.growth_bytes)).minus(part(ack.shrink_bytes)).max(floor);
+        self.change(ack.growth_bytes, ack.shrink_bytes, ack.share, ack.floor_bytes);
+    }
+
+    /// The same of what a policy makes of that.
+    pub(super) fn change(
+        &mut self,
+        growth_bytes: u64,
+        shrink_bytes: u64,
+        share: Fraction,
+        floor_bytes: u64,
+    ) {
+        let part = |bytes| match bytes {
+            0 => Window::default(),
+            _ => Window::from_bytes(bytes).min(self.window).times(share),
+        };
+        let floor = Window::from_bytes(floor_bytes).min(self.window);
+        self.window = self.window.plus(part(growth_bytes)).minus(part(shrink_bytes)).max(floor);
         // No way back to slow start.
         self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.min(self.window));
     }
