@@ -8,7 +8,7 @@ use crate::{
     claims::Claims,
     config::GroupConfig,
     fixed::{Micros, Weight},
-    flow::{Contribution, Delta, Flow, Usage},
+    flow::{Delta, Flow},
     grant::Grant,
     group::{Group, GroupStatus, Update},
     lru::LruList,
@@ -22,6 +22,9 @@ use crate::{
 /// one that fell idle keeps its place for so long, and a guest that hangs or dies takes
 /// no share with it (B11).
 pub const IDLE_AFTER_US: Micros = 1_000_000;
+
+/// Memory for so many flows is kept, whether there are any.
+const KEPT_FLOWS: usize = 4096;
 
 /// Why the engine refuses a call.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -83,6 +86,8 @@ pub struct Engine {
     /// Flows that count, in the order in which they last reported.
     active: LruList,
     reports: Reports,
+    /// With no more flows than that, memory is given back.
+    give_back_at: usize,
 }
 
 impl Engine {
@@ -116,7 +121,7 @@ impl Engine {
     pub fn remove_vm(&mut self, now: Micros, vm: VmId) {
         let key = vm.0 as usize;
         let theirs: Vec<usize> =
-            self.flows.iter().filter(|(_, flow)| flow.vm == key).map(|(key, _)| key).collect();
+            self.flows.iter().filter(|(_, flow)| flow.vm() == key).map(|(key, _)| key).collect();
         for flow in theirs {
             self.leave(now, FlowId(flow as u32));
         }
@@ -140,8 +145,9 @@ impl Engine {
         let reported = self.reported(key);
         let entry = self.groups.get_mut(key).ok_or(EngineError::UnknownGroup(group.0))?;
         entry.reconfigure(config, reported);
-        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.group == key) {
-            flow.contribution = entry.recount(flow);
+        for (_, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.group() == key) {
+            let contribution = entry.recount(flow);
+            flow.set_contribution(&contribution);
         }
         debug_assert!(self.sums_hold(key), "sums of group {key} after a change");
         self.tick(now);
@@ -159,8 +165,9 @@ impl Engine {
     ) -> Result<FlowId> {
         let key = self.insert(now, vm, group, report)?;
         let flow = &mut self.flows[key];
-        flow.contribution = self.groups[flow.group].adopt(now, flow);
-        let (vm, is_active) = (flow.vm, flow.contribution.active);
+        let contribution = self.groups[flow.group()].adopt(now, flow, report);
+        flow.set_contribution(&contribution);
+        let (vm, is_active) = (flow.vm(), contribution.active);
         self.reports.count(&mut self.vms[vm].active_flows, false, is_active);
         self.counted(now, key);
         Ok(FlowId(key as u32))
@@ -182,15 +189,10 @@ impl Engine {
     fn insert(&mut self, now: Micros, vm: VmId, group: GroupId, report: &Report) -> Result<usize> {
         check(report)?;
         let Membership { group, member, .. } = self.membership(vm, group)?;
-        Ok(self.flows.insert(Flow {
-            vm: vm.0 as usize,
-            group,
-            member,
-            joined: now,
-            last: *report,
-            usage: Usage::default(),
-            contribution: Contribution::default(),
-        }))
+        if self.flows.len() > KEPT_FLOWS {
+            self.give_back_at = self.give_back_at.max(self.flows.len() / 4);
+        }
+        Ok(self.flows.insert(Flow::new((vm.0 as usize, group, member), now, report)))
     }
 
     /// Takes a flow's report.
@@ -210,7 +212,18 @@ impl Engine {
         if self.flows.contains(key) {
             self.uncount(now, key);
             let flow = self.flows.remove(key);
-            self.groups[flow.group].left(flow.member, key);
+            self.groups[flow.group()].left(flow.member(), key);
+            self.give_back();
+        }
+    }
+
+    /// Gives back what is beyond the flow of the largest number, if few are left; since all
+    /// are looked at, not again before half of them have left, too.
+    fn give_back(&mut self) {
+        if self.flows.len() <= self.give_back_at && self.flows.capacity() > KEPT_FLOWS {
+            self.give_back_at = self.flows.len() / 2;
+            self.flows.shrink_to_fit();
+            self.active.shrink_to(self.flows.capacity());
         }
     }
 
@@ -220,7 +233,7 @@ impl Engine {
     pub fn detach(&mut self, now: Micros, flows: &[FlowId]) {
         for (key, group) in &mut self.groups {
             let theirs = flows.iter().filter_map(|flow| self.flows.get(flow.0 as usize));
-            group.take_out(theirs.filter(|flow| flow.group == key));
+            group.take_out(theirs.filter(|flow| flow.group() == key));
         }
         for flow in flows {
             self.leave(now, *flow);
@@ -230,18 +243,16 @@ impl Engine {
     /// Does what time alone brings about: flows that report nothing for
     /// [`IDLE_AFTER_US`] no longer count.  Call it at [`Engine::next_deadline`] or later.
     pub fn tick(&mut self, now: Micros) {
-        while let Some((key, reported)) = self.active.oldest() {
-            if reported.saturating_add(IDLE_AFTER_US) > now {
-                break;
-            }
+        while self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let Some(key) = self.active.oldest() else { break };
             self.uncount(now, key);
         }
     }
 
     /// When [`Engine::tick`] next has something to do.
     pub fn next_deadline(&self) -> Option<Micros> {
-        let (_, reported) = self.active.oldest()?;
-        Some(reported.saturating_add(IDLE_AFTER_US))
+        let oldest = &self.flows[self.active.oldest()?];
+        Some(oldest.heard.saturating_add(IDLE_AFTER_US))
     }
 
     /// What the VM is granted in the group, not in force before its first
@@ -309,14 +320,14 @@ impl Engine {
     /// What the active flows of a group have by their own reports.
     fn reported(&self, group: usize) -> Aggregate {
         let mut reported = Aggregate::default();
-        for flow in self.flows_of(group).filter(|flow| flow.contribution.active) {
-            reported.add(&flow.last);
+        for flow in self.flows_of(group).filter(|flow| flow.is_active()) {
+            reported.add(&flow.last());
         }
         reported
     }
 
     fn flows_of(&self, group: usize) -> impl Iterator<Item = &Flow> {
-        self.flows.iter().map(|(_, flow)| flow).filter(move |flow| flow.group == group)
+        self.flows.iter().map(|(_, flow)| flow).filter(move |flow| flow.group() == group)
     }
 
     /// Flows registered by all VMs.
@@ -340,44 +351,46 @@ impl Engine {
 
     fn apply(&mut self, now: Micros, key: usize, report: &Report) {
         let flow = &mut self.flows[key];
-        let was_active = flow.contribution.active;
-        let told = Delta::between(&flow.last, report);
-        flow.usage = flow.usage.with(now, report, told.delivered_bytes);
-        let vm = &mut self.vms[flow.vm];
+        let before = flow.contribution();
+        let told = Delta::between(&flow.counters(), report);
+        let usage = flow.usage.with(now, report, told.delivered_bytes);
+        let vm = &mut self.vms[flow.vm()];
         let interval_us = self.reports.interval_us(vm.active_flows);
-        let update = Update { now, key, flow, report, told, interval_us };
-        flow.contribution = self.groups[flow.group].take(&update);
-        self.reports.count(&mut vm.active_flows, was_active, flow.contribution.active);
+        let update = Update { now, key, flow, before, report, told, usage, interval_us };
+        let new = self.groups[flow.group()].take(&update);
+        self.reports.count(&mut vm.active_flows, before.active, new.active);
         let mut theirs = vm.memberships.iter_mut();
-        if let Some(entry) = theirs.find(|entry| entry.group == flow.group) {
+        if let Some(entry) = theirs.find(|entry| entry.group == flow.group()) {
             entry.claims.take(&told);
         }
-        flow.last = *report;
-        if was_active || report.active {
+        flow.reported(report, usage);
+        flow.set_contribution(&new);
+        if before.active || report.active {
             self.counted(now, key);
         }
     }
 
     /// Notes that a flow has reported, and was counted by its group.
     fn counted(&mut self, now: Micros, key: usize) {
-        let flow = &self.flows[key];
-        if flow.contribution.counts() {
-            self.active.touch(key, now);
+        let flow = &mut self.flows[key];
+        if flow.counts() {
+            flow.heard = now;
+            self.active.touch(key);
         } else {
             self.active.remove(key);
         }
-        debug_assert!(self.sums_hold(flow.group), "sums of group {} at flow {key}", flow.group);
+        let group = flow.group();
+        debug_assert!(self.sums_hold(group), "sums of group {group} at flow {key}");
     }
 
     fn uncount(&mut self, now: Micros, key: usize) {
         self.active.remove(key);
         let flow = &mut self.flows[key];
-        self.groups[flow.group].uncount(now, flow);
-        let active_flows = &mut self.vms[flow.vm].active_flows;
-        self.reports.count(active_flows, flow.contribution.active, false);
-        flow.usage = Usage::default();
-        flow.contribution = Contribution::default();
-        let group = flow.group;
+        self.groups[flow.group()].uncount(now, flow);
+        let active_flows = &mut self.vms[flow.vm()].active_flows;
+        self.reports.count(active_flows, flow.is_active(), false);
+        flow.forget();
+        let group = flow.group();
         debug_assert!(self.sums_hold(group), "sums of group {group} without flow {key}");
     }
 
@@ -401,5 +414,36 @@ fn check(report: &Report) -> Result<()> {
         Report { priority: 0, .. } => Err(EngineError::ZeroPriority),
         Report { mss_bytes: 0, .. } => Err(EngineError::ZeroMss),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_flows_that_have_left_is_given_back() {
+        let mut engine = Engine::new();
+        let (group, vm) = (engine.add_group(GroupConfig::default()), engine.add_vm());
+        let register = |engine: &mut Engine, active| {
+            let report = Report { active, ..Report::default() };
+            engine.register(1, vm, group, &report).expect("registered")
+        };
+        let flows: Vec<_> = (0..9 * KEPT_FLOWS).map(|_| register(&mut engine, false)).collect();
+        let most = engine.flows.capacity();
+        let (first, last) = flows.split_at(KEPT_FLOWS);
+        for flow in last.iter().rev() {
+            engine.leave(2, *flow);
+        }
+        assert!(engine.flows.capacity() < most / 4, "{} of {most}", engine.flows.capacity());
+        // The one of the largest number stays the longest.
+        for flow in first {
+            engine.leave(2, *flow);
+        }
+        assert!(engine.flows.capacity() <= KEPT_FLOWS, "{}", engine.flows.capacity());
+        assert_eq!((engine.flows(), engine.next_deadline()), (0, None));
+        let again = register(&mut engine, true);
+        assert_eq!(engine.next_deadline(), Some(1 + IDLE_AFTER_US));
+        engine.leave(3, again);
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! One flow as the engine remembers it: what it contributes to the sums over its
-//! group, and what a new report adds to the last one.
+//! One flow: what it contributes to the sums over its group, and what a new report adds to
+//! the last one.
+mod kept;
+
 use crate::{
     bounds::Distance,
     config::ShareOf,
@@ -8,6 +10,7 @@ use crate::{
     policy::Cause,
     report::{CongestionState, Report},
 };
+pub(crate) use kept::Flow;
 
 /// What a flow uses is an average over so many round-trip times, and this at the least:
 /// an application that writes now and then is to have one demand, not one for each write.
@@ -26,21 +29,6 @@ const DISTANCE_PART: u64 = 8;
 /// A round-trip time counts up to so many times what it was as the flow came, or is with what
 /// packets wait now.  An honest one is longer only after its path has become longer.
 const DRIFT: u64 = 2;
-
-/// A registered flow.
-#[derive(Debug)]
-pub(crate) struct Flow {
-    /// Key of its VM, and of its group.
-    pub(crate) vm: usize,
-    pub(crate) group: usize,
-    /// Key of the VM in the group.
-    pub(crate) member: usize,
-    /// When it was registered.
-    pub(crate) joined: Micros,
-    pub(crate) last: Report,
-    pub(crate) usage: Usage,
-    pub(crate) contribution: Contribution,
-}
 
 /// What was delivered of a flow, the older the less.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,8 +60,8 @@ impl Usage {
 
     /// In a round-trip time as it is now: one of a full queue would be a part that nobody
     /// uses once a reduction has emptied it.
-    fn demand_bytes(&self, report: &Report) -> u64 {
-        let rtt_us = if report.rtt_us > 0 { report.rtt_us } else { report.srtt_us };
+    fn demand_bytes(&self, rtt_us: u32, srtt_us: u32) -> u64 {
+        let rtt_us = if rtt_us > 0 { rtt_us } else { srtt_us };
         mul_div(self.bytes, rtt_us.into(), self.span_us.max(rtt_us.into()).max(1))
     }
 }
@@ -184,7 +172,7 @@ impl Contribution {
         Contribution {
             active: true,
             growing: !limited && may_grow,
-            demand_bytes: limited.then(|| usage.demand_bytes(report)),
+            demand_bytes: limited.then(|| usage.demand_bytes(report.rtt_us, report.srtt_us)),
             timed_out: report.state == CongestionState::Loss,
             mss_bytes: report.mss_bytes.into(),
             ..self
@@ -220,6 +208,17 @@ impl Contribution {
     }
 }
 
+/// What a flow has counted since it was registered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counters {
+    delivered_bytes: u64,
+    acked_limited_bytes: u64,
+    cwnd_growth_bytes: u32,
+    congestion_events: u16,
+    timeouts: u16,
+    spurious_events: u16,
+}
+
 /// What happened to a flow between two reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
@@ -253,7 +252,7 @@ impl Delta {
     /// Differences of the counters, modulo their width.  No controller grows
     /// by more than was acknowledged (that is slow start), so more is cut; of
     /// what it shrinks by, too.
-    pub(crate) fn between(old: &Report, new: &Report) -> Delta {
+    pub(crate) fn between(old: &Counters, new: &Report) -> Delta {
         let delivered_bytes = advance(old.delivered_bytes, new.delivered_bytes);
         let acked_limited_bytes =
             advance(old.acked_limited_bytes, new.acked_limited_bytes).min(delivered_bytes);
@@ -300,6 +299,10 @@ pub(crate) fn on_path_bytes(report: &Report) -> u64 {
 mod tests {
     use super::*;
 
+    fn between(old: &Report, new: &Report) -> Delta {
+        Delta::between(&Flow::new((0, 0, 0), 0, old).counters(), new)
+    }
+
     #[test]
     fn counters_may_wrap() {
         let old = Report {
@@ -314,7 +317,7 @@ mod tests {
             delivered_bytes: 500,
             ..old
         };
-        let delta = Delta::between(&old, &new);
+        let delta = between(&old, &new);
         assert_eq!((delta.growth_bytes, delta.congestion), (100, true));
     }
 
@@ -328,7 +331,7 @@ mod tests {
         };
         let new =
             Report { acked_limited_bytes: 90, delivered_bytes: 90, congestion_events: 0, ..old };
-        assert_eq!(Delta::between(&old, &new), Delta::default());
+        assert_eq!(between(&old, &new), Delta::default());
     }
 
     #[test]
@@ -340,7 +343,7 @@ mod tests {
             delivered_bytes: 1000,
             ..old
         };
-        let delta = Delta::between(&old, &new);
+        let delta = between(&old, &new);
         assert_eq!((delta.growth_bytes, delta.shrink_bytes), (0, 100));
     }
 
@@ -383,7 +386,7 @@ mod tests {
             cwnd_growth_bytes: 5000,
             ..Report::default()
         };
-        assert_eq!(Delta::between(&Report::default(), &new).growth_bytes, 10);
+        assert_eq!(between(&Report::default(), &new).growth_bytes, 10);
     }
 
     /// A flow that delivers so much every so many microseconds, for a second.
@@ -400,8 +403,7 @@ mod tests {
         for (bytes, every_us, srtt_us) in
             [(10_000, 10_000, 100_000), (100, 100, 300), (10_000, 10_000, 300)]
         {
-            let report = Report { srtt_us, ..Report::default() };
-            let demand = used(bytes, every_us, srtt_us).demand_bytes(&report);
+            let demand = used(bytes, every_us, srtt_us).demand_bytes(0, srtt_us);
             let wanted = bytes * u64::from(srtt_us) / every_us;
             assert!(demand.abs_diff(wanted) <= wanted / 16, "{demand} bytes of {wanted}");
         }
@@ -412,9 +414,8 @@ mod tests {
         let report = |active| Report { active, srtt_us: 100_000, ..Report::default() };
         let usage = Usage::default().with(1, &report(true), 0);
         let usage = usage.with(100_001, &report(true), 40_000);
-        assert_eq!(usage.demand_bytes(&report(true)), 20_000, "over two round trips");
-        let shorter = Report { rtt_us: 50_000, ..report(true) };
-        assert_eq!(usage.demand_bytes(&shorter), 10_000, "at the present round-trip time");
+        assert_eq!(usage.demand_bytes(0, 100_000), 20_000, "over two round trips");
+        assert_eq!(usage.demand_bytes(50_000, 100_000), 10_000, "at the present round-trip time");
         let flow =
             Contribution::new(&report(true), ShareOf::Window, &usage, &Contribution::default());
         let idle = Contribution::new(&report(false), ShareOf::Window, &usage, &flow);

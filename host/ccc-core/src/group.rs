@@ -8,7 +8,7 @@ use crate::{
     bounds::{Conduct, Distance, Events, Limits},
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window},
-    flow::{self, Contribution, Delta, Flow},
+    flow::{self, Contribution, Delta, Flow, Usage},
     mean::MeanUnits,
     members::Members,
     path::{Path, PathState},
@@ -72,11 +72,34 @@ pub(crate) struct Update<'a> {
     pub(crate) now: Micros,
     pub(crate) key: usize,
     pub(crate) flow: &'a Flow,
+    /// What it contributed.
+    pub(crate) before: Contribution,
     pub(crate) report: &'a Report,
     /// What it tells that has happened since the one before.
     pub(crate) told: Delta,
+    /// What it uses with that.
+    pub(crate) usage: Usage,
     /// So far apart the flow's reports are to be.
     pub(crate) interval_us: Micros,
+}
+
+/// What a flow of a member has contributed, and does from now on.
+struct Change {
+    member: usize,
+    old: Contribution,
+    new: Contribution,
+}
+
+impl Change {
+    fn make(&self, members: &mut Members) {
+        members.count(self.member, &self.old, &self.new);
+    }
+
+    /// Whether a flow that counts does so as another one from now on: with another priority,
+    /// or with the first round-trip time that is known of it.
+    fn is_of_who_counts(&self) -> bool {
+        (self.old.priority, self.old.distance) != (self.new.priority, self.new.distance)
+    }
 }
 
 impl Group {
@@ -137,7 +160,7 @@ impl Group {
         let epoch = self.aggregate.epoch;
         let contribution = self.apply(update);
         let Update { now, key: flow, report, .. } = *update;
-        let member = update.flow.member;
+        let member = update.flow.member();
         if self.aggregate.epoch != epoch {
             self.witnesses.lost(member);
         }
@@ -152,11 +175,11 @@ impl Group {
         let Update { now, key, flow, .. } = *update;
         let delta = self.bound(update);
         let sample = self.hear(update, &delta);
-        if flow.contribution.active {
+        if update.before.active {
             // Against the sums in which the data was sent.
             self.grow(update, &delta, sample);
         }
-        if delta.spurious && self.events.may_undo(flow.member) {
+        if delta.spurious && self.events.may_undo(flow.member()) {
             self.policy.undo(&mut self.aggregate, key, now);
         }
         if delta.timeout && self.members.none_timed_out() {
@@ -177,17 +200,19 @@ impl Group {
     /// Counts a flow as it reports, as far as that can be.
     fn count_anew(&mut self, update: &Update) -> Contribution {
         let Update { now, flow, report, .. } = *update;
-        let member = flow.member;
+        let member = flow.member();
         let (weight, mean_us) = (self.members.weight_of(member), self.members.mean_told_of(member));
         let distance = self.limits.hear_rtt(member, weight, mean_us, report.srtt_us);
-        let contribution = self.contribution(flow, report, distance);
-        self.count(now, flow, &contribution, report);
-        contribution
+        let new = Contribution::new(report, self.config.share, &update.usage, &update.before)
+            .up_to(distance)
+            .at_distance(&update.before, self.waits_of(member), self.empty_units(report));
+        self.count(now, &Change { member, old: update.before, new }, report);
+        new
     }
 
     /// Takes what a report says of the path.
     fn hear(&mut self, update: &Update, delta: &Delta) -> PathSample {
-        let member = update.flow.member;
+        let member = update.flow.member();
         let sample = self.path_sample(update, delta);
         let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
         if let Some(waited_us) = sample.waited_us() {
@@ -201,7 +226,7 @@ impl Group {
     /// queue of the others, or says so.
     fn path_sample(&self, update: &Update, delta: &Delta) -> PathSample {
         let Update { now, flow, report, .. } = *update;
-        let is_apart = self.witnesses.is_apart(now, flow.member);
+        let is_apart = self.witnesses.is_apart(now, flow.member());
         let seen = |us| if is_apart { 0 } else { us };
         PathSample {
             now,
@@ -210,13 +235,6 @@ impl Group {
             min_rtt_us: seen(report.min_rtt_us),
             joined: flow.joined,
         }
-    }
-
-    /// What a flow contributes with this report.
-    fn contribution(&self, flow: &Flow, report: &Report, distance: Distance) -> Contribution {
-        Contribution::new(report, self.config.share, &flow.usage, &flow.contribution)
-            .up_to(distance)
-            .at_distance(&flow.contribution, self.waits_of(flow.member), self.empty_units(report))
     }
 
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
@@ -238,14 +256,14 @@ impl Group {
     pub(crate) fn take_out<'a>(&mut self, mut flows: impl Iterator<Item = &'a Flow>) {
         let whole = self.members.rate_weights();
         let Some(first) = flows.next() else { return };
-        let weight = |flow: &Flow| self.members.rate_weight(flow.member, &flow.contribution);
+        let weight = |flow: &Flow| self.members.rate_weight(flow.member(), &flow.contribution());
         let own: u128 = weight(first) + flows.map(weight).sum::<u128>();
         if own == 0 || own >= whole {
             // Idle flows have none; the last ones leave what is remembered.
             return;
         }
-        let of_part = Fraction::new(own, self.members.rate_weight_of(first.member).max(1));
-        if !self.events.may_take_out(first.member, of_part) {
+        let of_part = Fraction::new(own, self.members.rate_weight_of(first.member()).max(1));
+        if !self.events.may_take_out(first.member(), of_part) {
             return;
         }
         self.aggregate.scale(Fraction::new(whole - own, whole));
@@ -274,59 +292,65 @@ impl Group {
 
     /// Counts a flow no more (B7).
     pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
-        let share = self.members.rate_share(flow.member, &flow.contribution);
-        let (member, gone) = (flow.member, flow.contribution);
-        let waits = self.waits_of(member);
-        let nothing = Contribution::default();
-        self.at_the_same_rate(waits, |members| members.count(member, &gone, &nothing));
-        self.forget_told(member);
+        let (old, new) = (flow.contribution(), Contribution::default());
+        self.end(now, &Change { member: flow.member(), old, new });
+    }
+
+    fn end(&mut self, now: Micros, change: &Change) {
+        let Change { member, old, .. } = change;
+        let share = self.members.rate_share(*member, old);
+        let waits = self.waits_of(*member);
+        self.at_the_same_rate(waits, |members| change.make(members));
+        self.forget_told(*member);
         match self.members.active_flows() {
-            0 if gone.active => self.policy.end(now),
-            1.. if gone.counts() => self.policy.leave(&mut self.aggregate, share),
+            0 if old.active => self.policy.end(now),
+            1.. if old.counts() => self.policy.leave(&mut self.aggregate, share),
             _ => {}
         }
         self.version += 1;
     }
 
     /// Counts a flow anew.
-    fn count(&mut self, now: Micros, flow: &Flow, new: &Contribution, report: &Report) {
+    fn count(&mut self, now: Micros, change: &Change, report: &Report) {
+        let Change { old, new, .. } = change;
         if !new.counts() {
-            self.uncount(now, flow);
+            self.end(now, change);
         } else if !new.active {
-            self.rest(now, flow, new);
+            self.rest(now, change);
         } else if self.members.active_flows() == 0 {
-            self.count_at_the_same_rate(flow, new);
+            self.count_at_the_same_rate(change);
             self.policy.begin(&mut self.aggregate, now, flow::initial(report));
-        } else if !flow.contribution.counts() {
-            self.join(now, flow, new, report);
+        } else if !old.counts() {
+            self.join(now, change, report);
         } else {
-            self.count_on(flow, new);
+            self.count_on(change);
         }
     }
 
     /// A flow goes on to count.
-    fn count_on(&mut self, flow: &Flow, new: &Contribution) {
-        if changes_who_counts(flow, new) {
-            self.count_at_the_same_rate(flow, new);
+    fn count_on(&mut self, change: &Change) {
+        if change.is_of_who_counts() {
+            self.count_at_the_same_rate(change);
         } else {
-            self.members.count(flow.member, &flow.contribution, new);
+            change.make(&mut self.members);
         }
     }
 
     /// A flow falls idle, and keeps its place.
-    fn rest(&mut self, now: Micros, flow: &Flow, new: &Contribution) {
-        self.count_on(flow, new);
-        if flow.contribution.active && self.members.active_flows() == 0 {
+    fn rest(&mut self, now: Micros, change: &Change) {
+        self.count_on(change);
+        if change.old.active && self.members.active_flows() == 0 {
             self.policy.end(now);
         }
     }
 
     /// A flow joins others.
-    fn join(&mut self, now: Micros, flow: &Flow, new: &Contribution, report: &Report) {
-        self.count_at_the_same_rate(flow, new);
+    fn join(&mut self, now: Micros, change: &Change, report: &Report) {
+        self.count_at_the_same_rate(change);
         // As much as a flow at the mean distance has at this one's rate.
-        let mean = self.members.mean_units().map_or(Fraction::ALL, |mean| mean.over_own(new));
-        let (member, told_bytes) = (flow.member, flow::on_path_bytes(report));
+        let mean = self.members.mean_units();
+        let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(&change.new));
+        let (member, told_bytes) = (change.member, flow::on_path_bytes(report));
         let part = self.part(member, report);
         let brings_bytes = self.limits.brings(now, member, part, told_bytes);
         let on_path = Window::from_bytes(brings_bytes).times(mean);
@@ -336,13 +360,12 @@ impl Group {
     }
 
     /// In a cold start nothing is known of the rate yet.
-    fn count_at_the_same_rate(&mut self, flow: &Flow, new: &Contribution) {
-        let (member, old) = (flow.member, flow.contribution);
+    fn count_at_the_same_rate(&mut self, change: &Change) {
         if self.policy.is_cold(&self.aggregate) {
-            self.members.count(member, &old, new);
+            change.make(&mut self.members);
         } else {
-            let waits = self.waits_of(member);
-            self.at_the_same_rate(waits, |members| members.count(member, &old, new));
+            let waits = self.waits_of(change.member);
+            self.at_the_same_rate(waits, |members| change.make(members));
         }
     }
 
@@ -366,7 +389,7 @@ impl Group {
 
     fn grow(&mut self, update: &Update, delta: &Delta, sample: PathSample) {
         let Update { key, flow, report, .. } = *update;
-        if delta.acked_limited_bytes == 0 || self.grow_pool(flow, delta) {
+        if delta.acked_limited_bytes == 0 || self.grow_pool(update, delta) {
             return;
         }
         let mean = self.members.mean_over_backlogged();
@@ -380,7 +403,7 @@ impl Group {
             growth_bytes: of_all(delta.growth_bytes),
             shrink_bytes: of_all(delta.shrink_bytes),
             floor_bytes: self.floor_bytes(report, Cause::Recovery),
-            share: self.members.growth_share(flow.member, &flow.contribution),
+            share: self.members.growth_share(flow.member(), &update.before),
             path_is_idle: self.path.is_idle(),
             growers: self.growers(),
             sample,
@@ -402,14 +425,14 @@ impl Group {
         }
         let Update { flow, report, .. } = *update;
         // Its guest multiplies by what it claims, believed or not.
-        let granted = self.grant(flow.member).cwnd_bytes(flow.contribution.claimed);
+        let granted = self.grant(flow.member()).cwnd_bytes(update.before.claimed);
         granted / 2 > u64::from(report.cwnd_bytes)
     }
 
     /// An event of what was sent under the present epoch says something of the path.
     fn reduce(&mut self, update: &Update, cause: Cause) {
         let mut event = self.event(update, cause);
-        if !self.reduces_all(update.flow.member, &event) {
+        if !self.reduces_all(update.flow.member(), &event) {
             return;
         }
         if event.epoch == self.aggregate.epoch {
@@ -439,7 +462,7 @@ impl Group {
             holds: None,
             epoch: report.congestion_epoch,
             mss_bytes: report.mss_bytes.into(),
-            share: self.members.share(flow.member, &flow.contribution),
+            share: self.members.share(flow.member(), &update.before),
             floor_bytes: self.floor_bytes(report, cause),
         }
     }
@@ -457,12 +480,16 @@ impl Group {
     /// Counts a flow that was running before the engine knew of it.  If it
     /// finds an empty group, it and those adopted soon after it make up the
     /// aggregate from the windows they have; otherwise it is a joiner.
-    pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow) -> Contribution {
-        let contribution = self.contribution(flow, &flow.last, Distance::ANY);
+    pub(crate) fn adopt(&mut self, now: Micros, flow: &Flow, report: &Report) -> Contribution {
+        let (member, nothing) = (flow.member(), Contribution::default());
+        let contribution = Contribution::new(report, self.config.share, &flow.usage, &nothing)
+            .up_to(Distance::ANY)
+            .at_distance(&nothing, self.waits_of(member), self.empty_units(report));
+        let change = Change { member, old: nothing, new: contribution };
         let first = contribution.active && self.members.active_flows() == 0;
         self.version += 1;
         if !first && now > self.adopts_until {
-            self.count(now, flow, &contribution, &flow.last);
+            self.count(now, &change, report);
             return contribution;
         }
         if first {
@@ -471,9 +498,9 @@ impl Group {
             self.aggregate.begin(Window::default());
         }
         // Not a joiner: what it has is counted once, here.
-        self.members.count(flow.member, &Contribution::default(), &contribution);
+        change.make(&mut self.members);
         if contribution.active {
-            self.aggregate.add(&flow.last);
+            self.aggregate.add(report);
             self.policy.resume(&self.aggregate);
         }
         contribution
@@ -505,23 +532,24 @@ impl Group {
 
     /// Counts an active flow under the present way of sharing.
     pub(crate) fn recount(&mut self, flow: &Flow) -> Contribution {
-        if !flow.contribution.counts() {
-            return flow.contribution;
+        let (old, last) = (flow.contribution(), flow.last());
+        if !old.counts() {
+            return old;
         }
-        let before = Contribution { rtt_known: false, ..flow.contribution };
-        let anew = Contribution::new(&flow.last, self.config.share, &flow.usage, &before)
-            .at_distance(
-                &Contribution::default(),
-                self.waits_of(flow.member),
-                self.empty_units(&flow.last),
-            );
-        self.members.count(flow.member, &flow.contribution, &anew);
-        anew
+        let before = Contribution { rtt_known: false, ..old };
+        let (member, nothing) = (flow.member(), Contribution::default());
+        let new = Contribution::new(&last, self.config.share, &flow.usage, &before).at_distance(
+            &nothing,
+            self.waits_of(member),
+            self.empty_units(&last),
+        );
+        Change { member, old, new }.make(&mut self.members);
+        new
     }
 
     /// Whether the running sums are those over these flows, all of the group.
     pub(crate) fn is_sum_over<'a>(&self, flows: impl Iterator<Item = &'a Flow>) -> bool {
-        self.members.is_sum_over(flows.map(|flow| (flow.member, &flow.contribution)))
+        self.members.is_sum_over(flows.map(|flow| (flow.member(), flow.contribution())))
     }
 
     /// Flows that count.
@@ -545,11 +573,4 @@ impl Group {
             mode: self.policy.mode(),
         }
     }
-}
-
-/// Whether a flow that counts does so as another one from now on: with another priority, or
-/// with the first round-trip time that is known of it.
-fn changes_who_counts(flow: &Flow, new: &Contribution) -> bool {
-    let old = flow.contribution;
-    (old.priority, old.distance) != (new.priority, new.distance)
 }

@@ -5,7 +5,7 @@ use crate::{
     bounds::{Has, Part, Reduces, Told},
     config::ShareOf,
     fixed::Window,
-    flow::{Delta, Flow},
+    flow::Delta,
     policy::{Cause, CongestionEvent},
     report::Report,
 };
@@ -14,7 +14,7 @@ impl Group {
     /// What a report adds, as far as its VM can have done that.
     pub(super) fn bound(&mut self, update: &Update) -> Delta {
         let Update { now, flow, report, told, .. } = *update;
-        let member = flow.member;
+        let member = flow.member();
         let part = self.part(member, report);
         self.limits.claim_floor(member, self.members.floor_of(member), part.bytes);
         let delta = self.limits.delta(now, member, &self.has(update, part), told);
@@ -28,7 +28,7 @@ impl Group {
     /// What a VM has that has this part at the most.
     fn has(&self, update: &Update, part: Part) -> Has {
         let Update { flow, report, .. } = *update;
-        let member = flow.member;
+        let member = flow.member();
         let pool = self.pool(member).map_or(u64::MAX, Window::bytes);
         let own_bytes = part.bytes.min(pool);
         let window_bytes = match report.srtt_us {
@@ -39,7 +39,7 @@ impl Group {
         Has {
             part: if in_slow_start { self.part_at_once(member, part) } else { part },
             window_bytes,
-            share: self.members.share_of_vm(member, &flow.contribution),
+            share: self.members.share_of_vm(member, &update.before),
             mss_bytes: report.mss_bytes.into(),
             spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
@@ -50,7 +50,7 @@ impl Group {
     /// What a flow that may pause between pairs of segments is granted.
     fn spread_bytes(&self, update: &Update) -> Option<u64> {
         let Update { flow, report, .. } = update;
-        let granted = || self.grant(flow.member).cwnd_bytes(flow.contribution.claimed);
+        let granted = || self.grant(flow.member()).cwnd_bytes(update.before.claimed);
         (report.srtt_us >= SPREAD_FROM_US).then(granted)
     }
 
@@ -89,10 +89,11 @@ impl Group {
     }
 
     /// What a flow of a VM in a pool of its own grows by is the pool's.
-    pub(super) fn grow_pool(&mut self, flow: &Flow, delta: &Delta) -> bool {
-        let own = self.members.share_of_vm(flow.member, &flow.contribution);
+    pub(super) fn grow_pool(&mut self, update: &Update, delta: &Delta) -> bool {
+        let member = update.flow.member();
+        let own = self.members.share_of_vm(member, &update.before);
         let by = Window::from_bytes(delta.growth_bytes).times(own);
-        self.events.grow_pool(flow.member, by)
+        self.events.grow_pool(member, by)
     }
 
     /// Whether what all have is to be reduced: a VM that loses alone reduces what it has.
