@@ -258,11 +258,17 @@ impl Engine {
     /// What the VM is granted in the group, not in force before its first
     /// active flow there.
     pub fn grant(&self, vm: VmId, group: GroupId) -> Grant {
-        self.vms
-            .get(vm.0 as usize)
-            .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
-            .map(|entry| self.groups[entry.group].grant(entry.member))
-            .unwrap_or_default()
+        match self.member_of(vm, group) {
+            Some((group, member)) => group.grant(member),
+            None => Grant::default(),
+        }
+    }
+
+    /// The group, and the VM in it, if it is there.
+    fn member_of(&self, vm: VmId, group: GroupId) -> Option<(&Group, usize)> {
+        let theirs = &self.vms.get(vm.0 as usize)?.memberships;
+        let entry = theirs.iter().find(|entry| entry.group == group.0 as usize)?;
+        Some((&self.groups[entry.group], entry.member))
     }
 
     /// What the VM's reports have claimed in the group so far.
@@ -278,20 +284,14 @@ impl Engine {
 
     /// What speaks for and against a VM's being behind the group's bottleneck.
     pub fn evidence(&self, now: Micros, vm: VmId, group: GroupId) -> Evidence {
-        self.vms
-            .get(vm.0 as usize)
-            .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
-            .map(|entry| self.groups[entry.group].evidence(now, entry.member))
-            .unwrap_or_default()
+        let found = self.member_of(vm, group);
+        found.map(|(group, member)| group.evidence(now, member)).unwrap_or_default()
     }
 
     /// What the VM was found to do in the group.
     pub fn conduct(&self, vm: VmId, group: GroupId) -> Conduct {
-        self.vms
-            .get(vm.0 as usize)
-            .and_then(|vm| vm.memberships.iter().find(|entry| entry.group == group.0 as usize))
-            .map(|entry| self.groups[entry.group].conduct(entry.member))
-            .unwrap_or_default()
+        let found = self.member_of(vm, group);
+        found.map(|(group, member)| group.conduct(member)).unwrap_or_default()
     }
 
     /// Changes whenever [`Engine::evidence`] or [`Engine::conduct`] comes to another verdict
@@ -356,7 +356,7 @@ impl Engine {
         let usage = flow.usage.with(now, report, told.delivered_bytes);
         let vm = &mut self.vms[flow.vm()];
         let interval_us = self.reports.interval_us(vm.active_flows);
-        let update = Update { now, key, flow, before, report, told, usage, interval_us };
+        let update = Update { now, key, flow, before: &before, report, told, usage, interval_us };
         let new = self.groups[flow.group()].take(&update);
         self.reports.count(&mut vm.active_flows, before.active, new.active);
         let mut theirs = vm.memberships.iter_mut();

@@ -238,10 +238,10 @@ impl Window {
     pub(crate) const MAX: Window = Window(1 << 56);
 
     pub(crate) fn from_bytes(bytes: u64) -> Window {
-        Window(bytes.min(1 << 40) << 16).min(Window::MAX)
+        Window(bytes.min(Window::MAX.bytes()) << 16)
     }
 
-    pub(crate) fn bytes(self) -> u64 {
+    pub(crate) const fn bytes(self) -> u64 {
         self.0 >> 16
     }
 

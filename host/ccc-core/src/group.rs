@@ -73,7 +73,7 @@ pub(crate) struct Update<'a> {
     pub(crate) key: usize,
     pub(crate) flow: &'a Flow,
     /// What it contributed.
-    pub(crate) before: Contribution,
+    pub(crate) before: &'a Contribution,
     pub(crate) report: &'a Report,
     /// What it tells that has happened since the one before.
     pub(crate) told: Delta,
@@ -84,15 +84,15 @@ pub(crate) struct Update<'a> {
 }
 
 /// What a flow of a member has contributed, and does from now on.
-struct Change {
+struct Change<'a> {
     member: usize,
-    old: Contribution,
-    new: Contribution,
+    old: &'a Contribution,
+    new: &'a Contribution,
 }
 
-impl Change {
+impl Change<'_> {
     fn make(&self, members: &mut Members) {
-        members.count(self.member, &self.old, &self.new);
+        members.count(self.member, self.old, self.new);
     }
 
     /// Whether a flow that counts does so as another one from now on: with another priority,
@@ -203,10 +203,10 @@ impl Group {
         let member = flow.member();
         let (weight, mean_us) = (self.members.weight_of(member), self.members.mean_told_of(member));
         let distance = self.limits.hear_rtt(member, weight, mean_us, report.srtt_us);
-        let new = Contribution::new(report, self.config.share, &update.usage, &update.before)
+        let new = Contribution::new(report, self.config.share, &update.usage, update.before)
             .up_to(distance)
-            .at_distance(&update.before, self.waits_of(member), self.empty_units(report));
-        self.count(now, &Change { member, old: update.before, new }, report);
+            .at_distance(update.before, self.waits_of(member), self.empty_units(report));
+        self.count(now, &Change { member, old: update.before, new: &new }, report);
         new
     }
 
@@ -293,7 +293,7 @@ impl Group {
     /// Counts a flow no more (B7).
     pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
         let (old, new) = (flow.contribution(), Contribution::default());
-        self.end(now, &Change { member: flow.member(), old, new });
+        self.end(now, &Change { member: flow.member(), old: &old, new: &new });
     }
 
     fn end(&mut self, now: Micros, change: &Change) {
@@ -349,7 +349,7 @@ impl Group {
         self.count_at_the_same_rate(change);
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units();
-        let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(&change.new));
+        let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(change.new));
         let (member, told_bytes) = (change.member, flow::on_path_bytes(report));
         let part = self.part(member, report);
         let brings_bytes = self.limits.brings(now, member, part, told_bytes);
@@ -388,7 +388,7 @@ impl Group {
     }
 
     fn grow(&mut self, update: &Update, delta: &Delta, sample: PathSample) {
-        let Update { key, flow, report, .. } = *update;
+        let Update { key, report, .. } = *update;
         if delta.acked_limited_bytes == 0 || self.grow_pool(update, delta) {
             return;
         }
@@ -403,12 +403,20 @@ impl Group {
             growth_bytes: of_all(delta.growth_bytes),
             shrink_bytes: of_all(delta.shrink_bytes),
             floor_bytes: self.floor_bytes(report, Cause::Recovery),
-            share: self.members.growth_share(flow.member(), &update.before),
+            share: self.growth_share(update, delta),
             path_is_idle: self.path.is_idle(),
             growers: self.growers(),
             sample,
         };
         self.policy.ack(&mut self.aggregate, &ack);
+    }
+
+    /// A flow's share of the growth of all, if it grows or shrinks: few reports tell of that.
+    fn growth_share(&self, update: &Update, delta: &Delta) -> Fraction {
+        match (delta.growth_bytes, delta.shrink_bytes) {
+            (0, 0) => Fraction::NONE,
+            _ => self.members.growth_share(update.flow.member(), update.before),
+        }
     }
 
     /// As many flows would grow on an idle path.  Where others may be on it, as one; and
@@ -462,7 +470,7 @@ impl Group {
             holds: None,
             epoch: report.congestion_epoch,
             mss_bytes: report.mss_bytes.into(),
-            share: self.members.share(flow.member(), &update.before),
+            share: self.members.share(flow.member(), update.before),
             floor_bytes: self.floor_bytes(report, cause),
         }
     }
@@ -485,7 +493,7 @@ impl Group {
         let contribution = Contribution::new(report, self.config.share, &flow.usage, &nothing)
             .up_to(Distance::ANY)
             .at_distance(&nothing, self.waits_of(member), self.empty_units(report));
-        let change = Change { member, old: nothing, new: contribution };
+        let change = Change { member, old: &nothing, new: &contribution };
         let first = contribution.active && self.members.active_flows() == 0;
         self.version += 1;
         if !first && now > self.adopts_until {
@@ -543,7 +551,7 @@ impl Group {
             self.waits_of(member),
             self.empty_units(&last),
         );
-        Change { member, old, new }.make(&mut self.members);
+        Change { member, old: &old, new: &new }.make(&mut self.members);
         new
     }
 

@@ -39,7 +39,7 @@ impl Group {
         Has {
             part: if in_slow_start { self.part_at_once(member, part) } else { part },
             window_bytes,
-            share: self.members.share_of_vm(member, &update.before),
+            share: self.members.share_of_vm(member, update.before),
             mss_bytes: report.mss_bytes.into(),
             spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
@@ -47,11 +47,11 @@ impl Group {
         }
     }
 
-    /// What a flow that may pause between pairs of segments is granted.
+    /// What a flow that grows and may pause between pairs of segments is granted.
     fn spread_bytes(&self, update: &Update) -> Option<u64> {
-        let Update { flow, report, .. } = update;
+        let Update { flow, report, told, .. } = update;
         let granted = || self.grant(flow.member()).cwnd_bytes(update.before.claimed);
-        (report.srtt_us >= SPREAD_FROM_US).then(granted)
+        (told.growth_bytes > 0 && report.srtt_us >= SPREAD_FROM_US).then(granted)
     }
 
     /// What a VM has of the aggregate at the most, and in what time.
@@ -91,7 +91,7 @@ impl Group {
     /// What a flow of a VM in a pool of its own grows by is the pool's.
     pub(super) fn grow_pool(&mut self, update: &Update, delta: &Delta) -> bool {
         let member = update.flow.member();
-        let own = self.members.share_of_vm(member, &update.before);
+        let own = self.members.share_of_vm(member, update.before);
         let by = Window::from_bytes(delta.growth_bytes).times(own);
         self.events.grow_pool(member, by)
     }
