@@ -6,7 +6,7 @@ mod kept;
 use crate::{
     bounds::Distance,
     config::ShareOf,
-    fixed::{Micros, Window, mul_div},
+    fixed::{Micros, Window, div_wide, mul_div},
     policy::Cause,
     report::{CongestionState, Report},
 };
@@ -203,8 +203,8 @@ impl Contribution {
     /// Its demand in what one of its priority counts: where shares are rates, in a
     /// microsecond; with 32 fraction bits.
     pub(crate) fn demand_rate(&self) -> u128 {
-        let bytes = u128::from(self.demand_bytes.unwrap_or(0));
-        (bytes << 32) * u128::from(self.priority) / u128::from(self.units.max(1))
+        let Some(bytes) = self.demand_bytes.filter(|bytes| *bytes > 0) else { return 0 };
+        div_wide((u128::from(bytes) << 32) * u128::from(self.priority), self.units.max(1))
     }
 }
 
