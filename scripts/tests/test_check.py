@@ -50,7 +50,7 @@ def test_a_log_without_a_cause_is_shown_from_its_end(check):
 
 def test_every_crate_of_the_host_is_in_a_part(check):
     members = tomllib.loads((HOST / "Cargo.toml").read_text())["workspace"]["members"]
-    commands = [command for part in check["parts"]("python").values() for command in part]
+    commands = [command for part in check["parts"]("python", "tools").values() for command in part]
     tested = {word for command in commands if command[:2] == ("cargo", "test") for word in command}
     assert set(members) <= tested
 
