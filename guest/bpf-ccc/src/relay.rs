@@ -125,9 +125,8 @@ fn follow(serving: &mut BTreeMap<String, Serving>, wanted: &[Wanted], port: u32)
         log::info!("tenant {name}: is served no more");
     }
     for vm in wanted {
-        if let Some(place) = vm.place.strip_prefix(VSOCK)
-            && !serving.contains_key(&vm.name)
-        {
+        let place = vm.place.strip_prefix(VSOCK).filter(|_| !serving.contains_key(&vm.name));
+        if let Some(place) = place {
             serving.insert(vm.name.clone(), Serving::start(vm, place, port));
         }
     }
@@ -337,9 +336,8 @@ impl<'a> Relay<'a> {
     /// Looks after the connection to the daemon, and says until when grants hold.
     fn tend(&mut self, now: u64) {
         let Relay { vm, front, table, told, .. } = self;
-        if let Some(there) = front
-            && let Err(error) = there.receive(now, table)
-        {
+        let received = front.as_mut().map(|there| there.receive(now, table));
+        if let Some(Err(error)) = received {
             log::warn!("tenant {}: {error:#}; its flows go on alone", vm.name);
             *front = None;
         }
@@ -397,10 +395,11 @@ impl<'a> Relay<'a> {
             *status = now;
         }
         for (number, known) in (0..).zip(lines) {
-            if let Some(now) = table.line(number).filter(|now| now != known)
-                && frames.send(&Frame::Line(number, now))
-            {
-                *known = now;
+            match table.line(number) {
+                Some(now) if now != *known && frames.send(&Frame::Line(number, now)) => {
+                    *known = now;
+                }
+                _ => {}
             }
         }
         for (number, known) in (0..*used).zip(slots) {

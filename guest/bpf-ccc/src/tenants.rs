@@ -156,10 +156,10 @@ impl Tenants {
         if tenant.wanted.as_ref().is_some_and(|before| before.daemon != wanted.daemon) {
             tenant.front = None;
         }
-        if found != tenant.found
-            && let Err(error) = tenant.change_place(&self.program, name, &wanted, found)
-        {
-            log::error!("tenant {name}: {error:#}");
+        if found != tenant.found {
+            if let Err(error) = tenant.change_place(&self.program, name, &wanted, found) {
+                log::error!("tenant {name}: {error:#}");
+            }
         }
         tenant.wanted = Some(wanted);
     }

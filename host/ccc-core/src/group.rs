@@ -379,11 +379,12 @@ impl Group {
         edit(&mut self.members);
         let after = mean(&self.members);
         self.left_units = before;
-        if let (Some(before), Some(after)) = (before, after)
-            && before != after
-        {
-            self.policy.scale(&mut self.aggregate, after.over(before));
-            self.path.changed(after.us());
+        match (before, after) {
+            (Some(before), Some(after)) if before != after => {
+                self.policy.scale(&mut self.aggregate, after.over(before));
+                self.path.changed(after.us());
+            }
+            _ => {}
         }
     }
 

@@ -234,12 +234,12 @@ impl Kernel {
             let (tap, device) = (tap.to_owned(), device.name.clone());
             move |why| HoldError::Left { what, tap, device, why }
         };
-        if let Some(index) = unless_gone(self.index(tap)).map_err(left("find the interface"))?
-            && unless_gone(self.is_ingress_ours(index)).map_err(left("look at its filters"))?
-                == Some(true)
-        {
-            let deleted = unless_gone(self.delete_ingress(index));
-            deleted.map_err(left("remove the ingress qdisc"))?;
+        if let Some(index) = unless_gone(self.index(tap)).map_err(left("find the interface"))? {
+            let ours = unless_gone(self.is_ingress_ours(index));
+            if ours.map_err(left("look at its filters"))? == Some(true) {
+                let deleted = unless_gone(self.delete_ingress(index));
+                deleted.map_err(left("remove the ingress qdisc"))?;
+            }
         }
         unless_gone(self.delete_device(device.index)).map_err(left("remove the device"))?;
         Ok(())

@@ -117,10 +117,9 @@ async fn respond(
     let format = format_of(&request);
     // Others wait for the same answer.
     let mut latest = latest.lock().await;
-    if let Some((at, answer)) = latest.get(&format)
-        && at.elapsed() < FRESH
-    {
-        return answer.clone();
+    match latest.get(&format) {
+        Some((at, answer)) if at.elapsed() < FRESH => return answer.clone(),
+        _ => {}
     }
     match commands.ask(Command::Metrics, Peer::own()).await {
         Ok(Reply::Metrics(view)) => {

@@ -81,10 +81,11 @@ impl Server {
                 self.tell_unseen(&done.missing);
             }
             let holds = self.judge(&done);
-            if let Taps::Thread(thread) = &mut self.taps
-                && !holds.is_empty()
-            {
-                thread.order(Order { holds, taps: Vec::new() });
+            match &mut self.taps {
+                Taps::Thread(thread) if !holds.is_empty() => {
+                    thread.order(Order { holds, taps: Vec::new() });
+                }
+                _ => {}
             }
         }
     }
@@ -140,13 +141,10 @@ impl Server {
     fn take_holds(&mut self, done: &Done) {
         for (hold, outcome) in &done.holds {
             let told = self.coupling.watches_mut().take_hold(done.at, hold, outcome.is_ok());
-            if let Err(error) = outcome
-                && told
-            {
-                match self.coupling.settings().names_at(&hold.tap) {
-                    vm if vm.is_empty() => log::warn!("{error}"),
-                    vm => log::warn!("VM {vm}: {error}"),
-                }
+            let Some(error) = outcome.as_ref().err().filter(|_| told) else { continue };
+            match self.coupling.settings().names_at(&hold.tap) {
+                vm if vm.is_empty() => log::warn!("{error}"),
+                vm => log::warn!("VM {vm}: {error}"),
             }
         }
         self.map_held();

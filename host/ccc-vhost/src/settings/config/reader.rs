@@ -187,10 +187,9 @@ impl Reader<'_> {
             let spec = changes.apply(&VmSettings::default());
             let group = settings.find_group(spec.group.as_deref());
             let group = group.unwrap_or_else(|fault| keep(&mut faults, fault));
-            if let Some(tap) = &spec.tap
-                && let Some(other) = at_taps.insert(tap.clone(), table.name)
-            {
-                faults.push(taps::taken(tap, other));
+            if let Some(tap) = &spec.tap {
+                let other = at_taps.insert(tap.clone(), table.name);
+                faults.extend(other.map(|other| taps::taken(tap, other)));
             }
             if let Some(socket) = socket {
                 if let Some(other) = named.insert(socket.clone(), table.name) {
