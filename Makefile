@@ -167,7 +167,9 @@ freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings ar
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
 	@scripts/build deps xorriso
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
-.PHONY: advisories oldest-compiler
+.PHONY: advisories oldest-compiler proofs
+proofs: deps ## lemmas of the engine's arithmetic, and their model beside the engine
+	@$$(scripts/build tools)/python host/ccc-core/proofs
 advisories: ## known vulnerabilities of the crates we use; fetches RustSec's database
 	@for where in host host/fuzz experiments/lab experiments/law guest/bpf-ccc; do \
 		$$(scripts/build tools)/cargo-deny --locked --manifest-path $$where/Cargo.toml --config deny.toml \

@@ -38,6 +38,8 @@ mod fixed;
 mod flow;
 mod grant;
 mod group;
+#[cfg(test)]
+mod lemmas;
 mod lru;
 mod mean;
 mod median;
