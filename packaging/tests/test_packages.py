@@ -3,6 +3,7 @@
 removed and purged, by dpkg and systemd."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ USERS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subui
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory) -> Path:
-    """A directory for each of two versions."""
+    """A directory for each of two versions; PACKAGES=DIR takes those there."""
+    if made := os.environ.get("PACKAGES"):
+        return Path(made)
     directory = tmp_path_factory.mktemp("packages")
     before = tmp_path_factory.mktemp("before")
     archive = HERE.attempt("git", "-C", artefacts.PROJECT, "archive", "-o", before / "tar", RELEASE_BEFORE)
@@ -135,6 +138,34 @@ def test_systemd_keeps_the_daemon_up(host):
         host.run("systemctl", "kill", f"--signal={signal}", "ccc-vhost")
         # systemd gives one that hangs up after WatchdogSec.
         until(f"it is back after SIG{signal}", lambda: main_pid(host) not in ("0", pid) and is_well(host))
+
+
+def test_the_unit_lets_the_daemon_confine_itself(host):
+    install(host, NEW)
+    until("it is well", lambda: is_well(host))
+    said = host.run("journalctl", "--unit=ccc-vhost")
+    assert "system calls by seccomp" in said and "files by landlock" in said, said
+    # The journal has whose matter a line is, and who has changed it.
+    host.run(HOOK, "web", "prepare", "begin", "-", stdin=DOMAIN)
+    host.run("cccctl", "set", "web", "--weight", "3")
+    told = host.run("journalctl", "--unit=ccc-vhost", "--output=json", "VM=web", "AUDIT=change")
+    last = json.loads(told.splitlines()[-1])
+    assert "weight 1 → 3" in last["MESSAGE"] and last["PEER"].startswith("uid 0 pid "), last
+    host.run("cccctl", "remove", "web")
+
+
+def test_hosts_without_a_hypervisor_have_the_loader_and_give_it_back(host):
+    before = files(host)
+    for name in ("ccc-bpf", "ccc-agent"):
+        host.run("dpkg", "--install", f"/packages/{NEW}/{name}_{NEW}_amd64.deb")
+    for unit in ("ccc-bpf", "ccc-relay"):
+        assert host.attempt("systemctl", "is-enabled", unit).stdout.strip() == "disabled"
+    assert host.run("ccc-bpf", "--version").strip()
+    # A guest couples by one of them.
+    refused = host.attempt("dpkg", "--install", f"/packages/{NEW}/ccc-guest-dkms_{NEW}_all.deb")
+    assert not refused.ok and "conflict" in refused.text
+    host.run("dpkg", "--purge", "ccc-agent", "ccc-bpf")
+    assert files(host) - before == set()
 
 
 def main_pid(host: Host) -> str:

@@ -16,7 +16,8 @@ pub use fault::Fault;
 pub use field::{Field, Table};
 pub use path::{FilePath, SocketPath};
 pub use types::{
-    DEFAULT_GROUP, Enforce, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, check_name,
+    DEFAULT_GROUP, Enforce, GroupSettings, LogLevel, LogSettings, NO_GROUP, RuleSettings,
+    VmSettings, VmSpec, check_name,
 };
 
 /// What the programs say of their version: that of the package they are built for, if any.

@@ -58,6 +58,31 @@ pub enum Enforce {
     On,
 }
 
+/// What is in the daemon's log, until it ends.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// The least important lines that are told
+    pub level: LogLevel,
+}
+
+/// How important a line is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// Something does not work at all.
+    Error,
+    /// Something is not as the operator wants.
+    Warn,
+    /// What happens.
+    #[default]
+    Info,
+    /// What connections do.
+    Debug,
+    /// All.
+    Trace,
+}
+
 /// Settings of a VM.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -106,6 +131,7 @@ pub struct RuleSettings {
 }
 
 table!(GroupSettings);
+table!(LogSettings);
 table!(VmSettings);
 table!(RuleSettings);
 

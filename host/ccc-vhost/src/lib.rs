@@ -3,7 +3,7 @@
 //!
 //! One daemon serves all VMs of a host, because coupling is about what they share.
 //! Its rooms, each of which knows those in front of it only:
-//! `event_loop` waits in one thread; `virtio` is what any virtio device has;
+//! `logging` is the log; `event_loop` waits in one thread; `virtio` is what any virtio device has;
 //! `device` is this one: extents of tables the driver offered, doorbell messages,
 //! flows in slots, grant lines; `vhost_user` speaks with the front ends;
 //! `settings` are the operator's; `tap` is what the host itself counts of a VM and
@@ -24,6 +24,7 @@ mod coupling;
 pub mod daemon;
 mod device;
 mod event_loop;
+pub mod logging;
 mod settings;
 mod tap;
 mod vhost_user;
@@ -34,6 +35,8 @@ pub use admin::http::routes::ROUTES;
 /// What fuzz targets and the law's model see beside the daemon.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
+    pub use prometheus_client::metrics::histogram::Histogram;
+
     pub use crate::{
         admin::authorization::Peer,
         admin::executor::{Executor, Guest, Guests},

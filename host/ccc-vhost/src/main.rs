@@ -2,11 +2,11 @@
 //! `ccc-vhost`: serves the virtio congestion control coupling device.
 use std::{env, io, process::ExitCode};
 
-use ccc_vhost::{args::Args, daemon};
+use ccc_vhost::{args::Args, daemon, logging};
 use clap::Parser;
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    logging::start();
     if daemon::capabilities::asked_for(env::args_os().skip(1)) {
         println!("{}", daemon::capabilities::json());
         return ExitCode::SUCCESS;

@@ -158,6 +158,61 @@ fn f9_operators_have_a_group_of_their_own() {
 }
 
 #[test]
+fn readers_look_at_everything_and_change_nothing() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
+    let (daemon, operator) = start_in(dir, &TWO, groups);
+    let as_reader = |method: &str, path: &str, body: Option<Value>| {
+        as_user(1234, &[4343], || operator.ask(method, path, body.as_ref()))
+    };
+    for path in ["/v1/status", "/v1/vms", "/v1/vms/a/flows", "/v1/groups/g", "/v1/rules", "/v1/log"]
+    {
+        assert_eq!(as_reader("GET", path, None).0, 200, "{path}");
+    }
+    let socket = text(&daemon.socket("c")).to_owned();
+    let changes = [
+        ("PATCH", "/v1/vms/a", Some(json!({"weight": 9}))),
+        ("PUT", "/v1/vms/c", Some(json!({"socket": socket}))),
+        ("DELETE", "/v1/vms/a/changes", None),
+        ("PATCH", "/v1/groups/g", Some(json!({"coupled": false}))),
+        ("PUT", "/v1/groups/g/trial", Some(json!({"coupled": false}))),
+        ("DELETE", "/v1/groups/g/trial", None),
+        ("PUT", "/v1/rules", Some(json!({"rules": []}))),
+        ("PATCH", "/v1/log", Some(json!({"level": "error"}))),
+    ];
+    for (method, path, body) in changes {
+        let (status, body) = as_reader(method, path, body);
+        assert_eq!(status, 403, "{method} {path}: {body}");
+        assert!(body["error"].as_str().unwrap().contains("may look and change nothing"), "{body}");
+    }
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 1.0);
+    assert_eq!(operator.get("/v1/status")["vms"], 2);
+    assert_eq!(as_user(1234, &[4242], || operator.ask("GET", "/v1/vms", None)).0, 200);
+    assert_eq!(as_user(1234, &[4444], || operator.ask("GET", "/v1/vms", None)).0, 403);
+}
+
+#[test]
+fn the_log_has_more_or_less_when_an_operator_says_so() {
+    let (mut daemon, operator) = start(&TWO);
+    assert_eq!(operator.get("/v1/log"), json!({"level": "debug"}));
+    assert_eq!(operator.refused("PATCH", "/v1/log", &json!({"level": "loud"})).1, "level");
+    operator.patch("/v1/log", &json!({"level": "error"}));
+    let quiet = daemon.log().len();
+    drop(Driver::connect(&daemon.socket("a"), Mode::InBand));
+    // What somebody has changed is told all the same.
+    operator.patch("/v1/vms/a", &json!({"weight": 2}));
+    let said = daemon.log()[quiet..].to_owned();
+    assert!(said.contains("weight 1 → 2") && !said.contains("connected"), "{said}");
+    operator.patch("/v1/log", &json!({"level": "trace"}));
+    drop(Driver::connect(&daemon.socket("a"), Mode::InBand));
+    until("told again", || daemon.log()[quiet..].contains("VM a: connected"));
+}
+
+#[test]
 fn f9_a_socket_that_cannot_be_given_to_operators_is_the_daemons_own() {
     if !is_root() {
         return;

@@ -6,7 +6,7 @@ mod support;
 use std::{collections::BTreeSet, path::Path};
 
 use ccc_proto::wire;
-use ccc_settings::{GroupSettings, RuleSettings, Table, VmSettings};
+use ccc_settings::{GroupSettings, LogSettings, RuleSettings, Table, VmSettings};
 use ccc_vhost::ROUTES;
 use serde_json::{Value, json};
 use support::{
@@ -143,6 +143,7 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
                 (_, "/v1/rules") => {
                     Some(json!({"rules": [{"group": null, "destination": "10.0.0.0/8"}]}))
                 }
+                (_, "/v1/log") => Some(json!({"level": "info"})),
                 (_, "/v1/groups/{name}/trial") => Some(json!({"coupled": true, "seconds": 300})),
                 _ => Some(json!({"coupled": true})),
             };
@@ -184,6 +185,7 @@ fn every_field_of_every_body_is_described_and_the_other_way_round() {
     compare_settings::<VmSettings>(body("/v1/vms/{name}", "patch"), &[]);
     compare_settings::<VmSettings>(body("/v1/vms/{name}", "put"), &["socket"]);
     compare_settings::<GroupSettings>(body("/v1/groups/{name}", "patch"), &[]);
+    compare_settings::<LogSettings>(body("/v1/log", "patch"), &[]);
     assert_eq!(keys(&body("/v1/rules", "put")["properties"]), ["rules".to_owned()].into());
     compare_settings::<RuleSettings>(&document["components"]["schemas"]["Rule"], &[]);
 }

@@ -2,7 +2,7 @@
 //! Command line.
 use std::{path::PathBuf, time::Duration};
 
-use ccc_settings::{GroupSettings, SocketPath, VERSION, VmSettings};
+use ccc_settings::{GroupSettings, LogSettings, SocketPath, VERSION, VmSettings};
 use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, value_parser};
 
 use crate::{
@@ -82,6 +82,15 @@ pub enum Command {
         /// Name of the VM
         vm: String,
     },
+    /// List the flows of a VM, or the largest ones of all VMs
+    Flows {
+        /// Name of the VM [default: all]
+        vm: Option<String>,
+        /// Most flows of all VMs
+        #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "vm",
+            value_parser = value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
     /// Change a VM, in force at once
     Set(Set),
     /// Have a VM as the daemon's configuration says again
@@ -95,6 +104,8 @@ pub enum Command {
     Group(Group),
     /// List the rules that map flows to groups
     Rules,
+    /// Show what is in the daemon's log, or change it until the daemon ends
+    Log(Log),
     /// Show groups and VMs again and again, as bars where there is a screen
     Top {
         /// Seconds between two looks
@@ -238,6 +249,14 @@ pub struct Set {
     /// What is to be changed
     #[command(flatten)]
     pub changes: Options<VmSettings>,
+}
+
+/// What is to be in the log.
+#[derive(Debug, ClapArgs)]
+pub struct Log {
+    /// What is to be changed
+    #[command(flatten)]
+    pub changes: Options<LogSettings>,
 }
 
 /// A group, and changes of it.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::{
-    args::{Args, Command, Group, Hook, Set},
+    args::{Args, Command, Group, Hook, Log, Set},
     client::{Client, ClientError, Patience, path},
     config::Config,
     doctor,
@@ -87,6 +87,15 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Status | Command::Doctor => return examine(args, &client, out),
         Command::List => plain(client.get("/v1/vms")?, views::vms),
         Command::Show { vm } => show(&client, vm)?,
+        Command::Flows { vm: Some(vm), .. } => {
+            let flows = all_flows(&client, &path("vms", vm))?;
+            let text = views::flows(&flows);
+            (json!({"flows": flows}), text)
+        }
+        Command::Flows { vm: None, limit } => {
+            plain(client.get(&format!("/v1/flows?limit={limit}"))?, views::largest)
+        }
+        Command::Log(log) => plain(self::log(&client, log)?, views::log),
         Command::Set(set) => self::set(&client, &host, set)?,
         Command::Reset { vm } => reset(&client, &host, vm)?,
         Command::Groups => plain(client.get("/v1/groups")?, views::groups),
@@ -254,4 +263,9 @@ pub fn all_flows(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
 fn group(client: &Client, Group { name, changes }: &Group) -> Result<Value, ClientError> {
     let path = path("groups", name);
     if changes.0.is_empty() { client.get(&path) } else { client.patch(&path, &json!(changes.0)) }
+}
+
+fn log(client: &Client, Log { changes }: &Log) -> Result<Value, ClientError> {
+    let path = "/v1/log";
+    if changes.0.is_empty() { client.get(path) } else { client.patch(path, &json!(changes.0)) }
 }

@@ -98,35 +98,56 @@ fn configured(vm: &Value) -> String {
     said.collect::<Vec<_>>().join(", ")
 }
 
+/// Columns of a flow.
+const FLOW: [&str; 10] = [
+    "SLOT",
+    "SOURCE",
+    "DESTINATION",
+    "CC",
+    "STATE",
+    "PRIORITY",
+    "GROUP",
+    "GRANTED",
+    "CWND",
+    "SRTT MS",
+];
+
+fn flow(flow: &Value) -> [String; 10] {
+    [
+        number(&flow["slot"]),
+        endpoint(&flow["source"], &flow["source_port"]),
+        endpoint(&flow["destination"], &flow["destination_port"]),
+        word(&flow["algorithm"]),
+        if flow["active"] == true { word(&flow["state"]) } else { "idle".to_owned() },
+        number(&flow["priority"]),
+        group(&flow["group"]),
+        number(&flow["granted"]),
+        number(&flow["cwnd"]),
+        milliseconds(&flow["srtt_us"]),
+    ]
+}
+
 /// Flows of a VM.
 pub fn flows(answer: &[Value]) -> String {
-    let mut table = Table::new([
-        "SLOT",
-        "SOURCE",
-        "DESTINATION",
-        "CC",
-        "STATE",
-        "PRIORITY",
-        "GROUP",
-        "GRANTED",
-        "CWND",
-        "SRTT MS",
-    ]);
-    for flow in answer {
-        table.row([
-            number(&flow["slot"]),
-            endpoint(&flow["source"], &flow["source_port"]),
-            endpoint(&flow["destination"], &flow["destination_port"]),
-            word(&flow["algorithm"]),
-            if flow["active"] == true { word(&flow["state"]) } else { "idle".to_owned() },
-            number(&flow["priority"]),
-            group(&flow["group"]),
-            number(&flow["granted"]),
-            number(&flow["cwnd"]),
-            milliseconds(&flow["srtt_us"]),
-        ]);
-    }
+    let mut table = Table::new(FLOW);
+    answer.iter().for_each(|one| table.row(flow(one)));
     table.text()
+}
+
+/// Flows of all VMs, those that are granted most.
+pub fn largest(answer: &Value) -> String {
+    let rows = list(&answer["flows"]);
+    let mut table = Table::new(["VM"].into_iter().chain(FLOW));
+    for row in rows {
+        table.row([word(&row["vm"])].into_iter().chain(flow(&row["flow"])));
+    }
+    let all = number(&answer["active_flows"]);
+    format!("{}{} of {all} flows that are coupled and send\n", table.text(), rows.len())
+}
+
+/// What is in the daemon's log.
+pub fn log(answer: &Value) -> String {
+    format!("level {}\n", word(&answer["level"]))
 }
 
 /// All groups.

@@ -3,7 +3,7 @@
 //! line with method and target, a line with the body.  What was changed is the
 //! same after it went through the state file.
 #![no_main]
-use ccc_vhost::fuzzing::{Coupling, Executor, Guest, Guests, Peer, Request, State, config};
+use ccc_vhost::fuzzing::{Coupling, Executor, Guest, Guests, Histogram, Peer, Request, State, config};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"/b\"\n";
@@ -22,13 +22,14 @@ fuzz_target!(|text: &str| {
     let mut coupling = Coupling::new(settings.clone());
     let mut state = State::default();
     let by = Peer { uid: 0, pid: 1, groups: Vec::new() };
+    let latency = Histogram::new([1.0]);
     let mut lines = text.lines();
     while let (Some(head), body) = (lines.next(), lines.next().unwrap_or_default()) {
         let (method, target) = head.split_once(' ').unwrap_or((head, ""));
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
-        let mut executor = Executor { coupling: &mut coupling, now: 0, guests: &Nobody, by: &by, not_kept: None };
+        let mut executor = Executor { coupling: &mut coupling, now: 0, guests: &Nobody, by: &by, not_kept: None, latency: &latency };
         match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
             Ok((_, None)) => {}

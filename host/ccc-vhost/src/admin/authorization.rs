@@ -30,13 +30,25 @@ const USUAL_GROUPS: usize = 64;
 pub enum AuthorizationError {
     /// No such group.
     #[error(
-        "the operators' group `{0}` does not exist; create it (groupadd --system {0}), or name \
-         another in [daemon] operators"
+        "the {key}' group `{name}` does not exist; create it (groupadd --system {name}), or name \
+         another in [daemon] {key}"
     )]
-    NoGroup(String),
+    NoGroup {
+        /// Whose group it is to be.
+        key: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The groups of the host cannot be looked up.
-    #[error("cannot look up the operators' group `{0}`")]
-    LookUp(String, #[source] io::Error),
+    #[error("cannot look up the {key}' group `{name}`")]
+    LookUp {
+        /// Whose group it is to be.
+        key: &'static str,
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// Who has connected.
@@ -50,50 +62,93 @@ pub struct Peer {
     pub groups: Vec<u32>,
 }
 
-/// Who may use the control socket: root, the daemon's own user, and members of
-/// the operators' group, if there is one.
-#[derive(Clone, Debug, Default)]
-pub struct Authorization {
-    operators: Option<Operators>,
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Look at everything.
+    Read,
+    /// Change it, too.
+    Change,
 }
 
+/// Who may use the control socket: root, the daemon's own user, and members of
+/// the operators' group, if there is one; and who may only look.
+#[derive(Clone, Debug, Default)]
+pub struct Authorization {
+    operators: Option<Users>,
+    readers: Option<Users>,
+}
+
+/// A group of users.
 #[derive(Clone, Debug)]
-struct Operators {
+struct Users {
     name: String,
     gid: u32,
 }
 
-impl Authorization {
-    /// For root, the daemon's own user and this group.
-    pub fn new(operators: Option<&str>) -> Result<Authorization, AuthorizationError> {
-        let operators = operators.map(|name| {
-            let gid = group(name)?;
-            Ok(Operators { name: name.to_owned(), gid })
-        });
-        Ok(Authorization { operators: operators.transpose()? })
+impl Users {
+    fn named(key: &'static str, name: Option<&str>) -> Result<Option<Users>, AuthorizationError> {
+        let named = |name: &str| Ok(Users { name: name.to_owned(), gid: group(key, name)? });
+        name.map(named).transpose()
     }
 
-    /// The socket's file is for the same.
+    fn have(&self, peer: &Peer) -> bool {
+        peer.groups.contains(&self.gid)
+    }
+}
+
+impl Authorization {
+    /// For root, the daemon's own user and these groups.
+    pub fn new(
+        operators: Option<&str>,
+        readers: Option<&str>,
+    ) -> Result<Authorization, AuthorizationError> {
+        Ok(Authorization {
+            operators: Users::named("operators", operators)?,
+            readers: Users::named("readers", readers)?,
+        })
+    }
+
+    /// The socket's file is for the same.  It has one group: where there are readers its
+    /// directory says who comes so far, and this who may what.
     pub fn manner(&self) -> Manner {
         let group = self.operators.as_ref().map(|operators| Gid::from_raw(operators.gid));
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        let mode = match (&self.operators, &self.readers) {
+            (_, Some(_)) => 0o666,
+            (Some(_), None) => 0o660,
+            (None, None) => 0o600,
+        };
         Manner { mode: Mode::from_raw_mode(mode), group, backlog: BACKLOG }
     }
 
-    /// Whether a client may use the socket; else what it is told.
-    pub fn check(&self, peer: &Peer) -> Result<(), String> {
-        let member = |operators: &Operators| peer.groups.contains(&operators.gid);
+    /// What a client may do; if nothing, what it is told.
+    pub fn check(&self, peer: &Peer) -> Result<Access, String> {
         let own = peer.uid == 0 || peer.uid == geteuid().as_raw();
-        if own || self.operators.as_ref().is_some_and(member) {
-            return Ok(());
+        let among = |users: &Option<Users>| users.as_ref().is_some_and(|users| users.have(peer));
+        if own || among(&self.operators) {
+            Ok(Access::Change)
+        } else if among(&self.readers) {
+            Ok(Access::Read)
+        } else {
+            Err(format!("{peer} may not operate this daemon; {}", self.remedy()))
         }
-        let remedy = match &self.operators {
-            Some(Operators { name, .. }) => {
+    }
+
+    /// Makes sure that a client may change something.
+    pub fn check_change(&self, peer: &Peer) -> Result<(), String> {
+        match self.check(peer)? {
+            Access::Change => Ok(()),
+            Access::Read => Err(format!("{peer} may look and change nothing; {}", self.remedy())),
+        }
+    }
+
+    fn remedy(&self) -> String {
+        match &self.operators {
+            Some(Users { name, .. }) => {
                 format!("become root or a member of group `{name}`, the operators of this daemon")
             }
             None => "become root, or name a group of operators in [daemon] operators".to_owned(),
-        };
-        Err(format!("{peer} may not operate this daemon; {remedy}"))
+        }
     }
 }
 
@@ -122,14 +177,16 @@ impl fmt::Display for Peer {
 }
 
 /// The number of a group, by its name or by itself.
-fn group(name: &str) -> Result<u32, AuthorizationError> {
+fn group(key: &'static str, name: &str) -> Result<u32, AuthorizationError> {
     if let Ok(gid) = name.parse() {
         return Ok(gid);
     }
     match unistd::Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
-        Ok(None) => Err(AuthorizationError::NoGroup(name.to_owned())),
-        Err(error) => Err(AuthorizationError::LookUp(name.to_owned(), error.into())),
+        Ok(None) => Err(AuthorizationError::NoGroup { key, name: name.to_owned() }),
+        Err(error) => {
+            Err(AuthorizationError::LookUp { key, name: name.to_owned(), source: error.into() })
+        }
     }
 }
 
@@ -177,11 +234,17 @@ mod tests {
 
     #[test]
     fn f9_root_the_own_user_and_operators_may() {
-        let operators = Operators { name: "ops".to_owned(), gid: 4242 };
-        let authorization = Authorization { operators: Some(operators) };
-        assert_eq!(authorization.check(&peer(0, &[])), Ok(()));
-        assert_eq!(authorization.check(&peer(geteuid().as_raw(), &[])), Ok(()));
-        assert_eq!(authorization.check(&peer(64055, &[1, 4242])), Ok(()));
+        let users = |name: &str, gid| Some(Users { name: name.to_owned(), gid });
+        let authorization =
+            Authorization { operators: users("ops", 4242), readers: users("looks", 4343) };
+        let check = |uid, groups| authorization.check(&peer(uid, groups)).ok();
+        assert_eq!(check(0, &[]), Some(Access::Change));
+        assert_eq!(check(geteuid().as_raw(), &[]), Some(Access::Change));
+        assert_eq!(check(64055, &[1, 4242]), Some(Access::Change));
+        assert_eq!(check(64055, &[4343, 4242]), Some(Access::Change));
+        assert_eq!(check(64055, &[4343]), Some(Access::Read));
+        let told = authorization.check_change(&peer(64055, &[4343])).expect_err("a reader");
+        assert!(told.contains("may look and change nothing") && told.contains("`ops`"), "{told}");
         let told = authorization.check(&peer(64055, &[107])).expect_err("QEMU");
         assert!(told.starts_with("uid 64055 pid 7 may not"), "{told}");
         assert!(told.contains("member of group `ops`"), "{told}");
@@ -201,9 +264,9 @@ mod tests {
 
     #[test]
     fn f9_groups_are_known_by_name_and_by_number() {
-        assert_eq!(group("root").expect("there"), 0);
-        assert_eq!(group("4242").expect("a number"), 4242);
-        let wrong = group("no-such-group").expect_err("not there").to_string();
+        assert_eq!(group("operators", "root").expect("there"), 0);
+        assert_eq!(group("operators", "4242").expect("a number"), 4242);
+        let wrong = group("readers", "no-such-group").expect_err("not there").to_string();
         assert!(wrong.contains("groupadd --system no-such-group"), "{wrong}");
     }
 }

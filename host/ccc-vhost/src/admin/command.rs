@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What an operator asks for.
+use ccc_settings::{Changes, LogSettings};
+
 use crate::{coupling::TrialSpec, settings::state::Change};
 
 /// What an operator asks for.
@@ -20,6 +22,11 @@ pub enum Command {
         /// Most flows to tell.
         limit: usize,
     },
+    /// The flows that are granted most, of all VMs.
+    Largest {
+        /// Most flows to tell.
+        limit: usize,
+    },
     /// All groups.
     Groups,
     /// One group.
@@ -28,6 +35,10 @@ pub enum Command {
     Rules,
     /// What a monitoring system asks for again and again.
     Metrics,
+    /// What is logged.
+    Log,
+    /// Other lines in the log from now on.
+    SetLog(Changes<LogSettings>),
     /// A trial of a group as described, or its end.
     Trial(String, Option<TrialSpec>),
     /// A change of the settings.
@@ -35,17 +46,31 @@ pub enum Command {
 }
 
 impl Command {
+    /// It changes nothing, so that whoever may look may ask for it.
+    pub fn only_looks(&self) -> bool {
+        match self {
+            Command::Status | Command::Vms | Command::Vm(_) | Command::Flows { .. } => true,
+            Command::Largest { .. } | Command::Groups | Command::Group(_) | Command::Rules => true,
+            Command::Metrics | Command::Log => true,
+            Command::SetLog(_) | Command::Trial(..) | Command::Change(_) => false,
+        }
+    }
+
     /// It looks at all VMs, so it takes some time where there are many.
     pub fn is_long(&self) -> bool {
         match self {
-            Command::Vm(_) => false,
+            Command::Vm(_) | Command::Log | Command::SetLog(_) => false,
             Command::Change(change) => match change {
                 Change::UpdateVm(..) | Change::PutVm(..) => false,
                 Change::DeleteVm(_) | Change::ResetVm(_) => false,
                 Change::UpdateGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => true,
             },
             Command::Status | Command::Vms | Command::Groups | Command::Group(_) => true,
-            Command::Flows { .. } | Command::Rules | Command::Metrics | Command::Trial(..) => true,
+            Command::Largest { .. }
+            | Command::Flows { .. }
+            | Command::Rules
+            | Command::Metrics
+            | Command::Trial(..) => true,
         }
     }
 }

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Carries out what operators ask for.
-use ccc_settings::{Changes, Enforce, GroupSettings, VmSettings, VmSpec, difference};
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use ccc_settings::{Changes, Enforce, GroupSettings, LogSettings, VmSettings, VmSpec, difference};
 
 use super::{
     ApiError, Command, Reply,
     authorization::Peer,
     reply::{
-        CountersView, GroupView, GroupsView, MemberView, MetricsView, RulesView, StatusView,
-        TapView, TrialView, VmView, VmsView, mode_name,
+        CountersView, GroupView, GroupsView, HostFlowView, LargestView, MemberView, MetricsView,
+        RulesView, StatusView, TapView, TrialView, VmView, VmsView, mode_name,
     },
 };
 use ccc_core::Micros;
+use prometheus_client::metrics::histogram::Histogram;
 
 use crate::{
     coupling::{Coupling, Trial, TrialSpec},
     device::Device,
     device::counters,
     device::engine::{Context, FlowEngine},
-    device::inspect::{Count, FlowPage},
+    device::inspect::{Count, FlowPage, Part},
     event_loop::clock,
+    logging::{self, audit},
     settings::Settings,
     settings::state::Change,
     tap::{kernel, watch::Watched},
@@ -51,6 +55,8 @@ pub struct Executor<'a> {
     pub by: &'a Peer,
     /// Why changes are not kept, if so.
     pub not_kept: Option<String>,
+    /// How long updates have taken.
+    pub latency: &'a Histogram,
 }
 
 /// What came of a command: the answer, and what is to be kept of it.
@@ -67,9 +73,12 @@ impl Executor<'_> {
             Command::Flows { vm, from, limit } => {
                 Reply::Flows(self.flows(settings.vm(vm)?, *from, *limit))
             }
+            Command::Largest { limit } => Reply::Largest(self.largest(*limit)),
             Command::Groups => Reply::Groups(self.groups()),
             Command::Group(name) => Reply::Group(self.group(settings.group(name)?)),
             Command::Rules => Reply::Rules(self.rules()),
+            Command::Log => Reply::Log(LogSettings { level: logging::level() }),
+            Command::SetLog(changes) => Reply::Log(self.set_log(changes)),
             Command::Metrics => Reply::Metrics(self.metrics()),
             Command::Trial(name, Some(wanted)) => Reply::Group(self.begin_trial(name, wanted)?),
             Command::Trial(name, None) => {
@@ -131,7 +140,10 @@ impl Executor<'_> {
         let before = self.coupling.change_vm(name, changes)?;
         let number = self.settings().vm(name)?;
         let after = &self.settings().vms[&number].settings;
-        self.log(format_args!("VM {name}"), &difference(&before, after));
+        let told = difference(&before, after);
+        if !told.is_empty() {
+            audit!(VM = name, PEER:% = self.by; "VM {name}: {told} (by {})", self.by);
+        }
         if (&before.group, before.coupled) != (&after.group, after.coupled) {
             self.remap([number]);
         }
@@ -146,9 +158,12 @@ impl Executor<'_> {
         let before = self.coupling.change_group(self.now, name, changes)?;
         let index = self.settings().group(name)?;
         let after = &self.settings().groups[index].settings;
-        self.log(format_args!("group {name}"), &difference(&before, after));
+        let told = difference(&before, after);
+        if !told.is_empty() {
+            audit!(GROUP = name, PEER:% = self.by; "group {name}: {told} (by {})", self.by);
+        }
         if after.enforce == Enforce::On && before.enforce != Enforce::On {
-            kernel::powerless(name).iter().for_each(|warning| log::warn!("{warning}"));
+            kernel::powerless(name).iter().for_each(|why| log::warn!(GROUP = name; "{why}"));
         }
         // Not every driver can share by rate.
         if (before.share, before.coupled) != (after.share, after.coupled) {
@@ -172,7 +187,7 @@ impl Executor<'_> {
         if before.is_none_or(|before| before.coupled != wanted.coupled) {
             let how = if wanted.coupled { "coupled" } else { "left alone" };
             let (seconds, by) = (wanted.seconds, self.by);
-            log::info!(
+            audit!(GROUP = name, PEER:% = by;
                 "group {name}: {how} for a trial, for {seconds} s unless it goes on (by {by})"
             );
         }
@@ -186,25 +201,29 @@ impl Executor<'_> {
         if self.coupling.end_trial(group).is_none() {
             return;
         }
-        log::info!(
-            "group {}: its trial has ended (by {})",
-            self.settings().groups[group].name,
-            self.by
-        );
+        let name = &self.settings().groups[group].name;
+        audit!(GROUP = name.as_str(), PEER:% = self.by;
+            "group {name}: its trial has ended (by {})", self.by);
         self.remap(self.numbers());
     }
 
-    fn log(&self, what: std::fmt::Arguments<'_>, changes: &str) {
-        if !changes.is_empty() {
-            log::info!("{what}: {changes} (by {})", self.by);
+    /// Has other lines in the log, until the daemon ends.
+    fn set_log(&self, changes: &Changes<LogSettings>) -> LogSettings {
+        let before = LogSettings { level: logging::level() };
+        let after = changes.apply(&before);
+        let told = format!("log: {} (by {})", difference(&before, &after), self.by);
+        if before != after {
+            audit!(PEER:% = self.by; "{told}");
+            logging::set_level(after.level);
         }
+        after
     }
 
     /// Flows move by rules that have just been put in force.
     fn new_rules(&mut self) -> RulesView {
         self.remap(self.numbers());
         let rules = self.rules();
-        log::info!("rules: {} now (by {})", rules.rules.len(), self.by);
+        audit!(PEER:% = self.by; "rules: {} now (by {})", rules.rules.len(), self.by);
         rules
     }
 
@@ -213,7 +232,7 @@ impl Executor<'_> {
         let number = self.settings().removable(name)?;
         let last = self.vm(number);
         self.coupling.remove_vm(self.now, number);
-        log::info!("VM {name}: removed (by {})", self.by);
+        audit!(VM = name, PEER:% = self.by; "VM {name}: removed (by {})", self.by);
         Ok(last)
     }
 
@@ -260,6 +279,7 @@ impl Executor<'_> {
             status: self.status(),
             vms: self.numbers().into_iter().map(vm).collect(),
             groups: self.groups().groups,
+            latency: self.latency.clone(),
         }
     }
 
@@ -310,6 +330,28 @@ impl Executor<'_> {
         listed.unwrap_or_default()
     }
 
+    /// The flows that are granted most, of all VMs.  Of the others no slot is read.
+    fn largest(&self, limit: usize) -> LargestView {
+        let (mut largest, mut active_flows) = (BinaryHeap::new(), 0);
+        for number in self.numbers() {
+            let Some(connection) = self.connection(number) else { continue };
+            for (slot, bytes) in connection.backend().device().granted(self.coupling) {
+                active_flows += 1;
+                largest.push(Reverse((bytes, Reverse((number, slot)))));
+                if largest.len() > limit {
+                    largest.pop();
+                }
+            }
+        }
+        let places = largest.into_sorted_vec().into_iter();
+        let view = |Reverse((_, Reverse((number, slot))))| {
+            let device = self.connection(number)?.backend();
+            let flow = device.device().view(slot, self.coupling)?;
+            Some(HostFlowView { vm: self.settings().vms[&number].name.clone(), flow })
+        };
+        LargestView { flows: places.filter_map(view).collect(), active_flows }
+    }
+
     fn groups(&self) -> GroupsView {
         let all = 0..self.settings().groups.len();
         let mut groups: Vec<GroupView> = all.map(|group| self.group(group)).collect();
@@ -342,7 +384,7 @@ impl Executor<'_> {
         let grant = self.coupling.grant(number, group);
         let backend = self.connection(number).map(Connection::backend);
         let part = backend.map(|backend| backend.device().part_of(group, &grant));
-        let (flows, part) = part.unwrap_or_default();
+        let Part { flows, bytes: part, srtt_us } = part.unwrap_or_default();
         let there = flows > 0 || vm.group() == Some(group);
         let (name, weight) = (vm.name.clone(), vm.settings.weight);
         let evidence = self.coupling.evidence(self.now, number, group).into();
@@ -350,7 +392,7 @@ impl Executor<'_> {
         let tap = vm.settings.tap.as_ref().zip(watched);
         let tap = tap.map(|(tap, watched)| TapView::new(tap, watched, self.now));
         let conduct = self.coupling.conduct(number, group).into();
-        there.then_some(MemberView { name, weight, flows, part, evidence, conduct, tap })
+        there.then_some(MemberView { name, weight, flows, part, srtt_us, evidence, conduct, tap })
     }
 
     /// What is known of a VM by its tap.
@@ -382,6 +424,7 @@ fn count(counters: &counters::Counters) -> CountersView {
         messages: counters.messages,
         registered: counters.registered,
         updated: counters.updated,
+        events: counters.events,
         left: counters.left,
         rescans: counters.rescans,
         published: counters.published,

@@ -100,11 +100,12 @@ const OF_VM: [OfVm; 8] = [
     }),
 ];
 
-const COUNTS_OF_VM: [CountOfVm; 6] = [
+const COUNTS_OF_VM: [CountOfVm; 7] = [
     CountOfVm("vm_messages", "Messages taken from its guest", |of| of.messages),
     CountOfVm("vm_flows_registered", "Flows that came", |of| of.registered),
     CountOfVm("vm_flows_left", "Flows that went", |of| of.left),
     CountOfVm("vm_reports", "Reports of coupled flows", |of| of.updated),
+    CountOfVm("vm_losses", "Congestion events that its flows told of", |of| of.events),
     CountOfVm("vm_rescans", "Times all its slots were looked at", |of| of.rescans),
     CountOfVm("vm_grant_lines_written", "Grant lines written for it", |of| of.published),
 ];
@@ -144,7 +145,7 @@ fn truth(is: bool) -> f64 {
 
 impl Collector for MetricsView {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let MetricsView { status, vms, groups } = self;
+        let MetricsView { status, vms, groups, latency } = self;
         let build = [([("version", status.version)], 1.0)];
         gauges(&mut to, "build_info", "The program that runs", build)?;
         let kept = [([("what", "changes")], truth(status.not_kept.is_none()))];
@@ -180,6 +181,13 @@ impl Collector for MetricsView {
             refused.iter().map(of).collect::<Vec<_>>()
         });
         counters(&mut to, "vm_refused", "Times something of it was refused", refused)?;
+        let help = "From an update to its grants where guests see them, several at once at times";
+        latency.encode(to.encode_descriptor(
+            "update_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?)?;
         encode_groups(&mut to, groups)
     }
 }
@@ -208,7 +216,14 @@ fn encode_groups(to: &mut DescriptorEncoder<'_>, groups: &[GroupView]) -> fmt::R
         });
         gauges(to, name, help, members)?;
     }
-    Ok(())
+    let rtts = groups.iter().flat_map(|group| {
+        let of = |vm: &MemberView| {
+            let labels = [("group", group.name.clone()), ("vm", vm.name.clone())];
+            Some((labels, vm.srtt_us? as f64 / 1e6))
+        };
+        group.vms.iter().filter_map(of).collect::<Vec<_>>()
+    });
+    gauges(to, "group_vm_rtt_seconds", "Mean round-trip time of its flows that send", rtts)
 }
 
 fn gauges<L: EncodeLabelSet>(

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What operators are told.
 use ccc_core::{Conduct, Evidence, Micros, PathState, QueueMode};
-use ccc_settings::{GroupSettings, RuleSettings, VmSettings};
+use ccc_settings::{GroupSettings, LogSettings, RuleSettings, VmSettings};
+use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 
 use crate::{
     coupling::Trial,
-    device::{counters::KINDS, inspect::FlowPage},
+    device::{
+        counters::KINDS,
+        inspect::{FlowPage, FlowView},
+    },
     tap::watch::{Verdict, Watched},
 };
 
@@ -22,12 +26,16 @@ pub enum Reply {
     Vm(Box<VmView>),
     /// Flows of a VM.
     Flows(FlowPage),
+    /// Flows of the host.
+    Largest(LargestView),
     /// All groups.
     Groups(GroupsView),
     /// One group.
     Group(GroupView),
     /// All rules.
     Rules(RulesView),
+    /// What is logged.
+    Log(LogSettings),
     /// What a monitoring system is told, in its own format.
     #[serde(skip)]
     Metrics(MetricsView),
@@ -56,6 +64,24 @@ pub struct StatusView {
 pub struct VmsView {
     /// In the order of their names.
     pub vms: Vec<VmView>,
+}
+
+/// The flows that are granted most.
+#[derive(Clone, Debug, Serialize)]
+pub struct LargestView {
+    /// The largest first.
+    pub flows: Vec<HostFlowView>,
+    /// All flows that are coupled and have something to send.
+    pub active_flows: usize,
+}
+
+/// A flow, and whose it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostFlowView {
+    /// The VM.
+    pub vm: String,
+    /// Its flow.
+    pub flow: FlowView,
 }
 
 /// A VM.
@@ -105,6 +131,8 @@ pub struct CountersView {
     pub registered: u64,
     /// Reports taken of coupled flows.
     pub updated: u64,
+    /// Congestion events that its flows told of.
+    pub events: u64,
     /// Flows gone.
     pub left: u64,
     /// Times all slots were looked at.
@@ -210,6 +238,8 @@ pub struct MemberView {
     pub flows: usize,
     /// What they are granted together, bytes.
     pub part: u64,
+    /// Mean round-trip time of those that have something to send, microseconds.
+    pub srtt_us: Option<u64>,
     /// What speaks for and against its being behind the group's bottleneck.
     pub evidence: EvidenceView,
     /// What it was found to do there.
@@ -345,6 +375,8 @@ pub struct MetricsView {
     pub vms: Vec<(VmView, [(&'static str, u64); KINDS.len()])>,
     /// Each group.
     pub groups: Vec<GroupView>,
+    /// How long updates have taken, seconds.
+    pub latency: Histogram,
 }
 
 /// All rules.

@@ -7,14 +7,19 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 
 use crate::{
-    admin::authorization::Authorization,
-    settings::{Settings, state::State},
+    admin::authorization::{Authorization, AuthorizationError},
+    settings::{DaemonSettings, Settings, state::State},
     tap::kernel,
     vhost_user::listener::ListenError,
 };
 
 /// Users that QEMU runs as, by distribution.
 const QEMU_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
+
+/// Who may use the control socket, by the configuration.
+pub fn authorization(daemon: &DaemonSettings) -> Result<Authorization, AuthorizationError> {
+    Authorization::new(daemon.operators.as_deref(), daemon.readers.as_deref())
+}
 
 /// All that would keep the daemon from serving.
 pub fn faults(settings: &Settings) -> Vec<String> {
@@ -25,7 +30,7 @@ pub fn faults(settings: &Settings) -> Vec<String> {
         .chain(control)
         .filter_map(|(whose, path)| Some(format!("{whose}: {}", with_cause(&socket(path).err()?))))
         .collect();
-    if let Err(error) = Authorization::new(settings.daemon.operators.as_deref()) {
+    if let Err(error) = authorization(&settings.daemon) {
         faults.push(with_cause(&error));
     }
     if let Some((false, told)) = state_damage(settings) {

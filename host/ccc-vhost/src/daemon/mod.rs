@@ -3,6 +3,7 @@
 mod activation;
 pub mod capabilities;
 mod check;
+mod sandbox;
 mod server;
 mod setup;
 mod signals;

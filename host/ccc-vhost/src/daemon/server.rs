@@ -444,7 +444,7 @@ impl Server {
     fn report(&self) {
         for vm in self.vms.values() {
             if let Some(connection) = &vm.connection {
-                log::info!("VM {}: {}", vm.name, connection.backend().device().counters());
+                log::info!(VM = vm.name.as_str(); "VM {}: {}", vm.name, connection.backend().device().counters());
             }
         }
     }

@@ -20,13 +20,14 @@ use crate::{
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
     daemon::check::{self, with_cause},
+    daemon::sandbox,
     daemon::server::{Parts, Server, Taps},
     event_loop::clock::{self, Clock},
     event_loop::foreign,
     event_loop::open_files,
     event_loop::timetravel,
     settings::{
-        Settings, config,
+        Sandbox, Settings, config,
         lock::{Lock, LockError},
         state::State,
         writer::{Found, StateWriter},
@@ -57,7 +58,6 @@ fn read(file: &Path) -> Result<Settings> {
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     open_files::raise_files();
-    foreign::prepare();
     for warning in check::warnings(&settings) {
         log::warn!("{warning}");
     }
@@ -70,9 +70,14 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
             log::warn!("{line}");
         }
     }
+    let authorization = check::authorization(&daemon)?;
+    // The laboratory's has no tenants, and a controller to connect to.
+    let sandbox = if args.time_travel.is_some() { Sandbox::Off } else { daemon.sandbox };
+    settings.daemon.sandbox = sandbox;
+    sandbox::confine_files(&mut settings);
+    foreign::prepare();
     let mut coupling = Coupling::new(settings);
     let endpoints = endpoints(args, &mut coupling, &mut activated)?;
-    let authorization = Authorization::new(daemon.operators.as_deref())?;
     let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
@@ -81,7 +86,11 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let control = listener.map(|listener| (listener, authorization));
     let commands = commands(http::Listeners { control, metrics: daemon.metrics })?;
     let taps = taps(args, &mut coupling)?;
-    Ok(Server::new(Parts { coupling, endpoints, clock, commands, state_writer, taps })?.run()?)
+    let server = Server::new(Parts { coupling, endpoints, clock, commands, state_writer, taps })?;
+    if args.time_travel.is_none() {
+        sandbox::confine_calls(sandbox);
+    }
+    Ok(server.run()?)
 }
 
 /// The state file, ours alone, and what is in it.  What is wrong with it stops nobody's flows:
@@ -137,7 +146,7 @@ fn endpoints(
         match endpoint {
             Ok(endpoint) => drop(endpoints.insert(number, endpoint)),
             Err(error) if vm.configured.is_none() => {
-                log::warn!("VM {}: left out: {:#}", vm.name, anyhow::Error::from(error));
+                log::warn!(VM = vm.name.as_str(); "VM {}: left out: {:#}", vm.name, anyhow::Error::from(error));
                 coupling.remove_vm(0, number);
             }
             Err(error) => return Err(error.into()),

@@ -52,6 +52,8 @@ pub struct Counters {
     pub registered: u64,
     /// Reports handed to the engine for registered flows.
     pub updated: u64,
+    /// Congestion events that coupled flows told of.
+    pub events: u64,
     /// Flows that left.
     pub left: u64,
     /// Times all slots were scanned.
@@ -73,6 +75,7 @@ impl Counters {
             messages: 0,
             registered: 0,
             updated: 0,
+            events: 0,
             left: 0,
             rescans: 0,
             published: 0,

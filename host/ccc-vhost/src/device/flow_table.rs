@@ -16,7 +16,7 @@ use crate::{
     device::engine::{Context, FlowEngine},
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
-    device::slot::{Flow, Member, SlotError, SlotState, Units},
+    device::slot::{Flow, Member, SlotError, SlotState},
     virtio::chain::{change, words},
     virtio::memory::Mapping,
     virtio::region::MemoryError,
@@ -219,7 +219,10 @@ impl FlowTable {
         // The slot may be another flow's by now.
         let last = (raw.generation.get() == flow.generation).then(|| raw.check_last());
         let heard = match (last, state.member()) {
-            (Some(Ok(checked)), Some(member)) => report(slot, member.flow, &checked, scope),
+            (Some(Ok(checked)), Some(member)) => {
+                scope.counters.events += flow.events_until(&checked);
+                report(slot, member.flow, &checked, scope)
+            }
             (Some(Err(error)), _) => Err(SlotError::Report(slot, error)),
             _ => Ok(()),
         };
@@ -280,21 +283,21 @@ impl FlowTable {
         checked: &CheckedReport,
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
-        let units = Units::new(&checked.report);
         match state {
             SlotState::Free => Ok(()),
             SlotState::Uncoupled(flow) => {
-                self.set(slot, SlotState::Uncoupled(Flow { units, ..flow }));
+                self.set(slot, SlotState::Uncoupled(flow.heard(checked)));
                 Ok(())
             }
             SlotState::Coupled(flow, member) => {
-                self.set(slot, SlotState::Coupled(Flow { units, ..flow }, member));
+                scope.counters.events += flow.events_until(checked);
+                self.set(slot, SlotState::Coupled(flow.heard(checked), member));
                 report(slot, member.flow, checked, scope)
             }
             SlotState::Waiting(flow) => {
                 // It was refused when it began to wait; that need not be
                 // repeated with each of its messages.
-                let flow = Flow { units, ..flow };
+                let flow = flow.heard(checked);
                 let tried = self.place(slot, flow, checked, ScanReason::Rescan, scope);
                 tried.or_else(|error| if error.is_temporary() { Ok(()) } else { Err(error) })
             }

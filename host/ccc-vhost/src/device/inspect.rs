@@ -24,6 +24,17 @@ pub struct Count {
     pub active: usize,
 }
 
+/// What the flows of a VM have of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Those coupled there.
+    pub flows: usize,
+    /// What they are granted together, bytes.
+    pub bytes: u64,
+    /// Mean round-trip time of those that have something to send.
+    pub srtt_us: Option<u64>,
+}
+
 /// Flows of a VM, as operators see them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowPage {
@@ -110,20 +121,35 @@ impl Device {
         }
     }
 
-    /// Flows coupled in a group, and what they are granted together, bytes.
-    pub fn part_of(&self, group: usize, grant: &Grant) -> (usize, u64) {
-        let (mut count, mut units) = (0, 0u64);
+    /// What its flows have of a group.
+    pub fn part_of(&self, group: usize, grant: &Grant) -> Part {
+        let (mut part, mut units, mut rtts, mut sending) = (Part::default(), 0u64, 0u64, 0u64);
         for (_, state) in self.flows.from(0) {
             let SlotState::Coupled(flow, member) = state else { continue };
             if member.group != group {
                 continue;
             }
-            count += 1;
+            part.flows += 1;
             if flow.units.active {
                 units = units.saturating_add(grant.units(flow.units.priority, flow.units.srtt_us));
+                rtts += u64::from(flow.units.srtt_us);
+                sending += u64::from(flow.units.srtt_us > 0);
             }
         }
-        (count, if grant.coupled { grant.cwnd_bytes(units) } else { 0 })
+        part.bytes = if grant.coupled { grant.cwnd_bytes(units) } else { 0 };
+        part.srtt_us = rtts.checked_div(sending);
+        part
+    }
+
+    /// What each of its coupled flows is granted that has something to send, by slot, bytes.
+    pub fn granted(&self, engine: &dyn FlowEngine) -> Vec<(u32, u64)> {
+        let granted = |(slot, state): (u32, &SlotState)| {
+            let SlotState::Coupled(flow, member) = state else { return None };
+            let grant = engine.grant(self.flows.vm(), member.group);
+            let units = grant.units(flow.units.priority, flow.units.srtt_us);
+            flow.units.active.then(|| (slot, grant.cwnd_bytes(units)))
+        };
+        self.flows.from(0).filter_map(granted).collect()
     }
 
     /// Flows from slot `from` on, at most `limit` of them, as their slots are now.
@@ -134,7 +160,8 @@ impl Device {
         FlowPage { flows: views.collect(), next: slots().nth(limit) }
     }
 
-    fn view(&self, slot: u32, engine: &dyn FlowEngine) -> Option<FlowView> {
+    /// A flow as its slot is now, if there is one.
+    pub fn view(&self, slot: u32, engine: &dyn FlowEngine) -> Option<FlowView> {
         let (report, state) = self.flows.read(slot, self.memory.mapping()).ok()?;
         let flow = state.flow()?;
         let checked = report.check().ok().filter(|now| now.generation == flow.generation)?;

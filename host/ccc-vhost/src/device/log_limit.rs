@@ -41,9 +41,9 @@ impl Limiter {
     pub fn say(&mut self, level: Level, vm: &str, now: Micros, what: &dyn fmt::Display) {
         match self.admit(now) {
             None => {}
-            Some(0) => log::log!(level, "VM {vm}: {what}"),
+            Some(0) => log::log!(level, VM = vm; "VM {vm}: {what}"),
             Some(left_out) => {
-                log::log!(level, "VM {vm}: {what} ({left_out} lines left out since the last)");
+                log::log!(level, VM = vm; "VM {vm}: {what} ({left_out} lines left out since the last)");
             }
         }
     }

@@ -37,6 +37,8 @@ pub struct Flow {
     pub destination: IpAddr,
     /// How it counts within its VM, by its latest report.
     pub units: Units,
+    /// Congestion events, by the same report; they wrap around.
+    pub events: u16,
 }
 
 /// What a coupled flow has: its VM's grant line in a group, and a place in the engine.
@@ -77,7 +79,19 @@ impl Flow {
             generation: checked.generation,
             destination: checked.destination,
             units: Units::new(&checked.report),
+            events: checked.report.congestion_events,
         }
+    }
+
+    /// The same one, by a later report.
+    pub fn heard(self, checked: &CheckedReport) -> Flow {
+        let events = checked.report.congestion_events;
+        Flow { units: Units::new(&checked.report), events, ..self }
+    }
+
+    /// Congestion events that a later report tells of.
+    pub fn events_until(&self, checked: &CheckedReport) -> u64 {
+        checked.report.congestion_events.wrapping_sub(self.events).into()
     }
 }
 

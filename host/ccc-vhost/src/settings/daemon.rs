@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What cannot be changed while the daemon runs.
-use std::{net::SocketAddr, path::PathBuf};
+use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use ccc_settings::{FilePath, SocketPath};
 use schemars::JsonSchema;
@@ -21,6 +21,10 @@ pub struct DaemonSettings {
     #[schemars(title = "the name of a group of users")]
     #[serde(deserialize_with = "not_empty")]
     pub operators: Option<String>,
+    /// The group that may look at everything and change nothing
+    #[schemars(title = "the name of a group of users")]
+    #[serde(deserialize_with = "not_empty")]
+    pub readers: Option<String>,
     /// Where monitoring systems find /metrics over TCP; it is on the control socket, too
     #[schemars(with = "String", title = "an address and a port, such as 127.0.0.1:9170")]
     pub metrics: Option<SocketAddr>,
@@ -42,6 +46,31 @@ pub struct DaemonSettings {
     pub max_memory_gib_per_vm: u64,
     /// Whether taps that are held stay so when the daemon ends
     pub keep_holds: bool,
+    /// Whether the daemon takes files and system calls from itself that it does not need
+    pub sandbox: Sandbox,
+}
+
+/// What the daemon takes from itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sandbox {
+    /// All it does not need.
+    #[default]
+    On,
+    /// Nothing; calls that it would refuse are in the kernel's audit log.
+    Log,
+    /// Nothing.
+    Off,
+}
+
+impl fmt::Display for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sandbox::On => "on",
+            Sandbox::Log => "log",
+            Sandbox::Off => "off",
+        })
+    }
 }
 
 ccc_settings::table!(DaemonSettings);
@@ -51,6 +80,7 @@ impl Default for DaemonSettings {
         DaemonSettings {
             control: None,
             operators: None,
+            readers: None,
             metrics: None,
             state: None,
             max_flows: 131_072,
@@ -58,6 +88,7 @@ impl Default for DaemonSettings {
             max_reports_per_s: 1_000_000,
             max_memory_gib_per_vm: 1024,
             keep_holds: false,
+            sandbox: Sandbox::default(),
         }
     }
 }

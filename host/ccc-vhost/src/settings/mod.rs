@@ -22,7 +22,10 @@ use ccc_settings::{
 use ipnet::IpNet;
 use serde_json::json;
 
-pub use self::{daemon::DaemonSettings, error::SettingsError};
+pub use self::{
+    daemon::{DaemonSettings, Sandbox},
+    error::SettingsError,
+};
 
 /// Most rules there may be: each new flow is held against all of them.
 pub const MAX_RULES: usize = 256;
@@ -40,6 +43,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// Rules of the configuration.
     configured_rules: Vec<Rule>,
+    /// Directories in and below which sockets can be made, if not everywhere.
+    pub socket_directories: Option<Vec<PathBuf>>,
 }
 
 /// A bottleneck group.
@@ -240,6 +245,7 @@ impl Settings {
             let expected = format!("a path that VM `{}` does not have", other.name);
             return Err(Fault::new("socket", expected, &json!(spec.socket)).into());
         }
+        self.check_directory(&spec.socket)?;
         self.check_tap(name, &spec.settings)?;
         Ok(Vm {
             name: name.to_owned(),
@@ -248,6 +254,21 @@ impl Settings {
             configured: None,
             group: self.find_group(spec.settings.group.as_deref())?,
         })
+    }
+
+    /// Makes sure that the daemon has not taken a socket's directory from itself.
+    fn check_directory(&self, socket: &Path) -> Result<(), Fault> {
+        let Some(directories) = &self.socket_directories else { return Ok(()) };
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let directory = real(socket.parent().unwrap_or(Path::new("/")));
+        if directories.iter().any(|one| directory.starts_with(real(one))) {
+            return Ok(());
+        }
+        let names: Vec<_> = directories.iter().map(|one| one.display().to_string()).collect();
+        let expected = format!("a path below {}", names.join(" or "));
+        let remedy = "the daemon's sandbox lets it make sockets nowhere else: name a VM of the \
+                      configuration there, or set [daemon] sandbox to \"off\"";
+        Err(Fault::new("socket", expected, &json!(socket)).remedy(remedy))
     }
 
     /// Gives a VM the next number.

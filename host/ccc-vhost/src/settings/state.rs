@@ -215,14 +215,16 @@ impl State {
     fn add_vms(&self, settings: &mut Settings) {
         for (name, socket) in &self.added {
             if settings.has_vm(name) {
-                log::warn!("state of VM {name}: the configuration has it now");
+                log::warn!(VM = name.as_str(); "state of VM {name}: the configuration has it now");
                 continue;
             }
             // Its group is among the changes, and may be gone: then it has none.
             let spec = VmSpec { socket: socket.clone(), settings: in_no_group() };
             match settings.new_vm(name, &spec) {
                 Ok(vm) => drop(settings.insert_vm(vm)),
-                Err(error) => log::warn!("state of VM {name} not used: {error}"),
+                Err(error) => {
+                    log::warn!(VM = name.as_str(); "state of VM {name} not used: {error}")
+                }
             }
         }
     }

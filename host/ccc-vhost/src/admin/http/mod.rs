@@ -275,6 +275,9 @@ where
         body: &body,
     }
     .command()?;
+    if !command.only_looks() {
+        shared.authorization.check_change(by).map_err(ApiError::Forbidden)?;
+    }
     let _busy = slot.busy();
     shared.commands.ask(command, by.clone()).await
 }

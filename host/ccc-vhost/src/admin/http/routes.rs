@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! From a request to a command.
-use ccc_settings::{Changes, Fault, RuleSettings, VmSpec, check_name};
+use ccc_settings::{Changes, Fault, RuleSettings, Table, VmSpec, check_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,11 +25,13 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/vms/{name}", &["GET", "PATCH", "PUT", "DELETE"]),
     ("/v1/vms/{name}/changes", &["DELETE"]),
     ("/v1/vms/{name}/flows", &["GET"]),
+    ("/v1/flows", &["GET"]),
     ("/v1/groups", &["GET"]),
     ("/v1/groups/{name}", &["GET", "PATCH"]),
     ("/v1/groups/{name}/changes", &["DELETE"]),
     ("/v1/groups/{name}/trial", &["PUT", "DELETE"]),
     ("/v1/rules", &["GET", "PUT", "DELETE"]),
+    ("/v1/log", &["GET", "PATCH"]),
     (METRICS, &["GET"]),
 ];
 
@@ -59,9 +61,12 @@ impl Request<'_> {
             ("GET", ["vms"]) => Command::Vms,
             ("GET", ["vms", name]) => Command::Vm((*name).to_owned()),
             ("GET", ["vms", name, "flows"]) => return self.flows(name),
+            ("GET", ["flows"]) => return self.largest(),
             ("GET", ["groups"]) => Command::Groups,
             ("GET", ["groups", name]) => Command::Group((*name).to_owned()),
             ("GET", ["rules"]) => Command::Rules,
+            ("GET", ["log"]) => Command::Log,
+            ("PATCH", ["log"]) => Command::SetLog(Changes::read(self.value()?)?),
             ("PUT", ["groups", name, "trial"]) => {
                 let wanted = Changes::read(self.value()?)?.apply(&TrialSpec::default());
                 Command::Trial((*name).to_owned(), Some(wanted))
@@ -114,10 +119,20 @@ impl Request<'_> {
     }
 
     fn flows(&self, name: &str) -> Result<Command, ApiError> {
-        let mut page = Changes::default();
-        self.parameters().try_for_each(|(key, value)| page.set_text(key, value))?;
-        let Page { from, limit } = page.apply(&Page::default());
+        let Page { from, limit } = self.table(Page::default())?;
         Ok(Command::Flows { vm: name.to_owned(), from, limit })
+    }
+
+    fn largest(&self) -> Result<Command, ApiError> {
+        let Largest { limit } = self.table(Largest::default())?;
+        Ok(Command::Largest { limit })
+    }
+
+    /// What the parameters say, over what is so if they say nothing.
+    fn table<T: Table>(&self, usual: T) -> Result<T, ApiError> {
+        let mut said = Changes::default();
+        self.parameters().try_for_each(|(key, value)| said.set_text(key, value))?;
+        Ok(said.apply(&usual))
     }
 
     fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -157,6 +172,23 @@ ccc_settings::table!(Page);
 impl Default for Page {
     fn default() -> Page {
         Page { from: 0, limit: FLOWS_MAX }
+    }
+}
+
+/// How many flows of the host are asked for.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Largest {
+    /// Most flows to tell
+    #[schemars(range(min = 1, max = FLOWS_MAX))]
+    limit: usize,
+}
+
+ccc_settings::table!(Largest);
+
+impl Default for Largest {
+    fn default() -> Largest {
+        Largest { limit: 50 }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     admin::{ApiError, Command},
     device::Context,
     event_loop::{clock, open_files, poll::Token},
+    logging::audit,
     settings::{state::Change, writer::StateWriter},
     vhost_user::connection::ConnectionError,
     vhost_user::listener::{Endpoint, ListenError},
@@ -49,7 +50,7 @@ impl Server {
         for group in &over {
             if let Some(trial) = self.coupling.end_trial(*group) {
                 let name = &self.coupling.settings().groups[*group].name;
-                log::warn!(
+                audit!(GROUP = name.as_str(), PEER:% = trial.by;
                     "group {name}: coupled again: {} has not gone on with its trial in time",
                     trial.by
                 );
@@ -87,7 +88,7 @@ impl Server {
                 if let Err(error) = self.add(name, spec) {
                     return Ok(Err(error));
                 }
-                log::info!(
+                audit!(VM = name.as_str(), PEER:% = by;
                     "VM {name}: added, on {}, weight {}, group {} (by {by})",
                     spec.socket.display(),
                     spec.settings.weight,
@@ -112,7 +113,8 @@ impl Server {
     fn execute(&mut self, command: &Command, by: &Peer) -> Outcome {
         let (coupling, now) = (&mut self.coupling, self.clock.now());
         let not_kept = self.state_writer.as_ref().and_then(StateWriter::trouble);
-        Executor { coupling, now, guests: &self.vms, by, not_kept }.execute(command)
+        let latency = &self.publishing.latency;
+        Executor { coupling, now, guests: &self.vms, by, not_kept, latency }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.

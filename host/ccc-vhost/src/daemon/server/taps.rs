@@ -118,8 +118,12 @@ impl Server {
         for one in judged {
             let (vm, group) = (&settings.vms[&one.vm].name, &settings.groups[one.group].name);
             match one.verdict {
-                Some(verdict) => log::warn!("VM {vm}: in group {group}, {verdict}"),
-                None => log::info!("VM {vm}: keeps below its share in group {group} now"),
+                Some(verdict) => {
+                    log::warn!(VM = vm.as_str(), GROUP = group.as_str(); "VM {vm}: in group {group}, {verdict}")
+                }
+                None => {
+                    log::info!(VM = vm.as_str(), GROUP = group.as_str(); "VM {vm}: keeps below its share in group {group} now")
+                }
             }
         }
         self.map_held();
@@ -144,7 +148,7 @@ impl Server {
             let Some(error) = outcome.as_ref().err().filter(|_| told) else { continue };
             match self.coupling.settings().names_at(&hold.tap) {
                 vm if vm.is_empty() => log::warn!("{error}"),
-                vm => log::warn!("VM {vm}: {error}"),
+                vm => log::warn!(VM = vm; "VM {vm}: {error}"),
             }
         }
         self.map_held();

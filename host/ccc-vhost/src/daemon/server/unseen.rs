@@ -14,8 +14,9 @@ impl Server {
         let groups = self.coupling.settings().groups.iter().filter(|group| {
             group.settings.enforce == Enforce::On && group.configured.enforce != Enforce::On
         });
-        for warning in groups.filter_map(|group| kernel::powerless(&group.name)) {
-            log::warn!("{warning}");
+        for group in groups {
+            let why = kernel::powerless(&group.name);
+            why.iter().for_each(|why| log::warn!(GROUP = group.name.as_str(); "{why}"));
         }
     }
 
@@ -37,7 +38,7 @@ impl Server {
                 Some(tap) => format!("its tap {tap} is not there"),
                 None => "it has no tap".to_owned(),
             };
-            log::warn!(
+            log::warn!(VM = vm.as_str(), GROUP = group;
                 "VM {vm}: {why}, so group {group} neither judges nor holds it: name the interface \
                  of this host through which its packets come (virsh domiflist; cccctl set {vm} \
                  --tap INTERFACE)"
