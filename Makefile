@@ -10,7 +10,7 @@ HOST := --manifest-path host/Cargo.toml
 LAB := --manifest-path experiments/lab/Cargo.toml
 LAW := --manifest-path experiments/law/Cargo.toml
 PYTHON = PYTHONPATH=experiments $$(scripts/build venv)
-LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 man-db openssh-client prometheus systemd
+LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 man-db openssh-client prometheus systemd checkpolicy semodule-utils
 
 QUICK ?=
 TESTS ?=
@@ -129,6 +129,11 @@ bench: host ## how fast engine and daemon are; QUICK=1 instructions alone, RECOR
 bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for some
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 
+.PHONY: bench-scale
+bench-scale: host ## what operators wait for with 1,000 VMs and 100,000 flows, and what that costs VMs; VMS= FLOWS_EACH= LOOKS=
+	@ulimit -n 65536 && $(CARGO) bench $(HOST) -p ccc-vhost --bench scale -- \
+		vms=$(or $(VMS),1000) flows=$(or $(FLOWS_EACH),100) looks=$(or $(LOOKS),5)
+
 ##@ Experiments in real time
 .PHONY: bpf bpf-check demo-bpf demo-agent test-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
@@ -213,6 +218,12 @@ TARGET ?= doorbell
 TIME ?= 60
 fuzz: deps ## TARGET=table|doorbell|config|control TIME=60
 	@scripts/fuzz $(TARGET) $(TIME)
+
+EXAMPLES ?= 100
+.PHONY: fuzz-api
+fuzz-api: host ## EXAMPLES=100 SEED=1: the control socket's API by its description, for each of its operations
+	@scripts/fuzz-api --daemon $(CARGO_TARGET_DIR)/release/ccc-vhost --examples $(EXAMPLES) \
+		--seed $(or $(SEED),1) --schemathesis $$(scripts/build schemathesis)
 
 .PHONY: clean
 clean: ## removes out/; what is in the cache stays

@@ -26,6 +26,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "trixie": fresh.trixie,
     "machine-bookworm": machines.bookworm,
     "machine-trixie": machines.trixie,
+    "schemathesis": venv.schemathesis,
     "ansible": venv.ansible,
     "ansible-2.14": venv.ansible_2_14,
     "device-guest": guests.device_guest,

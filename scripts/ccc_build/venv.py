@@ -31,6 +31,11 @@ def ansible_2_14() -> Artefact:
     return _venv("ansible-2.14", ANSIBLE / "requirements-2.14.txt", "bin")
 
 
+def schemathesis() -> Artefact:
+    """What asks an API by its description: the program."""
+    return _venv("schemathesis", PROJECT / "host" / "fuzz" / "requirements.txt", "bin/schemathesis")
+
+
 def _venv(name: str, requirements: Path, product: str) -> Artefact:
     def build(directory: Path) -> None:
         say(f"{name}: installing Python packages")
