@@ -69,6 +69,14 @@ def test_libvirtds_profile_lets_it_run_our_emulator(tmp_path):
         assert compiled.ok and emulator in compiled.text, compiled.text
 
 
+def test_the_selinux_policy_compiles(tmp_path):
+    """As its first lines say; it was in force nowhere."""
+    policy = PROJECT / "libvirt/selinux"
+    HERE.run("checkmodule", "-M", "-m", "-o", tmp_path / "ccc.mod", policy / "ccc.te")
+    HERE.run("semodule_package", "-o", tmp_path / "ccc.pp", "-m", tmp_path / "ccc.mod", "-f", policy / "ccc.fc")
+    assert (tmp_path / "ccc.pp").stat().st_size > 0
+
+
 def test_what_is_installed_is_whole(tmp_path):
     for _ in range(2):
         HERE.run("env", f"DESTDIR={tmp_path}", "PREFIX=/opt/ccc", PROJECT / "scripts/install")
