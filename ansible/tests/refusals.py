@@ -20,6 +20,7 @@ OLD = DEBIAN | {"distribution_version": "11.9", "distribution_major_version": "1
 FREEBSD = {"distribution": "FreeBSD", "distribution_version": "15.0", "distribution_major_version": "15"}
 HOST = {"host_kvm": False}
 GUEST = {"guest_linux_require_device": False}
+AGENT = {"guest_agent_require_vsock": False}
 ALICE = {"name": "alice"}
 FLOWS = [{"name": "alice", "address": "192.0.2.1"}, {"name": "bob", "address": "192.0.2.2"}]
 
@@ -76,6 +77,13 @@ VARIABLES = (
     Refusal("guest_linux", GUEST | {"guest_linux_packages": "/x", "guest_linux_version": "1"}, "expected none with"),
     Refusal("guest_linux", GUEST | {"guest_linux_repository": "deb"}, "expected a line of apt's sources, as deb "),
     Refusal("guest_linux", GUEST | {"guest_linux_state": "gone"}, "must be one of: present, absent, got: gone"),
+    Refusal("guest_agent", AGENT, "unsupported release: expected Debian 12 or 13 on x86_64, got Debian 11.9", OLD),
+    Refusal("guest_agent", AGENT, "unsupported kernel: expected Linux 6.1 or newer with BTF",
+            DEBIAN | {"kernel": "5.10.0-1-amd64"}),
+    Refusal("guest_agent", AGENT | {"guest_agent_packages": "/x"}, "expected one ccc-bpf_*.deb in /x"),
+    Refusal("guest_agent", AGENT | {"guest_agent_packages": "/x", "guest_agent_version": "1"}, "expected none with"),
+    Refusal("guest_agent", AGENT | {"guest_agent_cgroup": "nginx"}, "expected a cgroup from the root of all"),
+    Refusal("guest_agent", AGENT | {"guest_agent_state": "gone"}, "must be one of: present, absent, got: gone"),
     Refusal("guest_freebsd", {}, "unsupported release: expected FreeBSD 14 or 15, got Debian 12.9"),
     Refusal("guest_freebsd", {"guest_freebsd_modules": "/x"}, "expected virtio_ccc.ko in that directory", FREEBSD),
     Refusal("guest_freebsd", {"guest_freebsd_state": "gone"}, "must be one of: present, absent, got: gone", FREEBSD),
