@@ -8,6 +8,7 @@
  * each flow is the kernel's Reno or CUBIC.
  */
 #include "choose.h"
+#include "quiet.h"
 #include "recovery.h"
 
 const volatile struct ccc_layout ccc_layout = {
@@ -18,6 +19,14 @@ const volatile struct ccc_layout ccc_layout = {
 	.control_offset = __builtin_offsetof(struct ccc_table, control),
 	.table_bytes = sizeof(struct ccc_table),
 };
+
+/* The flow, of which more may change than what its next ACK looks at. */
+static inline struct ccc_flow *flow_disturbed(struct sock *sk,
+					      struct ccc_table **table)
+{
+	ccc_sk(sk)->settled = 0;
+	return ccc_flow_get(sk, table);
+}
 
 /* A flow that has no slot and sends looks for one now and then. */
 static inline struct ccc_flow *flow_get_sender(struct sock *sk,
@@ -63,7 +72,7 @@ SEC("struct_ops")
 void BPF_PROG(ccc_release, struct sock *sk)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow = flow_disturbed(sk, &table);
 	u32 slot;
 
 	if (!flow)
@@ -74,31 +83,47 @@ void BPF_PROG(ccc_release, struct sock *sk)
 	ccc_slot_drop(table, slot);
 }
 
+/* What the general way does with an ACK, and whether the next may be quiet. */
+static inline void report_and_follow(struct sock *sk, struct ccc_table *table,
+				     struct ccc_flow *flow, u32 acked)
+{
+	u8 state = ca_state(sk);
+	struct ccc_tcp tcp = {};
+
+	ccc_look_as(sk, &tcp, state);
+	ccc_report(table, flow, &tcp, 0);
+	if (state == TCP_CA_Loss)
+		return;
+	ccc_cwnd_update(sk, table, flow, &tcp, acked);
+	ccc_quiet_next(sk, table, flow);
+}
+
 SEC("struct_ops")
 void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 {
-	bool cwnd_limited = tcp_is_cwnd_limited(sk);
-	u32 before = tcp_sk(sk)->snd_cwnd;
-	u8 state = ca_state(sk);
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_get_sender(sk, &table);
-	struct ccc_tcp tcp = {};
-	u32 growth;
+	u32 before, growth;
+	bool cwnd_limited;
 
 	if (!flow) {
 		inner_cong_avoid(sk, ack, acked);
 		return;
 	}
-	/* What is spread over a round trip is limited by what is granted. */
-	cwnd_limited |= flow->cwnd.paced;
-	growth = ccc_shadow_grow(sk, flow, ack, acked);
-	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
-	if (flow->grant.coupled && state != TCP_CA_Loss)
-		tcp_sk(sk)->snd_cwnd = before;
-	ccc_look_as(sk, &tcp, state);
-	ccc_report(table, flow, &tcp, 0);
-	if (state != TCP_CA_Loss)
-		ccc_cwnd_update(sk, table, flow, &tcp, acked);
+	cwnd_limited = tcp_is_cwnd_limited(sk);
+	if (cwnd_limited && ccc_is_quiet(sk, table, flow)) {
+		if (!ccc_quiet_ack(sk, flow, ack, acked))
+			return;
+	} else {
+		before = tcp_sk(sk)->snd_cwnd;
+		/* What is spread over a round trip is limited by what is granted. */
+		cwnd_limited |= flow->cwnd.paced;
+		growth = ccc_shadow_grow(sk, flow, ack, acked);
+		ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
+		if (flow->grant.coupled && ca_state(sk) != TCP_CA_Loss)
+			tcp_sk(sk)->snd_cwnd = before;
+	}
+	report_and_follow(sk, table, flow, acked);
 }
 
 SEC("struct_ops")
@@ -108,17 +133,16 @@ void BPF_PROG(ccc_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 		cubictcp_acked(sk, sample);
 }
 
-SEC("struct_ops")
-void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
+/* Not in line: few ACKs come here, and all would save the registers for it. */
+static __noinline void watched_ack(struct sock *sk, u32 flags)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow;
+	struct ccc_flow *flow = flow_disturbed(sk, &table);
 
-	if (!ccc_recovery_is_watched(sk, flags))
+	if (!flow) {
+		ccc_sk(sk)->watched = 0;
 		return;
-	flow = ccc_flow_get(sk, &table);
-	if (!flow)
-		return;
+	}
 	ccc_recovery_watch(sk, flow, flags);
 	follow_answer(sk, table, flow);
 	/* cong_avoid() does not run while TCP reduces the window. */
@@ -128,6 +152,13 @@ void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
 	}
 }
 
+SEC("struct_ops")
+void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
+{
+	if (ccc_recovery_is_watched(sk, flags))
+		watched_ack(sk, flags);
+}
+
 /*
  * Data leaves, and nothing was in flight.  A flow that begins or comes back
  * takes at most what it is granted; more is released by ACKs.
@@ -135,7 +166,7 @@ void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
 static inline void begin_or_resume(struct sock *sk)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow = flow_disturbed(sk, &table);
 	bool joins = !flow || !flow->report.now.active;
 	u32 idle = (u32)bpf_jiffies64() - tcp_sk(sk)->lsndtime;
 	struct ccc_tcp tcp = {};
@@ -161,6 +192,7 @@ static inline void begin_or_resume(struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(ccc_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
+	ccc_sk(sk)->settled = 0;
 	if (inner_is_cubic(sk))
 		cubictcp_cwnd_event(sk, event);
 	if (event == CA_EVENT_TX_START)
@@ -185,7 +217,7 @@ SEC("struct_ops")
 u32 BPF_PROG(ccc_ssthresh, struct sock *sk)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow = flow_disturbed(sk, &table);
 
 	if (!flow)
 		return inner_ssthresh(sk);
@@ -196,8 +228,9 @@ SEC("struct_ops")
 void BPF_PROG(ccc_set_state, struct sock *sk, u8 state)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow = flow_disturbed(sk, &table);
 
+	ccc_sk(sk)->watched |= state > TCP_CA_Disorder;
 	if (flow)
 		ccc_recovery_set_state(sk, table, flow, state);
 	else
@@ -208,7 +241,7 @@ SEC("struct_ops")
 u32 BPF_PROG(ccc_undo_cwnd, struct sock *sk)
 {
 	struct ccc_table *table;
-	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+	struct ccc_flow *flow = flow_disturbed(sk, &table);
 
 	if (!flow)
 		return tcp_reno_undo_cwnd(sk);

@@ -67,6 +67,7 @@ struct ccc_sock {
 	/* What spares others a look at the flow. */
 	u8 rated;		/* by ccc_cwnd_before_send() */
 	u8 watched;		/* by ccc_recovery_watch(), at the next ACK, too */
+	u8 settled;		/* by cong_avoid(), beyond what quiet.h looks at */
 };
 
 static inline struct ccc_sock *ccc_sk(const struct sock *sk)
@@ -257,7 +258,8 @@ static inline struct ccc_flow *ccc_flow_take(struct sock *sk,
 	flow->cubic = csk->cubic;
 	flow->shadow.beta = CCC_BETA_HALF;
 	csk->rated = 0;
-	csk->watched = 0;
+	csk->watched = 1;
+	csk->settled = 0;
 	csk->table_id = (*table)->control.id;
 	csk->tenant = tenant;
 	csk->slot = slot;

@@ -25,8 +25,9 @@ static inline void ccc_barrier(void)
 
 #define READ_FIELD(field)	(*(volatile typeof(field) *)&(field))
 
+/* What the device has written there, in one piece. */
 static inline bool read_line(const struct virtio_ccc_grant_line *line,
-			     struct ccc_grant *grant)
+			     struct ccc_line *read)
 {
 	int try;
 	u32 seq;
@@ -34,14 +35,14 @@ static inline bool read_line(const struct virtio_ccc_grant_line *line,
 	for (try = 0; try < CCC_READ_TRIES; try++) {
 		seq = READ_FIELD(line->seq);
 		ccc_barrier();
-		grant->seq = seq;
-		grant->epoch = READ_FIELD(line->epoch);
-		grant->flags = READ_FIELD(line->flags);
-		grant->rounding_offset = READ_FIELD(line->rounding_offset);
-		grant->report_interval_us =
+		read->seq = seq;
+		read->epoch = READ_FIELD(line->epoch);
+		read->flags = READ_FIELD(line->flags);
+		read->rounding_offset = READ_FIELD(line->rounding_offset);
+		read->report_interval_us =
 			READ_FIELD(line->report_interval_us);
-		grant->level = READ_FIELD(line->level);
-		grant->ssthresh_level = READ_FIELD(line->ssthresh_level);
+		read->level = READ_FIELD(line->level);
+		read->ssthresh_level = READ_FIELD(line->ssthresh_level);
 		ccc_barrier();
 		if (!(seq & 1) && seq == READ_FIELD(line->seq))
 			return true;
@@ -54,18 +55,18 @@ static inline bool read_line(const struct virtio_ccc_grant_line *line,
  * now on is of the new one, an earlier one not.
  */
 static inline void watch_epoch(const struct ccc_tcp *tcp, u32 instance,
-			       const struct ccc_grant *before,
-			       struct ccc_grant *now)
+			       struct ccc_grant *grant, u32 epoch)
 {
-	if (!before->seen || before->instance != instance) {
+	if (!grant->seen || grant->instance != instance) {
 		/* Nothing is known of a reduction by this device yet. */
-		now->seen = 1;
-		now->instance = instance;
-		now->epoch_known = 0;
-	} else if (before->epoch != now->epoch) {
-		now->epoch_known = 1;
-		now->epoch_begin = tcp->snd_nxt;
+		grant->seen = 1;
+		grant->instance = instance;
+		grant->epoch_known = 0;
+	} else if (grant->epoch != epoch) {
+		grant->epoch_known = 1;
+		grant->epoch_begin = tcp->snd_nxt;
 	}
+	grant->epoch = epoch;
 }
 
 /* Once all before it was acknowledged it need not be kept, and wraps. */
@@ -92,10 +93,11 @@ static inline bool is_accepted(const struct ccc_table *table,
 }
 
 /* The flow's part of @level, in packets. */
-static inline u32 part_of(const struct ccc_flow *flow,
-			  const struct ccc_grant *grant, u64 level, u32 mss)
+static inline u32 part_of(const struct ccc_flow *flow, u64 level)
 {
-	return ccc_grant_packets(level, grant->units, mss,
+	const struct ccc_grant *grant = &flow->grant;
+
+	return ccc_grant_packets(level, grant->units, grant->mss,
 				 ccc_rounding_offset(flow->slot) +
 					 grant->rounding_offset);
 }
@@ -106,27 +108,52 @@ static inline u64 units_of(const struct ccc_flow *flow, u32 flags)
 			       flags & VIRTIO_CCC_L_RATE);
 }
 
-static inline void divide(const struct ccc_flow *flow, struct ccc_grant *grant,
-			  u32 mss)
+static inline void divide(struct ccc_flow *flow, u32 mss)
 {
-	u64 level = grant->ssthresh_level;
+	struct ccc_grant *grant = &flow->grant;
+	u64 units = units_of(flow, grant->flags), level = grant->ssthresh_level;
+	bool same = units == grant->units && mss == grant->mss;
 
-	grant->units = units_of(flow, grant->flags);
+	grant->units = units;
 	grant->mss = mss;
-	grant->cwnd_bytes = ccc_grant_bytes(grant->level, grant->units);
-	grant->granted = part_of(flow, grant, grant->level, mss);
+	grant->cwnd_bytes = ccc_grant_bytes(grant->level, units);
+	grant->granted = part_of(flow, grant->level);
+	if (same)
+		return;
 	grant->ssthresh = TCP_INFINITE_SSTHRESH;
 	if (level != VIRTIO_CCC_LEVEL_UNSET)
-		grant->ssthresh = max_t(u32, part_of(flow, grant, level, mss), 2);
+		grant->ssthresh = max_t(u32, part_of(flow, level), 2);
 }
 
 /* Growth comes in small steps, and reductions with an epoch. */
 static inline bool is_redivided(const struct ccc_grant *before,
-				const struct ccc_grant *now)
+				const struct ccc_line *now)
 {
 	return now->epoch == before->epoch &&
 	       !(now->flags & VIRTIO_CCC_L_SLOW_START) &&
 	       ccc_level_jumps(before->level, now->level);
+}
+
+/* The line is another than at the last look. */
+static inline void follow_line(struct ccc_grant *grant, u32 line,
+			       const struct ccc_line *read,
+			       const struct ccc_tcp *tcp, u32 instance)
+{
+	/* Between events all but the level stays: the threshold is divided then. */
+	if (grant->ssthresh_level != read->ssthresh_level ||
+	    grant->rounding_offset != read->rounding_offset)
+		grant->mss = 0;
+	grant->redivided = is_redivided(grant, read);
+	watch_epoch(tcp, instance, grant, read->epoch);
+	grant->line = line;
+	grant->seq = read->seq;
+	grant->flags = read->flags;
+	grant->rounding_offset = read->rounding_offset;
+	grant->report_interval_us = read->report_interval_us;
+	grant->level = read->level;
+	grant->ssthresh_level = read->ssthresh_level;
+	grant->coupled = (read->flags & VIRTIO_CCC_L_COUPLED) &&
+			 read->level != VIRTIO_CCC_LEVEL_UNSET;
 }
 
 /* Neither the line nor the flow's part of it is another than at the last look. */
@@ -148,38 +175,29 @@ static inline bool is_known(const struct ccc_table *table,
 __weak int ccc_grant_refresh(struct ccc_table *table, struct ccc_flow *flow,
 			     const struct ccc_tcp *tcp)
 {
-	struct ccc_grant now;
+	struct ccc_grant *grant;
+	struct ccc_line read;
 	u32 line = 0;
 
 	if (!table || !flow || !tcp)
 		return 0;
+	grant = &flow->grant;
 	if (!ccc_table_is_live(table, tcp->now_us) ||
 	    !is_accepted(table, flow, &line)) {
-		flow->grant.coupled = 0;
+		grant->coupled = 0;
 		return 0;
 	}
-	forget_epoch(tcp, &flow->grant);
-	flow->grant.cwnd = flow->grant.granted;
-	if (is_known(table, flow, line, tcp->mss)) {
-		flow->grant.redivided = 0;
-		return 1;
+	forget_epoch(tcp, grant);
+	grant->redivided = 0;
+	if (!is_known(table, flow, line, tcp->mss)) {
+		if (read_line(&table->line[line & (CCC_LINES - 1)], &read))
+			follow_line(grant, line, &read, tcp,
+				    READ_FIELD(table->status.instance));
+		if (grant->coupled)
+			divide(flow, tcp->mss);
 	}
-	now = flow->grant;
-	if (read_line(&table->line[line & (CCC_LINES - 1)], &now)) {
-		now.line = line;
-		now.coupled = (now.flags & VIRTIO_CCC_L_COUPLED) &&
-			      now.level != VIRTIO_CCC_LEVEL_UNSET;
-		watch_epoch(tcp, READ_FIELD(table->status.instance),
-			    &flow->grant, &now);
-	} else {
-		now = flow->grant;
-	}
-	now.redivided = is_redivided(&flow->grant, &now);
-	if (now.coupled)
-		divide(flow, &now, tcp->mss);
-	now.cwnd = now.granted;
-	flow->grant = now;
-	return now.coupled;
+	grant->cwnd = grant->granted;
+	return grant->coupled;
 }
 
 /* The epoch, for the event of a segment that begins at @seq. */

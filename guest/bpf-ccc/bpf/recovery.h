@@ -32,7 +32,7 @@ static inline void watch_probe(const struct tcp_sock *tp,
 static inline bool ccc_recovery_is_watched(const struct sock *sk, u32 flags)
 {
 	return (flags & CA_ACK_ECE) || tcp_sk(sk)->tlp_high_seq ||
-	       ca_state(sk) > TCP_CA_Disorder || ccc_sk(sk)->watched;
+	       ccc_sk(sk)->watched;
 }
 
 static inline void ccc_recovery_watch(struct sock *sk, struct ccc_flow *flow,
@@ -40,7 +40,8 @@ static inline void ccc_recovery_watch(struct sock *sk, struct ccc_flow *flow,
 {
 	flow->recovery.ece = !!(flags & CA_ACK_ECE);
 	watch_probe(tcp_sk(sk), &flow->recovery);
-	ccc_sk(sk)->watched = flow->recovery.ece || flow->recovery.tail;
+	ccc_sk(sk)->watched = flow->recovery.ece || flow->recovery.tail ||
+			      ca_state(sk) > TCP_CA_Disorder;
 }
 
 /* Whether TCP reduces, or has just reduced, for what a probe has repaired. */

@@ -131,23 +131,28 @@ static inline void write_cold(const struct sock *sk, const struct ccc_flow *flow
 	__builtin_memcpy(wire->algorithm, flow->cubic ? wire_cubic : wire_reno, 16);
 }
 
+/* Of a packet that was delivered. */
+static inline void note_rtt(struct ccc_report *report, u32 rtt_us)
+{
+	u16 sample = ccc_rtt_sample(rtt_us);
+
+	if (rtt_us && (!report->rtt_sample || sample < report->rtt_sample))
+		report->rtt_sample = sample;
+}
+
 /* Bring the flow's own numbers up to date. */
 static inline void update(struct ccc_report *report, const struct ccc_tcp *tcp)
 {
 	u32 packets = ccc_delivered_packets(tcp->delivered,
 					    report->tcp_delivered);
-	u16 sample;
 
 	report->delivered_bytes += (u64)packets * tcp->mss;
 	report->tcp_delivered = tcp->delivered;
+	if (packets)
+		note_rtt(report, tcp->rtt_us);
 	report->now.priority = tcp->priority;
 	report->now.active = tcp->active;
 	report->now.state = tcp->state;
-	if (packets && tcp->rtt_us) {
-		sample = ccc_rtt_sample(tcp->rtt_us);
-		if (!report->rtt_sample || sample < report->rtt_sample)
-			report->rtt_sample = sample;
-	}
 }
 
 static inline bool signals_differ(const struct ccc_signals *a,

@@ -103,6 +103,26 @@ static inline void ccc_shadow_follow_epoch(struct sock *sk,
 	}
 }
 
+/* What ccc_shadow_grow() does where there is a shadow window. */
+static inline u32 ccc_shadow_grow_apart(struct sock *sk, struct ccc_flow *flow,
+					u32 ack, u32 acked)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 before = shadow->cwnd;
+	u32 after;
+
+	acked = ccc_scale_acked(acked, before, tp->snd_cwnd, &shadow->rest);
+	swap_windows(tp, shadow);
+	inner_cong_avoid(sk, ack, acked);
+	after = clamp_t(u32, tp->snd_cwnd, 1, CCC_CWND_MAX);
+	swap_windows(tp, shadow);
+	shadow->cwnd = after;
+	/* It has left slow start for good. */
+	shadow->ssthresh = min_t(u32, shadow->ssthresh, after);
+	return after - before;
+}
+
 /*
  * Let the inner algorithm have the ACK.  The packets by which it grew; modulo
  * 2^32, as it may close its window.
@@ -110,28 +130,14 @@ static inline void ccc_shadow_follow_epoch(struct sock *sk,
 static inline u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow,
 				  u32 ack, u32 acked)
 {
-	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcp_sock *tp = tcp_sk(sk);
 	bool slow_start = tcp_in_slow_start(tp);
-	bool shadowed = shadow->cwnd;
 	u32 before = tp->snd_cwnd;
-	u32 after;
 
-	if (shadowed) {
-		acked = ccc_scale_acked(acked, shadow->cwnd, before,
-					&shadow->rest);
-		before = shadow->cwnd;
-		swap_windows(tp, shadow);
-	}
+	if (flow->shadow.cwnd)
+		return ccc_shadow_grow_apart(sk, flow, ack, acked);
 	inner_cong_avoid(sk, ack, acked);
-	after = tp->snd_cwnd;
-	if (!shadowed)
-		return after > before && !slow_start ? after - before : 0;
-	swap_windows(tp, shadow);
-	shadow->cwnd = clamp_t(u32, after, 1, CCC_CWND_MAX);
-	/* It has left slow start for good. */
-	shadow->ssthresh = min_t(u32, shadow->ssthresh, shadow->cwnd);
-	return shadow->cwnd - before;
+	return tp->snd_cwnd > before && !slow_start ? tp->snd_cwnd - before : 0;
 }
 
 /* What the inner algorithm reduces the flow's window to. */

@@ -39,6 +39,9 @@ struct ccc_report {
 	u32 tcp_delivered;	/* tp->delivered that delivered_bytes includes */
 	u32 srtt_us;		/* over many round trips: shares by rate count it */
 	u32 rtt_rounds;		/* that many, in 256ths */
+	u32 tcp_due;		/* quiet.h: tp->delivered when a message is due, */
+	u32 sk_priority;	/* and of which, with tos, now.priority is */
+	u8 tos;
 	u16 rtt_sample;		/* least since the last message, on the wire */
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 cwnd_limited;	/* the window was the limit at the last ACK */
@@ -90,6 +93,7 @@ struct ccc_grant {
 	u64 ssthresh_level;
 	u64 units;		/* of the levels, the flow's */
 	u64 cwnd_bytes;		/* its part of the level, not rounded */
+	u64 accepted;		/* quiet.h: the slot's first word of the device's */
 	u32 cwnd;		/* its part of the levels, in packets, less its own event */
 	u32 granted;		/* the same without */
 	u32 ssthresh;
@@ -106,6 +110,17 @@ struct ccc_grant {
 	u8 epoch_known;		/* since when: not of the first */
 	u8 coupled;		/* it is in force */
 	u8 redivided;		/* since the one before, other than by an event */
+};
+
+/* grant.h: what is read of a grant line. */
+struct ccc_line {
+	u64 level;
+	u64 ssthresh_level;
+	u32 seq;
+	u32 epoch;
+	u32 flags;
+	u32 rounding_offset;
+	u32 report_interval_us;
 };
 
 /* Written under the lock of the slot's socket. */
