@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Instructions that an acknowledgement costs: those that the kernel's machine code of the program executes
+in an emulated processor, for a flow that is coupled and whose window is what it is granted.
+
+Both programs are those that run in this kernel; the socket and the table are made here.
+"""
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from .btf import KERNEL, Types
+from .emulate import Processor, machine_code
+
+_SOCK, _NET = 0xFFFF_8880_0100_0000, 0xFFFF_8880_0200_0000
+# Of which the value begins with a page, as in the kernel.
+_TABLE = 0xFFFF_C900_0100_0000
+_MSS, _WINDOW, _ACKED, _RTT_US = 1448, 140, 2, 30_000
+_SLOT, _GENERATION, _ID = 3, 7, 9
+_ACKS = 200
+# What a socket knows, struct ccc_sock in bpf/flow.h, of which there is no type information; behind CUBIC's.
+_KNOWN, _INNER_BYTES = struct.Struct("<QQIIIBBBBB"), 64
+
+
+@dataclass
+class Place:
+    """A structure in the emulated memory."""
+
+    processor: Processor
+    types: Types
+    kind: str
+    address: int
+
+    def set(self, **fields: int) -> None:
+        for name, value in fields.items():
+            bits, width = self.types.offset(self.kind, name)
+            begin, length = self.address + bits // 8, (bits % 8 + width + 7) // 8
+            word = int.from_bytes(self.processor.read(begin, length), "little")
+            mask = ((1 << width) - 1) << bits % 8
+            word = word & ~mask | (value << bits % 8 & mask)
+            self.processor.write(begin, word.to_bytes(length, "little"))
+
+    def get(self, name: str) -> int:
+        bits, width = self.types.offset(self.kind, name)
+        length = (bits % 8 + width + 7) // 8
+        word = int.from_bytes(self.processor.read(self.address + bits // 8, length), "little")
+        return word >> bits % 8 & (1 << width) - 1
+
+
+class Flow:
+    """One that the device has accepted."""
+
+    def __init__(self, programs: dict[str, int]) -> None:
+        self.processor = Processor()
+        kernel, ours = Types("file", str(KERNEL)), Types("prog", "id", str(programs["cong_avoid"]))
+        self.starts = {name: self.processor.load(number) for name, number in programs.items()}
+        self.sock = Place(self.processor, kernel, "tcp_sock", _SOCK)
+        value = kernel.offset("bpf_array", "value")[0] // 8
+        # The table of tenant 0.
+        self.processor.write(tables(programs["cong_avoid"], value), (_TABLE - value).to_bytes(8, "little"))
+
+        def at(struct: str, path: str) -> Place:
+            return Place(self.processor, ours, struct, _TABLE + ours.offset("ccc_table", path)[0] // 8)
+
+        self.control, self.status, self.line = (
+            at("ccc_control", "control"),
+            at("virtio_ccc_extent_status", "status"),
+            at("virtio_ccc_grant_line", "line"),
+        )
+        self.grant, self.flow = at("virtio_ccc_slot_grant", "grant"), at("ccc_flow", "flow")
+        self.grant.address += _SLOT * ours.size("virtio_ccc_slot_grant")
+        self.flow.address += _SLOT * ours.size("ccc_flow")
+        private = kernel.offset("tcp_sock", "inet_conn.icsk_ca_priv")[0] // 8
+        self.processor.write(_SOCK + private + _INNER_BYTES, _KNOWN.pack(_ID, 0, 0, _SLOT, _GENERATION, 0, 1, 0, 0, 0))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.sock.set(
+            **{"inet_conn.icsk_inet.sk.__sk_common.skc_net.net": _NET},
+            **{"inet_conn.icsk_ca_state": 0}, snd_cwnd=_WINDOW, snd_cwnd_clamp=0xFFFFFFFF, snd_ssthresh=_WINDOW,
+            packets_out=_WINDOW, max_packets_out=_WINDOW, mss_cache=_MSS, srtt_us=_RTT_US * 8,
+            tcp_mstamp=1_000_000, write_seq=1 << 30, is_cwnd_limited=1, delivered=1000,
+        )  # fmt: skip
+        self.control.set(id=_ID, lease_us=1 << 60)
+        self.status.set(status=1, instance=5)
+        self.line.set(seq=2, epoch=1, flags=1, level=self._level(_WINDOW), ssthresh_level=self._level(_WINDOW))
+        self.grant.set(generation=_GENERATION, flags=1)
+        self.flow.set(generation=_GENERATION, slot=_SLOT)
+
+    @staticmethod
+    def _level(packets: float) -> int:
+        return int(packets * _MSS * (1 << 32)) // 256
+
+    def ack(self, line_changes: bool) -> int:
+        """Instructions that it costs; the line with a little more for everybody, if it changes."""
+        self.sock.set(
+            tcp_mstamp=self.sock.get("tcp_mstamp") + 500,
+            delivered=self.sock.get("delivered") + _ACKED,
+            snd_una=self.sock.get("snd_una") + _ACKED * _MSS,
+            snd_nxt=self.sock.get("snd_nxt") + _ACKED * _MSS,
+            **{"rack.rtt_us": _RTT_US},
+        )
+        if line_changes:
+            level = self.line.get("level")
+            self.line.set(seq=self.line.get("seq") + 2, level=level + level // 100_000)
+        arguments = {"in_ack_event": (_SOCK, 0x8), "cong_avoid": (_SOCK, 1, _ACKED), "min_tso_segs": (_SOCK,)}
+        return sum(self.processor.run(start, *arguments[name]) for name, start in self.starts.items())
+
+
+def tables(program: int, value: int) -> int:
+    """Where the kernel has the elements of the map of tables: what the program first adds their offset to."""
+    code = b"".join(machine_code(program).values())
+    added = re.search(rb"\x48\xbf(.{8})\x48\x81\xc7" + re.escape(struct.pack("<I", value)), code, re.S)
+    if not added:
+        raise RuntimeError("the program looks no table up as expected of this kernel's compiler")
+    return int.from_bytes(added[1], "little") + value
+
+
+def count(ours: dict[str, int], plain: int) -> dict[str, Any]:
+    """Instructions of the least BPF Reno, and of ours: the means while the line stays, and changes each ACK."""
+    flow = Flow(ours)
+    for _ in range(50):
+        flow.ack(True)
+    quiet = [flow.ack(False) for _ in range(_ACKS)]
+    changed = [flow.ack(True) for _ in range(_ACKS)]
+    reno = Processor()
+    least = reno.run(reno.load(plain), _SOCK, 1, _ACKED)
+    return {
+        "reno": least,
+        "quiet": {"mean": sum(quiet) / _ACKS, "least": min(quiet), "most": max(quiet)},
+        "line changes": {"mean": sum(changed) / _ACKS, "least": min(changed), "most": max(changed)},
+        "messages": sum(one > min(quiet) + 100 for one in quiet),
+    }
