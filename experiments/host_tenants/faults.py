@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -29,13 +30,27 @@ FLOWS = (1, 4)
 def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
-    scores = [*kills(out), *of_relay, *one_place(out), *come_and_go(out)]
+    scores = [verified(out), *kills(out), *of_relay, *one_place(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
     scores.append(at_most("programs, maps, links and pins left behind", len(left), "1", 0))
     write_result(out / "result.json", [{"kills": KILLS, "cgroups": CGROUPS, "left": left}], scores, {})
     return print_scores(scores)
+
+
+def verified(out: Path) -> Score:
+    """The verifier's log, in verifier.log: how near a program is to the most that it looks at."""
+    log = out / "verifier.log"
+    log.unlink(missing_ok=True)
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start_daemon()
+        service.start_loader("verifier", "debug")
+        until("the program is loaded", lambda: any(service.pins.glob("*/complete")))
+    looked_at = [int(number) for number in re.findall(r"^processed (\d+) insns", log.read_text(), re.M)]
+    return at_most("instructions that the verifier looks at in one program, of a million", max(looked_at), "1", 250_000)
 
 
 def at_most(name: str, value: float, unit: str, limit: float) -> Score:

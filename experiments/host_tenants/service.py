@@ -25,14 +25,17 @@ def until(what: str, holds: Callable[[], bool], seconds: float = 20) -> float:
 class Service:
     """What is started runs as long as this does, with these groups; flows to `elsewhere` are left alone."""
 
-    def __init__(self, out: Path, groups: dict[str, dict], elsewhere: str = "") -> None:
+    def __init__(
+        self, out: Path, groups: dict[str, dict], elsewhere: str = "", vms: dict[str, str] | None = None
+    ) -> None:
+        """`vms` are the groups of virtual machines that have the device."""
         self.out = out
         self.run = Path("/run/ccc-host")
         (self.run / "vm").mkdir(parents=True, exist_ok=True)
         self.control = self.run / "control.sock"
         self.pins = Path("/sys/fs/bpf/ccc")
         self.config = self.run / "config.toml"
-        self.config.write_text(_config(self.run, groups, elsewhere))
+        self.config.write_text(_config(self.run, groups, elsewhere, vms or {}))
         # The tenants of an earlier one.
         (self.run / "state.json").unlink(missing_ok=True)
         self._daemon: subprocess.Popen | None = None
@@ -51,9 +54,9 @@ class Service:
         self._daemon = self._spawn("daemon", command)
         until("the daemon answers", lambda: self._ask("list", check=False) is not None)
 
-    def start_loader(self) -> None:
+    def start_loader(self, log: str = "loader", level: str = "info") -> None:
         command = [TARGET / "ccc-bpf", "--pins", self.pins, "run", "--control", self.control]
-        self._loader = self._spawn("loader", command)
+        self._loader = self._spawn(log, command, level)
 
     def start_relay(self) -> None:
         self._relay = self._spawn("relay", [TARGET / "ccc-bpf", "relay", "--control", self.control])
@@ -69,9 +72,9 @@ class Service:
     def kill_agent(self) -> None:
         self._end(self._agent, signal.SIGKILL)
 
-    def _spawn(self, name: str, command: list) -> subprocess.Popen:
+    def _spawn(self, name: str, command: list, level: str = "info") -> subprocess.Popen:
         with (self.out / f"{name}.log").open("a") as log:
-            return subprocess.Popen(command, stderr=log, stdout=log)
+            return subprocess.Popen(command, stderr=log, stdout=log, env={**os.environ, "RUST_LOG": level})
 
     def kill_daemon(self) -> None:
         self._end(self._daemon, signal.SIGKILL)
@@ -123,11 +126,13 @@ class Service:
         return until("tenants connected", lambda: all(self.tenants()[name]["connected"] for name in names))
 
 
-def _config(run: Path, groups: dict[str, dict], elsewhere: str) -> str:
+def _config(run: Path, groups: dict[str, dict], elsewhere: str, vms: dict[str, str]) -> str:
     lines = ["[daemon]", f'control = "{run}/control.sock"', f'state = "{run}/state.json"']
     for name, settings in groups.items():
         lines.append(f"[group.{name}]")
         lines.extend(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    for name, group in vms.items():
+        lines += [f"[vm.{name}]", f'socket = "{run}/vm/{name}.sock"', f'group = "{group}"']
     if elsewhere:
         lines += ["[[rule]]", f'destination = "{elsewhere}"', 'group = "none"']
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
-    io::ErrorKind,
+    io,
     mem::MaybeUninit,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{
-    Link, MapCore, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel,
+    ErrorKind, Link, MapCore, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel,
     btf::{Btf, types::Struct},
     skel::{OpenSkel, SkelBuilder},
 };
@@ -33,6 +33,9 @@ use crate::lent::Layout;
 const RENO: &str = "reno";
 const CUBIC: &str = "cubic";
 const CHOOSE: &str = "choose";
+
+/// BPF_LOG_LEVEL1: each instruction that the verifier has looked at, on the last way to it.
+const VERIFIER_LOG: u32 = 1;
 
 /// The program as it was compiled: another one has other pins.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
@@ -131,10 +134,15 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
         without_link(&mut open.maps.ccc_reno)?;
         without_link(&mut open.maps.ccc_cubic)?;
     }
-    let mut skel = open.load().context(
-        "the kernel does not take the program; expected Linux 6.1 or later with BTF \
-         (CONFIG_DEBUG_INFO_BTF) and CONFIG_BPF_JIT; RUST_LOG=debug shows the verifier's log",
-    )?;
+    if log::log_enabled!(log::Level::Debug) {
+        for mut program in open.open_object_mut().progs_mut() {
+            program.set_log_level(VERIFIER_LOG);
+        }
+    }
+    let mut skel = open.load().map_err(|error| {
+        let why = why_not(error.kind());
+        anyhow::Error::new(error).context(why)
+    })?;
     let root = File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
     let mut links = vec![
@@ -157,6 +165,21 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
     }
     // The last: what was cut short is begun anew.
     Ok(fs::create_dir(directory.join("complete"))?)
+}
+
+/// What to do about a program that the kernel does not take.
+fn why_not(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PermissionDenied => {
+            "the kernel lets this process load no program; expected root, or CAP_BPF, CAP_PERFMON and \
+             CAP_NET_ADMIN, in the first user namespace, as no container has that is not privileged"
+        }
+        _ => {
+            "the kernel does not take the program; expected Linux 6.1 or later with BTF \
+             (CONFIG_DEBUG_INFO_BTF) and CONFIG_BPF_JIT, and no lockdown \"confidentiality\"; RUST_LOG=debug \
+             shows the verifier's log"
+        }
+    }
 }
 
 /// Whether this kernel registers struct_ops by links, as Linux has since 6.4.
@@ -215,7 +238,7 @@ pub fn unload(pins: &Path) -> Result<()> {
     let _alone = lock(pins)?;
     remove(pins)?;
     match fs::remove_dir(pins) {
-        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
             bail!("cannot remove {}: {error}", pins.display())
         }
         _ => Ok(()),
@@ -253,6 +276,12 @@ pub fn number(map: &MapHandle, key: &[u8]) -> Result<Option<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_is_not_told_of_the_kernel() {
+        assert!(why_not(ErrorKind::PermissionDenied).contains("CAP_BPF"));
+        assert!(why_not(ErrorKind::InvalidInput).contains("CONFIG_DEBUG_INFO_BTF"));
+    }
 
     #[test]
     fn what_others_have_pinned_stays() {
