@@ -135,7 +135,7 @@ bench-scale: host ## what operators wait for with 1,000 VMs and 100,000 flows, a
 		vms=$(or $(VMS),1000) flows=$(or $(FLOWS_EACH),100) looks=$(or $(LOOKS),5)
 
 ##@ Experiments in real time
-.PHONY: bpf bpf-check demo-bpf demo-agent test-bpf bench-bpf
+.PHONY: bpf bpf-check demo-bpf demo-migration demo-agent test-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
 	@scripts/build deps clang libelf-dev libbpf-dev bpftool pkg-config
 	@guest/bpf-ccc/build
@@ -146,6 +146,10 @@ bpf-check: bpf ## its format, lints and tests without root
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
 	@$(PYTHON) -m host_tenants yields --out out/$@/yields
+demo-migration: bpf ## virsh migrate as a tenant beside another
+	@scripts/build deps $(LIBVIRT)
+	@scripts/build qemu >/dev/null
+	@$(PYTHON) -m host_tenants migrates --out out/$@
 demo-agent: bpf ## the same with Debian 12 and 13 guests that have the agent, and no module; QUICK=1
 	@scripts/build qemu vsock machine-bookworm machine-trixie >/dev/null
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants agents --out out/$@

@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import agents, cgroups, cost, demo, faults, plot, yields
+from . import agents, cgroups, cost, demo, faults, migrates, plot, yields
 
 _INSIDE = "CCC_HOST_TENANTS"
-EXPERIMENTS = ("demo", "yields", "test", "cost", "agents")
+EXPERIMENTS = ("demo", "yields", "test", "cost", "agents", "migrates")
 
 
 def main() -> int:
@@ -39,7 +39,13 @@ def run(name: str, out: Path) -> bool:
         held = demo.run(out, available())
         plot.draw(out)
         return held
-    others = {"yields": yields.run, "test": faults.run, "cost": cost.run, "agents": agents.run}
+    others = {
+        "yields": yields.run,
+        "migrates": migrates.run,
+        "test": faults.run,
+        "cost": cost.run,
+        "agents": agents.run,
+    }
     return others[name](out)
 
 

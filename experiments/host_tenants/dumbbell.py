@@ -34,6 +34,8 @@ class Dumbbell:
     rate: str = "10mbit"
     packets: int = 83
     delay_ms: int = 100
+    # Whose network namespaces are to be those of parts.
+    hosts: dict[str, int] = field(default_factory=dict)
     _processes: list[subprocess.Popen] = field(default_factory=list)
     _made: list[str] = field(default_factory=list)
 
@@ -50,7 +52,8 @@ class Dumbbell:
         router, receiver, wire = (self.namespace(part) for part in ("router", "rcv", "wire"))
         senders = [self.sender(number) for number in range(self.senders)]
         for namespace in (*senders, router, receiver, wire):
-            ip("netns", "add", namespace)
+            host = self.hosts.get(namespace.removeprefix(f"{self.name}-"))
+            ip("netns", *(("attach", namespace, str(host)) if host else ("add", namespace)))
             self._made.append(namespace)
             do(namespace, "ip link set lo up")
             do(namespace, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")

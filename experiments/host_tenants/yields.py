@@ -26,7 +26,15 @@ SENDS_MBIT = 0.2
 
 
 def run(out: Path) -> bool:
-    samples = rates(sampled(out))
+    about = "web (1 flow, weight 3) beside bulk of the host (4 flows, weight 1)"
+    runs, scores, means = judged(out, sampled(out))
+    write_result(out / "result.json", runs, scores, {"what": about, "mbits": means})
+    return print_scores(scores)
+
+
+def judged(out: Path, bytes_by_time: list[list[float]]) -> tuple[list[dict], list[Score], dict]:
+    """What the host's bulk has had before, beside and after a tenant; the means are web's and its own."""
+    samples = rates(bytes_by_time)
     began = next(time for time, web, _ in samples if web > SENDS_MBIT)
     ended = max(time for time, web, _ in samples if web > SENDS_MBIT)
     share = WEIGHTS["bulk"] / sum(WEIGHTS.values())
@@ -44,10 +52,8 @@ def run(out: Path) -> bool:
               after[1] / sum(together), "ratio", ">=", 0.9),
     ]  # fmt: skip
     means = {"alone": alone, "yielded": yielded, "together": together, "after": after}
-    about = {"what": "web (1 flow, weight 3) beside bulk of the host (4 flows, weight 1)", "mbits": means}
-    write_result(out / "result.json", [{"began": began, "ended": ended, "rates": samples}], scores, about)
     draw(out, samples, began)
-    return print_scores(scores)
+    return [{"began": began, "ended": ended, "rates": samples}], scores, means
 
 
 def sampled(out: Path) -> list[list[float]]:
@@ -88,7 +94,7 @@ def mean(samples: list[tuple[float, float, float]], begin: float, end: float) ->
 
 def draw(out: Path, samples: list[tuple[float, float, float]], began: float) -> None:
     figure, axes = plots.subplots(7, 3)
-    for number, name in ((1, "tenant, weight 3, 1 flow"), (2, "host's bulk, weight 1, 4 flows")):
+    for number, name in ((1, "tenant, weight 3, 1 flow"), (2, "host's bulk, weight 1")):
         axes.plot([sample[0] for sample in samples], [sample[number] for sample in samples], lw=0.8, label=name)
     axes.axvspan(began, began + TWO_RTTS_S, color="#bbbbbb", label="two round trips")
     axes.set_xlabel("time, s")

@@ -95,29 +95,42 @@ class Namespace:
         HERE.attempt("ip", "netns", "del", self.name)
 
 
-class OtherHost:
-    """A second host with a libvirtd of its own, whose bridge and ours are connected.
+class LibvirtHost:
+    """A host with a libvirtd of its own, in a cgroup if one is named, until it is closed.
 
-    `host` runs commands there; `here` and `there` are the two addresses."""
+    `host` runs commands there; `pid` is a process of it."""
+
+    def __init__(self, name: str, directory: Path, cgroup: Path | None = None) -> None:
+        names = {"CCC_LIBVIRT_HOST": name, "CCC_LIBVIRT_LOG": str(directory / f"libvirtd-{name}.log")}
+        join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{cgroup}/cgroup.procs"] if cgroup else []
+        wait = "echo ready; exec sleep infinity"
+        self._process = HERE.start(*join, _PRIVATE, "sh", "-c", wait, stdout=subprocess.PIPE, environment=names)
+        assert self._process.stdout
+        self._process.stdout.readline()
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        self.pid = int(children.read_text())
+        namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
+        self.host = Host(("nsenter", "--target", str(self.pid), *namespaces))
+
+    def close(self) -> None:
+        """Its first process takes all others along."""
+        self._process.kill()
+        self._process.wait()
+
+
+class OtherHost(LibvirtHost):
+    """A second host, whose bridge and ours are connected; `here` and `there` are the two addresses."""
 
     here = "10.9.0.1"
     there = "10.9.0.2"
 
     def __init__(self, bridge: str, directory: Path) -> None:
         self._bridge = bridge
-        names = {"CCC_LIBVIRT_HOST": "there", "CCC_LIBVIRT_LOG": str(directory / "libvirtd-there.log")}
-        wait = "echo ready; exec sleep infinity"
-        self._process = HERE.start(_PRIVATE, "sh", "-c", wait, stdout=subprocess.PIPE, environment=names)
-        assert self._process.stdout
-        self._process.stdout.readline()
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        self._pid = children.read_text().strip()
-        namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
-        self.host = Host(("nsenter", "--target", self._pid, *namespaces))
+        super().__init__("there", directory)
 
     def __enter__(self) -> "OtherHost":
         self.host.run("ip", "link", "add", self._bridge, "type", "bridge")
-        HERE.run("ip", "link", "add", _CABLE, "type", "veth", "peer", "name", _CABLE, "netns", self._pid)
+        HERE.run("ip", "link", "add", _CABLE, "type", "veth", "peer", "name", _CABLE, "netns", str(self.pid))
         for host, address in ((HERE, self.here), (self.host, self.there)):
             host.run("ip", "link", "set", _CABLE, "master", self._bridge, "up")
             host.run("ip", "address", "add", f"{address}/24", "dev", self._bridge)
@@ -127,9 +140,7 @@ class OtherHost:
     def __exit__(self, *_: object) -> None:
         HERE.run("ip", "link", "del", _CABLE)
         HERE.run("ip", "address", "del", f"{self.here}/24", "dev", self._bridge)
-        # Its first process takes all others along.
-        self._process.kill()
-        self._process.wait()
+        self.close()
 
 
 def stop(process: "subprocess.Popen[str]", timeout_s: float = 10) -> None:
