@@ -43,12 +43,17 @@ CASES = [
     Case((1, 4), (3, 1), True),
 ]
 
+MIXED = [Case((1, 4), (1, 1), True), Case((4, 1), (1, 1), True), Case((1, 4), (3, 1), True)]
+# The first guest where it is coupled by the virtio device.
+DEVICE = "device"
+
 
 class Bed:
     """Guests behind a dumbbell, and the daemon and the relay of their host."""
 
     def __init__(self, out: Path, stack: ExitStack) -> None:
-        self.service = Service(out, {"coupled": {}, "uncoupled": {"coupled": False}}, LOGIN)
+        groups: dict[str, dict] = {"coupled": {}, "uncoupled": {"coupled": False}}
+        self.service = Service(out, groups, LOGIN, {DEVICE: "coupled"})
         stack.callback(self.service.stop)
         self.service.start_daemon()
         self.service.start_relay()
@@ -56,8 +61,11 @@ class Bed:
         stack.callback(self.dumbbell.end)
         self.dumbbell.make()
         self.guests = []
+        # By which the daemon knows them.
+        self.names = tuple(RELEASES)
         for number, (name, release) in enumerate(RELEASES.items()):
-            guest = Guest(name, release, number, self.service.run)
+            device = self.service.run / "vm" / f"{DEVICE}.sock" if name == "a" else None
+            guest = Guest(name, release, number, self.service.run, device)
             stack.callback(guest.close)
             self.guests.append(guest)
             self.service.add(name, "vsock", str(guest.vsock), "coupled")
@@ -71,8 +79,13 @@ class Bed:
                 (out / f"agent-{guest.name}.log").write_text(guest.agent_log())
 
     def coupled_flows(self) -> dict[str, int]:
-        tenants = self.service.tenants()
-        return {name: tenants[name]["coupled_flows"] for name in RELEASES}
+        return {name: self.service.show(name)["coupled_flows"] for name in self.names}
+
+    def change_to_device(self) -> None:
+        """The first guest is coupled by the virtio device and the module from now on."""
+        self.guests[0].change_to_module()
+        self.names = (DEVICE, self.names[1])
+        until("the device is in use", lambda: self.service.show(DEVICE)["connected"])
 
 
 def run(out: Path) -> bool:
@@ -80,20 +93,30 @@ def run(out: Path) -> bool:
         bed = Bed(out, stack)
         kernels = {guest.name: guest.kernel() for guest in bed.guests}
         runs = [{"run": number, **measured(bed, case)} for number in range(RUNS) for case in CASES]
-        scores = [*scored(runs), loopback(bed)]
+        scores = scored(runs)
+        bed.change_to_device()
+        mixed = [{"run": number, **measured(bed, case, "ccc")} for number in range(RUNS) for case in MIXED]
+        for run in mixed:
+            run["case"] = f"device beside agent, {run['case']}"
+        scores += [*scored_mixed(mixed), loopback(bed)]
+        runs += mixed
     about = {"what": "guests with the agent, 10 Mbit/s, 100 ms, FIFO of 83 packets", "kernels": kernels}
     write_result(out / "result.json", runs, scores, about)
     return print_scores(scores)
 
 
-def measured(bed: Bed, case: Case) -> dict:
-    for name, weight in zip(RELEASES, case.weights):
+def measured(bed: Bed, case: Case, of_first: str = "reno") -> dict:
+    """`of_first` is the congestion control that the first guest's flows ask for."""
+    for name, weight in zip(bed.names, case.weights):
         bed.service.change(name, "coupled" if case.coupled else "uncoupled", weight)
     seconds, before = SETTLE_S + MEASURE_S, bed.dumbbell.drops()
     receiver = bed.dumbbell.receive(seconds)
-    senders = [guest.send(flows, seconds + 3, "reno") for guest, flows in zip(bed.guests, case.flows)]
+    asked = (of_first, "reno")
+    senders = [
+        guest.send(flows, seconds + 3, algorithm) for guest, flows, algorithm in zip(bed.guests, case.flows, asked)
+    ]
     if case.coupled:
-        wanted = dict(zip(RELEASES, case.flows))
+        wanted = dict(zip(bed.names, case.flows))
         until("all flows are coupled", lambda: bed.coupled_flows() == wanted)
     received = json.loads(receiver.communicate()[0])
     for sender in senders:
@@ -150,6 +173,17 @@ def loopback(bed: Bed) -> Score:
         process.kill()
         process.wait()
     return Score("by CID, in one guest: flows coupled of 2", found, "1", ">=", 2)
+
+
+def scored_mixed(runs: list[dict]) -> list[Score]:
+    """One guest has the device and the module, the other the agent: what they have is as their weights."""
+    scores = []
+    for case in MIXED:
+        some = [one for one in runs if one["flows"] == case.flows and one["weights"] == case.weights]
+        off = [100 * abs(one["mbits"][0] / one["mbits"][1] * case.weights[1] / case.weights[0] - 1) for one in some]
+        what = f"device beside agent, {case.flows[0]} : {case.flows[1]}, weights {case.weights[0]} : {case.weights[1]}"
+        scores.append(Score.mean(f"{what}: error of the shares", Interval.of(off), "%", "<=", WEIGHTS_WITHIN_PERCENT))
+    return scores
 
 
 def scored(runs: list[dict]) -> list[Score]:

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from testbed import artefacts
-from testbed.qemu import Qemu
+from testbed.qemu import Qemu, coupling_device
 from testbed.wait import until
 
 from .dumbbell import PORT, RECEIVER, Dumbbell
@@ -28,7 +28,8 @@ _TRAFFIC = Path(__file__).with_name("traffic.py")
 class Guest:
     """Runs until it is closed."""
 
-    def __init__(self, name: str, release: str, number: int, directory: Path) -> None:
+    def __init__(self, name: str, release: str, number: int, directory: Path, daemon: Path | None = None) -> None:
+        """With the virtio device, too, if a socket of the daemon's is named; it has no driver at first."""
         self.name, self.release, self._number = name, release, number
         self.vsock = directory / f"{name}.vsock"
         files = artefacts.build(f"machine-{release}")
@@ -54,6 +55,7 @@ class Guest:
                 *("-netdev", f"tap,id=out,ifname={self._tap},script=no,downscript=no"),
                 *("-device", f"virtio-net-pci,netdev=out,csum=off,gso=off,{_WHOLE}"),
                 *("-chardev", f"socket,id=vsock,path={device}", "-device", "vhost-user-vsock-pci,chardev=vsock"),
+                *(coupling_device(daemon) if daemon else ()),
             ],
             directory,
             name,
@@ -91,6 +93,15 @@ class Guest:
 
     def kill_agent(self) -> None:
         self.run("systemctl kill -s KILL ccc-agent; systemctl stop ccc-agent 2>/dev/null || true")
+
+    def change_to_module(self) -> None:
+        """From the agent to the module, as the image of other tests has it for the same kernel."""
+        self.kill_agent()
+        self.run("ccc-bpf unload")
+        name = f"usr/lib/modules/{self.kernel()}/updates/dkms/ccc.ko"
+        image = artefacts.build("image") / "root.squashfs"
+        module = subprocess.run(["unsquashfs", "-cat", str(image), name], check=True, stdout=subprocess.PIPE).stdout
+        self.run("cat >/root/ccc.ko; insmod /root/ccc.ko", module)
 
     def agent_log(self) -> str:
         return self.run("journalctl -qu ccc-agent -o cat")
