@@ -58,14 +58,32 @@ static inline u64 ccc_grant_units(u16 priority, u32 srtt_us, bool rate)
 	return (u64)priority * min_t(u32, srtt_us, VIRTIO_CCC_UNIT_RTT_MAX_US);
 }
 
+/*
+ * Whether the level times the units has no more than 64 bits, which is so of any
+ * window that is not very large: then no product of 128 is needed.
+ */
+static inline bool ccc_grant_is_short(u64 level, u64 units)
+{
+	if (units >> 16 == 0)
+		return level >> 48 == 0;
+	if (units >> 24 == 0)
+		return level >> 40 == 0;
+	return units >> 32 == 0 && level >> 32 == 0;
+}
+
 /* Window in packets that @level grants to @units, rounded from @offset. */
 static inline u32 ccc_grant_packets(u64 level, u64 units, u32 mss, u32 offset)
 {
 	u64 bytes_q16, packets_q16;
 
-	if (mul_u64_u64_shr(level, units, 64) >> (VIRTIO_CCC_LEVEL_SHIFT - 16))
+	if (ccc_grant_is_short(level, units))
+		bytes_q16 = (level * units) >> (VIRTIO_CCC_LEVEL_SHIFT - 16);
+	else if (mul_u64_u64_shr(level, units, 64) >>
+		 (VIRTIO_CCC_LEVEL_SHIFT - 16))
 		return CCC_CWND_MAX;
-	bytes_q16 = mul_u64_u64_shr(level, units, VIRTIO_CCC_LEVEL_SHIFT - 16);
+	else
+		bytes_q16 = mul_u64_u64_shr(level, units,
+					    VIRTIO_CCC_LEVEL_SHIFT - 16);
 	packets_q16 = div_u64(bytes_q16, max_t(u32, mss, 1));
 	if (packets_q16 >> 48)
 		return CCC_CWND_MAX;
@@ -75,6 +93,8 @@ static inline u32 ccc_grant_packets(u64 level, u64 units, u32 mss, u32 offset)
 /* The same in bytes, with what packets round off; it saturates. */
 static inline u64 ccc_grant_bytes(u64 level, u64 units)
 {
+	if (ccc_grant_is_short(level, units))
+		return (level * units) >> VIRTIO_CCC_LEVEL_SHIFT;
 	if (mul_u64_u64_shr(level, units, 64) >> VIRTIO_CCC_LEVEL_SHIFT)
 		return U64_MAX;
 	return mul_u64_u64_shr(level, units, VIRTIO_CCC_LEVEL_SHIFT);

@@ -233,18 +233,15 @@ static struct ccc_release *first_waiting(const struct ccc_ack_clock *clock)
 }
 
 /*
- * So many bytes of the flow have been acknowledged.  Whoever is not released
+ * So many bytes of a flow have been acknowledged.  Whoever is not released
  * for want of budget is by the next ACK.
  */
-void ccc_ack_clock_tick(struct ccc_flow *flow, u64 bytes)
+void ccc_ack_clock_advance(struct ccc_ack_clock *clock, u64 bytes)
 {
-	struct ccc_ack_clock *clock = flow->release.clock;
 	unsigned int budget = RELEASE_BUDGET;
 	struct ccc_release *next;
 	bool any = false;
 
-	if (!clock || !READ_ONCE(clock->waiters))
-		return;
 	spin_lock_bh(&clock_lock);
 	clock->now += ccc_ack_clock_time(bytes, clock->units);
 	while (budget-- && (next = first_waiting(clock)) &&

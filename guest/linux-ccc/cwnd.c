@@ -121,16 +121,19 @@ void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow)
 	stop_pacing(sk, flow);
 }
 
-/* True if the flow is coupled, with its granted window up to date. */
-bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
+static void refresh_grant(const struct sock *sk, struct ccc_flow *flow)
+{
+	ccc_grant_refresh(flow->slot, &flow->grant, flow->report.priority,
+			  flow->report.srtt_us, tcp_sk(sk)->mss_cache);
+}
+
+/* True if the flow is coupled; the grant before was of @epoch. */
+static bool follow_grant(struct sock *sk, struct ccc_flow *flow,
+			 bool was_coupled, u32 epoch)
 {
 	const struct ccc_report *report = &flow->report;
 	const struct ccc_grant *grant = &flow->grant;
-	bool was_coupled = grant->coupled;
-	u32 epoch = grant->epoch;
 
-	ccc_grant_refresh(flow->slot, &flow->grant, report->priority,
-			  report->srtt_us, tcp_sk(sk)->mss_cache);
 	if (!grant->coupled) {
 		ccc_flow_show(sk, 0);
 		ccc_shadow_stop(sk, flow);
@@ -157,6 +160,16 @@ bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
 	ccc_flow_show(sk, max(grant->cwnd, 1u));
 	ccc_shadow_follow_epoch(sk, flow, was_coupled);
 	return true;
+}
+
+/* True if the flow is coupled, with its granted window up to date. */
+bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow)
+{
+	bool was_coupled = flow->grant.coupled;
+	u32 epoch = flow->grant.epoch;
+
+	refresh_grant(sk, flow);
+	return follow_grant(sk, flow, was_coupled, epoch);
 }
 
 /*
@@ -329,12 +342,63 @@ static void follow_timing(struct sock *sk, struct ccc_flow *flow)
 	stop_timer(sk, flow);
 }
 
+/* Nothing waits for a time or for others' ACKs. */
+static bool is_free(const struct ccc_flow *flow)
+{
+	const struct ccc_release *release = &flow->release;
+
+	return !flow->cwnd.timed && !flow->cwnd.joining && !release->waits &&
+	       flow->report.active &&
+	       release->clock == &flow->slot->dev->ack_clock[flow->grant.line] &&
+	       release->units == flow->grant.units &&
+	       release->drives == flow->report.cwnd_limited;
+}
+
+/*
+ * The flow has the window that it is granted, in congestion avoidance, and is to
+ * do nothing else than before: so most ACKs find it.  All that is done for others
+ * would change nothing then but what settle() does.
+ */
+static bool is_settled(const struct tcp_sock *tp, const struct ccc_flow *flow)
+{
+	const struct ccc_shadow *shadow = &flow->shadow;
+	const struct ccc_grant *grant = &flow->grant;
+	u32 cwnd = tcp_snd_cwnd(tp);
+
+	return cwnd == grant->cwnd && cwnd >= CCC_CWND_MIN &&
+	       cwnd <= tp->snd_cwnd_clamp && grant->coupled &&
+	       !grant->redivided && !in_slow_start(flow) && shadow->cwnd &&
+	       !shadow->charged && shadow->epoch == grant->epoch &&
+	       grant->cwnd_bytes >= ccc_bytes(CCC_CWND_MIN, tp->mss_cache) &&
+	       !ccc_is_smooth(cwnd, flow->report.cwnd_limited, false) &&
+	       is_free(flow);
+}
+
+static void settle(struct sock *sk, struct ccc_flow *flow)
+{
+	const struct ccc_grant *grant = &flow->grant;
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	flow->cwnd.shed = 0;
+	flow->cwnd.ramp = 0;
+	ccc_flow_show(sk, grant->cwnd);
+	tp->snd_cwnd_cnt = min(tp->snd_cwnd_cnt, grant->cwnd - 1);
+	WRITE_ONCE(tp->snd_ssthresh, min(grant->ssthresh, grant->cwnd));
+}
+
 /* So many packets of the flow have been acknowledged. */
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 {
+	bool was_coupled = flow->grant.coupled;
+	u32 epoch = flow->grant.epoch;
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!ccc_cwnd_read_grant(sk, flow))
+	refresh_grant(sk, flow);
+	if (was_coupled && is_settled(tp, flow)) {
+		settle(sk, flow);
+		return;
+	}
+	if (!follow_grant(sk, flow, was_coupled, epoch))
 		return;
 	ccc_shadow_follow_phase(flow);
 	if (is_paced(sk, flow, acked)) {

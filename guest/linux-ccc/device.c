@@ -34,6 +34,7 @@ static void ccc_device_free_rcu(struct rcu_head *rcu)
 		ccc_extent_free(dev->slots.extent[i]);
 	kfree(dev->control.event);
 	kfree(dev->doorbell.message);
+	kfree(dev->doorbell.place);
 	kfree(dev->doorbell.free);
 	kfree(dev);
 }

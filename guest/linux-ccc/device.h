@@ -96,6 +96,7 @@ struct ccc_slots {
 struct ccc_doorbell {
 	spinlock_t lock;
 	struct virtio_ccc_doorbell *message;
+	struct scatterlist *place;	/* of each message */
 	u16 *free;
 	u32 messages;
 	u32 free_count;
@@ -138,6 +139,9 @@ struct ccc_grant {
 	u32 epoch;
 	u32 rounding_offset;
 	u32 report_interval_us;
+	u32 seq;		/* of the line that was read */
+	u32 mss;		/* with which it was divided; */
+	u32 part;		/* cwnd, as it came of that */
 	u16 line;
 	bool coupled;		/* it is in force */
 	bool redivided;		/* since the one before, other than by an event */

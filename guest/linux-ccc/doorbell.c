@@ -21,10 +21,14 @@ int ccc_doorbell_init(struct ccc_device *dev)
 	bell->message = kcalloc(bell->messages, sizeof(*bell->message),
 				GFP_KERNEL);
 	bell->free = kcalloc(bell->messages, sizeof(*bell->free), GFP_KERNEL);
-	if (!bell->message || !bell->free)
+	bell->place = kcalloc(bell->messages, sizeof(*bell->place), GFP_KERNEL);
+	if (!bell->message || !bell->free || !bell->place)
 		return -ENOMEM;
-	for (i = 0; i < bell->messages; i++)
+	for (i = 0; i < bell->messages; i++) {
 		bell->free[bell->free_count++] = i;
+		sg_init_one(&bell->place[i], &bell->message[i],
+			    sizeof(*bell->message));
+	}
 	return 0;
 }
 
@@ -70,16 +74,17 @@ static bool add(struct ccc_device *dev, u16 op, u32 slot, u32 generation)
 {
 	struct ccc_doorbell *bell = &dev->doorbell;
 	struct virtio_ccc_doorbell *message;
-	struct scatterlist sg;
+	u16 number;
 
 	if (!bell->free_count)
 		return false;
-	message = &bell->message[bell->free[bell->free_count - 1]];
+	number = bell->free[bell->free_count - 1];
+	message = &bell->message[number];
 	message->op = cpu_to_le16(op);
 	message->slot = cpu_to_le32(slot);
 	message->generation = cpu_to_le32(generation);
-	sg_init_one(&sg, message, sizeof(*message));
-	if (virtqueue_add_outbuf(dev->vq.doorbell, &sg, 1, message, GFP_ATOMIC))
+	if (virtqueue_add_outbuf(dev->vq.doorbell, &bell->place[number], 1,
+				 message, GFP_ATOMIC))
 		return false;
 	bell->free_count--;
 	u64_stats_inc(&bell->stats.sent);

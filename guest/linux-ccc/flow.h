@@ -251,8 +251,17 @@ bool ccc_ack_clock_runs(const struct ccc_flow *flow);
 void ccc_ack_clock_wait(const struct sock *sk, struct ccc_flow *flow, u32 debt);
 void ccc_ack_clock_stop(struct ccc_flow *flow);
 u32 ccc_ack_clock_take(struct ccc_flow *flow, u32 mss);
-void ccc_ack_clock_tick(struct ccc_flow *flow, u64 bytes);
+void ccc_ack_clock_advance(struct ccc_ack_clock *clock, u64 bytes);
 void ccc_ack_clock_exit(void);
+
+/* So many bytes of the flow have been acknowledged, which nobody may wait for. */
+static inline void ccc_ack_clock_tick(const struct ccc_flow *flow, u64 bytes)
+{
+	struct ccc_ack_clock *clock = flow->release.clock;
+
+	if (clock && READ_ONCE(clock->waiters))
+		ccc_ack_clock_advance(clock, bytes);
+}
 
 u32 ccc_idle_reclaim(struct ccc_device *dev, u32 most);
 

@@ -42,8 +42,10 @@ static bool read_line(const struct virtio_ccc_grant_line *line,
 		grant->report_interval_us =
 			le32_to_cpu(READ_ONCE(line->report_interval_us));
 		virt_rmb();	/* what it guards before seq again */
-		if (seq == le32_to_cpu(READ_ONCE(line->seq)))
+		if (seq == le32_to_cpu(READ_ONCE(line->seq))) {
+			grant->seq = seq;
 			return true;
+		}
 	}
 	return false;
 }
@@ -119,6 +121,30 @@ static u32 part_of(const struct ccc_slot *slot, const struct ccc_grant *grant,
 	return ccc_grant_capped(packets, grant->cap_bytes, mss);
 }
 
+static u64 cap_of(const struct ccc_slot *slot)
+{
+	return slot->dev->config.slot_cap ?
+		       le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
+		       VIRTIO_CCC_CAP_NONE;
+}
+
+/*
+ * The line has not been written since it was read, and is divided by the same:
+ * so is the flow's part.  That is most often so, for each ACK.
+ */
+static bool is_unchanged(const struct ccc_slot *slot,
+			 const struct ccc_grant *grant, u16 line, u16 priority,
+			 u32 srtt_us, u32 mss)
+{
+	bool rate = grant->flags & VIRTIO_CCC_L_RATE;
+
+	return grant->coupled && line == grant->line &&
+	       le32_to_cpu(READ_ONCE(line_of(slot->dev, line)->seq)) ==
+		       grant->seq &&
+	       mss == grant->mss && cap_of(slot) == grant->cap_bytes &&
+	       ccc_grant_units(priority, srtt_us, rate) == grant->units;
+}
+
 static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
 		   u16 priority, u32 srtt_us, u32 mss)
 {
@@ -128,7 +154,9 @@ static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
 				       grant->flags & VIRTIO_CCC_L_RATE);
 	grant->cwnd_bytes = min(ccc_grant_bytes(grant->level, grant->units),
 				grant->cap_bytes);
-	grant->cwnd = part_of(slot, grant, grant->level, mss);
+	grant->mss = mss;
+	grant->part = part_of(slot, grant, grant->level, mss);
+	grant->cwnd = grant->part;
 	grant->ssthresh = TCP_INFINITE_SSTHRESH;
 	if (level != VIRTIO_CCC_LEVEL_UNSET)
 		grant->ssthresh = max(part_of(slot, grant, level, mss), 2u);
@@ -143,9 +171,40 @@ static bool is_redivided(const struct ccc_grant *before,
 	       ccc_level_jumps(before->level, now->level);
 }
 
+/* Takes over what was read of a line. */
+static void take_line(struct ccc_grant *grant, const struct ccc_grant *now)
+{
+	grant->level = now->level;
+	grant->ssthresh_level = now->ssthresh_level;
+	grant->flags = now->flags;
+	grant->epoch = now->epoch;
+	grant->rounding_offset = now->rounding_offset;
+	grant->report_interval_us = now->report_interval_us;
+	grant->seq = now->seq;
+}
+
+/* While the device is writing, what was read before stays in force. */
+static void refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
+		    u16 line, u16 priority, u32 srtt_us, u32 mss)
+{
+	struct ccc_device *dev = slot->dev;
+	struct ccc_grant now;
+
+	grant->redivided = false;
+	if (read_line(line_of(dev, line), &now)) {
+		grant->redivided = is_redivided(grant, &now);
+		take_line(grant, &now);
+		grant->line = line;
+		grant->cap_bytes = cap_of(slot);
+		WRITE_ONCE(grant->coupled, is_in_force(dev, grant));
+		watch_epoch(dev, line, grant->epoch);
+	}
+	if (grant->coupled)
+		divide(slot, grant, priority, srtt_us, mss);
+}
+
 /*
- * Look at what is granted to a slot, and what that is for its flow.  While the
- * device is writing, what was read before stays in force.
+ * Look at what is granted to a slot, and what that is for its flow.
  *
  * The slot may have been withdrawn since the flow looked: its memory stays, and
  * once it is cleared no generation is that of the flow.
@@ -154,25 +213,19 @@ void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
 		       u16 priority, u32 srtt_us, u32 mss)
 {
 	struct ccc_device *dev = slot->dev;
-	struct ccc_grant now = *grant;
+	u16 line;
 
-	if (READ_ONCE(dev->doorbell.stale) || !is_accepted(slot, &now.line)) {
+	if (READ_ONCE(dev->doorbell.stale) || !is_accepted(slot, &line)) {
 		WRITE_ONCE(grant->coupled, false);
 		return;
 	}
-	if (read_line(line_of(dev, now.line), &now)) {
-		now.cap_bytes = dev->config.slot_cap ?
-				le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
-				VIRTIO_CCC_CAP_NONE;
-		now.coupled = is_in_force(dev, &now);
-		watch_epoch(dev, now.line, now.epoch);
-	} else {
-		now = *grant;
+	if (is_unchanged(slot, grant, line, priority, srtt_us, mss)) {
+		grant->cwnd = grant->part;
+		grant->redivided = false;
+		watch_epoch(dev, line, grant->epoch);
+		return;
 	}
-	now.redivided = is_redivided(grant, &now);
-	if (now.coupled)
-		divide(slot, &now, priority, srtt_us, mss);
-	*grant = now;
+	refresh(slot, grant, line, priority, srtt_us, mss);
 }
 
 /* The epoch, for the event of a segment sent at that time. */

@@ -147,16 +147,22 @@ static struct ccc_signals signals_of(const struct ccc_flow *flow)
 	};
 }
 
-static bool is_due(const struct tcp_sock *tp, const struct ccc_flow *flow)
+static bool signals_differ(const struct ccc_flow *flow)
 {
-	const struct ccc_signals signals = signals_of(flow);
-	const struct ccc_report *report = &flow->report;
+	const struct ccc_signals *told = &flow->report.last_notified.signals;
 
-	if (memcmp(&signals, &report->last_notified.signals, sizeof(signals)))
-		return true;
-	if (ccc_report_too_soon(tcp_clock_us() - report->last_notified.at_us,
-				flow->grant.report_interval_us))
-		return false;
+	return flow->report.state != told->state ||
+	       flow->report.active != told->active ||
+	       flow->report.priority != told->priority ||
+	       flow->recovery.congestion_events != told->congestion_events ||
+	       flow->recovery.timeouts != told->timeouts ||
+	       flow->recovery.spurious_events != told->spurious_events;
+}
+
+/* Enough is acknowledged that was not told. */
+static bool has_progressed(const struct tcp_sock *tp,
+			   const struct ccc_report *report)
+{
 	return ccc_report_due(report->delivered_bytes -
 				      report->last_notified.delivered_bytes,
 			      report->cwnd_growth_bytes -
@@ -166,27 +172,27 @@ static bool is_due(const struct tcp_sock *tp, const struct ccc_flow *flow)
 }
 
 /* The device is told of all that is in the report. */
-static void note_notified(struct ccc_flow *flow)
+static void note_notified(struct ccc_flow *flow, u64 now_us)
 {
 	struct ccc_report *report = &flow->report;
 
 	report->last_notified.delivered_bytes = report->delivered_bytes;
 	report->last_notified.cwnd_growth_bytes = report->cwnd_growth_bytes;
 	report->last_notified.signals = signals_of(flow);
-	report->last_notified.at_us = tcp_clock_us();
+	report->last_notified.at_us = now_us;
 	report->rtt_sample = 0;
 }
 
 /* What the average is of. */
 static u32 rtt_now(const struct tcp_sock *tp, struct ccc_flow *flow,
-		   u64 delivered, u32 cwnd)
+		   u64 delivered, u32 cwnd, u64 now_us)
 {
 	struct ccc_report *report = &flow->report;
-	u64 elapsed_us = tcp_clock_us() - report->averaged_us;
+	u64 elapsed_us = now_us - report->averaged_us;
 	u32 srtt_us = tp->srtt_us >> 3;
 
 	if (delivered)
-		report->averaged_us += elapsed_us;
+		report->averaged_us = now_us;
 	/*
 	 * A window that is not the limit has places that nobody holds.  So has
 	 * less than two segments: whose pause is longer or shorter than what is
@@ -199,7 +205,8 @@ static u32 rtt_now(const struct tcp_sock *tp, struct ccc_flow *flow,
 }
 
 /* Shares by rate count it: device and driver must use the same. */
-static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow)
+static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow,
+			u64 now_us)
 {
 	struct ccc_report *report = &flow->report;
 	u32 cwnd = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache);
@@ -210,7 +217,7 @@ static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow)
 	/* It has two segments for a part of the time. */
 	if (flow->cwnd.spread)
 		cwnd = min_t(u64, cwnd, flow->grant.cwnd_bytes);
-	rtt_us = rtt_now(tp, flow, delivered, cwnd);
+	rtt_us = rtt_now(tp, flow, delivered, cwnd, now_us);
 
 	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
 					    cwnd);
@@ -219,8 +226,12 @@ static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow)
 					  &report->srtt_rest);
 }
 
-/* Write the slot and, unless @op is 0, have the device look at it. */
-static void publish(const struct sock *sk, struct ccc_flow *flow, u16 op)
+/*
+ * Write the slot, and have the device look at it.  Only then: counters add up, so
+ * it misses nothing but what it will be told of.
+ */
+static void publish(const struct sock *sk, struct ccc_flow *flow, u16 op,
+		    u64 now_us)
 {
 	const struct ccc_slot *slot = flow->slot;
 
@@ -232,23 +243,29 @@ static void publish(const struct sock *sk, struct ccc_flow *flow, u16 op)
 	write_hot(sk, flow);
 	virt_wmb();	/* the last change before even */
 	step_seq(slot->report);
-	if (op) {
-		note_notified(flow);
-		ccc_doorbell_send(slot->dev, op, slot->index, slot->generation);
-	}
+	note_notified(flow, now_us);
+	ccc_doorbell_send(slot->dev, op, slot->index, slot->generation);
 }
 
+/* What is not to be told costs no look at the clock. */
 static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,
 		      bool active)
 {
+	struct ccc_report *report = &flow->report;
 	const struct tcp_sock *tp = tcp_sk(sk);
-	bool due;
+	bool news;
+	u64 now_us;
 
-	update(sk, &flow->report, wire_state(sk, ca_state), active);
-	due = is_due(tp, flow);
-	if (due)
-		average_rtt(tp, flow);
-	publish(sk, flow, due ? VIRTIO_CCC_OP_UPDATE : 0);
+	update(sk, report, wire_state(sk, ca_state), active);
+	news = signals_differ(flow);
+	if (!news && !has_progressed(tp, report))
+		return;
+	now_us = tcp_clock_us();
+	if (!news && ccc_report_too_soon(now_us - report->last_notified.at_us,
+					 flow->grant.report_interval_us))
+		return;
+	average_rtt(tp, flow, now_us);
+	publish(sk, flow, VIRTIO_CCC_OP_UPDATE, now_us);
 }
 
 /* The flow is, or will be, in @ca_state. */
@@ -316,11 +333,11 @@ void ccc_report_first(const struct sock *sk, struct ccc_flow *flow)
 	report->tcp_delivered = tcp_sk(sk)->delivered;
 	report->srtt_us = tcp_sk(sk)->srtt_us >> 3;
 	update(sk, report, wire_state(sk, inet_csk(sk)->icsk_ca_state), true);
-	publish(sk, flow, VIRTIO_CCC_OP_REGISTER);
+	publish(sk, flow, VIRTIO_CCC_OP_REGISTER, tcp_clock_us());
 }
 
 void ccc_report_last(const struct sock *sk, struct ccc_flow *flow)
 {
 	update(sk, &flow->report, VIRTIO_CCC_STATE_FREE, false);
-	publish(sk, flow, VIRTIO_CCC_OP_LEAVE);
+	publish(sk, flow, VIRTIO_CCC_OP_LEAVE, tcp_clock_us());
 }
