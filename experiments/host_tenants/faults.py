@@ -49,7 +49,7 @@ def verified(out: Path) -> Score:
         service.start_daemon()
         service.start_loader("verifier", "debug")
         until("the program is loaded", lambda: any(service.pins.glob("*/complete")))
-    looked_at = [int(number) for number in re.findall(r"^processed (\d+) insns", log.read_text(), re.M)]
+    looked_at = [int(number) for number in re.findall(r"^\s*processed (\d+) insns", log.read_text(), re.M)]
     return at_most("instructions that the verifier looks at in one program, of a million", max(looked_at), "1", 250_000)
 
 
