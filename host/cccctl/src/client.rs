@@ -63,7 +63,7 @@ pub enum ClientError {
     )]
     Missing(PathBuf),
     /// Nobody listens.
-    #[error("nobody listens on {0}; is ccc-vhost running?")]
+    #[error("nobody listens on {0}; start the daemon (systemctl start ccc-vhost)")]
     Refused(PathBuf),
     /// Not allowed.
     #[error(
@@ -88,8 +88,17 @@ pub enum ClientError {
     #[error("the daemon does not speak HTTP as expected: {0}")]
     Http(String),
     /// No answer in time.
-    #[error("the daemon has not answered within {} s; does it hang?", .0.as_secs_f64())]
-    Silent(Duration),
+    #[error(
+        "the daemon at {socket} has not answered within {} s; does it hang? VMs go on meanwhile, \
+         and systemd starts one that hangs again (systemctl status ccc-vhost says so)",
+        .waited.as_secs_f64()
+    )]
+    Silent {
+        /// Its socket.
+        socket: PathBuf,
+        /// For so long.
+        waited: Duration,
+    },
     /// The daemon refuses.
     #[error("{told}")]
     Told {
@@ -116,6 +125,10 @@ impl Client {
             .build()
             .map_err(ClientError::Runtime)?;
         Ok(Client { socket: socket.to_owned(), patience, runtime })
+    }
+
+    fn silent(&self, waited: Duration) -> ClientError {
+        ClientError::Silent { socket: self.socket.clone(), waited }
     }
 
     /// The daemon's socket.
@@ -157,12 +170,12 @@ impl Client {
         let (Patience { absent, answer, .. }, left) = (self.patience, self.patience.left());
         if left.is_zero() {
             // Nobody waits for what would come of it.
-            return Err(ClientError::Silent(answer));
+            return Err(self.silent(answer));
         }
         let began = Instant::now();
         let (status, answer) = self.runtime.block_on(async {
             // What the last try came to, for whoever has no time for another.
-            let mut last = Err(ClientError::Silent(answer));
+            let mut last = Err(self.silent(answer));
             let tries = async {
                 loop {
                     last = exchange(&self.socket, method, path, body).await;
@@ -280,7 +293,7 @@ mod tests {
         let told = |kind: io::ErrorKind| refused(Path::new("/s"), kind.into()).to_string();
         assert!(told(io::ErrorKind::NotFound).contains("systemctl start ccc-vhost"));
         assert!(told(io::ErrorKind::PermissionDenied).contains("become root"));
-        assert!(told(io::ErrorKind::ConnectionRefused).contains("running?"));
+        assert!(told(io::ErrorKind::ConnectionRefused).contains("start the daemon"));
         assert!(told(io::ErrorKind::Other).starts_with("cannot connect to /s"));
     }
 }

@@ -6,7 +6,7 @@
 //! there and answers with a [`Reply`].
 //!
 //! # Threat model
-//! Whoever is let in ([`authorization`]) is an operator, but programs err: a request can be
+//! Whoever is let in ([`authorization`]) is an operator, or may only look, but programs err: a request can be
 //! of any form and length, and a client may stop anywhere.  None of that reaches the event
 //! loop, which sees whole commands only, a bounded number in a turn.
 pub mod authorization;

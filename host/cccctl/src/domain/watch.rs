@@ -104,7 +104,7 @@ impl Watch<'_, '_> {
     /// Looks at one domain; false if the daemon does not answer.
     fn look(&mut self, name: &str) -> bool {
         match self.host.follow(name) {
-            Err(error @ DomainError::Client(ClientError::Silent(_))) => {
+            Err(error @ DomainError::Client(ClientError::Silent { .. })) => {
                 self.fail(name, error);
                 return false;
             }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The daemon's program, built the way this one was, or another that is named.
-fn daemon_program() -> &'static Path {
+pub fn daemon_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         if let Some(program) = std::env::var_os("CCC_VHOST") {
@@ -38,29 +38,31 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start() -> Daemon {
+        Daemon::start_with("")
+    }
+
+    /// One with more in `[daemon]`, in which STATE is a path of its own.
+    pub fn start_with(more: &str) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         let config = format!(
-            "[daemon]\ncontrol = \"{}\"\n[group.uplink]\n\
+            "[daemon]\ncontrol = \"{}\"\n{}[group.uplink]\n\
              [vm.web]\nsocket = \"{}\"\ngroup = \"uplink\"\nweight = 3\n\
              [vm.db]\nsocket = \"{}\"\n\
              [[rule]]\nvm = \"db\"\ndestination = \"10.0.0.0/8\"\ngroup = \"none\"\n",
             at("control"),
+            more.replace("STATE", &at("state")),
             at("web"),
             at("db")
         );
         fs::write(dir.path().join("ccc.toml"), config).unwrap();
         let child = Command::new(daemon_program())
             .args(["--config", &at("ccc.toml")])
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(at("log")).unwrap())
             .spawn()
             .unwrap();
         let daemon = Daemon { dir, child };
-        let started = Instant::now();
-        while !daemon.run(&["list"]).0 {
-            assert!(started.elapsed() < Duration::from_secs(10), "does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("it listens", || daemon.run(&["list"]).0);
         daemon
     }
 
@@ -94,6 +96,15 @@ impl Daemon {
         let (done, out, said) = self.run(arguments);
         assert!(!done && out.is_empty(), "{arguments:?}: {out}");
         said
+    }
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !so() {
+        assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
