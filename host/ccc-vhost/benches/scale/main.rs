@@ -11,6 +11,8 @@
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+// The measurements of speed use the rest of it.
+#[allow(dead_code)]
 #[path = "../speed/fleet.rs"]
 mod fleet;
 #[path = "../speed/options.rs"]
