@@ -128,3 +128,17 @@ fn a_second_front_end_is_refused_and_the_next_is_not() {
     }
     assert!(daemon.running());
 }
+
+/// A thousand VMs are to fit into what a service may open: eight of each, with the socket that
+/// the daemon listens on, which is there without a front end too.
+#[test]
+fn an_attached_vm_takes_seven_descriptors() {
+    let daemon = Daemon::start(&[("a", 1.0, "default")]);
+    let open = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let before = open();
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
+    driver.offer_extent(0, 4, 1);
+    // What is not kept is closed by another thread.
+    until("closed", || open() <= before + 7);
+    assert_eq!(open(), before + 7);
+}

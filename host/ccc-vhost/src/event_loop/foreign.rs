@@ -14,7 +14,7 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    sync::LazyLock,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -148,6 +148,24 @@ pub fn wrong_kind(what: &str, kind: &str) -> io::Error {
 /// A second descriptor of a file, to be held until the first is closed.
 pub fn hold(file: &File) -> io::Result<Foreign<File>> {
     file.try_clone().map(Foreign::new)
+}
+
+/// A front end's file that others use, too: all of them have to be gone before this is, so
+/// that it is what closes it.
+#[derive(Debug)]
+pub struct Shared(Option<Arc<File>>);
+
+impl Shared {
+    /// The last of those who use a file.
+    pub fn new(file: Arc<File>) -> Shared {
+        Shared(Some(file))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        drop(self.0.take().and_then(Arc::into_inner).map(Foreign::new));
+    }
 }
 
 /// A front end's socket.

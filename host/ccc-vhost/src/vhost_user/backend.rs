@@ -2,7 +2,7 @@
 //! The back end of one front end: what that may ask, and the device it gets for it.
 use std::{fs::File, rc::Rc};
 
-use ccc_proto::wire::VQ_COUNT;
+use ccc_proto::wire::{VQ_COUNT, VQ_EVENT};
 use vhost::vhost_user::{
     Error, Result, VhostUserBackendReqHandlerMut,
     message::{
@@ -43,6 +43,12 @@ pub const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatur
     .union(VhostUserProtocolFeatures::INBAND_NOTIFICATIONS)
     .union(VhostUserProtocolFeatures::LOG_SHMFD)
     .union(VhostUserProtocolFeatures::DEVICE_STATE);
+
+/// Whether anybody is ever told anything of a queue.  This device sends no events, so what
+/// the front end gives for that is not kept: of a thousand VMs two descriptors each.
+fn is_used(queue: u32) -> bool {
+    queue as usize != VQ_EVENT
+}
 
 /// The back end of one VM, for the life of one connection.
 #[derive(Debug)]
@@ -251,6 +257,10 @@ impl VhostUserBackendReqHandlerMut for Backend {
             Some(file) if !foreign::is_eventfd(&file) => {
                 return Err(Error::ReqHandlerError(foreign::wrong_kind("kicks", "eventfd")));
             }
+            Some(file) if !is_used(index) => {
+                drop(Foreign::new(file));
+                None
+            }
             Some(file) => {
                 let (kick, token) =
                     (Rc::new(Foreign::new(file)), Token::Kick(self.vm, index as usize));
@@ -264,7 +274,12 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.vring(u32::from(index))?.set_call(fd.map(Foreign::new)).map_err(Error::ReqHandlerError)
+        let vring = self.vring(u32::from(index))?;
+        vring.set_call(fd.map(Foreign::new)).map_err(Error::ReqHandlerError)?;
+        if !is_used(u32::from(index)) {
+            vring.forget_call();
+        }
+        Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {

@@ -15,7 +15,11 @@
 //! room for its answer; what comes and goes on the front end's socket is ours.
 use std::{
     io,
-    os::unix::net::UnixStream,
+    mem::ManuallyDrop,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     rc::Rc,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -24,6 +28,7 @@ use std::{
 use ccc_core::Micros;
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
+    io::DupFlags,
     net::RecvFlags,
 };
 use thiserror::Error;
@@ -85,9 +90,8 @@ impl ConnectionError {
 pub struct Connection {
     stream: Rc<Stream>,
     inbox: Inbox,
+    /// Of a socket pair it has one end, and there is another only while it has a message.
     handler: BackendReqHandler<Mutex<Backend>>,
-    /// The other end of what the handler reads from and writes to.
-    inner: UnixStream,
     backend: Arc<Mutex<Backend>>,
     channel: Option<Stream>,
     /// Calls are acknowledged before time goes on.
@@ -105,8 +109,7 @@ impl Connection {
         vm: usize,
         synchronous: bool,
     ) -> io::Result<Connection> {
-        let (inner, outer) = UnixStream::pair()?;
-        outer.set_nonblocking(true)?;
+        let (_, outer) = UnixStream::pair()?;
         let stream = Rc::new(stream);
         let watch = poller.watch_shared(stream.clone(), Token::Connection(vm))?;
         let end = poller.watch_end(stream.clone(), vm)?;
@@ -118,7 +121,6 @@ impl Connection {
             stream,
             inbox: Inbox::default(),
             handler: BackendReqHandler::from_stream(outer, Arc::clone(&backend)),
-            inner,
             backend,
             channel: None,
             synchronous,
@@ -182,9 +184,10 @@ impl Connection {
 
     fn handle(&mut self, message: &Message) -> Result<(), ConnectionError> {
         use vhost::vhost_user::Error;
-        message.pass_on(&self.inner)?;
+        let inner = self.pair().map_err(MessageError::from)?;
+        message.pass_on(&inner)?;
         let handled = self.handler.handle_request();
-        self.pass_back()?;
+        self.pass_back(&inner)?;
         match handled {
             Ok(()) => Ok(()),
             // Refused, but understood: the front end decides what to do.
@@ -203,10 +206,24 @@ impl Connection {
         }
     }
 
+    /// The other end of what the handler reads from and writes to.  Messages that the handler
+    /// sees are few, and descriptors are what a thousand VMs have most of: so there is a pair
+    /// only for as long as there is such a message.
+    fn pair(&mut self) -> io::Result<UnixStream> {
+        let (inner, outer) = UnixStream::pair()?;
+        outer.set_nonblocking(true)?;
+        // SAFETY: the descriptor is the handler's and open; it is not closed here, and stands
+        // for another socket afterwards, which the handler does not mind.
+        let mut theirs =
+            ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.handler.as_raw_fd()) });
+        rustix::io::dup3(&outer, &mut theirs, DupFlags::CLOEXEC)?;
+        Ok(inner)
+    }
+
     /// Sends the front end what the handler answered.
-    fn pass_back(&self) -> Result<(), MessageError> {
+    fn pass_back(&self, inner: &UnixStream) -> Result<(), MessageError> {
         let mut bytes = [0; ANSWER];
-        match rustix::net::recv(&self.inner, bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
+        match rustix::net::recv(inner, bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
             Ok((got, _)) => message::answer(&self.stream, &bytes[..got]),
             Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => Err(io::Error::from(error).into()),

@@ -67,6 +67,11 @@ impl Vring {
         Ok(())
     }
 
+    /// Calls go in-band.
+    pub fn forget_call(&mut self) {
+        self.call = None;
+    }
+
     /// Forgets how kicks come.
     pub fn forget_kick(&mut self) {
         (self.kick, self.kick_ready) = (None, false);

@@ -2,8 +2,10 @@
 //! Guest memory, as a front end shares it.
 use std::{
     fs::File,
-    io,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -13,7 +15,7 @@ use vm_memory::{
 };
 
 use crate::{
-    event_loop::foreign::{self, Foreign},
+    event_loop::foreign::Shared,
     virtio::dirty::{Dirty, Log},
     virtio::fault::Guard,
     virtio::region::{MOST, MemoryError, PAGE, guard, page_size},
@@ -34,7 +36,7 @@ pub struct Memory {
     /// Front end's address, guest address and size of each region.
     views: Vec<(u64, u64, u64)>,
     // The last to be closed.
-    _files: Vec<Foreign<File>>,
+    _files: Vec<Shared>,
     _room: Room,
 }
 
@@ -73,10 +75,12 @@ impl Memory {
         most: u64,
     ) -> Result<Memory, MemoryError> {
         let room = Room::take(regions, most)?;
+        let files: Vec<_> = files.into_iter().map(Arc::new).collect();
+        // Before those who use them, for it is to go after them where one cannot be mapped.
+        let held = files.iter().cloned().map(Shared::new).collect();
         let mut mapped = Vec::with_capacity(regions.len());
         let mut guards = Vec::with_capacity(regions.len());
         let mut views = Vec::with_capacity(regions.len());
-        let held = files.iter().map(foreign::hold).collect::<io::Result<_>>()?;
         for (region, file) in regions.iter().zip(files) {
             let (guard, memory) = map_region(region, file, log)?;
             guards.push(guard);
@@ -117,7 +121,7 @@ impl Memory {
 
 fn map_region(
     region: &VhostUserMemoryRegion,
-    file: File,
+    file: Arc<File>,
     log: &Log,
 ) -> Result<(Guard, GuestRegionMmap<Dirty>), MemoryError> {
     let (start, size, offset) = (region.guest_phys_addr, region.memory_size, region.mmap_offset);
@@ -128,7 +132,7 @@ fn map_region(
     }
     let length = usize::try_from(size).map_err(|_| overflow())?;
     let mapped = MmapRegionBuilder::new_with_bitmap(length, Dirty::new(log, start))
-        .with_file_offset(FileOffset::new(file, offset))
+        .with_file_offset(FileOffset::from_arc(file, offset))
         .with_mmap_prot((ProtFlags::READ | ProtFlags::WRITE).bits() as i32)
         .with_mmap_flags((MapFlags::SHARED | MapFlags::NORESERVE).bits() as i32)
         .build()
