@@ -46,15 +46,21 @@ impl DoorbellQueue {
         budget: Budget,
         scope: &mut Scope<'_>,
     ) -> Result<bool, QueueError> {
+        let mut left = budget.messages;
         let mut more = true;
-        for _ in 0..budget.messages {
-            let Some(chain) = doorbell.pop_or_enable_notification(scope.mapping)? else {
+        while left > 0 {
+            let chains = doorbell.pop_or_enable_notification(scope.mapping, left)?;
+            if chains.is_empty() {
                 more = false;
                 break;
-            };
-            let head = chain.head_index();
-            self.take_message(chain, table, flows, scope)?;
-            doorbell.add_used(scope.mapping, head, 0)?;
+            }
+            left -= chains.len();
+            for chain in chains {
+                let chain = chain?;
+                let head = chain.head_index();
+                self.take_message(chain, table, flows, scope)?;
+                doorbell.add_used(scope.mapping, head, 0)?;
+            }
         }
         more |= !self.rescan_slice(budget.slots, flows, scope);
         doorbell.interrupt_if_wanted(scope.mapping)?;

@@ -109,7 +109,7 @@ impl TableQueue {
                 return Ok(Some(chain));
             }
         }
-        queue.pop_or_enable_notification(mapping)
+        queue.pop_or_enable_notification(mapping, 1)?.pop().transpose()
     }
 
     fn take_chain(

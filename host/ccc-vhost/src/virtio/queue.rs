@@ -110,9 +110,8 @@ impl Queue {
 
     /// The next chain the driver made available (2.7.13).
     pub fn pop<'m>(&mut self, mapping: &'m Mapping) -> Result<Option<Chain<'m>>, QueueError> {
-        let Some(chain) = self.rings.iter(mapping)?.next() else { return Ok(None) };
-        let (head, size) = (chain.head_index(), self.rings.size());
-        if head >= size { Err(QueueError::Head { head, size }) } else { Ok(Some(chain)) }
+        let size = self.rings.size();
+        self.rings.iter(mapping)?.next().map(|chain| checked(chain, size)).transpose()
     }
 
     /// The chain at a position of the available ring, after which the queue
@@ -131,18 +130,22 @@ impl Queue {
         Ok(self.rings.disable_notification(mapping)?)
     }
 
-    /// The next chain of a queue that is being worked on; if there is none, the
-    /// driver is to notify from now on (2.7.10.2).
+    /// The next chains of a queue that is being worked on, at most so many; if there is
+    /// none, the driver is to notify from now on (2.7.10.2).  For all of them the driver's
+    /// index is read once.
     pub fn pop_or_enable_notification<'m>(
         &mut self,
         mapping: &'m Mapping,
-    ) -> Result<Option<Chain<'m>>, QueueError> {
+        most: usize,
+    ) -> Result<Vec<Result<Chain<'m>, QueueError>>, QueueError> {
+        let size = self.rings.size();
         loop {
-            let chain = self.pop(mapping)?;
+            let chains = self.rings.iter(mapping)?.take(most);
+            let chains: Vec<_> = chains.map(|chain| checked(chain, size)).collect();
             // One may have come before the driver saw that it is to notify
             // (2.7.13.4.1: it looks after it has written the index).
-            if chain.is_some() || !self.rings.enable_notification(mapping)? {
-                return Ok(chain);
+            if !chains.is_empty() || !self.rings.enable_notification(mapping)? {
+                return Ok(chains);
             }
             self.disable_notification(mapping)?;
         }
@@ -209,6 +212,11 @@ impl Queue {
         never.sort_unstable();
         Ok(Some(never))
     }
+}
+
+fn checked(chain: Chain<'_>, size: u16) -> Result<Chain<'_>, QueueError> {
+    let head = chain.head_index();
+    if head >= size { Err(QueueError::Head { head, size }) } else { Ok(chain) }
 }
 
 fn load(mapping: &Mapping, address: u64) -> Result<u16, QueueError> {
