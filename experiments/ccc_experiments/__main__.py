@@ -6,11 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from . import bench, dynamics, fairness, law_check, law_mutants, law_replay, law_speed, live, outside
+from . import ack_cost, bench, dynamics, fairness, law_check, law_mutants, law_replay, law_speed, live, outside
 from . import seeds as seed_numbers
 from .lab import LabError
 
 EXPERIMENTS = {
+    "bench-ack": ack_cost.run,
     "weights": fairness.weights,
     "outside": outside.run,
     "dynamics": dynamics.run,

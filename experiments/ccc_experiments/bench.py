@@ -56,6 +56,7 @@ DAEMON = (
     Daemon("level of another VM", "latency rounds=1000"),
     Daemon("memory", "flows flows=100000"),
     Daemon("descriptors", "descriptors vms=20"),
+    Daemon("1,000 idle VMs", "idle vms=1000"),
 )
 # Under callgrind.
 COUNTED = (
@@ -164,6 +165,9 @@ def daemon_scores(measured: dict[str, dict]) -> Iterator[Score]:
             yield Score(f"{name}: time until it is read over a bare eventfd's, median", ratio, "ratio", "<=", 1.5)
         if "bytes_per_flow" in values:
             yield Score("memory of a flow", values["bytes_per_flow"], "bytes", "<=", 160)
+        if "wakes" in values:
+            yield Score(f"{name}: wake-ups in 5 s", values["wakes"], "", "<=", 0)
+            yield Score(f"{name}: memory", values["own_mib"], "MiB", "<=", 64)
         if "descriptors_per_vm" in values:
             yield Score("descriptors of an attached VM", values["descriptors_per_vm"], "", "<=", 8)
 

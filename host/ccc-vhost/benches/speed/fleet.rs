@@ -18,6 +18,11 @@ const SLOT: usize = 160;
 /// Time in which what was reported is published, with nothing else to do.
 const SETTLED: Duration = Duration::from_millis(2);
 
+/// As services and shells begin if nobody says anything of limits: so many open files, more only
+/// if they raise that, up to what this machine lets them.
+const LIMITED: [&str; 2] = ["prlimit", "--nofile=1024:"];
+const CALLGRIND: [&str; 2] = ["valgrind", "--tool=callgrind"];
+
 /// One VM with flows in its slots.
 pub struct Member {
     pub driver: Driver,
@@ -73,6 +78,15 @@ impl Member {
         self.driver.reuse_bell(wire::OP_UPDATE, slot as u32, 1);
     }
 
+    /// Its first flow has nothing to send.
+    pub fn rest(&mut self) {
+        self.reports[0].flags = 0;
+        self.driver.write_slot(&self.extent, 0, &self.reports[0]);
+        self.driver.reuse_bell(wire::OP_UPDATE, 0, 1);
+        self.kick(1);
+        self.drain();
+    }
+
     /// Kicks its device, if that wants it for one of the last `offered` messages.
     pub fn kick(&mut self, offered: u16) {
         let (now, event) = (self.driver.offered(1), self.driver.kick_wanted_at(1));
@@ -118,7 +132,7 @@ impl Fleet {
         let file = std::env::var("CALLGRIND_OUT").map(|out| format!("--callgrind-out-file={out}"));
         let by = file
             .as_ref()
-            .map_or_else(|_| vec![], |file| vec!["valgrind", "--tool=callgrind", file]);
+            .map_or_else(|_| LIMITED.to_vec(), |file| vec![CALLGRIND[0], CALLGRIND[1], file]);
         let groups = format!("{settings}\n[group.path]\n");
         Fleet { daemon: Daemon::measured(&configured, &groups, &by), members: Vec::new() }
     }

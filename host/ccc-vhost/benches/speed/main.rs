@@ -23,13 +23,14 @@ use serde_json::Value;
 
 type Measurement = fn(&Options) -> Value;
 
-const ALL: [(&str, Measurement); 6] = [
+const ALL: [(&str, Measurement); 7] = [
     ("batches", updates::batches),
     ("stream", updates::stream),
     ("publish", publish::publish),
     ("latency", publish::latency),
     ("flows", memory::flows),
     ("descriptors", memory::descriptors),
+    ("idle", memory::idle),
 ];
 
 /// A descriptor for as long as it is borrowed.

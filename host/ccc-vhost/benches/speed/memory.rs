@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What flows and VMs take of the daemon's host.
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -7,6 +9,11 @@ use crate::{
     options::Options,
     support::daemon::Daemon,
 };
+
+/// What a flow that says nothing leaves to be done is done by then.
+const FORGOTTEN: Duration = Duration::from_secs(15);
+/// How long one looks on.
+const WATCHED: Duration = Duration::from_secs(5);
 
 /// Bytes of its own for each flow, of flows in two VMs.
 pub fn flows(options: &Options) -> Value {
@@ -20,6 +27,32 @@ pub fn flows(options: &Options) -> Value {
     members.iter_mut().for_each(|member| member.begin(flows / 2));
     let bytes = own_bytes(&fleet.daemon) - before;
     json!({ "bytes_per_flow": bytes / flows as f64 })
+}
+
+/// VMs that are attached, with a flow each that has nothing to send: what the daemon takes.
+pub fn idle(options: &Options) -> Value {
+    let mut fleet = Fleet::start(options.number("vms"), 1);
+    fleet.members.iter_mut().for_each(Member::rest);
+    std::thread::sleep(FORGOTTEN);
+    let (woken, worked) = (wakes(&fleet.daemon), fleet.daemon.worked());
+    std::thread::sleep(WATCHED);
+    json!({
+        "wakes": wakes(&fleet.daemon) - woken,
+        "cpu_us": (fleet.daemon.worked() - worked).as_secs_f64() * 1e6,
+        "own_mib": own_bytes(&fleet.daemon) / f64::from(1 << 20),
+        "descriptors": open_files(&fleet.daemon),
+    })
+}
+
+/// Times that a thread of the daemon has waited for something.
+fn wakes(daemon: &Daemon) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    let waited = threads.map(|thread| {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    });
+    waited.sum()
 }
 
 /// Descriptors of each attached VM.
