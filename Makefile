@@ -122,13 +122,16 @@ law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110
 	@$(PYTHON) -m ccc_experiments law-speed --out out/law-speed
 
 ##@ Speed
-.PHONY: bench bench-ack bench-isolation
+.PHONY: bench bench-ack bench-enforce bench-isolation
 bench: host ## how fast engine and daemon are; QUICK=1 instructions alone, RECORD=1 as baseline, BASE=another daemon
 	@scripts/build deps valgrind
 	@QUICK='$(QUICK)' RECORD='$(RECORD)' BASE='$(BASE)' $(PYTHON) -m ccc_experiments bench --out out/bench
 bench-ack: build ## instructions of an acknowledgement in a guest, beside plain Reno and CUBIC; SEEDS=101..103
 	@scripts/build deps gdb
 	@$(PYTHON) -m ccc_experiments bench-ack --out out/bench-ack
+bench-enforce: deps ## instructions a packet of a VM that is held at its tap, beside HTB and a FIFO
+	@mkdir -p out/bench-enforce
+	@$(PYTHON) -m ccc_experiments enforce-cost --out out/bench-enforce
 bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for some
 	@$(CARGO) bench $(HOST) -p ccc-vhost --bench isolation
 

@@ -6,7 +6,19 @@ import os
 import sys
 from pathlib import Path
 
-from . import ack_cost, bench, dynamics, fairness, law_check, law_mutants, law_replay, law_speed, live, outside
+from . import (
+    ack_cost,
+    bench,
+    dynamics,
+    enforce_cost,
+    fairness,
+    law_check,
+    law_mutants,
+    law_replay,
+    law_speed,
+    live,
+    outside,
+)
 from . import seeds as seed_numbers
 from .lab import LabError
 
@@ -16,6 +28,7 @@ EXPERIMENTS = {
     "outside": outside.run,
     "dynamics": dynamics.run,
     "live": live.run,
+    "enforce-cost": enforce_cost.run,
     "law-check": law_check.run,
     "law-mutants": law_mutants.run,
     "law-replay": law_replay.run,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ccc_build import freebsd, fresh, guests, image, kernels, machines, module, qemu, venv, vsock
+from ccc_build import freebsd, fresh, guests, image, kernels, machines, module, qemu, shaper, venv, vsock
 from ccc_build.artefact import Artefact
 from ccc_build.debian import require
 from ccc_build.process import Failed, say
@@ -31,6 +31,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "ansible-2.14": venv.ansible_2_14,
     "device-guest": guests.device_guest,
     "module-guest": guests.module_guest,
+    "shaper-guest": shaper.guest,
     "freebsd-14": freebsd.freebsd_14,
     "freebsd-15": freebsd.freebsd_15,
     "sanitized-kernel": kernels.sanitized,
