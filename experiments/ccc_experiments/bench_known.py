@@ -8,7 +8,6 @@ MEMORY = "100,000 flows in random order are not in the processor's caches"
 WAKE = "one update at a time costs the daemon a wake-up and two system calls each"
 MESSAGE = "the slot is found anew for each message, and the ring read and written in checked pieces"
 LINES = "one update is published to each VM by a write of its own"
-TAPS = "every 50 ms it looks whether a tap is to be looked at, also where none is named"
 FLOW = "what the engine, its rules and the device keep of a flow was not made smaller"
 
 _ENGINE = ("flows-10-vms-2", "flows-1000-vms-2", "flows-100000-vms-2", "flows-1000-vms-100", "flows-1000-vms-1000")
@@ -25,6 +24,5 @@ KNOWN: dict[str, Known] = {
     "1 VM, one at a time: updates of a core": Known(WAKE, 0.05),
     "1,000 VMs, one at a time: updates of a core": Known(WAKE, 0.02),
     "published to 1,000 VMs: processor time": Known(LINES, 2000),
-    "1,000 idle VMs: wake-ups in 5 s": Known(TAPS, 110),
     "memory of a flow": Known(FLOW, 360),
 }

@@ -337,6 +337,11 @@ impl Coupling {
         self.watches.taps(&self.settings)
     }
 
+    /// A VM names a tap, or one is held.
+    pub fn has_taps(&self) -> bool {
+        self.settings.vms.values().any(|vm| vm.settings.tap.is_some()) || self.watches.holds_any()
+    }
+
     fn rest_watches(&mut self, now: Micros) {
         let groups = 0..self.groups.len();
         let uncoupled: Vec<usize> = groups.filter(|group| !self.is_coupled(*group)).collect();

@@ -142,3 +142,20 @@ fn an_attached_vm_takes_seven_descriptors() {
     until("closed", || open() <= before + 7);
     assert_eq!(open(), before + 7);
 }
+
+#[test]
+fn a_daemon_with_nothing_to_do_is_not_woken() {
+    let daemon = Daemon::start(&[("a", 1.0, "default")]);
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
+    driver.offer_extent(0, 4, 1);
+    let waits = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+        line.unwrap().to_owned()
+    };
+    until("at rest for a second", || {
+        let before = waits();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        waits() == before
+    });
+}

@@ -97,6 +97,8 @@ pub struct Server {
     commands: Option<CommandReceiver>,
     state_writer: Option<StateWriter>,
     taps: Taps,
+    /// There are none to look at, until an operator changes something.
+    taps_rest: bool,
     /// When taps are looked at again, in the engine's time.
     taps_due: Option<Micros>,
     /// VMs that are to be looked at and cannot be, with the tap that is not there, if one is
@@ -145,6 +147,7 @@ impl Server {
             commands,
             state_writer,
             taps,
+            taps_rest: false,
             taps_due: None,
             unseen: BTreeMap::new(),
             signals,

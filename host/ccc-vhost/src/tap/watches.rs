@@ -196,6 +196,14 @@ impl Watches {
         self.held.contains_key(tap) || self.left.contains(tap)
     }
 
+    /// Whether any tap is held, or is to be let go yet.
+    pub fn holds_any(&self) -> bool {
+        !(self.held.is_empty()
+            && self.left.is_empty()
+            && self.parting.is_empty()
+            && self.failed.is_empty())
+    }
+
     /// Whether a tap is held as an earlier daemon has left it.
     pub fn is_left(&self, tap: &str) -> bool {
         self.left.contains(tap) && !self.held.contains_key(tap)

@@ -41,6 +41,7 @@ impl Server {
             }
         }
         self.wait_for_trials();
+        self.look_again_at_taps();
         Ok(())
     }
 

@@ -49,15 +49,27 @@ impl Server {
         }
     }
 
-    /// Has the thread look, and again after a period.
+    /// An operator has changed something: there may be taps to look at from now on.
+    pub(super) fn look_again_at_taps(&mut self) {
+        if std::mem::take(&mut self.taps_rest) {
+            self.look_at_taps();
+        }
+    }
+
+    /// Has the thread look, and again after a period; where no VM names a tap and none is held,
+    /// not before an operator has changed something.
     pub(super) fn look_at_taps(&mut self) {
-        self.timers.wake(Token::Taps, clock::monotonic() + PERIOD_US);
         let now = clock::monotonic();
         let taps = self.coupling.taps(now);
         if taps.is_empty() {
             self.tell_unseen(&[]);
         }
         let Taps::Thread(thread) = &mut self.taps else { return };
+        self.taps_rest = !self.coupling.has_taps() && thread.is_idle();
+        if self.taps_rest {
+            return;
+        }
+        self.timers.wake(Token::Taps, now + PERIOD_US);
         if !thread.is_idle() {
             return;
         }
