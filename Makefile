@@ -182,7 +182,12 @@ freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings ar
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
 	@scripts/build deps xorriso
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
-.PHONY: advisories oldest-compiler proofs
+.PHONY: advisories miri oldest-compiler proofs
+# Each seed is another order of what two threads see of each other's writes.
+miri: deps ## the wire format's reads and writes of shared memory under Miri; needs a nightly compiler
+	@cargo +nightly miri --version >/dev/null 2>&1 || \
+		rustup toolchain install --profile minimal --component miri,rust-src nightly
+	@MIRIFLAGS=-Zmiri-many-seeds=0..16 cargo +nightly miri test --quiet $(HOST) --target-dir $(CACHE)/miri -p ccc-proto --lib
 proofs: deps ## lemmas of the engine's arithmetic, and their model beside the engine
 	@$$(scripts/build tools)/python host/ccc-core/proofs
 advisories: ## known vulnerabilities of the crates we use; fetches RustSec's database
