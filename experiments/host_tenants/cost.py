@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""What an acknowledgement costs: the program's time as the kernel counts it, beside Reno as the least
-BPF program that is one, at the same rate in the same minute; and
-the instructions that it executes, in an emulated processor."""
+"""What an acknowledgement costs: the program's time as the kernel counts it, beside Reno as the
+least BPF program that is one, at the same rate in the same minute; and the instructions that it
+executes, in an emulated processor."""
 
 import json
 import os
@@ -19,6 +19,8 @@ from .service import Service, until
 SECONDS = 20
 MOST_NS = 150
 MOST_INSTRUCTIONS = 300
+# What TCP calls for each of them.
+EACH_ACK = ("in_ack_event", "cong_avoid", "min_tso_segs")
 PROJECT = Path(__file__).resolve().parents[2]
 PLAIN = PROJECT / "guest/bpf-ccc/tests/plain_reno.bpf.c"
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
@@ -32,7 +34,10 @@ def run(out: Path) -> bool:
         stack.callback(service.stop)
         service.start()
         register_plain(out, stack)
-        executed = instructions.count(numbers("ccc_"), numbers("plain_")["cong_avoid"])
+        until("the program is loaded", lambda: any(service.pins.glob("*/complete")))
+        known = {one.get("name"): one["id"] for one in bpf("prog") if one.get("type") == "struct_ops"}
+        ours = {call: known[f"ccc_{call}"] for call in EACH_ACK}
+        executed = instructions.count(ours, known["plain_cong_avoid"])
         bed = Dumbbell("ccc-cost", rate="200mbit", packets=400, delay_ms=10)
         stack.callback(bed.end)
         bed.make()
@@ -84,13 +89,6 @@ def counted(bed: Dumbbell, sender: int, algorithm: str, prefix: str) -> dict[str
 def times(prefix: str) -> dict[str, tuple[int, int]]:
     ours = [one for one in bpf("prog") if one.get("name", "").startswith(prefix)]
     return {one["name"]: (one.get("run_time_ns", 0), one.get("run_cnt", 0)) for one in ours}
-
-
-def numbers(prefix: str) -> dict[str, int]:
-    """Of the programs with this prefix that run for each ACK, by the names of TCP's calls."""
-    known = {one["name"]: one["id"] for one in bpf("prog") if one.get("type") == "struct_ops"}
-    calls = ("in_ack_event", "cong_avoid", "min_tso_segs")
-    return {call: known[prefix + call] for call in calls if prefix + call in known}
 
 
 def per_ack(programs: dict[str, tuple[int, int]]) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ccc_experiments.scores import Score, print_scores, write_result
 
 from . import cgroups, relayed
+from .btf import Types
 from .dumbbell import Dumbbell
 from .service import Service, until
 
@@ -61,6 +62,7 @@ def kills(out: Path) -> list[Score]:
     """Each program killed in turn while flows run: how long until all are coupled again."""
     service = Service(out, {"g": {}})
     back: dict[str, list[float]] = {"daemon": [], "loader": []}
+    following: list[int] = []
     with ExitStack() as stack:
         stack.callback(service.stop)
         service.start()
@@ -76,31 +78,53 @@ def kills(out: Path) -> list[Score]:
             bed.send(number, flows, enough, "reno")
         until("flows coupled", lambda: coupled(service) == sum(FLOWS))
         for _ in range(KILLS // 2):
-            back["daemon"].append(killed(service, service.kill_daemon, service.start_daemon))
-            back["loader"].append(killed(service, service.kill_loader, service.start_loader))
+            for what, kill, start in (
+                ("daemon", service.kill_daemon, service.start_daemon),
+                ("loader", service.kill_loader, service.start_loader),
+            ):
+                kill()
+                time.sleep(AWAY_S)
+                following.append(follow_grants())
+                back[what].append(time_until_back(service, start))
         receiver.terminate()
         received = json.loads(receiver.communicate()[0])
-    (out / "kills.json").write_text(json.dumps({"back_s": back, "received": received}, indent=1) + "\n")
-    by_second = zip(*received["bytes_by_second"].values())
-    # The first seconds are those before the flows began, the last one is cut short.
-    totals = [sum(second) for second in by_second]
-    while totals and not totals[-1]:
-        totals.pop()
-    silent = sum(not total for total in totals[5:-1])
+    found = {"back_s": back, "following_grants": following, "received": received}
+    (out / "kills.json").write_text(json.dumps(found, indent=1) + "\n")
+    silent = max(map(silent_seconds, received["bytes_by_second"].values()))
     return [
         *(
             Score.worst(f"{what} killed: until all flows are coupled again", times, "s", "<=", BACK_WITHIN_S)
             for what, times in back.items()
         ),
         at_most(f"{KILLS} kills: connections ended", len(received["ended"]), "1", 0),
-        at_most(f"{KILLS} kills: seconds in which nothing arrived", silent, "1", 0),
+        at_most(f"{KILLS} kills: flows that follow grants once the lease is over", max(following), "1", 0),
+        at_most(f"{KILLS} kills: seconds in which nothing arrived from a tenant", silent, "1", 0),
     ]
 
 
-def killed(service: Service, kill: Callable[[], None], start: Callable[[], None]) -> float:
+def silent_seconds(received: list[int]) -> int:
+    """The first seconds are those before the flows began, the last one is cut short."""
+    last = max((second for second, got in enumerate(received) if got), default=0)
+    return sum(not got for got in received[5:last])
+
+
+def follow_grants() -> int:
+    """Flows whose windows are what the host grants, by what the program keeps of them."""
+    program = next(one["id"] for one in bpf("prog") if one.get("name") == "ccc_cong_avoid")
+    types = Types("prog", "id", str(program))
+    first, size = types.offset("ccc_table", "flow")[0] // 8, types.size("ccc_flow")
+    bit, width = types.offset("ccc_flow", "grant.coupled")
+    mask = ((1 << width) - 1) << bit % 8
+    found = 0
+    for table in tables():
+        (element,) = bpf("map", "dump", table)
+        flows = element["value"][first + bit // 8 :: size]
+        found += sum(bool(int(byte, 16) & mask) for byte in flows)
+    return found
+
+
+def time_until_back(service: Service, start: Callable[[], None]) -> float:
     """Seconds from a program's start until all flows are coupled."""
-    kill()
-    time.sleep(AWAY_S)
     began = time.monotonic()
     start()
     until("flows coupled again", lambda: coupled(service) == sum(FLOWS))
@@ -184,6 +208,7 @@ def ours() -> set[tuple[str, int | str]]:
     return shown | links | ({("pin", str(pin)) for pin in pins.rglob("*")} if pins.exists() else set())
 
 
-def bpf(kind: str) -> list[dict]:
-    shown = subprocess.run(["bpftool", "-j", kind, "show"], check=True, stdout=subprocess.PIPE).stdout
+def bpf(kind: str, what: str = "show", number: int | None = None) -> list[dict]:
+    which = [] if number is None else ["id", str(number)]
+    shown = subprocess.run(["bpftool", "-j", kind, what, *which], check=True, stdout=subprocess.PIPE).stdout
     return json.loads(shown) or []

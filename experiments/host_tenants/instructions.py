@@ -105,7 +105,10 @@ class Flow:
             level = self.line.get("level")
             self.line.set(seq=self.line.get("seq") + 2, level=level + level // 100_000)
         arguments = {"in_ack_event": (_SOCK, 0x8), "cong_avoid": (_SOCK, 1, _ACKED), "min_tso_segs": (_SOCK,)}
-        return sum(self.processor.run(start, *arguments[name]) for name, start in self.starts.items())
+        instructions = sum(self.processor.run(start, *arguments[name]) for name, start in self.starts.items())
+        if not self.flow.get("grant.coupled"):
+            raise RuntimeError("the flow that is made up is not coupled, as the program has it")
+        return instructions
 
 
 def tables(program: int, value: int) -> int:
