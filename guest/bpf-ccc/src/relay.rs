@@ -9,13 +9,10 @@
 //! it means the daemon judges as any driver's.
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::File,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::{
-            fs::FileTypeExt,
-            net::{UnixListener, UnixStream},
-        },
+        unix::net::UnixListener,
     },
     path::{Path, PathBuf},
     sync::{
@@ -33,6 +30,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vsock::{VMADDR_CID_ANY, VsockListener};
 
 use crate::{
+    bound::Bound,
     frames::{Frame, Frames},
     front::Front,
     front_end::FrontEnd,
@@ -202,7 +200,7 @@ fn serve_path(vm: &Wanted, path: &Path, stop: &AtomicBool) {
     let name = &vm.name;
     let mut told = None;
     while !stop.load(Ordering::Relaxed) {
-        let served = listen(path).and_then(|listener| accept_all(&listener, vm, stop));
+        let served = Bound::at(path).and_then(|at| accept_all(at.listener(), vm, stop));
         if let Err(error) = served {
             let error = format!("{error:#}");
             if told.as_ref() != Some(&error) {
@@ -212,22 +210,6 @@ fn serve_path(vm: &Wanted, path: &Path, stop: &AtomicBool) {
             thread::sleep(LOOK);
         }
     }
-    let _ = fs::remove_file(path);
-}
-
-/// Listens at a path, where nobody else does.
-fn listen(path: &Path) -> Result<UnixListener> {
-    let cannot = || format!("cannot listen at {}", path.display());
-    if UnixStream::connect(path).is_ok() {
-        bail!("{}: somebody else listens there; expected one ccc-bpf relay", path.display());
-    }
-    if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
-        fs::remove_file(path).with_context(cannot)?;
-    }
-    let listener = UnixListener::bind(path).with_context(cannot)?;
-    listener.set_nonblocking(true)?;
-    log::info!("listening at {}", path.display());
-    Ok(listener)
 }
 
 fn accept_all(listener: &UnixListener, vm: &Wanted, stop: &AtomicBool) -> Result<()> {

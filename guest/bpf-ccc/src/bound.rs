@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A Unix socket at a path that one relay has at a time.
+//!
+//! Nobody connects in order to see whether another is there: that one would take it for an agent.
+//! A lock on a file beside the socket says so, which the kernel lets go whatever becomes of us.
+use std::{
+    fs::{self, File},
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt},
+        net::UnixListener,
+    },
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock},
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
+
+/// A socket that we listen at; its file goes with it.
+#[derive(Debug)]
+pub struct Bound {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Which file it is: another may be at the path by now.
+    file: (u64, u64),
+    _lock: Lock,
+}
+
+impl Bound {
+    /// Listens at a path, where nobody else does.
+    pub fn at(path: &Path) -> Result<Bound> {
+        let cannot = || format!("cannot listen at {}", path.display());
+        let taken = || format!("{}: somebody else listens there", path.display());
+        let lock = Lock::beside(path).with_context(cannot)?;
+        let lock = lock.with_context(|| format!("{}; expected one ccc-bpf relay", taken()))?;
+        // One who knows nothing of the lock.
+        ensure!(!is_live(path), "{}; expected a path of the relay's own", taken());
+        if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
+            fs::remove_file(path).with_context(cannot)?;
+        }
+        let listener = UnixListener::bind(path).with_context(cannot)?;
+        listener.set_nonblocking(true)?;
+        let file = id(path).with_context(cannot)?;
+        log::info!("listening at {}", path.display());
+        Ok(Bound { listener, path: path.to_owned(), file, _lock: lock })
+    }
+
+    /// Where agents come in.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if id(&self.path).is_some_and(|there| there == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Which file is at a path, if one is.
+fn id(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|there| (there.dev(), there.ino()))
+}
+
+/// Somebody listens at a path, whether or not we could connect.
+fn is_live(path: &Path) -> bool {
+    let connect = || {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    matches!(connect(), Ok(()) | Err(Errno::AGAIN | Errno::ACCESS | Errno::PROTOTYPE))
+}
+
+/// A locked file, which goes with the lock.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// That of a socket; none if another has it.
+    fn beside(socket: &Path) -> Result<Option<Lock>> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        // Others may write to the directory: no link is followed, and no FIFO waited for.
+        let how = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file =
+            File::from(rustix::fs::open(&path, how | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?);
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => bail!("cannot lock {}: {error}", path.display()),
+        }
+        // Who had it before may have removed it meanwhile.
+        let meta = file.metadata()?;
+        let is_there = id(&path) == Some((meta.dev(), meta.ino()));
+        Ok(is_there.then_some(Lock { path, _file: file }))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Before the lock goes, so that nobody removes another's.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path in a directory of its own.
+    fn path(name: &str) -> PathBuf {
+        let directory =
+            std::env::temp_dir().join(format!("ccc-bpf-bound-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).expect("a directory");
+        directory.join("vm_1063")
+    }
+
+    /// What is in its directory; it is removed.
+    fn left(path: &Path) -> Vec<String> {
+        let directory = path.parent().expect("a directory");
+        let there = fs::read_dir(directory).expect("read").flatten();
+        let names = there.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+        fs::remove_dir_all(directory).expect("removed");
+        names
+    }
+
+    fn refused(path: &Path) -> String {
+        format!("{:#}", Bound::at(path).expect_err("refused"))
+    }
+
+    #[test]
+    fn a_second_one_is_refused_and_harms_nothing() {
+        let path = path("second");
+        let first = Bound::at(&path).expect("the first");
+        assert!(
+            refused(&path).ends_with("somebody else listens there; expected one ccc-bpf relay")
+        );
+        assert!(first.listener().accept().is_err(), "nobody has connected");
+        assert!(is_live(&path));
+        drop(first);
+        drop(Bound::at(&path).expect("after the first"));
+        assert_eq!(left(&path), [""; 0]);
+    }
+
+    #[test]
+    fn what_another_has_bound_stays() {
+        let path = path("other");
+        let first = Bound::at(&path).expect("the first");
+        fs::remove_file(&path).expect("removed");
+        let other = UnixListener::bind(&path).expect("another's");
+        drop(first);
+        assert!(is_live(&path));
+        assert!(refused(&path).ends_with("expected a path of the relay's own"));
+        drop(other);
+        drop(Bound::at(&path).expect("one that is left over is taken away"));
+        assert_eq!(left(&path), [""; 0]);
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The relay as a program, with one tenant of a daemon that is only asked for its tenants.
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A directory of its own, with the control socket of such a daemon.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let directory =
+            std::env::temp_dir().join(format!("ccc-relay-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).expect("a directory");
+        let place = Place(directory);
+        let control = UnixListener::bind(place.at("control")).expect("bound");
+        let vm = format!(
+            "{{\"vms\":[{{\"name\":\"vm\",\"tenant\":\"vsock:{}\",\"socket\":\"/nowhere\"}}]}}",
+            place.at("vm").display()
+        );
+        thread::spawn(move || {
+            for mut stream in control.incoming().flatten() {
+                let _ = stream.read(&mut [0; 512]);
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{vm}");
+            }
+        });
+        place
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Where the relay listens for the tenant.
+    fn socket(&self) -> PathBuf {
+        self.at("vm_1063")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A relay that runs.
+struct Relay {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Relay {
+    fn start(place: &Place, name: &str) -> Relay {
+        let log = place.at(name);
+        let child = Command::new(env!("CARGO_BIN_EXE_ccc-bpf"))
+            .args(["relay", "--control"])
+            .arg(place.at("control"))
+            .stderr(fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("started");
+        Relay { child, log }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).expect("a log")
+    }
+
+    fn says(&self, what: &str) {
+        until(what, || self.log().contains(what));
+    }
+
+    /// Ends it as a service manager does.
+    fn end(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").arg(pid).status().expect("run").success());
+        assert!(self.child.wait().expect("ended").success());
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn until(what: &str, so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !so() {
+        assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn is_there(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+#[test]
+fn a_second_relay_is_refused_and_takes_nothing_with_it() {
+    let place = Place::new("second");
+    let first = Relay::start(&place, "first");
+    until("it listens", || is_there(&place.socket()));
+    let second = Relay::start(&place, "second");
+    second.says("somebody else listens there; expected one ccc-bpf relay");
+    second.end();
+    assert!(is_there(&place.socket()), "{}", first.log());
+    // It takes over from one that ends, and from one that is killed.
+    let third = Relay::start(&place, "third");
+    third.says("somebody else listens there");
+    first.end();
+    third.says("listening at");
+    assert!(is_there(&place.socket()));
+    drop(third);
+    let fourth = Relay::start(&place, "fourth");
+    fourth.says("listening at");
+    assert!(is_there(&place.socket()));
+    fourth.end();
+    assert!(!place.socket().exists());
+}
