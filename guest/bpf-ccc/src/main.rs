@@ -6,11 +6,13 @@
 //! A program of its own, so that the daemon stays without rights: this one needs CAP_BPF and
 //! CAP_NET_ADMIN where it loads the BPF program, hands the daemon the tables' descriptors, and
 //! reads nothing that a tenant of its machine has written.
+mod back_off;
 mod bound;
 mod frames;
 mod front;
 mod front_end;
 mod lent;
+mod log_limit;
 mod places;
 mod program;
 mod relay;

@@ -26,6 +26,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use ccc_proto::wire::{self, Extent, ExtentStatus, GrantLine, SlotGrant};
+use log::Level;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vsock::{VMADDR_CID_ANY, VsockListener};
 
@@ -35,6 +36,7 @@ use crate::{
     front::Front,
     front_end::FrontEnd,
     lent::{Layout, Lent},
+    log_limit::Limited,
     serve::now_us,
     wanted::{self, Wanted},
 };
@@ -103,7 +105,7 @@ impl Serving {
 pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
     let asked = wanted::watch(control);
     let mut serving: BTreeMap<String, Serving> = BTreeMap::new();
-    let mut cids = Cids { port, listener: None, told: None };
+    let mut cids = Cids { port, listener: None, said: Limited::default() };
     while !stop.load(Ordering::Relaxed) {
         if let Ok(wanted) = asked.recv_timeout(LOOK) {
             follow(&mut serving, &wanted, port);
@@ -134,22 +136,15 @@ fn follow(serving: &mut BTreeMap<String, Serving>, wanted: &[Wanted], port: u32)
 struct Cids {
     port: u32,
     listener: Option<VsockListener>,
-    /// What went wrong last, which is said once.
-    told: Option<String>,
+    /// What goes wrong, and who comes of whom nothing is known.
+    said: Limited,
 }
 
 impl Cids {
     fn pass_on(&mut self, serving: &BTreeMap<String, Serving>) {
         if let Err(error) = self.accept(serving) {
-            self.tell(format!("{error:#}"));
+            self.said.say(Level::Warn, format_args!("{error:#}"));
         }
-    }
-
-    fn tell(&mut self, what: String) {
-        if self.told.as_ref() != Some(&what) {
-            log::warn!("{what}");
-        }
-        self.told = Some(what);
     }
 
     fn accept(&mut self, serving: &BTreeMap<String, Serving>) -> Result<()> {
@@ -173,8 +168,10 @@ impl Cids {
             match door {
                 // It is closed if another one waits already.
                 Some((_, door)) => drop(door.try_send(stream.into())),
-                None => self
-                    .tell(format!("CID {cid} is no tenant: cccctl tenant add NAME --vsock {cid}")),
+                None => self.said.say(
+                    Level::Warn,
+                    format_args!("CID {cid} is no tenant: cccctl tenant add NAME --vsock {cid}"),
+                ),
             }
         }
         Ok(())
@@ -183,11 +180,12 @@ impl Cids {
 
 /// Serves one VM's agents, one after another.
 fn serve(vm: &Wanted, door: &Door, stop: &AtomicBool) {
+    let mut said = Limited::default();
     match door {
-        Door::Path(path) => serve_path(vm, path, stop),
+        Door::Path(path) => serve_path(vm, path, &mut said, stop),
         Door::Cid(passed) => loop {
             match passed.recv_timeout(LOOK) {
-                Ok(stream) => serve_one(stream, vm, stop),
+                Ok(stream) => serve_one(stream, vm, &mut said, stop),
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -196,11 +194,11 @@ fn serve(vm: &Wanted, door: &Door, stop: &AtomicBool) {
     }
 }
 
-fn serve_path(vm: &Wanted, path: &Path, stop: &AtomicBool) {
+fn serve_path(vm: &Wanted, path: &Path, said: &mut Limited, stop: &AtomicBool) {
     let name = &vm.name;
     let mut told = None;
     while !stop.load(Ordering::Relaxed) {
-        let served = Bound::at(path).and_then(|at| accept_all(at.listener(), vm, stop));
+        let served = Bound::at(path).and_then(|at| accept_all(at.listener(), vm, said, stop));
         if let Err(error) = served {
             let error = format!("{error:#}");
             if told.as_ref() != Some(&error) {
@@ -212,22 +210,31 @@ fn serve_path(vm: &Wanted, path: &Path, stop: &AtomicBool) {
     }
 }
 
-fn accept_all(listener: &UnixListener, vm: &Wanted, stop: &AtomicBool) -> Result<()> {
+fn accept_all(
+    listener: &UnixListener,
+    vm: &Wanted,
+    said: &mut Limited,
+    stop: &AtomicBool,
+) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         if !readable(listener, LOOK.as_micros() as u64)? {
             continue;
         }
         if let Ok((stream, _)) = listener.accept() {
-            serve_one(stream.into(), vm, stop);
+            serve_one(stream.into(), vm, said, stop);
         }
     }
     Ok(())
 }
 
-fn serve_one(stream: OwnedFd, vm: &Wanted, stop: &AtomicBool) {
-    if let Err(error) = Relay::begin(stream, vm, stop).and_then(|mut relay| relay.run(stop)) {
-        log::info!("tenant {}: its flows go on alone: {error:#}", vm.name);
+fn serve_one(stream: OwnedFd, vm: &Wanted, said: &mut Limited, stop: &AtomicBool) {
+    let served = Relay::begin(stream, vm, said, stop).and_then(|mut relay| relay.run(stop));
+    if let Err(error) = served {
+        let name = &vm.name;
+        said.say(Level::Info, format_args!("tenant {name}: its flows go on alone: {error:#}"));
     }
+    // Nor does one that comes and goes take more of this host than one that sends.
+    thread::sleep(PACE);
 }
 
 /// Whether there is something to read within so long.
@@ -249,6 +256,7 @@ struct Relay<'a> {
     /// None while the daemon is not there.
     front: Option<FrontEnd>,
     told: Option<String>,
+    said: &'a mut Limited,
     /// What the agent knows of the daemon's part.
     status: ExtentStatus,
     lines: Vec<GrantLine>,
@@ -262,7 +270,12 @@ struct Relay<'a> {
 
 impl<'a> Relay<'a> {
     /// Makes a table for what the agent says that it has.
-    fn begin(stream: OwnedFd, vm: &'a Wanted, stop: &AtomicBool) -> Result<Relay<'a>> {
+    fn begin(
+        stream: OwnedFd,
+        vm: &'a Wanted,
+        said: &'a mut Limited,
+        stop: &AtomicBool,
+    ) -> Result<Relay<'a>> {
         let mut frames = Frames::over(stream)?;
         let extent = hello(&mut frames, stop)?;
         let (slots, lines) = (extent.slots.get(), extent.grant_lines.get());
@@ -276,13 +289,14 @@ impl<'a> Relay<'a> {
         );
         let table = Lent::create(Layout::of(slots, lines)).context("no memory for a table")?;
         let now = now_us();
-        log::info!("tenant {}: its agent has connected", vm.name);
+        said.say(Level::Info, format_args!("tenant {}: its agent has connected", vm.name));
         Ok(Relay {
             vm,
             frames,
             table,
             front: None,
             told: None,
+            said,
             status: zerocopy::transmute!([0u8; 64]),
             lines: vec![zerocopy::transmute!([0u8; 64]); lines as usize],
             slots: vec![zerocopy::transmute!([0u8; 16]); slots as usize],
@@ -317,10 +331,11 @@ impl<'a> Relay<'a> {
 
     /// Looks after the connection to the daemon, and says until when grants hold.
     fn tend(&mut self, now: u64) {
-        let Relay { vm, front, table, told, .. } = self;
+        let Relay { vm, front, table, told, said, .. } = self;
+        let name = &vm.name;
         let received = front.as_mut().map(|there| there.receive(now, table));
         if let Some(Err(error)) = received {
-            log::warn!("tenant {}: {error:#}; its flows go on alone", vm.name);
+            said.say(Level::Warn, format_args!("tenant {name}: {error:#}; its flows go on alone"));
             *front = None;
         }
         if front.is_none() {
@@ -329,7 +344,9 @@ impl<'a> Relay<'a> {
                 Err(error) => {
                     let error = format!("{error:#}");
                     if told.as_ref() != Some(&error) {
-                        log::warn!("tenant {}: cannot connect to the daemon: {error}", vm.name);
+                        let what =
+                            format_args!("tenant {name}: cannot connect to the daemon: {error}");
+                        said.say(Level::Warn, what);
                     }
                     *told = Some(error);
                 }

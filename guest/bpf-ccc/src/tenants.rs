@@ -10,11 +10,14 @@ use std::{
 use anyhow::{Context, Result};
 use ccc_proto::wire::Doorbell;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use log::Level;
 
 use crate::{
+    back_off::BackOff,
     front::Front,
     front_end::FrontEnd,
     lent::Lent,
+    log_limit::Limited,
     places::{Found, Place},
     program::{self, Program},
     remote::{Address, Remote},
@@ -60,6 +63,9 @@ struct Served {
     /// It was said that the place is another tenant's.
     taken: bool,
     front: Option<Box<dyn Front>>,
+    back_off: BackOff,
+    /// What whoever is connected to can have said.
+    said: Limited,
     /// What went wrong last, which is said once.
     told: Option<String>,
 }
@@ -99,8 +105,16 @@ impl Tenants {
 
     fn insert(&mut self, name: String, table: Table) {
         self.names.insert(table.number, name.clone());
-        let tenant =
-            Served { table, wanted: None, found: None, taken: false, front: None, told: None };
+        let tenant = Served {
+            table,
+            wanted: None,
+            found: None,
+            taken: false,
+            front: None,
+            back_off: BackOff::default(),
+            said: Limited::default(),
+            told: None,
+        };
         self.tenants.insert(name, tenant);
     }
 
@@ -256,23 +270,29 @@ impl Served {
     fn receive(&mut self, name: &str, now_us: u64) {
         let Some(front) = &mut self.front else { return };
         if let Err(error) = front.receive(now_us, self.table.lent()) {
-            log::warn!("tenant {name}: {error:#}; its flows go on alone");
+            let what = format_args!("tenant {name}: {error:#}; its flows go on alone");
+            self.said.say(Level::Warn, what);
             self.table.lease(0);
             self.front = None;
+            self.back_off.ended(now_us);
         }
     }
 
     fn connect(&mut self, name: &str, now_us: u64) {
-        let Some(wanted) = self.wanted.as_ref().filter(|_| self.front.is_none()) else { return };
+        if self.front.is_some() || !self.back_off.is_over(now_us) {
+            return;
+        }
+        let Some(wanted) = &self.wanted else { return };
         match wanted.daemon.connect(self.table.lent(), now_us) {
             Ok(front) => {
-                log::info!("tenant {name}: connected");
+                self.said.say(Level::Info, format_args!("tenant {name}: connected"));
                 (self.front, self.told) = (Some(front), None);
             }
             Err(error) => {
                 let said = format!("{error:#}");
                 if self.told.as_ref() != Some(&said) {
-                    log::warn!("tenant {name}: cannot connect to the daemon: {said}");
+                    let what = format_args!("tenant {name}: cannot connect to the daemon: {said}");
+                    self.said.say(Level::Warn, what);
                 }
                 self.told = Some(said);
             }
@@ -288,7 +308,11 @@ impl Served {
         }
         front.flush();
         let until_us = front.lease(now_us);
-        self.table.lease(if self.table.lent().is_accepted() { until_us } else { 0 });
+        let is_accepted = self.table.lent().is_accepted();
+        if is_accepted {
+            self.back_off.served();
+        }
+        self.table.lease(if is_accepted { until_us } else { 0 });
     }
 }
 

@@ -125,3 +125,23 @@ fn a_second_relay_is_refused_and_takes_nothing_with_it() {
     fourth.end();
     assert!(!place.socket().exists());
 }
+
+#[test]
+fn who_comes_and_goes_does_not_fill_the_log() {
+    let place = Place::new("flood");
+    let relay = Relay::start(&place, "relay");
+    until("it listens", || is_there(&place.socket()));
+    let began = Instant::now();
+    let mut came = 0;
+    while began.elapsed() < Duration::from_secs(2) {
+        came += usize::from(is_there(&place.socket()));
+    }
+    assert!(came > 1000, "{came} connections");
+    thread::sleep(Duration::from_secs(1));
+    assert!(is_there(&place.socket()));
+    relay.says("lines left out since the last");
+    // One of its own, a burst of four, and one a second.
+    let lines = relay.log().lines().count();
+    let most = 5 + began.elapsed().as_secs() as usize + 1;
+    assert!(lines <= most, "{lines} lines of {came} connections: {}", &relay.log()[..2000]);
+}
