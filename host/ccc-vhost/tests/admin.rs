@@ -390,6 +390,32 @@ fn t10_idle_clients_leave_where_there_is_no_room() {
 }
 
 #[test]
+fn a_description_makes_no_vm_of_a_tenant_and_no_tenant_of_a_vm() {
+    let (daemon, operator) = start(&TWO);
+    let described = |name: &str, tenant: Value, weight: i32| json!({"socket": text(&daemon.socket(name)), "tenant": tenant, "weight": weight});
+    let ask = |name: &str, tenant: Value, weight: i32| {
+        let spec = described(name, tenant, weight);
+        operator.ask("PUT", &format!("/v1/vms/{name}"), Some(&spec))
+    };
+    let web = json!("netns:web");
+    assert_eq!(ask("web", web.clone(), 3).0, 200);
+    // As a domain's hook describes it.
+    let (status, told) = ask("web", Value::Null, 5);
+    assert_eq!((status, &told["field"]), (409, &json!("tenant")), "{told}");
+    let words = told["error"].as_str().unwrap();
+    for part in ["is the tenant netns:web and no VM", "cccctl tenant remove web", "metadata"] {
+        assert!(words.contains(part), "{words}");
+    }
+    let there = operator.get("/v1/vms/web");
+    assert_eq!((&there["tenant"], &there["weight"]), (&web, &json!(3.0)));
+    assert_eq!(ask("web", web.clone(), 4).1["weight"], 4.0, "the same tenant");
+    let (status, told) = ask("a", web, 5);
+    assert_eq!(status, 409, "{told}");
+    assert!(told["error"].as_str().unwrap().contains("`a` is a VM and no tenant"), "{told}");
+    assert_eq!(operator.get("/v1/vms/a")["tenant"], Value::Null);
+}
+
+#[test]
 fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
     let (daemon, operator) = start(&TWO);
     // As a hook does for a domain with metadata.

@@ -154,15 +154,15 @@ impl<'a> Host<'a> {
         // What is wrong there is no reason not to put it right.
         let had = running.told().ok().flatten();
         let there = hotplug::is_there(&self.virsh, id)?;
-        if !there {
-            undo.remove_vm(name);
-        }
         // What was switched while it runs stays so, if nothing else is said now.
         if let Some(had) = &had {
             wanted.settings.then(had.settings.only("coupled"));
         }
         wanted.settings.then(attach.settings.0.clone());
         let wanted = &wanted;
+        if !there {
+            undo.remove_vm(name, wanted.is_tenant());
+        }
         self.tell(name, &running.socket(name, wanted), wanted)?;
         if had.as_ref() != Some(wanted) {
             self.virsh.set_metadata(id, WANTED, Some(&wanted.element()?))?;
@@ -205,7 +205,7 @@ impl<'a> Host<'a> {
         if detach.live {
             hotplug::unplug(&self.virsh, &id)?;
             self.clear_metadata(&id)?;
-            self.forget(name)?;
+            self.forget(name, current.is_tenant())?;
             return Ok(format!("{name}: detached\n"));
         }
         Ok(match (was, runs) {
@@ -293,13 +293,14 @@ impl<'a> Host<'a> {
     }
 
     /// Has the daemon serve a VM as it is wanted.  One of its name that nobody uses at
-    /// another socket was left over when the domain had that.
+    /// another socket was left over when the domain had that, unless it is another tenant.
     fn put(&self, name: &str, vm: &Value) -> Result<Value, ClientError> {
         let path = path("vms", name);
         match self.daemon.put(&path, vm) {
             Err(ClientError::Told { status: 409, told }) => {
                 let there = self.daemon.get(&path)?;
-                if there["connected"] == true || there["socket"] == vm["socket"] {
+                let is_another = there["tenant"].is_string() && there["tenant"] != vm["tenant"];
+                if is_another || there["connected"] == true || there["socket"] == vm["socket"] {
                     return Err(ClientError::Told { status: 409, told });
                 }
                 self.daemon.delete(&path)?;

@@ -118,6 +118,37 @@ fn the_hook_tells_of_domains_that_come_and_go() {
     assert_eq!(hook("migrate", &metadata("1")), silent, "as it started");
 }
 
+/// A domain that has come to be called as a tenant takes nothing from it, wherever its socket
+/// is, and goes on.
+#[test]
+fn f1_a_domain_takes_no_tenants_name() {
+    let daemon = Daemon::start();
+    let at = |name: &str| daemon.dir.path().join(name).display().to_string();
+    let (socket, other) = (at("mail"), at("other"));
+    let add = ["tenant", "add", "mail", "--cgroup", "mail.slice", "--vhost-socket", &socket];
+    daemon.prints(&[&add[..], &["--weight", "3", "--group", "uplink"]].concat());
+    let tenant = daemon.json(&["show", "mail"]);
+    for socket in [&socket, &other] {
+        let description = ours(&format!("weight='5' socket='{socket}'"));
+        for operation in ["prepare", "started", "reconnect", "attach", "release"] {
+            let ended = patient_hook(&daemon, operation, &description);
+            assert_eq!(ended.status.code(), Some(0), "{operation}: {}", said(&ended));
+            assert_eq!(daemon.json(&["show", "mail"]), tenant, "{operation}");
+            if operation == "prepare" {
+                let told = said(&ended);
+                assert!(told.contains("`mail` is the tenant cgroup:mail.slice"), "{told}");
+                assert!(told.contains("cccctl tenant remove mail"), "{told}");
+            }
+        }
+    }
+    // One that is that tenant by its metadata has it, and takes it along.
+    let its = ours(&format!("weight='5' socket='{socket}' tenant='cgroup:mail.slice'"));
+    assert!(patient_hook(&daemon, "prepare", &its).status.success());
+    assert_eq!(daemon.json(&["show", "mail"])["weight"], 5.0);
+    assert!(patient_hook(&daemon, "release", &its).status.success());
+    assert!(daemon.fails(&["show", "mail"]).contains("no VM"));
+}
+
 #[test]
 fn other_domains_start_without_a_daemon() {
     let dir = tempfile::tempdir().unwrap();

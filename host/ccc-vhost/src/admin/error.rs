@@ -81,14 +81,16 @@ impl From<Fault> for ApiError {
 impl ApiError {
     /// Status code of the answer.
     pub fn status(&self) -> u16 {
-        use SettingsError::{Configured, NoGroup, NoVm, NotConfigured, OtherSocket};
+        use SettingsError::{
+            Configured, IsTenant, IsVm, NoGroup, NoVm, NotConfigured, OtherSocket,
+        };
         match self {
             ApiError::Forbidden(_) => 403,
             ApiError::NoPath(_) | ApiError::NotHere(_) => 404,
             ApiError::Settings(NoVm { .. } | NoGroup { .. }) => 404,
             ApiError::Method { .. } => 405,
             ApiError::Settings(OtherSocket { .. } | Configured(_) | NotConfigured(_)) => 409,
-            ApiError::Trial(_) => 409,
+            ApiError::Settings(IsTenant { .. } | IsVm(_)) | ApiError::Trial(_) => 409,
             ApiError::TooLarge(_) => 413,
             ApiError::MediaType => 415,
             ApiError::NotKept(_) => 500,
@@ -103,6 +105,9 @@ impl ApiError {
         match self {
             ApiError::Settings(SettingsError::Field(fault)) => Some(&fault.field),
             ApiError::Settings(SettingsError::OtherSocket { .. }) => Some("socket"),
+            ApiError::Settings(SettingsError::IsTenant { .. } | SettingsError::IsVm(_)) => {
+                Some("tenant")
+            }
             ApiError::Listen { .. } => Some("socket"),
             _ => None,
         }

@@ -132,6 +132,7 @@ impl Executor<'_> {
 
     /// A VM that is there, or is new, as it is described.
     fn put_vm(&mut self, name: &str, spec: &VmSpec) -> Result<VmView, ApiError> {
+        self.settings().check_kind(name, &spec.settings)?;
         self.settings().check_socket(name, &spec.socket)?;
         self.change_vm(name, &Changes::all(&spec.settings))
     }

@@ -39,6 +39,23 @@ pub enum SettingsError {
         /// Its socket.
         socket: PathBuf,
     },
+    /// A tenant has the name, and a VM is to have it.
+    #[error(
+        "`{name}` is the tenant {place} and no VM; remove it first (cccctl tenant remove {name}), \
+         take another name, or say that it is that (tenant = \"{place}\"; of a domain, the \
+         attribute `tenant` in its metadata)"
+    )]
+    IsTenant {
+        /// The name.
+        name: String,
+        /// What the tenant is.
+        place: String,
+    },
+    /// A VM has the name, and a tenant is to have it.
+    #[error(
+        "`{0}` is a VM and no tenant; remove it first (cccctl remove {0}), or take another name"
+    )]
+    IsVm(String),
     /// The VM is not one that was added.
     #[error("VM `{0}` is in the configuration; remove it there")]
     Configured(String),

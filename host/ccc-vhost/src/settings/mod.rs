@@ -287,6 +287,18 @@ impl Settings {
         Err(SettingsError::OtherSocket { name: name.to_owned(), socket: there.clone() })
     }
 
+    /// Makes sure that a description makes no VM of a tenant, and no tenant of a VM: whoever
+    /// describes one under a name does not know that the other has it.
+    pub fn check_kind(&self, name: &str, described: &VmSettings) -> Result<(), SettingsError> {
+        match (&self.vms[&self.vm(name)?].settings.tenant, &described.tenant) {
+            (Some(place), None) => {
+                Err(SettingsError::IsTenant { name: name.to_owned(), place: place.clone() })
+            }
+            (None, Some(_)) => Err(SettingsError::IsVm(name.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
     /// Number of a VM that may be removed.
     pub fn removable(&self, name: &str) -> Result<usize, SettingsError> {
         let number = self.vm(name)?;

@@ -56,7 +56,7 @@ impl Host<'_> {
             ("prepare", Ok(domain)) => self.start(name, &domain, require, &mut outcome),
             ("release", Ok(domain)) => {
                 if domain.has_device() || domain.has_metadata() {
-                    if let Err(error) = self.forget(name) {
+                    if let Err(error) = self.forget(name, domain.is_tenant()) {
                         outcome.warn(name, &error.into());
                     }
                 }
@@ -126,10 +126,16 @@ impl Host<'_> {
         owner["name"].as_str().map(str::to_owned)
     }
 
-    /// Removes a VM from the daemon; one that is gone is gone.  False if it is of the
-    /// daemon's configuration, and stays.
-    pub(super) fn forget(&self, name: &str) -> Result<bool, ClientError> {
-        match self.daemon.delete(&path("vms", name)) {
+    /// Removes a domain's VM from the daemon; one that is gone is gone.  False if it is of
+    /// the daemon's configuration, or a tenant though the domain is to be none, and stays.
+    pub(super) fn forget(&self, name: &str, is_tenant: bool) -> Result<bool, ClientError> {
+        let path = path("vms", name);
+        match self.daemon.get(&path) {
+            Err(ClientError::Told { status: 404, .. }) => return Ok(true),
+            Ok(there) if there["tenant"].is_string() && !is_tenant => return Ok(false),
+            there => there?,
+        };
+        match self.daemon.delete(&path) {
             Err(ClientError::Told { status: 404, .. }) => Ok(true),
             Err(ClientError::Told { status: 409, .. }) => Ok(false),
             answer => answer.map(|_: Value| true),

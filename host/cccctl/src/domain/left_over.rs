@@ -31,7 +31,9 @@ impl Host<'_> {
             let wanted = domain.told().ok().flatten().unwrap_or_default();
             (domain.has_device() || domain.has_metadata()) && domain.socket(name, &wanted) == socket
         };
-        if !domain.is_some_and(|domain| its(&domain) && !domain.runs()) || !self.forget(name)? {
+        if !domain.is_some_and(|domain| its(&domain) && !domain.runs())
+            || !self.forget(name, false)?
+        {
             return Ok(LeftOver::Kept);
         }
         // It may have been started between.

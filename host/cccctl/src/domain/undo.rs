@@ -5,7 +5,7 @@ use super::{DomainError, Host, hotplug, virsh::DomainId, wanted::Kind};
 #[derive(Debug)]
 enum Step {
     Define(String),
-    RemoveVm(String),
+    RemoveVm(String, bool),
     Metadata(DomainId, Kind, Option<String>),
     Unplug(DomainId),
 }
@@ -28,9 +28,9 @@ impl<'a> Undo<'a> {
         self.steps.push(Step::Define(description));
     }
 
-    /// Takes a VM from the daemon.
-    pub fn remove_vm(&mut self, name: &str) {
-        self.steps.push(Step::RemoveVm(name.to_owned()));
+    /// Takes a VM from the daemon, or a tenant.
+    pub fn remove_vm(&mut self, name: &str, is_tenant: bool) {
+        self.steps.push(Step::RemoveVm(name.to_owned(), is_tenant));
     }
 
     /// Gives a running domain the metadata it had.
@@ -62,7 +62,7 @@ impl<'a> Undo<'a> {
     fn back(&self, step: Step) -> Result<(), DomainError> {
         match step {
             Step::Define(description) => self.host.virsh.define(&description)?,
-            Step::RemoveVm(name) => drop(self.host.forget(&name)?),
+            Step::RemoveVm(name, is_tenant) => drop(self.host.forget(&name, is_tenant)?),
             Step::Metadata(domain, kind, had) => {
                 self.host.virsh.set_metadata(&domain, kind, had.as_deref())?;
             }

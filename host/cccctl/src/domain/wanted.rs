@@ -67,6 +67,11 @@ impl Wanted {
         Ok(wanted)
     }
 
+    /// The domain is to be a tenant without the device.
+    pub fn is_tenant(&self) -> bool {
+        self.settings.apply(&VmSettings::default()).tenant.is_some()
+    }
+
     /// Where the daemon listens for a domain.
     pub fn socket(&self, domain: &str) -> PathBuf {
         let usual = || Path::new(SOCKETS).join(format!("{domain}.sock"));

@@ -81,8 +81,8 @@ impl Host<'_> {
                 (Some(before), now) if before == now => return Ok(now),
                 // Its next start tells, or there is nothing to tell.
                 (None, None) => return Ok(None),
-                (Some(_), None) => {
-                    self.forget(name)?;
+                (Some(before), None) => {
+                    self.forget(name, before.is_some_and(|vm| vm["tenant"].is_string()))?;
                     told = Some(None);
                 }
                 (_, Some(vm)) => {
@@ -116,8 +116,8 @@ impl Watch<'_, '_> {
             }
             Ok(None) => {
                 self.failed.remove(name);
-                if self.wanted.remove(name).is_some() {
-                    self.stopped(name);
+                if let Some(vm) = self.wanted.remove(name) {
+                    self.stopped(name, vm["tenant"].is_string());
                 }
             }
             Err(error) => self.fail(name, error),
@@ -126,8 +126,8 @@ impl Watch<'_, '_> {
     }
 
     /// The hook has removed its VM, unless the daemon was away.
-    fn stopped(&mut self, name: &str) {
-        match self.host.forget(name) {
+    fn stopped(&mut self, name: &str, is_tenant: bool) {
+        match self.host.forget(name, is_tenant) {
             // It may have been started between; then this is told of it again.
             Ok(_) => drop(self.host.follow(name)),
             Err(error) => self.fail(name, error.into()),

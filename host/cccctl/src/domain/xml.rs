@@ -125,6 +125,11 @@ impl Domain {
         }
     }
 
+    /// Its metadata say that it is a tenant without the device.
+    pub fn is_tenant(&self) -> bool {
+        self.told().ok().flatten().is_some_and(|wanted| wanted.is_tenant())
+    }
+
     /// There is something of ours in the metadata, be it right or wrong.
     pub fn has_metadata(&self) -> bool {
         !self.elements_of(WANTED).is_empty()
