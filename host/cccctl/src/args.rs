@@ -165,7 +165,12 @@ pub enum Tenant {
 
 /// A tenant without a device, as it is to be coupled.
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("place").required(true)))]
+#[command(
+    group(ArgGroup::new("place").required(true)),
+    // Of the settings those of a VM with a device, and what is said by its place.
+    mut_arg("tenant", |arg| arg.hide(true)),
+    mut_arg("device", |arg| arg.hide(true).conflicts_with("place")),
+)]
 pub struct AddTenant {
     /// Name of the tenant
     pub name: String,

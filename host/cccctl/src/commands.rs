@@ -38,6 +38,12 @@ pub enum Error {
          or stop it"
     )]
     InUse(String),
+    /// So is a tenant.
+    #[error(
+        "tenant {0} is connected, so it is not left over; to couple it no longer: cccctl tenant \
+         remove {0}"
+    )]
+    TenantInUse(String),
     /// libvirt is not to go on.
     #[error("{0}")]
     Refused(String),
@@ -197,10 +203,17 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         Err(error) if !error.is_in_force() => return Err(error.into()),
         changed => changed,
     };
+    let tenant = changed.as_ref().ok().and_then(|vm| vm["tenant"].as_str());
+    if tenant.is_some_and(|place| !place.starts_with("vsock:")) {
+        // Parts of the host are no domains.
+        return Ok(plain(changed?, views::vm));
+    }
     match host.note(set) {
         Ok(()) => {}
         // It is a VM of somebody else's.
         Err(DomainError::Virsh(error)) if error.is_no_domain() => {}
+        // Few guests with an agent are libvirt's.
+        Err(DomainError::Virsh(error)) if tenant.is_some() && error.is_no_libvirt() => {}
         Err(error) => journal::say(&format!(
             "in force; if {} is a libvirt domain, its metadata do not say so, and it does not last: \
              {error}",
@@ -222,11 +235,18 @@ fn reset(client: &Client, host: &Host<'_>, vm: &str) -> Result<(Value, String), 
     Ok(plain(answer, views::vm))
 }
 
+/// It is a part of this host, or a guest with an agent.
+fn is_tenant(vm: &Value) -> bool {
+    vm["tenant"].is_string()
+}
+
 /// Removes a VM that nobody uses; how it was.
 fn remove(client: &Client, vm: &str) -> Result<Value, Error> {
     let path = path("vms", vm);
-    if client.get(&path)?["connected"] == true {
-        return Err(Error::InUse(vm.to_owned()));
+    let there = client.get(&path)?;
+    if there["connected"] == true {
+        let in_use = if is_tenant(&there) { Error::TenantInUse } else { Error::InUse };
+        return Err(in_use(vm.to_owned()));
     }
     Ok(client.delete(&path)?)
 }

@@ -3,7 +3,7 @@
 //! are VMs whose front end is `ccc-bpf`, which asks it which there are to be.
 use std::path::Path;
 
-use ccc_settings::{Fault, SocketPath, VmSettings};
+use ccc_settings::{Changes, Fault, SocketPath, VmSettings};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -28,6 +28,17 @@ pub enum TenantError {
     /// It is something else.
     #[error("{0} is a VM with the device; cccctl remove {0}, or detach its domain")]
     Vm(String),
+    /// It is served elsewhere.
+    #[error(
+        "{name} is served on socket {socket}; cccctl tenant remove {name} first, or leave out \
+         --vhost-socket"
+    )]
+    OtherSocket {
+        /// Its name.
+        name: String,
+        /// Where it is served.
+        socket: String,
+    },
     /// Another tenant has the name.
     #[error(
         "{name} is the tenant {place}; cccctl tenant remove {name} first, or take another name"
@@ -44,13 +55,18 @@ pub enum TenantError {
 pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
     match what {
         Tenant::Add(add) => {
-            let (path, spec) = (path("vms", &add.name), spec(add)?);
+            let (path, settings) = (path("vms", &add.name), settings(add)?);
             match client.get(&path) {
-                Ok(there) => is_same(&add.name, &there["tenant"], &spec["tenant"])?,
-                Err(ClientError::Told { status: 404, .. }) => {}
-                Err(error) => return Err(error.into()),
+                Ok(there) => {
+                    is_same(add, &there, &json!(settings)["tenant"])?;
+                    // What is not said stays as somebody has set it since.
+                    Ok(client.patch(&path, &json!(settings))?)
+                }
+                Err(ClientError::Told { status: 404, .. }) => {
+                    Ok(client.put(&path, &spec(add, &settings)?)?)
+                }
+                Err(error) => Err(error.into()),
             }
-            Ok(client.put(&path, &spec)?)
         }
         Tenant::List => {
             let mut answer = client.get("/v1/vms")?;
@@ -70,11 +86,16 @@ pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
 }
 
 /// Whether the tenant that has this name is the one that is to have it.
-fn is_same(name: &str, there: &Value, wanted: &Value) -> Result<(), TenantError> {
-    match there.as_str() {
-        None => Err(TenantError::Vm(name.to_owned())),
-        Some(place) if there != wanted => {
-            Err(TenantError::Taken { name: name.to_owned(), place: place.to_owned() })
+fn is_same(add: &AddTenant, there: &Value, place: &Value) -> Result<(), TenantError> {
+    let name = add.name.clone();
+    let socket = add.vhost_socket.as_ref().map(|socket| json!(socket));
+    match there["tenant"].as_str() {
+        None => Err(TenantError::Vm(name)),
+        Some(other) if there["tenant"] != *place => {
+            Err(TenantError::Taken { name, place: other.to_owned() })
+        }
+        Some(_) if socket.is_some_and(|socket| socket != there["socket"]) => {
+            Err(TenantError::OtherSocket { name, socket: views::word(&there["socket"]) })
         }
         Some(_) => Ok(()),
     }
@@ -85,9 +106,9 @@ pub fn view(what: &Tenant) -> fn(&Value) -> String {
     if matches!(what, Tenant::List) { views::vms } else { views::vm }
 }
 
-/// A tenant as the daemon takes it; what is not said has its default.
-fn spec(add: &AddTenant) -> Result<Value, Fault> {
-    let AddTenant { name, cgroup, netns, vsock, settings, vhost_socket } = add;
+/// What is asked for, and what of this host it is.
+fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
+    let AddTenant { cgroup, netns, vsock, settings, .. } = add;
     let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", path.trim_start_matches('/')));
     let netns = netns.iter().map(|name| format!("netns:{name}"));
     let vsock = vsock.iter().map(|path| format!("vsock:{path}"));
@@ -96,8 +117,13 @@ fn spec(add: &AddTenant) -> Result<Value, Fault> {
     for place in place {
         settings.set("tenant", json!(place))?;
     }
-    let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
-    let socket = match vhost_socket {
+    Ok(settings)
+}
+
+/// A tenant as the daemon takes it; what is not said has its default.
+fn spec(add: &AddTenant, settings: &Changes<VmSettings>) -> Result<Value, Fault> {
+    let socket = Path::new(SOCKETS).join(format!("{}.sock", add.name));
+    let socket = match &add.vhost_socket {
         Some(socket) => socket.clone(),
         None => SocketPath::read("socket", Some(json!(socket)))?,
     };
@@ -113,13 +139,17 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
 
-    fn add(options: &[&str]) -> Option<Value> {
+    fn parsed(options: &[&str]) -> Option<Box<AddTenant>> {
         let line = ["cccctl", "tenant", "add", "web"].iter().chain(options);
-        let Command::Tenant { what: Tenant::Add(add) } = Args::try_parse_from(line).ok()?.command
-        else {
-            return None;
-        };
-        spec(&add).ok()
+        match Args::try_parse_from(line).ok()?.command {
+            Command::Tenant { what: Tenant::Add(add) } => Some(add),
+            _ => None,
+        }
+    }
+
+    fn add(options: &[&str]) -> Option<Value> {
+        let add = parsed(options)?;
+        spec(&add, &settings(&add).ok()?).ok()
     }
 
     #[test]
@@ -141,11 +171,26 @@ mod tests {
 
     #[test]
     fn nobody_loses_a_name_to_a_tenant() {
-        let taken =
-            |there| is_same("web", &there, &json!("netns:web")).err().map(|e| e.to_string());
-        assert_eq!(taken(json!("netns:web")), None);
-        assert!(taken(Value::Null).expect("an error").starts_with("web is a VM"));
-        let other = taken(json!("cgroup:a.slice")).expect("an error");
+        let taken = |there: Value, options: &[&str]| {
+            let add = parsed(&[&["--netns", "web"], options].concat()).expect("right");
+            let there = json!({"tenant": there, "socket": "/run/web"});
+            is_same(&add, &there, &json!("netns:web")).err().map(|error| error.to_string())
+        };
+        assert_eq!(taken(json!("netns:web"), &[]), None);
+        assert_eq!(taken(json!("netns:web"), &["--vhost-socket", "/run/web"]), None);
+        assert!(taken(Value::Null, &[]).expect("an error").starts_with("web is a VM"));
+        let other = taken(json!("cgroup:a.slice"), &[]).expect("an error");
         assert!(other.starts_with("web is the tenant cgroup:a.slice; cccctl tenant remove web"));
+        let moved = taken(json!("netns:web"), &["--vhost-socket", "/run/b"]).expect("an error");
+        assert!(moved.starts_with("web is served on socket /run/web; cccctl tenant remove web"));
+    }
+
+    #[test]
+    fn a_tenant_is_not_offered_what_it_cannot_be() {
+        let help = Args::try_parse_from(["cccctl", "tenant", "add", "--help"]).expect_err("help");
+        let help = help.to_string();
+        assert!(help.contains("--weight") && help.contains("--cgroup"), "{help}");
+        assert!(!help.contains("--tenant") && !help.contains("--device"), "{help}");
+        assert_eq!(add(&["--netns", "w", "--device", "off"]), None);
     }
 }

@@ -259,3 +259,42 @@ fn a_trial_needs_a_group_that_is_coupled() {
     let (done, _, said) = daemon.run(&["trial", "uplink", "--off", "1s"]);
     assert!(!done && said.contains("expected 2s to 1day"), "{said}");
 }
+
+#[test]
+fn a_tenant_that_is_added_again_keeps_what_is_not_said() {
+    let daemon = Daemon::start();
+    let socket = daemon.dir.path().join("job").display().to_string();
+    let add = ["tenant", "add", "job", "--cgroup", "job.slice"];
+    let first = ["--vhost-socket", &socket, "--weight", "3", "--group", "uplink"];
+    daemon.prints(&[&add[..], &first].concat());
+    daemon.prints(&add);
+    let job = daemon.json(&["show", "job"]);
+    assert_eq!((&job["weight"], &job["group"]), (&3.0.into(), &"uplink".into()));
+    daemon.prints(&[&add[..], &["--weight", "2"]].concat());
+    let job = daemon.json(&["show", "job"]);
+    assert_eq!((&job["weight"], &job["group"]), (&2.0.into(), &"uplink".into()));
+    let elsewhere = daemon.fails(&[&add[..], &["--vhost-socket", "/run/other"]].concat());
+    assert!(elsewhere.contains("job is served on socket"), "{elsewhere}");
+}
+
+/// Where there is no libvirt nothing is said of it, and advice is for tenants.
+#[test]
+fn a_tenant_is_no_domain() {
+    let daemon = Daemon::start();
+    let nowhere = ["--connect", "qemu+unix:///system?socket=/nonexistent"];
+    for (name, place) in [("job", ["--cgroup", "job.slice"]), ("guest", ["--vsock", "7"])] {
+        let socket = daemon.dir.path().join(name);
+        let at = ["--vhost-socket", socket.to_str().unwrap()];
+        daemon.prints(&[&["tenant", "add", name], &place[..], &at].concat());
+        let set = [&nowhere[..], &["set", name, "--weight", "2"]].concat();
+        let (done, _, said) = daemon.run(&set);
+        assert!(done && said.is_empty(), "{name}: {said}");
+        let front_end = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        support::until("connected", || daemon.json(&["show", name])["connected"] == true);
+        let advice = daemon.fails(&["remove", name]);
+        assert!(advice.contains(&format!("cccctl tenant remove {name}")), "{advice}");
+        assert!(!advice.contains("detach"), "{advice}");
+        drop(front_end);
+        daemon.prints(&["tenant", "remove", name]);
+    }
+}

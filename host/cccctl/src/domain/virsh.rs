@@ -62,6 +62,11 @@ impl VirshError {
             _ => false,
         }
     }
+
+    /// Nobody is there who could have domains.
+    pub fn is_no_libvirt(&self) -> bool {
+        matches!(self, VirshError::Told(said) if said.contains("failed to connect"))
+    }
 }
 
 /// A domain that libvirt has.  virsh is told its UUID: a name of digits it would take for
