@@ -60,6 +60,8 @@ struct Served {
     wanted: Option<Tenant>,
     /// The place under which the program finds it.
     found: Option<Found>,
+    /// It was found there: until then there is nothing of it that the daemon could couple.
+    placed: bool,
     /// It was said that the place is another tenant's.
     taken: bool,
     front: Option<Box<dyn Front>>,
@@ -109,6 +111,7 @@ impl Tenants {
             table,
             wanted: None,
             found: None,
+            placed: false,
             taken: false,
             front: None,
             back_off: BackOff::default(),
@@ -167,7 +170,7 @@ impl Tenants {
         let same = tenant.wanted.as_ref().is_some_and(|before| before.place == wanted.place);
         let before = tenant.found.filter(|_| same);
         let found = wanted.place.find(&self.cgroup_root, before);
-        if tenant.wanted.as_ref().is_some_and(|before| before.daemon != wanted.daemon) {
+        if tenant.wanted.as_ref().is_some_and(|before| *before != wanted) {
             tenant.front = None;
         }
         if found != tenant.found {
@@ -175,6 +178,7 @@ impl Tenants {
                 log::error!("tenant {name}: {error:#}");
             }
         }
+        tenant.placed = tenant.found.is_some() || (tenant.placed && same);
         tenant.wanted = Some(wanted);
     }
 
@@ -279,7 +283,7 @@ impl Served {
     }
 
     fn connect(&mut self, name: &str, now_us: u64) {
-        if self.front.is_some() || !self.back_off.is_over(now_us) {
+        if self.front.is_some() || !self.placed || !self.back_off.is_over(now_us) {
             return;
         }
         let Some(wanted) = &self.wanted else { return };

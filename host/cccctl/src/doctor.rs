@@ -40,8 +40,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
     let of_vms = vms.iter().flat_map(|vm| {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
         let found = [
-            not_there(vm),
-            place::gone(vm),
+            place::gone(vm).or_else(|| place::taken(vm, vms)).or_else(|| not_there(vm)),
             not_coupled(vm),
             apart(vm),
             alone(vm),
@@ -88,14 +87,7 @@ fn not_there(vm: &Value) -> Option<Finding> {
     match vm["state"].as_str()? {
         // Nobody is to come.
         "absent" if has_no_device(vm) => None,
-        "absent" if vm["tenant"].is_string() => Some(Finding::new(
-            vm,
-            format!(
-                "it is a part of this host, and ccc-bpf is not connected to {}",
-                word(&vm["socket"])
-            ),
-            "start it (ccc-bpf run); if it runs, its log says why it does not serve this tenant",
-        )),
+        "absent" if vm["tenant"].is_string() => Some(tenant_not_there(vm)),
         "absent" => Some(Finding::new(
             vm,
             format!("no front end is connected to {}", word(&vm["socket"])),
@@ -116,6 +108,24 @@ fn not_there(vm: &Value) -> Option<Finding> {
         )),
         _ => None,
     }
+}
+
+/// Nobody speaks for a tenant without a device.
+fn tenant_not_there(vm: &Value) -> Finding {
+    let socket = word(&vm["socket"]);
+    if vm["tenant"].as_str().is_some_and(|place| place.starts_with("vsock:")) {
+        return Finding::new(
+            vm,
+            format!("its guest has an agent, and for that no relay is connected to {socket}"),
+            "start the relay here (ccc-bpf relay) and the agent in the guest (ccc-bpf agent); if \
+             both run, their logs say why neither hears of the other",
+        );
+    }
+    Finding::new(
+        vm,
+        format!("it is a part of this host, and ccc-bpf is not connected to {socket}"),
+        "start it (ccc-bpf run); if it runs, its log says why it does not serve this tenant",
+    )
 }
 
 /// It is seen by its tap only, as its operator has said.  An older daemon does not say.
@@ -369,6 +379,10 @@ mod tests {
                 json!({"state": "absent", "tenant": "of the host"}),
                 "ccc-bpf is not connected to /run/web.sock -> start it (ccc-bpf run)",
             ),
+            (
+                json!({"state": "absent", "tenant": "vsock:7"}),
+                "no relay is connected to /run/web.sock -> start the relay here (ccc-bpf relay)",
+            ),
             (json!({"state": "no driver"}), "modprobe ccc"),
             (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),
             (json!({"coupled": false}), "cccctl set web --coupled on"),
@@ -390,6 +404,23 @@ mod tests {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");
         }
+    }
+
+    #[test]
+    fn a_tenant_that_waits_for_its_place_is_told_once() {
+        let tenant = |name: &str, state: &str, place: &str| {
+            json!({"name": name, "tenant": place, "state": state, "group": "uplink",
+                "connected": state != "absent", "flows": 0, "coupled_flows": 0})
+        };
+        let found = |vms: &[Value]| findings(&json!({}), &json!({"vms": vms}), &json!({}));
+        let first = tenant("first", "idle", "vsock:7");
+        let told = found(&[first.clone(), tenant("second", "absent", "vsock:7")]);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].of, "second");
+        assert!(told[0].what.starts_with("first has its place, vsock:7: it waits"), "{told:?}");
+        assert!(told[0].remedy.starts_with("cccctl tenant remove second, or first"), "{told:?}");
+        let told = found(&[first, tenant("second", "absent", "vsock:8")]);
+        assert!(told[0].remedy.starts_with("start the relay here"), "{told:?}");
     }
 
     #[test]

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Whether the place of a tenant without a device is on this host: a cgroup, a network namespace,
 //! or the socket of a VMM.
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
 use super::Finding;
 use crate::views::word;
 
-const CGROUPS: &str = "/sys/fs/cgroup";
+/// What is mounted where.
+const MOUNTS: &str = "/proc/self/mounts";
 /// Where `ip netns` keeps them.
 const NETNS: &str = "/run/netns";
 
 /// A tenant's place is not there: it may be mistyped, or what makes it has not started.
 pub fn gone(vm: &Value) -> Option<Finding> {
-    missing(vm["tenant"].as_str()?, Path::new(CGROUPS), Path::new(NETNS)).map(|place| {
+    let cgroups = cgroups(&fs::read_to_string(MOUNTS).unwrap_or_default());
+    let place = vm["tenant"].as_str()?;
+    missing(place, cgroups.as_deref(), Path::new(NETNS)).map(|place| {
         let name = word(&vm["name"]);
         Finding::new(
             vm,
@@ -27,11 +33,31 @@ pub fn gone(vm: &Value) -> Option<Finding> {
     })
 }
 
+/// Another tenant has a tenant's place: a place is that of the first.
+pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
+    let place = vm["tenant"].as_str().filter(|_| vm["connected"] == false)?;
+    let has_it = |other: &&Value| other["tenant"] == place && other["connected"] == true;
+    let (name, first) = (word(&vm["name"]), word(&vms.iter().find(has_it)?["name"]));
+    Some(Finding::new(
+        vm,
+        format!("{first} has its place, {place}: it waits until that one is removed"),
+        format!("cccctl tenant remove {name}, or {first}: then it has the place within a second"),
+    ))
+}
+
+/// Where the second kind of cgroups is mounted, as ccc-bpf looks for it.
+fn cgroups(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (path, kind) = (words.nth(1)?, words.next()?);
+        (kind == "cgroup2").then(|| path.into())
+    })
+}
+
 /// The directory or file that a place is and is not there.
-fn missing(place: &str, cgroups: &Path, netns: &Path) -> Option<PathBuf> {
+fn missing(place: &str, cgroups: Option<&Path>, netns: &Path) -> Option<PathBuf> {
     let path = match place.split_once(':')? {
-        // Where something else is mounted, nothing can be told.
-        ("cgroup", path) if cgroups.join("cgroup.controllers").exists() => cgroups.join(path),
+        ("cgroup", path) => cgroups?.join(path.trim_start_matches('/')),
         ("netns", name) => netns.join(name),
         // Its own socket; the relay's beside it has _PORT behind the name.
         ("vsock", path) if path.starts_with('/') => path.into(),
@@ -53,14 +79,23 @@ mod tests {
     fn a_mistyped_place_is_told() {
         let dir = tempfile::tempdir().expect("directory");
         let (cgroups, netns) = (dir.path().join("cgroup"), dir.path().join("netns"));
-        let missing = |place: &str| missing(place, &cgroups, &netns);
+        let missing = |place: &str| missing(place, Some(&cgroups), &netns);
         fs::create_dir_all(cgroups.join("system.slice/web.service")).expect("made");
-        assert_eq!(missing("cgroup:sytem.slice"), None, "it is no cgroup2");
-        fs::write(cgroups.join("cgroup.controllers"), "").expect("written");
+        assert_eq!(super::missing("cgroup:sytem.slice", None, &netns), None, "nobody can tell");
         assert_eq!(missing("cgroup:system.slice/web.service"), None);
+        assert_eq!(missing("cgroup:/system.slice"), None, "below the root, however it is written");
         assert_eq!(missing("cgroup:sytem.slice"), Some(cgroups.join("sytem.slice")));
         assert_eq!(missing("netns:web"), Some(netns.join("web")));
         assert_eq!(missing("of another release"), None);
+    }
+
+    #[test]
+    fn cgroups_are_found_wherever_they_are_mounted() {
+        let hybrid = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+            cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+            cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(cgroups(hybrid), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(cgroups("proc /proc proc rw 0 0\n"), None);
     }
 
     #[test]
