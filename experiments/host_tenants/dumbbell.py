@@ -108,6 +108,13 @@ class Dumbbell:
         before = join if cgroup else []
         return self._start(self.sender(number), sys.executable, *words, before=before)
 
+    def begin(self, number: int, cgroup: Path, home: Path, times: int, after_s: float) -> list[str]:
+        """Algorithms of connections from a cgroup so long after it was made."""
+        words = (str(HERE / "traffic.py"), "begin", cgroup, home, RECEIVER, str(PORT), str(times), str(after_s))
+        # `ip netns exec` hides the cgroups.
+        enter = ("nsenter", f"--net=/run/netns/{self.sender(number)}", sys.executable)
+        return json.loads(subprocess.run([*enter, *words], check=True, stdout=subprocess.PIPE).stdout)
+
     def watch(self, seconds: float) -> subprocess.Popen:
         interfaces = [f"in{number}" for number in range(self.senders)]
         command = (sys.executable, str(HERE / "traffic.py"), "watch", str(seconds), *interfaces)

@@ -26,12 +26,15 @@ BACK_WITHIN_S = 5.0 if QUICK else 1.0
 # How long nobody is there: longer than a lease, so that all flows go on alone.
 AWAY_S = 1.5
 FLOWS = (1, 4)
+# A service that starts anew, and how soon its first connection begins.
+RESTARTS = 50
+CONNECTS_AFTER_S = 0.01
 
 
 def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
-    scores = [verified(out), *kills(out), *of_relay, *one_place(out), *come_and_go(out)]
+    scores = [verified(out), *kills(out), *of_relay, *one_place(out), *restarts(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
@@ -163,6 +166,45 @@ def one_place(out: Path) -> list[Score]:
                 service.remove("a")
                 service.await_connected("b")
     return [Score("flows still coupled when another tenant of their place is removed", still, "1", ">=", 2)]
+
+
+def restarts(out: Path) -> list[Score]:
+    """A tenant whose cgroup is made anew and connects at once, and one whose loader comes back without the daemon."""
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-anew", rate="1gbit", packets=1000, delay_ms=1)
+        stack.callback(bed.end)
+        bed.make()
+        bed.receive(300)
+        service.add("anew", "cgroup", cgroups.make("anew"), "g")
+        service.await_connected("anew")
+        cgroups.make("home")
+        place, home = cgroups.path("anew"), cgroups.path("home")
+        place.rmdir()
+        anew = bed.begin(0, place, home, RESTARTS, CONNECTS_AFTER_S)
+        place.mkdir()
+        # Twice as long as until it is looked for in any case.
+        time.sleep(1)
+        service.kill_loader()
+        service.kill_daemon()
+        service.start_loader()
+        until("the loader serves", lambda: (out / "loader.log").read_text().rstrip().endswith("serving"))
+        alone = bed.begin(0, place, home, RESTARTS, 0)
+    (out / "restarts.json").write_text(json.dumps({"anew": anew, "alone": alone}) + "\n")
+    return [
+        at_least(f"{RESTARTS} restarts: first connections with the coupled algorithm", ours_of(anew), RESTARTS),
+        at_least(f"{RESTARTS} connections that begin without a daemon and have it", ours_of(alone), RESTARTS),
+    ]
+
+
+def at_least(name: str, value: float, limit: float) -> Score:
+    return Score(name, value, "1", ">=", limit)
+
+
+def ours_of(names: list[str]) -> int:
+    return sum(name.startswith("ccc_") for name in names)
 
 
 def come_and_go(out: Path) -> list[Score]:

@@ -2,10 +2,12 @@
 """Command line: traffic.py send ADDRESS PORT FLOWS SECONDS ALGORITHM [AFTER]
               traffic.py receive PORT SECONDS
               traffic.py watch SECONDS INTERFACE...
+              traffic.py begin CGROUP HOME ADDRESS PORT TIMES AFTER
 
 Bulk flows.  The receiver prints a JSON object when its time is over, or at SIGTERM: for each peer
 the bytes in each second, and what ended a flow too early, if anything did.  The watcher prints
-times and how many bytes each interface has received by then.
+times and how many bytes each interface has received by then.  What begins prints the algorithms of
+connections from a cgroup so long after that was made, each time anew unless it was there before.
 """
 
 import json
@@ -92,6 +94,23 @@ def watch(seconds: float, interfaces: list[str]) -> list[list[float]]:
     return samples
 
 
+def begin(cgroup: Path, home: Path, address: str, port: int, times: int, after_s: float) -> list[str]:
+    stays = cgroup.exists()
+    names = []
+    for _ in range(times):
+        if not stays:
+            cgroup.mkdir()
+        time.sleep(after_s)
+        (cgroup / "cgroup.procs").write_text("0")
+        with socket.create_connection((address, port)) as flow:
+            name = flow.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        names.append(name.partition(b"\0")[0].decode())
+        (home / "cgroup.procs").write_text("0")
+        if not stays:
+            cgroup.rmdir()
+    return names
+
+
 def main(verb: str, *words: str) -> None:
     if verb == "send":
         address, port, flows, seconds, algorithm, *after = words
@@ -99,6 +118,9 @@ def main(verb: str, *words: str) -> None:
     elif verb == "watch":
         seconds, *interfaces = words
         print(json.dumps(watch(float(seconds), interfaces)))
+    elif verb == "begin":
+        cgroup, home, address, port, times, after = words
+        print(json.dumps(begin(Path(cgroup), Path(home), address, int(port), int(times), float(after))))
     else:
         print(json.dumps(receive(int(words[0]), float(words[1]))))
 

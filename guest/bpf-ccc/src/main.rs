@@ -22,6 +22,7 @@ mod shared;
 mod table;
 mod tenants;
 mod wanted;
+mod watch;
 
 use std::{
     io,

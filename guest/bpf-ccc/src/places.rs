@@ -49,6 +49,17 @@ pub enum Found {
     },
 }
 
+impl Found {
+    /// Whether the program knows both by the same number.
+    pub fn is(self, other: Found) -> bool {
+        match (self, other) {
+            (Found::Cgroup(one), Found::Cgroup(other)) => one == other,
+            (Found::Netns { cookie: one, .. }, Found::Netns { cookie: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+}
+
 impl Place {
     /// As the daemon's settings have it: `cgroup:PATH` or `netns:NAME`.
     pub fn parse(text: &str) -> Option<Place> {
@@ -58,6 +69,15 @@ impl Place {
             "netns" => Some(Place::Netns(name.to_owned())),
             _ => None,
         }
+    }
+
+    /// The directories in which it, and what it is in, are made.  Of a namespace there is none:
+    /// it is mounted.
+    pub fn parents(&self, cgroup_root: &Path) -> Vec<PathBuf> {
+        let Place::Cgroup(path) = self else { return Vec::new() };
+        let place = cgroup_root.join(path.trim_start_matches('/'));
+        let parents = place.ancestors().skip(1).take_while(|at| at.starts_with(cgroup_root));
+        parents.map(Path::to_owned).collect()
     }
 
     /// The place, if it is there now; `before` is what was found last.
@@ -149,6 +169,14 @@ mod tests {
         let found = place.find(Path::new("/"), None);
         fs::remove_file(&fifo).expect("removed");
         assert_eq!(found, None);
+    }
+
+    #[test]
+    fn a_cgroup_is_made_in_its_parents() {
+        let (root, place) = (Path::new("/cg"), Place::Cgroup("/a/b".to_owned()));
+        assert_eq!(place.parents(root), [Path::new("/cg/a"), Path::new("/cg")]);
+        assert!(Place::Cgroup("/".to_owned()).parents(root).is_empty());
+        assert!(Place::Netns("web".to_owned()).parents(root).is_empty());
     }
 
     #[test]

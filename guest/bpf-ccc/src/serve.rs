@@ -26,8 +26,10 @@ use crate::tenants::{Tenant, Tenants};
 
 /// How often leases are renewed and connections looked after.
 const TEND_US: u64 = 100_000;
-/// How often it is looked where the tenants' places are.
+/// How often it is looked where the tenants' places are, if nothing tells of a change.
 const LOOK_US: u64 = 500_000;
+/// How often at most, whatever is made and removed beside them.
+const LOOK_LEAST_US: u64 = 1000;
 /// How often it is looked for messages that wake nobody, while there are messages at all.
 const POLL_US: u64 = 1000;
 /// After so long without one there are none.
@@ -50,17 +52,29 @@ fn read(bytes: &[u8]) -> Option<(u32, Doorbell)> {
     Some((number, Doorbell::read_from_prefix(message).ok()?.0))
 }
 
-/// Waits until there are messages, something has come, or so long.
-fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<()> {
+/// Waits until there are messages, something has come, or so long; whether places may be others.
+fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<bool> {
     // SAFETY: the ring keeps it open, and is borrowed for as long.
     let messages = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
-    let all = std::iter::once(messages).chain(tenants.wakes());
-    let mut all: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let wakes = std::iter::once(messages).chain(tenants.wakes());
+    let mut all = tenants.watch().polled();
+    let watched = all.len();
+    all.extend(wakes.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     let most = Timespec { tv_sec: 0, tv_nsec: (most_us.clamp(1, TEND_US) * 1000) as _ };
     match poll(&mut all, Some(&most)) {
-        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
-        _ => Ok(()),
+        Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
+        _ => {}
     }
+    let changed = all[..watched].iter().any(|fd| !fd.revents().is_empty());
+    if changed {
+        tenants.watch().drain();
+    }
+    Ok(changed)
+}
+
+/// How long after a look the next one is.
+fn look_us(changed: bool) -> u64 {
+    if changed { LOOK_LEAST_US } else { LOOK_US }
 }
 
 /// Serves until it is to stop; `wanted` gives the tenants that there are to be, if they may be
@@ -83,11 +97,12 @@ pub fn run(
         0
     })?;
     let ring = builder.build()?;
-    let (mut tend_at, mut look_at, mut quiet_at) = (0, 0, 0);
+    let (mut tend_at, mut looked_at, mut quiet_at) = (0, 0, 0);
+    let mut changed = false;
     while !stop.load(Ordering::Relaxed) {
         let now = now_us();
-        if now >= look_at {
-            look_at = now + LOOK_US;
+        if now >= looked_at + look_us(changed) {
+            (looked_at, changed) = (now, false);
             tenants.borrow_mut().look();
         }
         if now >= tend_at {
@@ -97,9 +112,10 @@ pub fn run(
             }
             tenants.borrow_mut().tend(now);
         }
-        let rest_us = tend_at.saturating_sub(now_us());
+        let next = tend_at.min(looked_at + look_us(changed));
+        let rest_us = next.saturating_sub(now_us());
         let most_us = if now < quiet_at { rest_us.min(POLL_US) } else { rest_us };
-        wait(&ring, &tenants.borrow(), most_us)?;
+        changed |= wait(&ring, &tenants.borrow(), most_us)?;
         let taken = ring.consume_raw_n(BATCH);
         ensure!(
             taken >= 0,

@@ -22,6 +22,7 @@ use crate::{
     program::{self, Program},
     remote::{Address, Remote},
     table::Table,
+    watch::Watch,
 };
 
 /// Where the daemon is.
@@ -79,25 +80,32 @@ pub struct Tenants {
     cgroup_root: PathBuf,
     tenants: BTreeMap<String, Served>,
     names: BTreeMap<u32, String>,
+    watch: Watch,
 }
 
 impl Tenants {
     /// Those that an earlier one of us has left.
     pub fn new(program: Program, cgroup_root: PathBuf) -> Result<Tenants> {
         let left = Table::left(&program)?;
-        let mut tenants =
-            Tenants { program, cgroup_root, tenants: BTreeMap::new(), names: BTreeMap::new() };
-        // Those are found again; what is not would be in the way.
-        for map in [&tenants.program.cgroups, &tenants.program.netns] {
-            for key in map.keys().collect::<Vec<_>>() {
-                map.delete(&key)?;
-            }
-        }
+        let mut places = places_of(&program, &left)?;
+        let mut tenants = Tenants {
+            program,
+            cgroup_root,
+            tenants: BTreeMap::new(),
+            names: BTreeMap::new(),
+            watch: Watch::new(),
+        };
         for (name, table) in left {
             log::info!("tenant {name}: has table {} of before", table.number);
-            tenants.insert(name, table);
+            let found = places.remove(&table.number);
+            tenants.insert(name, table, found);
         }
         Ok(tenants)
+    }
+
+    /// What tells that places may be others.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Where the program's messages are.
@@ -105,12 +113,12 @@ impl Tenants {
         Ok(MapHandle::try_from(&self.program.messages)?)
     }
 
-    fn insert(&mut self, name: String, table: Table) {
+    fn insert(&mut self, name: String, table: Table, found: Option<Found>) {
         self.names.insert(table.number, name.clone());
         let tenant = Served {
             table,
             wanted: None,
-            found: None,
+            found,
             placed: false,
             taken: false,
             front: None,
@@ -128,11 +136,12 @@ impl Tenants {
         for name in gone.cloned().collect::<Vec<_>>() {
             self.remove(&name);
         }
+        self.watch_parents(wanted.iter().map(|tenant| &tenant.place));
         for wanted in wanted {
             let name = wanted.name.clone();
             if !self.tenants.contains_key(&name) {
                 match self.create(&name) {
-                    Ok(table) => self.insert(name.clone(), table),
+                    Ok(table) => self.insert(name.clone(), table, None),
                     Err(error) => {
                         log::error!("tenant {name}: {error:#}");
                         continue;
@@ -187,9 +196,16 @@ impl Tenants {
         let known = self.tenants.iter();
         let known: Vec<_> =
             known.filter_map(|(name, t)| Some((name.clone(), t.wanted.clone()?))).collect();
+        self.watch_parents(known.iter().map(|(_, wanted)| &wanted.place));
         for (name, wanted) in known {
             self.place(&name, wanted);
         }
+    }
+
+    /// Before it is looked there: what is made meanwhile is told.
+    fn watch_parents<'a>(&mut self, places: impl Iterator<Item = &'a Place>) {
+        let parents = places.flat_map(|place| place.parents(&self.cgroup_root)).collect();
+        self.watch.follow(&parents);
     }
 
     /// Passes a message of the program on.
@@ -248,7 +264,9 @@ impl Served {
         found: Option<Found>,
     ) -> Result<()> {
         let number = self.table.number;
-        if let Some(old) = self.found.take() {
+        // Not a moment without, if it is the same and only now looked for by its name.
+        let old = self.found.take();
+        if let Some(old) = old.filter(|old| !found.is_some_and(|new| new.is(*old))) {
             forget(program, old, number)?;
         }
         let Some(new) = found else {
@@ -318,6 +336,29 @@ impl Served {
         }
         self.table.lease(if is_accepted { until_us } else { 0 });
     }
+}
+
+/// Where these are, as an earlier one of us has noted: so they stay until the daemon says
+/// otherwise.  Places of others would be in the way.
+fn places_of(program: &Program, left: &[(String, Table)]) -> Result<BTreeMap<u32, Found>> {
+    // By no file: it is looked for again.
+    let netns = |cookie| Found::Netns { file: (0, 0), cookie };
+    let maps: [(&MapHandle, &dyn Fn(u64) -> Found); 2] =
+        [(&program.cgroups, &Found::Cgroup), (&program.netns, &netns)];
+    let mut places = BTreeMap::new();
+    for (map, found) in maps {
+        for key in map.keys().collect::<Vec<_>>() {
+            let number = program::number(map, &key)?;
+            let owner = left.iter().map(|(_, table)| table.number).find(|n| Some(*n) == number);
+            match owner.filter(|owner| !places.contains_key(owner)) {
+                Some(owner) => {
+                    places.insert(owner, found(u64::from_ne_bytes(key[..].try_into()?)));
+                }
+                None => map.delete(&key)?,
+            }
+        }
+    }
+    Ok(places)
 }
 
 /// The map in which the program looks for a place, and the key there.
