@@ -89,6 +89,9 @@ def kills(out: Path) -> list[Score]:
                 time.sleep(AWAY_S)
                 following.append(follow_grants())
                 back[what].append(time_until_back(service, start))
+        replaced(service)
+        time.sleep(AWAY_S)
+        back["loader before an upgrade"] = [time_until_back(service, service.start_loader)]
         receiver.terminate()
         received = json.loads(receiver.communicate()[0])
     found = {"back_s": back, "following_grants": following, "received": received}
@@ -134,6 +137,13 @@ def time_until_back(service: Service, start: Callable[[], None]) -> float:
     back = time.monotonic() - began
     time.sleep(0.5)
     return back
+
+
+def replaced(service: Service) -> None:
+    """The loader is killed, and the one that is started is another: the pins are of a program that it is not."""
+    service.kill_loader()
+    [pinned] = service.pins.iterdir()
+    pinned.rename(service.pins / "0123456789abcdef")
 
 
 def coupled(service: Service) -> int:
@@ -189,8 +199,10 @@ def restarts(out: Path) -> list[Score]:
         time.sleep(1)
         service.kill_loader()
         service.kill_daemon()
+        log = out / "loader.log"
+        before = log.read_text().count("] serving")
         service.start_loader()
-        until("the loader serves", lambda: (out / "loader.log").read_text().rstrip().endswith("serving"))
+        until("the loader serves", lambda: log.read_text().count("] serving") > before)
         alone = bed.begin(0, place, home, RESTARTS, 0)
     (out / "restarts.json").write_text(json.dumps({"anew": anew, "alone": alone}) + "\n")
     return [

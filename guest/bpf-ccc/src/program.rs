@@ -9,16 +9,18 @@ use std::{
     mem::MaybeUninit,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel,
     btf::{Btf, types::Struct},
     skel::{OpenSkel, SkelBuilder},
 };
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, FsWord, flock, statfs},
     io::Errno,
 };
 
@@ -33,12 +35,24 @@ use crate::lent::Layout;
 const RENO: &str = "reno";
 const CUBIC: &str = "cubic";
 const CHOOSE: &str = "choose";
+const TABLES: &str = "tables";
+const CGROUPS: &str = "cgroups";
+const NETNS: &str = "netns";
+const MESSAGES: &str = "messages";
+
+/// The file system of pins (BPF_FS_MAGIC).
+const BPFFS: FsWord = 0xcafe_4a11;
+/// An algorithm that was unregistered has its name for a moment longer.
+const NAME_TRIES: u32 = 2000;
 
 /// BPF_LOG_LEVEL1: each instruction that the verifier has looked at, on the last way to it.
 const VERIFIER_LOG: u32 = 1;
 
 /// The program as it was compiled: another one has other pins.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
+/// What is in its maps, as one program leaves them to the next.
+const LAYOUT: [&str; 2] =
+    [include_str!("../bpf/table.h"), include_str!("../../include/virtio_ccc.h")];
 
 /// The maps of the program.
 #[derive(Debug)]
@@ -61,11 +75,20 @@ pub struct Program {
     pub tenants: u32,
 }
 
+fn hash(what: impl Hash) -> String {
+    let mut hash = DefaultHasher::new();
+    what.hash(&mut hash);
+    format!("{:016x}", hash.finish())
+}
+
 /// The pins of this program in `pins`.
 fn directory(pins: &Path) -> PathBuf {
-    let mut hash = DefaultHasher::new();
-    OBJECT.hash(&mut hash);
-    pins.join(format!("{:016x}", hash.finish()))
+    pins.join(hash(OBJECT))
+}
+
+/// What a program's pins have, empty, beside maps of this layout.
+fn layout_mark() -> String {
+    format!("layout-{}", hash(LAYOUT))
 }
 
 fn quiet(level: PrintLevel, text: String) {
@@ -89,12 +112,14 @@ impl Program {
         };
         let (tenants, table_bytes) = (said.tenants, said.table_bytes as usize);
         let directory = directory(pins);
+        in_bpffs(pins)?;
         fs::create_dir_all(pins).with_context(|| no_bpffs(pins))?;
         let alone = lock(pins)?;
         if !directory.join("complete").exists() {
-            remove(pins)?;
-            fs::create_dir(&directory).with_context(|| no_bpffs(&directory))?;
-            load(open, &directory, cgroup_root)?;
+            if directory.exists() {
+                remove(&directory)?;
+            }
+            load(open, pins, &directory, cgroup_root)?;
         }
         let map = |name: &str| {
             let path = directory.join(name);
@@ -104,15 +129,22 @@ impl Program {
         };
         Ok(Program {
             _alone: alone,
-            tables: map("tables")?,
-            cgroups: map("cgroups")?,
-            netns: map("netns")?,
-            messages: map("messages")?,
+            tables: map(TABLES)?,
+            cgroups: map(CGROUPS)?,
+            netns: map(NETNS)?,
+            messages: map(MESSAGES)?,
             layout,
             table_bytes,
             tenants,
         })
     }
+}
+
+/// Before anything is made: elsewhere nothing can be pinned.
+fn in_bpffs(pins: &Path) -> Result<()> {
+    let there = pins.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
+    ensure!(statfs(there)?.f_type == BPFFS, no_bpffs(pins));
+    Ok(())
 }
 
 fn no_bpffs(directory: &Path) -> String {
@@ -123,7 +155,23 @@ fn no_bpffs(directory: &Path) -> String {
     )
 }
 
-fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Path) -> Result<()> {
+/// Loads the program in place of earlier ones, whose maps it takes over if it can: connections
+/// that have those go on with them, coupled.
+fn load(
+    mut open: skeleton::OpenCccSkel<'_>,
+    pins: &Path,
+    directory: &Path,
+    cgroup_root: &Path,
+) -> Result<()> {
+    let others = ours(pins)?;
+    let before = others.iter().find(|other| has_same_layout(other));
+    if let Some(before) = before {
+        open.maps.ccc_tables.reuse_pinned_map(before.join(TABLES))?;
+        open.maps.ccc_cgroups.reuse_pinned_map(before.join(CGROUPS))?;
+        open.maps.ccc_netns.reuse_pinned_map(before.join(NETNS))?;
+        open.maps.ccc_messages.reuse_pinned_map(before.join(MESSAGES))?;
+        log::info!("goes on with the tables of {}", before.display());
+    }
     let cubic = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"));
     open.maps.ccc_cubic.set_autocreate(cubic)?;
@@ -143,8 +191,16 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
         let why = why_not(error.kind());
         anyhow::Error::new(error).context(why)
     })?;
+    others.iter().filter(|other| Some(*other) != before).for_each(|other| tell_what_is_left(other));
     let root = File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
+    fs::create_dir(directory).with_context(|| no_bpffs(directory))?;
+    skel.maps.ccc_tables.pin(directory.join(TABLES))?;
+    skel.maps.ccc_cgroups.pin(directory.join(CGROUPS))?;
+    skel.maps.ccc_netns.pin(directory.join(NETNS))?;
+    skel.maps.ccc_messages.pin(directory.join(MESSAGES))?;
+    // Their names are wanted now, and new connections have no algorithm of ours until then.
+    others.iter().try_for_each(|other| remove(other))?;
     let mut links = vec![
         (RENO, register(&mut skel.maps.ccc_reno).context("ccc_reno cannot be registered")?),
         (CHOOSE, choose.with_context(|| format!("no program at {}", cgroup_root.display()))?),
@@ -152,10 +208,6 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
     if cubic {
         links.push((CUBIC, register(&mut skel.maps.ccc_cubic)?));
     }
-    skel.maps.ccc_tables.pin(directory.join("tables"))?;
-    skel.maps.ccc_cgroups.pin(directory.join("cgroups"))?;
-    skel.maps.ccc_netns.pin(directory.join("netns"))?;
-    skel.maps.ccc_messages.pin(directory.join("messages"))?;
     for (name, link) in &mut links {
         link.pin(directory.join(*name))?;
         // Without links a registration is the map's, and no longer than this one unless told.
@@ -163,6 +215,7 @@ fn load(mut open: skeleton::OpenCccSkel<'_>, directory: &Path, cgroup_root: &Pat
             link.disconnect();
         }
     }
+    fs::create_dir(directory.join(layout_mark()))?;
     // The last: what was cut short is begun anew.
     Ok(fs::create_dir(directory.join("complete"))?)
 }
@@ -196,7 +249,33 @@ fn without_link(map: &mut OpenMapMut<'_>) -> Result<()> {
 }
 
 fn register(map: &mut MapMut<'_>) -> Result<Link> {
+    for _ in 0..NAME_TRIES {
+        match map.attach_struct_ops() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            done => return Ok(done?),
+        }
+    }
     Ok(map.attach_struct_ops()?)
+}
+
+/// Whether a program that was pinned there can leave its maps to this one.
+fn has_same_layout(directory: &Path) -> bool {
+    directory.join("complete").exists() && directory.join(layout_mark()).exists()
+}
+
+/// Connections are not coupled again that have the tables of a program pinned there.
+fn tell_what_is_left(directory: &Path) {
+    let Ok(tables) = MapHandle::from_pinned_path(directory.join(TABLES)) else { return };
+    let has = |tenant: &u32| matches!(number(&tables, &tenant.to_ne_bytes()), Ok(Some(_)));
+    let tenants = (0..tables.max_entries()).filter(has).count();
+    if tenants > 0 {
+        log::warn!(
+            "tables of the program before are laid out otherwise: open connections of {tenants} \
+             tenants go on alone until they end; new ones are coupled"
+        );
+    }
 }
 
 /// Ends a registration that is its map's and not a link's.
@@ -236,7 +315,7 @@ pub fn unload(pins: &Path) -> Result<()> {
         return Ok(());
     }
     let _alone = lock(pins)?;
-    remove(pins)?;
+    ours(pins)?.iter().try_for_each(|ours| remove(ours))?;
     match fs::remove_dir(pins) {
         Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
             bail!("cannot remove {}: {error}", pins.display())
@@ -245,26 +324,25 @@ pub fn unload(pins: &Path) -> Result<()> {
     }
 }
 
-/// What earlier ones of us have pinned, and nothing else that is there.
-fn remove(pins: &Path) -> Result<()> {
-    for directory in fs::read_dir(pins)? {
-        let directory = directory?.path();
-        if !is_ours(&directory) {
-            continue;
-        }
-        for pin in fs::read_dir(&directory)? {
-            let pin = pin?;
-            match pin.file_type()?.is_dir() {
-                true => fs::remove_dir(pin.path())?,
-                false => {
-                    unregister(&pin.path())?;
-                    fs::remove_file(pin.path())?;
-                }
+/// Where earlier ones of us have pinned, and nothing else that is there.
+fn ours(pins: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(pins)?.map(|entry| Ok(entry?.path()));
+    paths.filter(|path| path.as_ref().map_or(true, |path| is_ours(path))).collect()
+}
+
+/// All that is pinned in such a directory.
+fn remove(directory: &Path) -> Result<()> {
+    for pin in fs::read_dir(directory)? {
+        let pin = pin?;
+        match pin.file_type()?.is_dir() {
+            true => fs::remove_dir(pin.path())?,
+            false => {
+                unregister(&pin.path())?;
+                fs::remove_file(pin.path())?;
             }
         }
-        fs::remove_dir(directory)?;
     }
-    Ok(())
+    Ok(fs::remove_dir(directory)?)
 }
 
 /// The number in an element of a map, if it has one.
@@ -281,6 +359,14 @@ mod tests {
     fn who_may_not_is_not_told_of_the_kernel() {
         assert!(why_not(ErrorKind::PermissionDenied).contains("CAP_BPF"));
         assert!(why_not(ErrorKind::InvalidInput).contains("CONFIG_DEBUG_INFO_BTF"));
+    }
+
+    #[test]
+    fn elsewhere_than_in_a_bpffs_nothing_is_made() {
+        let pins = std::env::temp_dir().join(format!("ccc-bpf-none-{}/ccc", std::process::id()));
+        let Err(error) = Program::open(&pins, Path::new("/")) else { panic!("opened") };
+        assert!(error.to_string().contains("has to be in a bpffs"), "{error:#}");
+        assert!(pins.parent().is_some_and(|parent| !parent.exists()));
     }
 
     #[test]
