@@ -141,7 +141,7 @@ bench-scale: host ## what operators wait for with 1,000 VMs and 100,000 flows, a
 		vms=$(or $(VMS),1000) flows=$(or $(FLOWS_EACH),100) looks=$(or $(LOOKS),5)
 
 ##@ Experiments in real time
-.PHONY: bpf bpf-check demo-bpf demo-migration demo-agent test-bpf bench-bpf
+.PHONY: bpf bpf-check demo-bpf demo-migration demo-agent test-bpf newest-bpf bench-bpf
 bpf: host ## the loader of the BPF program, and what measures it
 	@scripts/build deps clang libelf-dev libbpf-dev bpftool pkg-config
 	@guest/bpf-ccc/build
@@ -161,6 +161,8 @@ demo-agent: bpf ## the same with Debian 12 and 13 guests that have the agent, an
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants agents --out out/$@
 test-bpf: bpf ## daemon and loader killed, cgroups that come and go; KILLS=100 CGROUPS=1000
 	@QUICK='$(QUICK)' KILLS='$(KILLS)' CGROUPS='$(CGROUPS)' $(PYTHON) -m host_tenants test --out out/$@
+newest-bpf: bpf ## the program on the newest kernel of Debian's backports, in QEMU
+	@guest/bpf-ccc/tests/run-on-newest $(CARGO_TARGET_DIR)
 bench-bpf: bpf ## what an acknowledgement costs beside BPF Reno
 	@$(PYTHON) -m host_tenants cost --out out/$@
 

@@ -76,14 +76,16 @@ class Root:
         for library in re.findall(r"/\S+", linked):
             self.add(Path(library), library, 0o755)
 
-    def add_modules(self, kernel: Path, release: str, ours: Path, *names: str) -> None:
+    def add_modules(self, kernel: Path, release: str, ours: Path | None, *names: str) -> None:
         """Modules of an unpacked kernel by name, with those that they depend on, and one of ours."""
         base = Path("lib/modules", release)
         everything = self.path.with_name("modules")
         shutil.copytree(kernel / base, everything / base)
-        shutil.copy(ours, everything / base)
+        if ours:
+            shutil.copy(ours, everything / base)
+            names = (ours.stem, *names)
         output("depmod", "-b", everything, release)
-        for module in needed_modules(everything, release, (ours.stem, *names)):
+        for module in needed_modules(everything, release, names):
             self.add(module, str(module.relative_to(everything)))
         (self.path / base / "modules.order").touch()
         for listed in (kernel / base).glob("modules.builtin*"):

@@ -201,3 +201,16 @@ def cloud() -> Artefact:
         BOOKWORM.unpack(directory, package)
 
     return Artefact(packages() / f"{package}-{version}", build)
+
+
+def newest_cloud() -> Artefact:
+    """The newest cloud kernel that Debian offers, of its backports: its directory in `lib/modules`."""
+    image = BACKPORTS.real_package("linux-image-cloud-amd64", "linux-image-")
+    version = BACKPORTS.newest(image)
+    release = image.removeprefix("linux-image-")
+
+    def build(directory: Path) -> None:
+        say(f"kernel: fetching {image} {version}")
+        BACKPORTS.unpack(directory, f"linux-binary-{release}", f"linux-modules-{release}")
+
+    return Artefact(packages() / f"{image}-{version}", build, product=f"usr/lib/modules/{release}")

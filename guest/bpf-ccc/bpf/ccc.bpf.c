@@ -193,10 +193,21 @@ SEC("struct_ops")
 void BPF_PROG(ccc_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	ccc_sk(sk)->settled = 0;
+	if (ccc_has_tx_start)
+		return;
 	if (inner_is_cubic(sk))
 		cubictcp_cwnd_event(sk, event);
 	if (event == CA_EVENT_TX_START)
 		begin_or_resume(sk);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ccc_cwnd_event_tx_start, struct sock *sk)
+{
+	ccc_sk(sk)->settled = 0;
+	if (inner_is_cubic(sk))
+		cubictcp_cwnd_event_tx_start(sk);
+	begin_or_resume(sk);
 }
 
 SEC("struct_ops")
@@ -258,6 +269,7 @@ struct tcp_congestion_ops ccc_reno = {
 	.cong_avoid	= (void *)ccc_cong_avoid,
 	.in_ack_event	= (void *)ccc_in_ack_event,
 	.cwnd_event	= (void *)ccc_cwnd_event,
+	.cwnd_event_tx_start = (void *)ccc_cwnd_event_tx_start,
 	.min_tso_segs	= (void *)ccc_min_tso_segs,
 	.flags		= TCP_CONG_NON_RESTRICTED,
 	.name		= "ccc_reno",
@@ -274,6 +286,7 @@ struct tcp_congestion_ops ccc_cubic = {
 	.pkts_acked	= (void *)ccc_pkts_acked,
 	.in_ack_event	= (void *)ccc_in_ack_event,
 	.cwnd_event	= (void *)ccc_cwnd_event,
+	.cwnd_event_tx_start = (void *)ccc_cwnd_event_tx_start,
 	.min_tso_segs	= (void *)ccc_min_tso_segs,
 	.flags		= TCP_CONG_NON_RESTRICTED,
 	.name		= "ccc_cubic",

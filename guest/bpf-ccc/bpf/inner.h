@@ -13,6 +13,9 @@
  */
 const volatile u8 ccc_has_cubic = 0;
 
+/* So, too, whether the first data to leave is an operation, and no event of CUBIC's. */
+const volatile u8 ccc_has_tx_start = 0;
+
 static inline bool inner_is_cubic(const struct sock *sk)
 {
 	return ccc_has_cubic && ccc_sk(sk)->cubic;

@@ -192,6 +192,7 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	void (*set_state)(struct sock *sk, u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+	void (*cwnd_event_tx_start)(struct sock *sk);	/* since 7.1 */
 	void (*in_ack_event)(struct sock *sk, u32 flags);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	u32 (*min_tso_segs)(struct sock *sk);
@@ -214,8 +215,10 @@ extern u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym __weak;
 extern void cubictcp_cong_avoid(struct sock *sk, u32 ack,
 				u32 acked) __ksym __weak;
 extern void cubictcp_state(struct sock *sk, u8 new_state) __ksym __weak;
+/* Until 7.0, and since 7.1. */
 extern void cubictcp_cwnd_event(struct sock *sk,
 				enum tcp_ca_event event) __ksym __weak;
+extern void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym __weak;
 extern void cubictcp_acked(struct sock *sk,
 			   const struct ack_sample *sample) __ksym __weak;
 

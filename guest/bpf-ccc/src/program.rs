@@ -9,7 +9,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
-    thread,
+    ptr, thread,
     time::Duration,
 };
 
@@ -175,9 +175,18 @@ fn load(
     let cubic = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"));
     open.maps.ccc_cubic.set_autocreate(cubic)?;
-    open.maps.rodata_data.as_deref_mut().context("program without constants")?.ccc_has_cubic =
-        cubic.into();
-    let linked = has_struct_ops_links()?;
+    let kernel = Btf::from_vmlinux().context(
+        "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF",
+    )?;
+    let tx_start = has_tx_start(&kernel);
+    if !tx_start {
+        without_tx_start(open.struct_ops.ccc_reno_mut());
+        without_tx_start(open.struct_ops.ccc_cubic_mut());
+    }
+    let constants = open.maps.rodata_data.as_deref_mut().context("program without constants")?;
+    constants.ccc_has_cubic = cubic.into();
+    constants.ccc_has_tx_start = tx_start.into();
+    let linked = has_struct_ops_links(&kernel);
     if !linked {
         without_link(&mut open.maps.ccc_reno)?;
         without_link(&mut open.maps.ccc_cubic)?;
@@ -236,11 +245,22 @@ fn why_not(kind: ErrorKind) -> &'static str {
 }
 
 /// Whether this kernel registers struct_ops by links, as Linux has since 6.4.
-fn has_struct_ops_links() -> Result<bool> {
-    let kernel = Btf::from_vmlinux().context(
-        "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF",
-    )?;
-    Ok(kernel.type_by_name::<Struct<'_>>("bpf_struct_ops_link").is_some())
+fn has_struct_ops_links(kernel: &Btf<'_>) -> bool {
+    kernel.type_by_name::<Struct<'_>>("bpf_struct_ops_link").is_some()
+}
+
+/// Whether TCP has an operation for the first data that leaves, as Linux has since 7.1, and no
+/// event.
+fn has_tx_start(kernel: &Btf<'_>) -> bool {
+    let operations = kernel.type_by_name::<Struct<'_>>("tcp_congestion_ops");
+    operations.is_some_and(|operations| {
+        operations.iter().any(|one| one.name == Some(OsStr::new("cwnd_event_tx_start")))
+    })
+}
+
+/// libbpf takes no operation that the kernel lacks, and does not load a program that is none.
+fn without_tx_start(operations: &mut skeleton::types::tcp_congestion_ops) {
+    operations.cwnd_event_tx_start = ptr::null_mut();
 }
 
 /// A link is all that its flags ask for.
