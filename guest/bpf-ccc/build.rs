@@ -17,10 +17,13 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     // Debian 12's clang compiles for the first BPF machine if not told.
     let args = "-mcpu=v3 -ffreestanding -Wall -Werror -Wno-unused-function -I.. -I../include";
+    let clang = clang();
+    println!("cargo:rustc-env=CCC_CLANG={clang}");
+    println!("cargo:rustc-env=CCC_CLANG_ARGS={args}");
     SkeletonBuilder::new()
         .source("bpf/ccc.bpf.c")
         .obj(out.join("ccc.bpf.o"))
-        .clang(clang())
+        .clang(clang)
         .clang_args(args.split(' '))
         .build_and_generate(out.join("ccc.skel.rs"))
         .expect("the BPF program does not compile; CLANG names another compiler");

@@ -219,10 +219,15 @@ __weak int ccc_slot_take(struct ccc_table *table)
 
 static inline void ccc_slot_drop(struct ccc_table *table, u32 slot)
 {
+	u64 before;
+
 	slot &= CCC_SLOTS - 1;
 	barrier_var(slot);
-	__sync_fetch_and_and(&table->control.in_use[(slot & (CCC_SLOTS - 1)) / 64],
-			     ~(1ull << (slot & 63)));
+	/* What is fetched is of use, or this orders nothing (ccc_barrier()). */
+	before = __sync_fetch_and_and(
+		&table->control.in_use[(slot & (CCC_SLOTS - 1)) / 64],
+		~(1ull << (slot & 63)));
+	barrier_var(before);
 }
 
 /* It has data to send: it takes a slot, if there is one for it. */

@@ -16,10 +16,11 @@ static inline void ccc_barrier(void)
 #ifdef __TARGET_ARCH_x86
 	barrier();	/* the processor keeps both in order */
 #else
-	u64 full = 0;
+	u64 full = 0, before;
 
-	__sync_fetch_and_add(&full, 1);
-	barrier_var(full);
+	/* Only one that fetches is: what it fetches has to be of use. */
+	before = __sync_fetch_and_add(&full, 1);
+	barrier_var(before);
 #endif
 }
 
