@@ -110,12 +110,15 @@ impl Lent {
         status.store(wire::EXTENT_PENDING, Ordering::Release);
     }
 
-    /// No grant is known any more.
+    /// No grant is known any more.  The lines' counts go on: one that began anew would come to what
+    /// a flow remembers, which would then take the new line for that of before.
     pub fn forget_grants(&self) {
         self.withdraw();
-        let begin = self.layout.line(0);
-        for offset in (begin..self.layout.slot_grant(self.layout.slots)).step_by(8) {
-            self.memory.at::<AtomicU64>(offset).store(0, Ordering::Relaxed);
+        for line in 0..self.layout.lines {
+            self.set_line(line, &zerocopy::transmute!([0u8; size_of::<GrantLine>()]));
+        }
+        for slot in 0..self.layout.slots {
+            self.set_slot_grant(slot, &zerocopy::transmute!([0u8; size_of::<SlotGrant>()]));
         }
     }
 
@@ -258,9 +261,27 @@ mod tests {
         let mut line: GrantLine = zerocopy::transmute!([0u8; 64]);
         line.level = 9.into();
         lent.set_line(0, &line);
+        let mut grant: SlotGrant = zerocopy::transmute!([0u8; 16]);
+        grant.generation = 7.into();
+        lent.set_slot_grant(63, &grant);
         assert!(lent.is_accepted());
         lent.forget_grants();
         assert!(!lent.is_accepted());
-        assert_eq!(lent.line(0), Some(zerocopy::transmute!([0u8; 64])));
+        let forgotten = lent.line(0).expect("a line");
+        assert_eq!((forgotten.level.get(), forgotten.flags.get()), (0, 0));
+        assert_eq!(lent.slot_grant(63), zerocopy::transmute!([0u8; 16]));
+    }
+
+    #[test]
+    fn a_line_after_a_reconnect_has_no_count_of_before() {
+        let lent = lent();
+        let line: GrantLine = zerocopy::transmute!([0u8; 64]);
+        let count = || lent.line(0).expect("a line").seq.get();
+        lent.set_line(0, &line);
+        let before = count();
+        lent.forget_grants();
+        let forgotten = count();
+        lent.set_line(0, &line);
+        assert!(before < forgotten && forgotten < count());
     }
 }
