@@ -7,7 +7,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io,
     mem::MaybeUninit,
-    os::fd::AsRawFd,
+    os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
     ptr, thread,
     time::Duration,
@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use libbpf_rs::{
     ErrorKind, Link, MapCore, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel,
     btf::{Btf, types::Struct},
+    libbpf_sys,
     skel::{OpenSkel, SkelBuilder},
 };
 use rustix::{
@@ -298,15 +299,27 @@ fn tell_what_is_left(directory: &Path) {
     }
 }
 
-/// Ends a registration that is its map's and not a link's.
+/// Ends a registration that is its map's and not a link's, unless it has ended: who was killed then
+/// has left the pin.
 fn unregister(pin: &Path) -> Result<()> {
     let name = pin.file_name().and_then(OsStr::to_str).unwrap_or_default();
     if ![RENO, CUBIC].contains(&name) {
         return Ok(());
     }
     match MapHandle::from_pinned_path(pin) {
-        Ok(map) if map.map_type() == MapType::StructOps => Ok(map.delete(&0u32.to_ne_bytes())?),
+        Ok(map) if map.map_type() == MapType::StructOps => {
+            let (map, key) = (map.as_fd().as_raw_fd(), 0u32);
+            // SAFETY: the map is open, and its keys are as long as this one, which is only read.
+            ended(unsafe { libbpf_sys::bpf_map_delete_elem(map, (&raw const key).cast()) })
+        }
         _ => Ok(()),
+    }
+}
+
+fn ended(result: i32) -> Result<()> {
+    match -result {
+        0 | libc::ENOENT | libc::EINPROGRESS => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error).into()),
     }
 }
 
@@ -387,6 +400,14 @@ mod tests {
         let Err(error) = Program::open(&pins, Path::new("/")) else { panic!("opened") };
         assert!(error.to_string().contains("has to be in a bpffs"), "{error:#}");
         assert!(pins.parent().is_some_and(|parent| !parent.exists()));
+    }
+
+    #[test]
+    fn a_registration_that_has_ended_is_no_error() {
+        for done in [0, libc::ENOENT, libc::EINPROGRESS] {
+            assert!(ended(-done).is_ok());
+        }
+        assert!(ended(-libc::EPERM).is_err());
     }
 
     #[test]
