@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,8 @@ class Types:
         if kind["kind"] == "ARRAY":
             return kind["nr_elems"] * self._bytes(self._plain(kind["type_id"]))
         return kind["size"]
+
+
+@cache
+def types(*source: str) -> Types:
+    return Types(*source)

@@ -13,8 +13,7 @@ from ccc_experiments.scores import Score, print_scores, write_result
 
 from . import instructions
 from .dumbbell import Dumbbell
-from .faults import bpf
-from .service import Service, until
+from .service import Service, bpf, until
 
 SECONDS = 20
 MOST_NS = 150

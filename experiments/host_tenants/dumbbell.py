@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """A dumbbell of network namespaces on this machine's own kernel.
 
-    NAME-a ─┐                  10 Mbit/s, FIFO of 83 packets
-            ├─ NAME-router ──────────────────────────────────► NAME-rcv
-    NAME-b ─┘       ▲                                             │
-                    └──────────── NAME-wire, 100 ms ◄─────────────┘
+NAME-a ─┐                  10 Mbit/s, FIFO of 83 packets
+        ├─ NAME-router ──────────────────────────────────► NAME-rcv
+NAME-b ─┘       ▲                                             │
+                └──────────── NAME-wire, 100 ms ◄─────────────┘
 """
 
 import json

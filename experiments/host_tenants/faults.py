@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -12,10 +11,10 @@ from pathlib import Path
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
-from . import cgroups, relayed
+from . import cgroups, quiet, relayed
 from .btf import Types
 from .dumbbell import Dumbbell
-from .service import Service, until
+from .service import Service, bpf, until
 
 QUICK = bool(os.environ.get("QUICK"))
 KILLS = int(os.environ.get("KILLS") or (10 if QUICK else 100))
@@ -34,7 +33,8 @@ CONNECTS_AFTER_S = 0.01
 def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
-    scores = [verified(out), *kills(out), *of_relay, *one_place(out), *restarts(out), *come_and_go(out)]
+    scores = [verified(out), *quiet.noticed(out), *kills(out), *of_relay]
+    scores += [*one_place(out), *restarts(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
@@ -260,9 +260,3 @@ def ours() -> set[tuple[str, int | str]]:
     links = {("link", one["id"]) for one in bpf("link") if one["type"] in ("struct_ops", "cgroup")}
     pins = Path("/sys/fs/bpf/ccc")
     return shown | links | ({("pin", str(pin)) for pin in pins.rglob("*")} if pins.exists() else set())
-
-
-def bpf(kind: str, what: str = "show", number: int | None = None) -> list[dict]:
-    which = [] if number is None else ["id", str(number)]
-    shown = subprocess.run(["bpftool", "-j", kind, what, *which], check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(shown) or []

@@ -10,17 +10,22 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from .btf import KERNEL, Types
+from .btf import KERNEL, Types, types
 from .emulate import Processor, machine_code
 
 _SOCK, _NET = 0xFFFF_8880_0100_0000, 0xFFFF_8880_0200_0000
 # Of which the value begins with a page, as in the kernel.
 _TABLE = 0xFFFF_C900_0100_0000
-_MSS, _WINDOW, _ACKED, _RTT_US = 1448, 140, 2, 30_000
+MSS, WINDOW, ACKED, RTT_US = 1448, 140, 2, 30_000
 _SLOT, _GENERATION, _ID = 3, 7, 9
 _ACKS = 200
 # What a socket knows, struct ccc_sock in bpf/flow.h, of which there is no type information; behind CUBIC's.
 _KNOWN, _INNER_BYTES = struct.Struct("<QQIIIBBBBB"), 64
+_FIELDS = (
+    "table_id", "look_us", "tenant", "slot", "generation", "cubic", "sender", "rated", "watched", "settled",
+)  # fmt: skip
+# Those of TCP's calls that are for each ACK, in their order.
+_OF_ACK = ("in_ack_event", "cong_avoid", "min_tso_segs")
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Flow:
 
     def __init__(self, programs: dict[str, int]) -> None:
         self.processor = Processor()
-        kernel, ours = Types("file", str(KERNEL)), Types("prog", "id", str(programs["cong_avoid"]))
+        kernel, ours = types("file", str(KERNEL)), types("prog", "id", str(programs["cong_avoid"]))
         self.starts = {name: self.processor.load(number) for name, number in programs.items()}
         self.sock = Place(self.processor, kernel, "tcp_sock", _SOCK)
         value = kernel.offset("bpf_array", "value")[0] // 8
@@ -71,41 +76,50 @@ class Flow:
         self.grant, self.flow = at("virtio_ccc_slot_grant", "grant"), at("ccc_flow", "flow")
         self.grant.address += _SLOT * ours.size("virtio_ccc_slot_grant")
         self.flow.address += _SLOT * ours.size("ccc_flow")
-        private = kernel.offset("tcp_sock", "inet_conn.icsk_ca_priv")[0] // 8
-        self.processor.write(_SOCK + private + _INNER_BYTES, _KNOWN.pack(_ID, 0, 0, _SLOT, _GENERATION, 0, 1, 0, 0, 0))
+        self._private = _SOCK + kernel.offset("tcp_sock", "inet_conn.icsk_ca_priv")[0] // 8 + _INNER_BYTES
+        self.know(table_id=_ID, slot=_SLOT, generation=_GENERATION, sender=1)
         self._begin()
+
+    def know(self, **changed: int) -> None:
+        """Changes what the socket knows."""
+        known = dict(zip(_FIELDS, _KNOWN.unpack(self.processor.read(self._private, _KNOWN.size))))
+        self.processor.write(self._private, _KNOWN.pack(*(known | changed).values()))
+
+    def call(self, name: str, *arguments: int) -> int:
+        """Instructions of one of TCP's calls for the socket."""
+        return self.processor.run(self.starts[name], _SOCK, *arguments)
 
     def _begin(self) -> None:
         self.sock.set(
             **{"inet_conn.icsk_inet.sk.__sk_common.skc_net.net": _NET},
-            **{"inet_conn.icsk_ca_state": 0}, snd_cwnd=_WINDOW, snd_cwnd_clamp=0xFFFFFFFF, snd_ssthresh=_WINDOW,
-            packets_out=_WINDOW, max_packets_out=_WINDOW, mss_cache=_MSS, srtt_us=_RTT_US * 8,
+            **{"inet_conn.icsk_ca_state": 0}, snd_cwnd=WINDOW, snd_cwnd_clamp=0xFFFFFFFF, snd_ssthresh=WINDOW,
+            packets_out=WINDOW, max_packets_out=WINDOW, mss_cache=MSS, srtt_us=RTT_US * 8,
             tcp_mstamp=1_000_000, write_seq=1 << 30, is_cwnd_limited=1, delivered=1000,
         )  # fmt: skip
         self.control.set(id=_ID, lease_us=1 << 60)
         self.status.set(status=1, instance=5)
-        self.line.set(seq=2, epoch=1, flags=1, level=self._level(_WINDOW), ssthresh_level=self._level(_WINDOW))
+        self.line.set(seq=2, epoch=1, flags=1, level=self._level(WINDOW), ssthresh_level=self._level(WINDOW))
         self.grant.set(generation=_GENERATION, flags=1)
         self.flow.set(generation=_GENERATION, slot=_SLOT)
 
     @staticmethod
     def _level(packets: float) -> int:
-        return int(packets * _MSS * (1 << 32)) // 256
+        return int(packets * MSS * (1 << 32)) // 256
 
-    def ack(self, line_changes: bool) -> int:
+    def ack(self, line_changes: bool, rtt_us: int = RTT_US) -> int:
         """Instructions that it costs; the line with a little more for everybody, if it changes."""
         self.sock.set(
             tcp_mstamp=self.sock.get("tcp_mstamp") + 500,
-            delivered=self.sock.get("delivered") + _ACKED,
-            snd_una=self.sock.get("snd_una") + _ACKED * _MSS,
-            snd_nxt=self.sock.get("snd_nxt") + _ACKED * _MSS,
-            **{"rack.rtt_us": _RTT_US},
+            delivered=self.sock.get("delivered") + ACKED,
+            snd_una=self.sock.get("snd_una") + ACKED * MSS,
+            snd_nxt=self.sock.get("snd_nxt") + ACKED * MSS,
+            **{"rack.rtt_us": rtt_us},
         )
         if line_changes:
             level = self.line.get("level")
             self.line.set(seq=self.line.get("seq") + 2, level=level + level // 100_000)
-        arguments = {"in_ack_event": (_SOCK, 0x8), "cong_avoid": (_SOCK, 1, _ACKED), "min_tso_segs": (_SOCK,)}
-        instructions = sum(self.processor.run(start, *arguments[name]) for name, start in self.starts.items())
+        arguments = {"in_ack_event": (0x8,), "cong_avoid": (1, ACKED), "min_tso_segs": ()}
+        instructions = sum(self.call(name, *arguments[name]) for name in _OF_ACK if name in self.starts)
         if not self.flow.get("grant.coupled"):
             raise RuntimeError("the flow that is made up is not coupled, as the program has it")
         return instructions
@@ -128,7 +142,7 @@ def count(ours: dict[str, int], plain: int) -> dict[str, Any]:
     quiet = [flow.ack(False) for _ in range(_ACKS)]
     changed = [flow.ack(True) for _ in range(_ACKS)]
     reno = Processor()
-    least = reno.run(reno.load(plain), _SOCK, 1, _ACKED)
+    least = reno.run(reno.load(plain), _SOCK, 1, ACKED)
     return {
         "reno": least,
         "quiet": {"mean": sum(quiet) / _ACKS, "least": min(quiet), "most": max(quiet)},

@@ -22,6 +22,13 @@ def until(what: str, holds: Callable[[], bool], seconds: float = 20) -> float:
     return time.monotonic() - began
 
 
+def bpf(kind: str, what: str = "show", number: int | None = None) -> list[dict]:
+    """What the kernel has of it: programs, maps or links."""
+    which = [] if number is None else ["id", str(number)]
+    shown = subprocess.run(["bpftool", "-j", kind, what, *which], check=True, stdout=subprocess.PIPE).stdout
+    return json.loads(shown) or []
+
+
 class Service:
     """What is started runs as long as this does, with these groups; flows to `elsewhere` are left alone."""
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""What an acknowledgement must not pass over: the program's own machine code, in an emulated processor.
+
+A flow is brought to where its ACKs are quiet, one thing is changed, and the next ACK has to go the
+general way. Nothing of that is seen in throughput: a program that looks at less is as fair while all is
+well.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ccc_experiments.scores import Score
+
+from .instructions import ACKED, MSS, RTT_US, WINDOW, Flow
+from .service import Service, bpf, until
+
+_SOCK = "inet_conn.icsk_inet.sk"
+_RECOVERY = 3
+Change = Callable[[Flow], object]
+
+# One thing each that the general way has to see.
+CHANGES: dict[str, Change] = {
+    "segments of another size": lambda flow: flow.sock.set(mss_cache=1400),
+    "priority": lambda flow: flow.sock.set(**{f"{_SOCK}.sk_priority": 6}),
+    "type of service": lambda flow: flow.sock.set(**{"inet_conn.icsk_inet.tos": 0x10}),
+    "a lease that is over": lambda flow: flow.control.set(lease_us=1),
+    "a table that is not accepted": lambda flow: flow.status.set(status=0),
+    "another instance": lambda flow: flow.status.set(instance=6),
+    "another level": lambda flow: change_line(flow, level=flow.line.get("level") // 2),
+    "a line that is written": lambda flow: flow.line.set(seq=flow.line.get("seq") + 1),
+    "a slot that is refused": lambda flow: flow.grant.set(flags=0),
+    "another line": lambda flow: flow.grant.set(line=1),
+    "another generation of the grant": lambda flow: flow.grant.set(generation=8),
+    "a lower window": lambda flow: flow.sock.set(snd_cwnd=flow.sock.get("snd_cwnd") - 5),
+    "a higher window": lambda flow: flow.sock.set(snd_cwnd=flow.sock.get("snd_cwnd") + 5),
+    "nothing left to send": lambda flow: flow.sock.set(write_seq=flow.sock.get("snd_nxt") + ACKED * MSS),
+    "a window that is not used": lambda flow: flow.sock.set(is_cwnd_limited=0),
+    "another table": lambda flow: flow.control.set(id=77),
+    "another flow in the slot": lambda flow: flow.flow.set(generation=8),
+    "set_state()": lambda flow: flow.call("set_state", 1),
+    "ssthresh()": lambda flow: flow.call("ssthresh"),
+    "undo_cwnd()": lambda flow: flow.call("undo_cwnd"),
+    "cwnd_event()": lambda flow: flow.call("cwnd_event", 1),
+}
+
+
+def noticed(out: Path) -> list[Score]:
+    service = Service(out, {"g": {}})
+    try:
+        service.start()
+        until("the program is loaded", lambda: any(service.pins.glob("*/complete")))
+        programs = {one["name"]: one["id"] for one in bpf("prog") if one.get("type") == "struct_ops"}
+        ours = {name.removeprefix("ccc_"): number for name, number in programs.items() if name.startswith("ccc_")}
+        missed = [name for name, change in CHANGES.items() if is_quiet(changed(ours, change))]
+        wrong = [name for name, held in HELD.items() if not held(settled(ours))]
+    finally:
+        service.stop()
+    for name in missed + wrong:
+        print(f"not as it has to be after a quiet ACK: {name}")
+    return [
+        Score(f"of {len(CHANGES)} changes, those that a quiet ACK passes over", len(missed), "1", "<=", 0),
+        Score(f"of {len(HELD)} things that hold beside quiet ACKs, those that do not", len(wrong), "1", "<=", 0),
+    ]
+
+
+def settled(programs: dict[str, int]) -> Flow:
+    """A flow whose last ACK was quiet and whose next messages are far."""
+    flow = Flow(programs)
+    for _ in range(50):
+        flow.ack(True)
+    for _ in range(100):
+        far = flow.flow.get("report.tcp_due") - flow.sock.get("delivered") - 4 * ACKED
+        if is_quiet(flow) and 0 < far < 1 << 31:
+            return flow
+    raise RuntimeError("no ACK is quiet")
+
+
+def is_quiet(flow: Flow, rtt_us: int = RTT_US) -> bool:
+    """Whether the flow's next ACK is: it counts what is acknowledged, and leaves to others what is delivered."""
+    acked, delivered = (flow.flow.get(f"report.{name}") for name in ("acked_limited_bytes", "tcp_delivered"))
+    flow.ack(False, rtt_us)
+    counted = flow.flow.get("report.acked_limited_bytes") - acked == ACKED * MSS
+    return counted and flow.flow.get("report.tcp_delivered") == delivered
+
+
+def changed(programs: dict[str, int], change: Change) -> Flow:
+    flow = settled(programs)
+    change(flow)
+    return flow
+
+
+def change_line(flow: Flow, **fields: int) -> None:
+    flow.line.set(seq=flow.line.get("seq") + 2, **fields)
+
+
+def unchanged_is_quiet(flow: Flow) -> bool:
+    return is_quiet(flow)
+
+
+def a_shorter_rtt_is_noted(flow: Flow) -> bool:
+    before = flow.flow.get("report.rtt_sample")
+    return is_quiet(flow, RTT_US // 2) and flow.flow.get("report.rtt_sample") < before
+
+
+def the_threshold_follows_its_line(flow: Flow) -> bool:
+    change_line(flow, ssthresh_level=flow.line.get("ssthresh_level") // 2)
+    flow.ack(False)
+    return abs(flow.flow.get("grant.ssthresh") - WINDOW // 2) <= 1
+
+
+def recovery_is_reported(flow: Flow) -> bool:
+    """cong_avoid() is not called there: what is delivered is told by in_ack_event()."""
+    flow.call("set_state", _RECOVERY)
+    flow.sock.set(**{"inet_conn.icsk_ca_state": _RECOVERY}, delivered=flow.sock.get("delivered") + WINDOW)
+    flow.call("in_ack_event", 0x8)
+    return flow.flow.get("report.tcp_delivered") == flow.sock.get("delivered")
+
+
+HELD: dict[str, Callable[[Flow], bool]] = {
+    check.__name__.replace("_", " "): check
+    for check in (
+        unchanged_is_quiet, a_shorter_rtt_is_noted, the_threshold_follows_its_line, recovery_is_reported,
+    )
+}  # fmt: skip
