@@ -20,9 +20,9 @@ MSS, WINDOW, ACKED, RTT_US = 1448, 140, 2, 30_000
 _SLOT, _GENERATION, _ID = 3, 7, 9
 _ACKS = 200
 # What a socket knows, struct ccc_sock in bpf/flow.h, of which there is no type information; behind CUBIC's.
-_KNOWN, _INNER_BYTES = struct.Struct("<QQIIIBBBBB"), 64
+_KNOWN, _INNER_BYTES = struct.Struct("<QQIIIBBBBBB"), 64
 _FIELDS = (
-    "table_id", "look_us", "tenant", "slot", "generation", "cubic", "sender", "rated", "watched", "settled",
+    "table_id", "look_us", "tenant", "slot", "generation", "cubic", "sender", "rated", "watched", "settled", "timed",
 )  # fmt: skip
 # Those of TCP's calls that are for each ACK, in their order.
 _OF_ACK = ("in_ack_event", "cong_avoid", "min_tso_segs")

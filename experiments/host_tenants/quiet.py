@@ -15,6 +15,7 @@ from .instructions import ACKED, MSS, RTT_US, WINDOW, Flow
 from .service import Service, bpf, until
 
 _SOCK = "inet_conn.icsk_inet.sk"
+_TIMER, _NO_RATE = f"{_SOCK}.sk_pacing_status", (1 << 64) - 1
 _RECOVERY = 3
 Change = Callable[[Flow], object]
 
@@ -116,9 +117,36 @@ def recovery_is_reported(flow: Flow) -> bool:
     return flow.flow.get("report.tcp_delivered") == flow.sock.get("delivered")
 
 
+def waits(flow: Flow) -> None:
+    """TCP waits for its timer, for us."""
+    flow.know(timed=1)
+    flow.sock.set(**{_TIMER: 1, f"{_SOCK}.sk_max_pacing_rate": _NO_RATE})
+
+
+def released_it_waits_no_more(flow: Flow) -> bool:
+    waits(flow)
+    flow.call("release")
+    return flow.sock.get(_TIMER) == 0
+
+
+def without_its_table_it_waits_no_more(flow: Flow) -> bool:
+    waits(flow)
+    flow.control.set(id=77)
+    flow.ack(False)
+    return flow.sock.get(_TIMER) == 0
+
+
+def the_owner_s_rate_stays(flow: Flow) -> bool:
+    waits(flow)
+    flow.sock.set(**{f"{_SOCK}.sk_max_pacing_rate": 1_000_000})
+    flow.call("release")
+    return flow.sock.get(_TIMER) == 1
+
+
 HELD: dict[str, Callable[[Flow], bool]] = {
     check.__name__.replace("_", " "): check
     for check in (
         unchanged_is_quiet, a_shorter_rtt_is_noted, the_threshold_follows_its_line, recovery_is_reported,
+        released_it_waits_no_more, without_its_table_it_waits_no_more, the_owner_s_rate_stays,
     )
 }  # fmt: skip

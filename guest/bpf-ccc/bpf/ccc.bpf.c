@@ -49,6 +49,7 @@ static inline void init_sock(struct sock *sk, u8 cubic)
 
 	csk->generation = 0;
 	csk->look_us = 0;
+	csk->timed = 0;
 	/* One that changes to this algorithm may be sending already. */
 	csk->sender = tcp_sk(sk)->packets_out != 0;
 	csk->cubic = cubic;
@@ -75,6 +76,7 @@ void BPF_PROG(ccc_release, struct sock *sk)
 	struct ccc_flow *flow = flow_disturbed(sk, &table);
 	u32 slot;
 
+	ccc_timer_off(sk);
 	if (!flow)
 		return;
 	slot = flow->slot;

@@ -27,30 +27,29 @@ static inline bool in_slow_start(const struct ccc_flow *flow)
  * Have TCP wait for its pacing timer; a rate that the socket's owner or its
  * queue has set stays.
  */
-static inline bool start_timer(struct sock *sk, struct ccc_flow *flow)
+static inline bool start_timer(struct sock *sk)
 {
-	if (!flow->cwnd.timed && sk->sk_pacing_status == SK_PACING_NONE) {
+	struct ccc_sock *csk = ccc_sk(sk);
+
+	if (!csk->timed && sk->sk_pacing_status == SK_PACING_NONE) {
 		sk->sk_pacing_status = SK_PACING_NEEDED;
-		flow->cwnd.timed = 1;
+		csk->timed = 1;
 	}
-	return flow->cwnd.timed;
+	return csk->timed;
 }
 
 /*
  * A time to send at that nobody waits for would make the RTT too short: it is
- * waited for.  The timer stays where the owner has set a rate meanwhile.
+ * waited for.
  */
 static inline void stop_timer(struct sock *sk, struct ccc_flow *flow)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
+	const struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!flow->cwnd.timed || flow->cwnd.paced || flow->cwnd.spread_rate ||
-	    flow->cwnd.smooth || tp->tcp_wstamp_ns > tp->tcp_clock_cache)
+	if (flow->cwnd.paced || flow->cwnd.spread_rate || flow->cwnd.smooth ||
+	    tp->tcp_wstamp_ns > tp->tcp_clock_cache)
 		return;
-	flow->cwnd.timed = 0;
-	if (sk->sk_max_pacing_rate == ~0UL &&
-	    sk->sk_pacing_status == SK_PACING_NEEDED)
-		sk->sk_pacing_status = SK_PACING_NONE;
+	ccc_timer_off(sk);
 }
 
 /* From now on it is sent at the rate of its window. */
@@ -60,7 +59,7 @@ static inline bool start_pacing(struct sock *sk, struct ccc_flow *flow)
 
 	if (flow->cwnd.paced)
 		return true;
-	if (!start_timer(sk, flow))
+	if (!start_timer(sk))
 		return false;
 	flow->cwnd.paced = 1;
 	flow->cwnd.paced_until_us =
@@ -243,7 +242,7 @@ static inline void follow_spread(struct sock *sk, struct ccc_flow *flow)
 				   rtt_us);
 
 	flow->cwnd.spread_rate = 0;
-	if (gap_us && start_timer(sk, flow))
+	if (gap_us && start_timer(sk))
 		flow->cwnd.spread_rate =
 			ccc_pacing_rate(CCC_CWND_MIN, tp->mss_cache,
 					rtt_us + gap_us);
@@ -257,7 +256,7 @@ static inline void follow_timing(struct sock *sk, struct ccc_flow *flow)
 				    in_slow_start(flow));
 
 	follow_spread(sk, flow);
-	flow->cwnd.smooth = smooth && start_timer(sk, flow);
+	flow->cwnd.smooth = smooth && start_timer(sk);
 	stop_timer(sk, flow);
 }
 

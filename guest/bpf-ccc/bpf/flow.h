@@ -68,6 +68,7 @@ struct ccc_sock {
 	u8 rated;		/* by ccc_cwnd_before_send() */
 	u8 watched;		/* by ccc_recovery_watch(), at the next ACK, too */
 	u8 settled;		/* by cong_avoid(), beyond what quiet.h looks at */
+	u8 timed;		/* TCP's pacing timer is on for us */
 };
 
 static inline struct ccc_sock *ccc_sk(const struct sock *sk)
@@ -98,6 +99,22 @@ static inline u32 ccc_slot_of(const struct ccc_flow *flow)
 	return slot & (CCC_SLOTS - 1);
 }
 
+/*
+ * TCP no longer waits for its timer, unless the socket's owner has set a rate
+ * meanwhile.  It stays on for no socket that is not ours any more.
+ */
+static inline void ccc_timer_off(struct sock *sk)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+
+	if (!csk->timed)
+		return;
+	csk->timed = 0;
+	if (sk->sk_max_pacing_rate == ~0UL &&
+	    sk->sk_pacing_status == SK_PACING_NEEDED)
+		sk->sk_pacing_status = SK_PACING_NONE;
+}
+
 /* The socket's flow, unless its table has gone. */
 static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
 					    struct ccc_table **table)
@@ -110,6 +127,7 @@ static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
 	*table = ccc_table_of(csk->tenant);
 	if (!*table || (*table)->control.id != csk->table_id) {
 		csk->generation = 0;
+		ccc_timer_off(sk);
 		return NULL;
 	}
 	flow = ccc_flow_at(*table, csk->slot);

@@ -24,7 +24,7 @@ static inline bool nothing_is_on_its_way(const struct ccc_flow *flow)
 	const struct ccc_shadow *shadow = &flow->shadow;
 	const struct ccc_cwnd *cwnd = &flow->cwnd;
 
-	return !cwnd->timed && !cwnd->ramp && !cwnd->shed && shadow->cwnd &&
+	return !cwnd->ramp && !cwnd->shed && shadow->cwnd &&
 	       !shadow->charged && shadow->epoch == flow->grant.epoch;
 }
 
@@ -66,10 +66,10 @@ static inline void ccc_quiet_next(struct sock *sk, const struct ccc_table *table
 	u64 accepted = accepted_word(table, flow);
 	u32 line = 0;
 
-	if (!nothing_is_on_its_way(flow) ||
+	if (ccc_sk(sk)->timed || !nothing_is_on_its_way(flow) ||
 	    !window_is_granted(tcp_sk(sk), &flow->grant) ||
-	    !all_is_told(&flow->report) || !flow->report.cwnd_limited || !is_accepted(table, flow, &line) ||
-	    line != flow->grant.line) {
+	    !all_is_told(&flow->report) || !flow->report.cwnd_limited ||
+	    !is_accepted(table, flow, &line) || line != flow->grant.line) {
 		ccc_sk(sk)->settled = 0;
 		return;
 	}

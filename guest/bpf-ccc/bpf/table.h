@@ -58,7 +58,6 @@ struct ccc_cwnd {
 	u8 rest;		/* of a packet, so released or taken */
 	u8 paced;		/* by a rate of ours, until it has had its window */
 	u8 smooth;		/* at TCP's own rate, what is written at a time */
-	u8 timed;		/* TCP's timer is on for one of these */
 };
 
 /* recovery.h */
