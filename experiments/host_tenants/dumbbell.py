@@ -10,6 +10,7 @@ NAME-b ─┘       ▲                                             │
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,19 +53,10 @@ class Dumbbell:
         router, receiver, wire = (self.namespace(part) for part in ("router", "rcv", "wire"))
         senders = [self.sender(number) for number in range(self.senders)]
         for namespace in (*senders, router, receiver, wire):
-            host = self.hosts.get(namespace.removeprefix(f"{self.name}-"))
-            ip("netns", *(("attach", namespace, str(host)) if host else ("add", namespace)))
-            self._made.append(namespace)
-            do(namespace, "ip link set lo up")
-            do(namespace, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
-            do(namespace, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
+            self._add(namespace)
         do(router, "sysctl -qw net.ipv4.ip_forward=1")
-        for number, sender in enumerate(senders):
-            self._link(sender, "eth0", f"10.1.{number + 1}.2", router, f"in{number}", f"10.1.{number + 1}.1")
-            do(sender, f"ip route add default via 10.1.{number + 1}.1")
-            # Each run finds its own path, and what it has not sent at its end is given up soon: the
-            # sockets keep the program of their congestion control.
-            do(sender, "sysctl -qw net.ipv4.tcp_no_metrics_save=1 net.ipv4.tcp_orphan_retries=1")
+        for number in range(self.senders):
+            self._attach(number)
         self._link(router, "out", "10.2.0.1", receiver, "in", RECEIVER)
         self._link(receiver, "back", "10.3.0.2", wire, "wire0", None)
         self._link(router, "back", "10.3.0.1", wire, "wire1", None)
@@ -73,6 +65,42 @@ class Dumbbell:
         do(router, f"tc qdisc add dev out root handle 1: tbf rate {self.rate} burst 15000 limit 1000000")
         do(router, f"tc qdisc add dev out parent 1: handle 2: pfifo limit {self.packets}")
         self._start(wire, sys.executable, str(HERE / "delay.py"), str(self.delay_ms), "wire0", "wire1")
+
+    def make_again(self, number: int) -> bool:
+        """A sender's namespace is another one under its name; whether its file has the same inode."""
+        file = Path("/run/netns", self.sender(number))
+        before = file.stat().st_ino
+        ip("netns", "delete", self.sender(number))
+        # It is gone when the kernel comes to it, and its inode is free then.
+        time.sleep(0.2)
+        self._add(self.sender(number))
+        # The kernel takes the interfaces of the one before away when it comes to it.
+        while self._has(self.namespace("router"), f"in{number}"):
+            time.sleep(0.01)
+        self._attach(number)
+        return file.stat().st_ino == before
+
+    def _add(self, namespace: str) -> None:
+        host = self.hosts.get(namespace.removeprefix(f"{self.name}-"))
+        ip("netns", *(("attach", namespace, str(host)) if host else ("add", namespace)))
+        if namespace not in self._made:
+            self._made.append(namespace)
+        do(namespace, "ip link set lo up")
+        do(namespace, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
+        do(namespace, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
+
+    def _attach(self, number: int) -> None:
+        sender, router = self.sender(number), self.namespace("router")
+        self._link(sender, "eth0", self.address(number), router, f"in{number}", f"10.1.{number + 1}.1")
+        do(sender, f"ip route add default via 10.1.{number + 1}.1")
+        # Each run finds its own path, and what it has not sent at its end is given up soon: the
+        # sockets keep the program of their congestion control.
+        do(sender, "sysctl -qw net.ipv4.tcp_no_metrics_save=1 net.ipv4.tcp_orphan_retries=1")
+
+    @staticmethod
+    def _has(namespace: str, interface: str) -> bool:
+        command = ["ip", "netns", "exec", namespace, "ip", "link", "show", interface]
+        return subprocess.run(command, capture_output=True).returncode == 0
 
     def plug(self, tap: str, number: int) -> None:
         """Makes a VM's interface on this machine that of a sender."""

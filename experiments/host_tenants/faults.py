@@ -20,6 +20,8 @@ QUICK = bool(os.environ.get("QUICK"))
 KILLS = int(os.environ.get("KILLS") or (10 if QUICK else 100))
 CGROUPS = int(os.environ.get("CGROUPS") or (100 if QUICK else 1000))
 AT_A_TIME = 100
+# How often a namespace is made again, and so its inode is given to another one.
+AGAIN = 6 if QUICK else 20
 # Whatever else a machine does that runs the quick form.
 BACK_WITHIN_S = 5.0 if QUICK else 1.0
 # How long nobody is there: longer than a lease, so that all flows go on alone.
@@ -34,7 +36,7 @@ def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
     scores = [verified(out), *quiet.noticed(out), *kills(out), *of_relay]
-    scores += [*one_place(out), *restarts(out), *come_and_go(out)]
+    scores += [*one_place(out), *restarts(out), *made_again(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
@@ -217,6 +219,37 @@ def at_least(name: str, value: float, limit: float) -> Score:
 
 def ours_of(names: list[str]) -> int:
     return sum(name.startswith("ccc_") for name in names)
+
+
+def made_again(out: Path) -> list[Score]:
+    """A namespace that is deleted and made again before the loader looks: flows of the new one are coupled."""
+    service = Service(out, {"g": {}})
+    found = same = 0
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-again", senders=1, rate="1gbit", packets=1000, delay_ms=1)
+        stack.callback(bed.end)
+        bed.make()
+        service.add("a", "netns", bed.sender(0), "g")
+        service.await_connected("a")
+        bed.receive(60 + 30 * AGAIN)
+        for _ in range(AGAIN):
+            with service.loader_paused():
+                same += bed.make_again(0)
+            # The loader has looked.
+            time.sleep(1)
+            sender = bed.send(0, 1, 20, "reno")
+            with suppress(TimeoutError):
+                until("its flow is coupled", lambda: coupled(service) == 1, 5)
+                found += 1
+            sender.kill()
+            sender.wait()
+            until("its flow has left", lambda: coupled(service) == 0)
+    return [
+        Score(f"{AGAIN} namespaces made again: flows coupled", found, "1", ">=", AGAIN),
+        Score("of these with the inode of the one before", same, "1", ">=", 1),
+    ]
 
 
 def come_and_go(out: Path) -> list[Score]:

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 TARGET = Path(os.environ["CARGO_TARGET_DIR"]) / "release"
@@ -64,6 +65,16 @@ class Service:
     def start_loader(self, log: str = "loader", level: str = "info") -> None:
         command = [TARGET / "ccc-bpf", "--pins", self.pins, "run", "--control", self.control]
         self._loader = self._spawn(log, command, level)
+
+    @contextmanager
+    def loader_paused(self) -> Iterator[None]:
+        """It does not see what happens meanwhile, as between two of its looks."""
+        assert self._loader
+        self._loader.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._loader.send_signal(signal.SIGCONT)
 
     def start_relay(self) -> None:
         self._relay = self._spawn("relay", [TARGET / "ccc-bpf", "relay", "--control", self.control])

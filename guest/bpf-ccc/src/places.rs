@@ -10,6 +10,7 @@ use std::{
         unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
+    thread,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -35,29 +36,13 @@ pub enum Place {
     Netns(String),
 }
 
-/// A place that is there.
+/// A place that is there, by a number that no later one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The number of a cgroup.
+    /// The number of a cgroup: the kernel counts up, on machines of 64 bits.
     Cgroup(u64),
-    /// The file of a namespace, and its cookie.
-    Netns {
-        /// Its file, which another one under the same name has not.
-        file: (u64, u64),
-        /// What its sockets have.
-        cookie: u64,
-    },
-}
-
-impl Found {
-    /// Whether the program knows both by the same number.
-    pub fn is(self, other: Found) -> bool {
-        match (self, other) {
-            (Found::Cgroup(one), Found::Cgroup(other)) => one == other,
-            (Found::Netns { cookie: one, .. }, Found::Netns { cookie: other, .. }) => one == other,
-            _ => false,
-        }
-    }
+    /// The cookie of a namespace, and not its file's inode, which the next one may have.
+    Netns(u64),
 }
 
 impl Place {
@@ -80,8 +65,8 @@ impl Place {
         parents.map(Path::to_owned).collect()
     }
 
-    /// The place, if it is there now; `before` is what was found last.
-    pub fn find(&self, cgroup_root: &Path, before: Option<Found>) -> Option<Found> {
+    /// The place, if it is there now.
+    pub fn find(&self, cgroup_root: &Path) -> Option<Found> {
         match self {
             Place::Cgroup(path) => {
                 let path = cgroup_root.join(path.trim_start_matches('/'));
@@ -90,12 +75,7 @@ impl Place {
             Place::Netns(name) => {
                 // An absolute path stays as it is.
                 let there = namespace(&Path::new(NETNS).join(name)).ok()?;
-                let meta = there.metadata().ok()?;
-                let file = (meta.dev(), meta.ino());
-                match before {
-                    Some(Found::Netns { file: known, .. }) if known == file => before,
-                    _ => Some(Found::Netns { file, cookie: cookie(&there).ok()? }),
-                }
+                Some(Found::Netns(cookie(&there).ok()?))
             }
         }
     }
@@ -133,7 +113,8 @@ fn cookie(there: &File) -> Result<u64> {
         Ok(cookie)
     };
     // A thread of its own: it stays in the namespace.
-    std::thread::spawn(ask).join().unwrap_or_else(|_| anyhow::bail!("thread ended"))
+    let asked = thread::Builder::new().spawn(ask)?;
+    asked.join().unwrap_or_else(|_| anyhow::bail!("thread ended"))
 }
 
 /// Where the second kind of cgroups is mounted.
@@ -166,7 +147,7 @@ mod tests {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).expect("a FIFO");
         let place = Place::Netns(fifo.display().to_string());
-        let found = place.find(Path::new("/"), None);
+        let found = place.find(Path::new("/"));
         fs::remove_file(&fifo).expect("removed");
         assert_eq!(found, None);
     }
@@ -182,7 +163,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_found() {
         let place = Place::Cgroup("/of-nobody".to_owned());
-        assert_eq!(place.find(Path::new("/proc"), None), None);
-        assert_eq!(Place::Netns("/proc/self/nobody".to_owned()).find(Path::new("/"), None), None);
+        assert_eq!(place.find(Path::new("/proc")), None);
+        assert_eq!(Place::Netns("/proc/self/nobody".to_owned()).find(Path::new("/")), None);
     }
 }

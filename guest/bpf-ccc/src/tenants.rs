@@ -177,8 +177,7 @@ impl Tenants {
     fn place(&mut self, name: &str, wanted: Tenant) {
         let Some(tenant) = self.tenants.get_mut(name) else { return };
         let same = tenant.wanted.as_ref().is_some_and(|before| before.place == wanted.place);
-        let before = tenant.found.filter(|_| same);
-        let found = wanted.place.find(&self.cgroup_root, before);
+        let found = wanted.place.find(&self.cgroup_root);
         if tenant.wanted.as_ref().is_some_and(|before| *before != wanted) {
             tenant.front = None;
         }
@@ -264,9 +263,7 @@ impl Served {
         found: Option<Found>,
     ) -> Result<()> {
         let number = self.table.number;
-        // Not a moment without, if it is the same and only now looked for by its name.
-        let old = self.found.take();
-        if let Some(old) = old.filter(|old| !found.is_some_and(|new| new.is(*old))) {
+        if let Some(old) = self.found.take() {
             forget(program, old, number)?;
         }
         let Some(new) = found else {
@@ -341,10 +338,8 @@ impl Served {
 /// Where these are, as an earlier one of us has noted: so they stay until the daemon says
 /// otherwise.  Places of others would be in the way.
 fn places_of(program: &Program, left: &[(String, Table)]) -> Result<BTreeMap<u32, Found>> {
-    // By no file: it is looked for again.
-    let netns = |cookie| Found::Netns { file: (0, 0), cookie };
-    let maps: [(&MapHandle, &dyn Fn(u64) -> Found); 2] =
-        [(&program.cgroups, &Found::Cgroup), (&program.netns, &netns)];
+    let maps =
+        [(&program.cgroups, Found::Cgroup as fn(u64) -> Found), (&program.netns, Found::Netns)];
     let mut places = BTreeMap::new();
     for (map, found) in maps {
         for key in map.keys().collect::<Vec<_>>() {
@@ -365,7 +360,7 @@ fn places_of(program: &Program, left: &[(String, Table)]) -> Result<BTreeMap<u32
 fn key(program: &Program, found: Found) -> (&MapHandle, [u8; 8]) {
     match found {
         Found::Cgroup(id) => (&program.cgroups, id.to_ne_bytes()),
-        Found::Netns { cookie, .. } => (&program.netns, cookie.to_ne_bytes()),
+        Found::Netns(cookie) => (&program.netns, cookie.to_ne_bytes()),
     }
 }
 
