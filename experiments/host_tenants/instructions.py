@@ -119,10 +119,7 @@ class Flow:
             level = self.line.get("level")
             self.line.set(seq=self.line.get("seq") + 2, level=level + level // 100_000)
         arguments = {"in_ack_event": (0x8,), "cong_avoid": (1, ACKED), "min_tso_segs": ()}
-        instructions = sum(self.call(name, *arguments[name]) for name in _OF_ACK if name in self.starts)
-        if not self.flow.get("grant.coupled"):
-            raise RuntimeError("the flow that is made up is not coupled, as the program has it")
-        return instructions
+        return sum(self.call(name, *arguments[name]) for name in _OF_ACK if name in self.starts)
 
 
 def tables(program: int, value: int) -> int:
@@ -141,6 +138,8 @@ def count(ours: dict[str, int], plain: int) -> dict[str, Any]:
         flow.ack(True)
     quiet = [flow.ack(False) for _ in range(_ACKS)]
     changed = [flow.ack(True) for _ in range(_ACKS)]
+    if not flow.flow.get("grant.coupled"):
+        raise RuntimeError("the flow that is made up is not coupled, as the program has it")
     reno = Processor()
     least = reno.run(reno.load(plain), _SOCK, 1, ACKED)
     return {
