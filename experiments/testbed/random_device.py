@@ -87,11 +87,11 @@ class Session(CouplingDevice):
         while True:
             socket_fd = self._connection.fileno()
             ready, _, _ = select.select([socket_fd, *self.kicks.values()], [], [], _TICK_S)
+            # Kicks first: after an answer to GET_VRING_BASE they are the front end's.
+            for fd in set(ready) - {socket_fd}:
+                os.read(fd, 8)
             if socket_fd in ready and not self.receive(self._connection):
                 return
-            for fd in ready:
-                if fd in self.kicks.values():
-                    os.read(fd, 8)
             if (not ready or self._random.random() < 0.2) and not self._act():
                 return
 

@@ -4,6 +4,7 @@
 It trusts its front end and knows no more of the protocol than User Mode Linux and QEMU
 need (QEMU's docs/interop/vhost-user.rst); the host's real program is ccc-vhost."""
 
+import contextlib
 import mmap
 import os
 import socket
@@ -164,8 +165,9 @@ class Server:
 
     def close(self) -> None:
         self._closing = True
-        # Wakes accept().
-        self._listener.shutdown(socket.SHUT_RDWR)
+        # Wakes accept(), unless the thread has failed and closed it.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _run(self) -> None:
@@ -176,6 +178,8 @@ class Server:
                     self._serve(connection)
         except BaseException as error:
             if not self._closing:
+                # A front end that connects again would wait for an answer for ever.
+                self._listener.close()
                 self.error = error
 
 
@@ -249,6 +253,10 @@ class BackEnd:
     def _stop(self, payload: bytes) -> bytes:
         (index, _) = _VRING_STATE.unpack_from(payload)
         queue = self.queues.pop(index, None)
+        # The front end clears it once it has the answer; who read it then would fail.
+        kick = self.kicks.pop(index, None)
+        if kick is not None:
+            os.close(kick)
         self.forget()
         return _VRING_STATE.pack(index, queue.next_available & 0xFFFF if queue else 0)
 

@@ -2,6 +2,7 @@
 """The test bed itself, as far as it needs neither root nor a guest."""
 
 import os
+import select
 import socket
 import struct
 import time
@@ -14,6 +15,7 @@ from testbed.bottleneck import PORT, Receiver
 from testbed.daemon import Daemon
 from testbed.errors import CommandError, TestbedError, TimedOut
 from testbed.host import HERE
+from testbed.random_device import RandomDevice
 from testbed.vhost_user import GuestMemory, Virtqueue
 from testbed.wait import until
 
@@ -103,6 +105,41 @@ def test_a_message_in_pieces_is_received_whole_with_its_descriptors():
         os.close(fd)
         theirs.shutdown(socket.SHUT_WR)
         assert vhost_user.receive_message(ours) is None
+
+
+def ask(stream, request, payload, fds=(), *, reply=0):
+    message = vhost_user.HEADER.pack(request, vhost_user.VERSION, len(payload)) + payload
+    socket.send_fds(stream, [message], fds)
+    return stream.recv(vhost_user.HEADER.size + reply, socket.MSG_WAITALL) if reply else b""
+
+
+def test_a_kick_is_the_front_ends_once_its_ring_has_stopped(tmp_path):
+    kick = os.eventfd(0, os.EFD_NONBLOCK)
+    with closing(RandomDevice(tmp_path / "ccc.sock", seed=1)) as device, socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(tmp_path / "ccc.sock"))
+        ask(stream, vhost_user.Request.SET_VRING_KICK, struct.pack("<Q", 2), [kick])
+        os.eventfd_write(kick, 1)
+        until("the kick is read", lambda: not select.select([kick], [], [], 0)[0])
+        ask(stream, vhost_user.Request.GET_VRING_BASE, struct.pack("<II", 2, 0), reply=8)
+        os.eventfd_write(kick, 1)
+        ask(stream, vhost_user.Request.GET_FEATURES, b"", reply=8)
+        assert os.eventfd_read(kick) == 1, f"the device read it again: {device.error}"
+        assert device.error is None
+    os.close(kick)
+
+
+def test_a_device_that_failed_lets_nobody_wait_for_it(tmp_path):
+    def serve(connection):
+        raise ValueError("no such thing")
+
+    path = tmp_path / "ccc.sock"
+    with closing(vhost_user.Server(path, serve)) as server:
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(path))
+            until("the device has failed", lambda: server.error)
+        with socket.socket(socket.AF_UNIX) as second, pytest.raises(ConnectionRefusedError):
+            second.connect(str(path))
+        assert str(server.error) == "no such thing"
 
 
 GUEST, USER, SIZE = 0x1000, 0x7000, 4096

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from testbed import artefacts
 from testbed.daemon import Daemon
+from testbed.errors import TimedOut
 from testbed.qemu import Qemu, coupling_device, linux
 from testbed.random_device import RandomDevice
 from testbed.wait import until
@@ -67,7 +68,11 @@ class SanitizedGuest(Qemu):
                 meanwhile()
             return not self.is_running()
 
-        until(f"end of the guest ({self._console})", ended, PATIENCE_S + 3 * self._seconds, poll_s=0.2)
+        try:
+            until(f"end of the guest ({self._console})", ended, PATIENCE_S + 3 * self._seconds, poll_s=0.2)
+        except TimedOut as hung:
+            said = first_report(self.console) or "\n".join(self.console.splitlines()[-REPORT_LINES:])
+            raise AssertionError(f"{hung}; the kernel's first report, or the console's end:\n{said}") from None
         report = first_report(self.console)
         assert not report, f"the kernel's first report (all of it: {self._console}):\n{report}"
         failed = re.search(r"^@ failed (.*)$", self.console, re.M)
@@ -126,8 +131,12 @@ def test_f6_hostile_grants(start, logs, pytestconfig, measured):
     with closing(RandomDevice(backend, seed)) as device:
         # It reads rings in their simplest form.
         plain = on_bus(backend, ",indirect_desc=off,event_idx=off")
-        did = start("hostile", plain, 2 * pytestconfig.getoption("--seconds")).finish()
-        assert device.error is None, device.error
+
+        def whole() -> None:
+            assert device.error is None, f"the device itself failed: {device.error!r}"
+
+        did = start("hostile", plain, 2 * pytestconfig.getoption("--seconds")).finish(whole)
+        whole()
     assert device.did["lines"] and device.did["doorbells"], device.did
     measured(did=did, seed=seed, device=dict(sorted(device.did.items())))
 
