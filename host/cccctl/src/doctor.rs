@@ -16,6 +16,10 @@ use crate::{
 
 /// A VM with flows that has said nothing for so long has stopped.
 const SILENT_MS: u64 = 10_000;
+/// Slots that are found being written are told of from one in so many messages on,
+const TORN_PER: u64 = 20;
+/// and not before there were so many.
+const TORN_MIN: u64 = 16;
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,6 +49,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             apart(vm),
             alone(vm),
             refused(vm),
+            torn(vm),
             judged(vm, group),
             group.and_then(|group| not_seen(vm, group)),
         ];
@@ -233,13 +238,27 @@ fn alone(vm: &Value) -> Option<Finding> {
 fn refused(vm: &Value) -> Option<Finding> {
     let counters = &vm["counters"];
     let of = |key| counters[key].as_u64().unwrap_or(0);
-    let refused = of("refused").saturating_sub(of("no_line") + of("over_limit"));
+    let refused = of("refused").saturating_sub(of("torn") + of("no_line") + of("over_limit"));
     (refused > 0).then(|| {
         let name = word(&vm["name"]);
         Finding::new(
             vm,
             format!("what its guest or front end sends was refused {refused} times"),
             format!("the daemon's log says what (journalctl -u ccc-vhost | grep 'VM {name}:')"),
+        )
+    })
+}
+
+/// Its slots are being written whenever they are looked at.  Now and then they are where a
+/// processor of the guest stands still meanwhile; what it wrote comes with the next message.
+fn torn(vm: &Value) -> Option<Finding> {
+    let of = |key| vm["counters"][key].as_u64().unwrap_or(0);
+    let (torn, messages) = (of("torn"), of("messages"));
+    (torn > TORN_MIN && torn > messages / TORN_PER).then(|| {
+        Finding::new(
+            vm,
+            format!("{torn} of {messages} messages came while its driver wrote what they tell of"),
+            "its driver is stuck, or its processors stand still: see whether the host has enough",
         )
     })
 }
@@ -399,6 +418,11 @@ mod tests {
             (json!({"apart": ["uplink", "wan"]}), "of uplink and wan -> see the evidence"),
             (json!({"alone": ["uplink"]}), "no other VM of uplink does, or says so -> its losses"),
             (json!({"counters": {"refused": 7}}), "refused 7 times -> the daemon's log"),
+            (json!({"counters": {"refused": 8, "torn": 1}}), "refused 7 times -> the daemon's log"),
+            (
+                json!({"counters": {"refused": 40, "torn": 40, "messages": 400}}),
+                "40 of 400 messages came while its driver wrote what they tell of -> its driver is",
+            ),
             (json!({"judged": "unreported"}), "its reports do not: unreported -> cccctl group"),
         ] {
             let words = words(changes.clone());

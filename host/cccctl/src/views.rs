@@ -48,11 +48,14 @@ pub fn vm(answer: &Value) -> String {
         own("socket", word(&answer["socket"])),
         own("state", state(answer)),
     ];
+    let count = |key: &str| counters[key].as_u64().unwrap_or(0);
+    let refused = count("refused").saturating_sub(count("torn"));
     let rest = [
         own("configured", configured(&answer["configured"])),
         own("flows", flows),
         own("messages", number(&counters["messages"])),
-        own("refused", format!("{} (the log says what)", number(&counters["refused"]))),
+        own("refused", format!("{refused} (the log says what)")),
+        own("torn", number(&counters["torn"])),
         own("no line", number(&counters["no_line"])),
         own("over limit", number(&counters["over_limit"])),
     ];

@@ -430,6 +430,7 @@ fn count(counters: &counters::Counters) -> CountersView {
         rescans: counters.rescans,
         published: counters.published,
         refused: counters.all_refused(),
+        torn: counters.refused(counters::Kind::Torn),
         no_line: counters.refused(counters::Kind::Line),
         over_limit: counters.refused(counters::Kind::Limit),
     }

@@ -109,7 +109,11 @@ impl Counters {
     /// Counts a refusal and says why, but not more than once a second.
     pub fn refuse(&mut self, now: Micros, kind: Kind, why: &dyn fmt::Display) {
         self.refused[kind as usize] += 1;
-        self.of_guest.say(Level::Warn, &self.vm, now, why);
+        // A processor of the guest stood still while it wrote: another message follows.
+        let level = if kind == Kind::Torn { Level::Debug } else { Level::Warn };
+        if log::log_enabled!(level) {
+            self.of_guest.say(level, &self.vm, now, why);
+        }
     }
 
     /// Counts a request that was refused.
