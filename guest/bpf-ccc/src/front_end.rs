@@ -16,9 +16,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ccc_proto::wire::{self, Doorbell, Extent};
-use rustix::{fs::MemfdFlags, net::RecvFlags};
+use rustix::{
+    fs::MemfdFlags,
+    io::Errno,
+    net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType},
+};
 use vhost::{
     VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{
@@ -78,7 +82,7 @@ pub struct FrontEnd {
 impl FrontEnd {
     /// Connects, and offers the table.
     pub fn connect(socket: &Path, table: &Lent, now_us: u64) -> Result<FrontEnd> {
-        let stream = UnixStream::connect(socket)?;
+        let stream = connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut vhost = Frontend::from_stream(stream.try_clone()?, QUEUES as u64);
@@ -268,6 +272,19 @@ impl Front for FrontEnd {
     }
 }
 
+/// Connects, or fails at once: who takes no connections holds nobody up.
+fn connect(socket: &Path) -> Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let stream = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?) {
+        Err(Errno::AGAIN) => bail!("{} takes no connections: others wait", socket.display()),
+        connected => connected?,
+    }
+    let stream = UnixStream::from(stream);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 const EMPTY: Doorbell = zerocopy::transmute!([0u8; 16]);
 
 /// The device's patience, from its configuration space.
@@ -285,5 +302,25 @@ fn stale_us(vhost: &mut Frontend) -> Result<u64> {
 impl std::fmt::Debug for FrontEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrontEnd").field("offered", &self.offered).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_with_a_full_backlog_holds_nobody_up() {
+        let path = std::env::temp_dir().join(format!("ccc-bpf-full-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("bound");
+        rustix::net::listen(&listener, 1).expect("a short backlog");
+        let waiting: Vec<_> = std::iter::from_fn(|| connect(&path).ok()).take(100).collect();
+        assert!(!waiting.is_empty() && waiting.len() < 100);
+        let told = connect(&path).expect_err("full").to_string();
+        std::fs::remove_file(&path).expect("removed");
+        assert!(told.ends_with("takes no connections: others wait"), "{told}");
     }
 }
