@@ -12,12 +12,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use ccc_proto::wire::{self, Doorbell, Extent};
-use vsock::VsockStream;
 
 use crate::{
     frames::{Frame, Frames},
     front::Front,
     lent::Lent,
+    privileged,
 };
 
 /// How often the relay hears of us.
@@ -56,9 +56,7 @@ impl fmt::Display for Address {
 impl Address {
     fn connect(&self) -> Result<OwnedFd> {
         Ok(match self {
-            Address::Vsock { cid, port } => {
-                OwnedFd::from(VsockStream::connect_with_cid_port(*cid, *port)?)
-            }
+            Address::Vsock { cid, port } => privileged::connect(*cid, *port)?,
             Address::Unix(path) => UnixStream::connect(path)?.into(),
         })
     }

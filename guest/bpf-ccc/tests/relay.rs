@@ -6,32 +6,41 @@ use std::{
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     process::{Child, Command},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
+
+use ccc_proto::wire;
+use serde_json::json;
 
 /// A directory of its own, with the control socket of such a daemon.
 struct Place(PathBuf);
 
 impl Place {
+    /// With one tenant, `vm`.
     fn new(name: &str) -> Place {
+        Place::with(name, |place| tenants(&[("vm", &place.at("vm"), Path::new("/nowhere"))])).0
+    }
+
+    /// With tenants, which may be others later.
+    fn with(name: &str, first: impl FnOnce(&Place) -> String) -> (Place, Arc<Mutex<String>>) {
         let directory =
             std::env::temp_dir().join(format!("ccc-relay-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir(&directory).expect("a directory");
         let place = Place(directory);
         let control = UnixListener::bind(place.at("control")).expect("bound");
-        let vm = format!(
-            "{{\"vms\":[{{\"name\":\"vm\",\"tenant\":\"vsock:{}\",\"socket\":\"/nowhere\"}}]}}",
-            place.at("vm").display()
-        );
+        let now = Arc::new(Mutex::new(first(&place)));
+        let vms = Arc::clone(&now);
         thread::spawn(move || {
             for mut stream in control.incoming().flatten() {
                 let _ = stream.read(&mut [0; 512]);
-                let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{vm}");
+                let vms = vms.lock().expect("whole").clone();
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{{\"vms\":[{vms}]}}");
             }
         });
-        place
+        (place, now)
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -48,6 +57,15 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Names, paths of the VMMs' sockets, and where the daemon listens, as it tells of them.
+fn tenants(all: &[(&str, &Path, &Path)]) -> String {
+    let one = |(name, path, socket): &(&str, &Path, &Path)| {
+        let tenant = format!("vsock:{}", path.display());
+        json!({"name": name, "tenant": tenant, "socket": socket}).to_string()
+    };
+    all.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
 /// A relay that runs.
@@ -144,4 +162,45 @@ fn who_comes_and_goes_does_not_fill_the_log() {
     let lines = relay.log().lines().count();
     let most = 5 + began.elapsed().as_secs() as usize + 1;
     assert!(lines <= most, "{lines} lines of {came} connections: {}", &relay.log()[..2000]);
+}
+
+#[test]
+fn a_socket_that_takes_no_connections_holds_up_its_own_vm_only() {
+    let socket = |place: &Place| place.at("full");
+    let (place, now) =
+        Place::with("full", |place| tenants(&[("stuck", &place.at("vm"), &socket(place))]));
+    let daemon = UnixListener::bind(socket(&place)).expect("bound");
+    rustix::net::listen(&daemon, 0).expect("a short backlog");
+    let _waiting = UnixStream::connect(socket(&place)).expect("the only one");
+    let relay = Relay::start(&place, "relay");
+    until("it listens", || is_there(&place.socket()));
+    let mut agent = UnixStream::connect(place.socket()).expect("connected");
+    let numbers = [1, wire::REVISION, 0, 8, 1, 0].map(u32::to_le_bytes);
+    agent.write_all(numbers.as_flattened()).expect("a hello");
+    relay.says("its agent has connected");
+    thread::sleep(Duration::from_millis(300));
+    // Another instead of it, while it waits for the daemon.
+    *now.lock().expect("whole") = tenants(&[("other", &place.at("other"), Path::new("/nowhere"))]);
+    until("the other is served", || is_there(&place.at("other_1063")));
+    relay.says("takes no connections: others wait");
+    relay.end();
+}
+
+#[test]
+fn a_second_tenant_with_the_same_path_is_told_once() {
+    let (place, now) = Place::with("double", |place| {
+        let vm = place.at("vm");
+        let nowhere = Path::new("/nowhere");
+        tenants(&[("first", &vm, nowhere), ("second", &vm, nowhere)])
+    });
+    let relay = Relay::start(&place, "relay");
+    relay.says("tenant second: is not served: vsock:");
+    thread::sleep(Duration::from_millis(1500));
+    let lines = relay.log().lines().filter(|line| line.contains("second")).count();
+    assert_eq!(lines, 1, "{}", relay.log());
+    assert!(relay.log().contains("is tenant first's"));
+    *now.lock().expect("whole") = tenants(&[("second", &place.at("vm"), Path::new("/nowhere"))]);
+    relay.says("tenant first: is served no more");
+    until("the second has it", || relay.log().matches("listening at /").count() == 2);
+    relay.end();
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Where a VM's agents come in.
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender},
+    },
+};
+
+use anyhow::Result;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::{bound::Bound, lobby::ROOM};
+
+/// Where connections come from.
+#[derive(Debug)]
+pub enum Door {
+    /// A socket of the VM's own.
+    Path(Bound),
+    /// Whoever accepts those of all CIDs passes them on.
+    Passed(Receiver<OwnedFd>, Arc<EventFd>),
+}
+
+/// The other side of a door.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    to: SyncSender<OwnedFd>,
+    bell: Arc<EventFd>,
+}
+
+/// A door to pass connections through, with room for a few.
+pub fn passed() -> Result<(Sender, Door)> {
+    let (to, from) = mpsc::sync_channel(ROOM);
+    let bell = Arc::new(EventFd::new(EFD_NONBLOCK)?);
+    Ok((Sender { to, bell: Arc::clone(&bell) }, Door::Passed(from, bell)))
+}
+
+impl Sender {
+    /// Passes a connection on, or closes it where there is no room.
+    pub fn pass(&self, stream: OwnedFd) {
+        if self.to.try_send(stream).is_ok() {
+            // It fails only if it has rung 2^64 - 1 times.
+            let _ = self.bell.write(1);
+        }
+    }
+}
+
+impl Door {
+    /// One at a path of a socket.
+    pub fn at(path: &Path) -> Result<Door> {
+        Ok(Door::Path(Bound::at(path)?))
+    }
+
+    /// The next connection, if one is there.
+    pub fn next(&self) -> Option<OwnedFd> {
+        match self {
+            Door::Path(bound) => bound.listener().accept().ok().map(|(stream, _)| stream.into()),
+            Door::Passed(from, bell) => {
+                // Before the look: who comes after it rings again.
+                let _ = bell.read();
+                from.try_recv().ok()
+            }
+        }
+    }
+
+    /// What is readable when one comes.
+    pub fn wakes(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Path(bound) => bound.listener().as_fd(),
+            // SAFETY: the bell keeps it open, and is borrowed for as long.
+            Door::Passed(_, bell) => unsafe { BorrowedFd::borrow_raw(bell.as_raw_fd()) },
+        }
+    }
+}

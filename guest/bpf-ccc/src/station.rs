@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! A VM's place at the relay: who comes in at its door, and the one agent that has the place.
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use log::Level;
+
+use crate::{
+    agent::Agent,
+    door::Door,
+    lobby::{Greeted, Lobby, ROOM},
+    log_limit::Limited,
+    serve::now_us,
+    wait::wait,
+    wanted::Wanted,
+};
+
+/// How often it is looked whether to go on.
+const LOOK: Duration = Duration::from_millis(100);
+/// What comes sooner after what came before waits: no guest takes more of this host than what
+/// it sends in bursts so far apart.
+const PACE: Duration = Duration::from_micros(200);
+
+/// A VM's place.
+#[derive(Debug)]
+pub struct Station<'a> {
+    vm: &'a Wanted,
+    lobby: Lobby,
+    agent: Option<Agent<'a>>,
+    /// Of the agent, and of those that are none.
+    said: Limited,
+    said_of_others: Limited,
+}
+
+impl<'a> Station<'a> {
+    /// The place of a VM, with nobody there.
+    pub fn new(vm: &'a Wanted) -> Station<'a> {
+        let (said, said_of_others) = (Limited::default(), Limited::default());
+        Station { vm, lobby: Lobby::default(), agent: None, said, said_of_others }
+    }
+
+    /// Serves whom it is for, until it is to stop.
+    pub fn run(&mut self, door: &Door, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let has_said = self.wait(door)?;
+            self.serve(has_said);
+            let now_us = now_us();
+            for stream in std::iter::from_fn(|| door.next()).take(ROOM) {
+                self.lobby.enter(stream, now_us)?;
+            }
+            self.hear(now_us);
+            // Nor do those that come and go take more of this host than one that sends.
+            thread::sleep(PACE);
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody says something or comes; whether the agent has.
+    fn wait(&self, door: &Door) -> Result<bool> {
+        let most = self.agent.as_ref().map_or(LOOK, |agent| agent.patience(now_us()));
+        let agent = self.agent.iter().map(Agent::wakes);
+        let all = agent.chain([door.wakes()]).chain(self.lobby.wakes());
+        let ready = wait(all, most)?;
+        Ok(self.agent.is_some() && ready[0])
+    }
+
+    fn serve(&mut self, has_said: bool) {
+        let Some(agent) = &mut self.agent else { return };
+        if let Err(error) = agent.serve(has_said, &mut self.said) {
+            let name = &self.vm.name;
+            let what = format_args!("tenant {name}: its flows go on alone: {error:#}");
+            self.said.say(Level::Info, what);
+            self.agent = None;
+        }
+    }
+
+    /// Hears those that have come.
+    fn hear(&mut self, now_us: u64) {
+        for heard in self.lobby.hear(now_us) {
+            if let Err(error) = heard.and_then(|greeted| self.take(greeted, now_us)) {
+                let what = format_args!("tenant {}: a connection ends: {error:#}", self.vm.name);
+                self.said_of_others.say(Level::Info, what);
+            }
+        }
+    }
+
+    /// Gives an agent the place, unless another has it and speaks.
+    fn take(&mut self, greeted: Greeted, now_us: u64) -> Result<()> {
+        let is_taken = self.agent.as_ref().is_some_and(|agent| agent.is_lively(now_us));
+        ensure!(!is_taken, "another agent of the VM is connected");
+        let agent = Agent::new(self.vm, greeted, now_us)?;
+        let instead = if self.agent.is_some() { ", instead of one that is silent" } else { "" };
+        let what = format_args!("tenant {}: its agent has connected{instead}", self.vm.name);
+        self.said.say(Level::Info, what);
+        self.agent = Some(agent);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::unix::net::UnixStream, time::Instant};
+
+    use ccc_proto::wire;
+
+    use super::*;
+    use crate::{
+        door,
+        frames::{Frame, Frames},
+    };
+
+    fn say(peer: &mut Frames<File>, frame: &Frame) {
+        assert!(peer.send(frame));
+        peer.flush().expect("there");
+    }
+
+    fn hello() -> Frame {
+        let extent = wire::Extent {
+            first_slot: 0.into(),
+            slots: 8.into(),
+            grant_lines: 1.into(),
+            reserved: 0.into(),
+        };
+        Frame::Hello(wire::REVISION, extent)
+    }
+
+    /// What happens at a VM's place where these peers do as they do.
+    fn place(peers: impl FnOnce(&dyn Fn() -> Frames<File>)) {
+        let (sender, door) = door::passed().expect("a door");
+        let enter = || {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            sender.pass(ours.into());
+            Frames::over(theirs.into()).expect("a peer")
+        };
+        let vm = Wanted { name: "vm".into(), place: "vsock:3".into(), socket: "/nowhere".into() };
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (vm, stop) = (&vm, &stop);
+            scope.spawn(move || Station::new(vm).run(&door, stop).expect("served"));
+            let ends = Ends(stop);
+            peers(&enter);
+            drop(ends);
+        });
+    }
+
+    /// Ends the thread whatever comes of the test.
+    struct Ends<'a>(&'a AtomicBool);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the relay speaks to a peer within so long; not, if it has closed.
+    fn is_served(peer: &mut Frames<File>, most: Duration) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < most {
+            if peer.receive().is_err() {
+                return false;
+            }
+            if peer.next().expect("a frame, or none").is_some() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    const SOON: Duration = Duration::from_millis(700);
+
+    #[test]
+    fn an_agent_has_its_place_though_others_were_first_and_say_nothing() {
+        place(|enter| {
+            let _silent: Vec<_> = (0..4).map(|_| enter()).collect();
+            let mut agent = enter();
+            say(&mut agent, &hello());
+            assert!(is_served(&mut agent, SOON));
+        });
+    }
+
+    #[test]
+    fn an_agent_that_is_silent_makes_way_and_one_that_speaks_does_not() {
+        place(|enter| {
+            let mut first = enter();
+            say(&mut first, &hello());
+            assert!(is_served(&mut first, SOON));
+            let mut early = enter();
+            say(&mut early, &hello());
+            assert!(!is_served(&mut early, SOON), "the first has spoken just now");
+            thread::sleep(Duration::from_millis(1100));
+            let mut second = enter();
+            say(&mut second, &hello());
+            assert!(is_served(&mut second, SOON), "the first is silent");
+            let gone = (0..100).any(|_| first.receive().is_err());
+            assert!(gone, "it was closed");
+        });
+    }
+}
