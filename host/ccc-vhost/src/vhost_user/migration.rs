@@ -13,7 +13,10 @@ use std::{
 };
 
 use ccc_proto::wire;
-use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+use rustix::{
+    io::Errno,
+    pipe::{PipeFlags, SpliceFlags, pipe_with, splice},
+};
 use thiserror::Error;
 use vhost::vhost_user::message::VhostTransferStateDirection as Direction;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian::U32};
@@ -101,14 +104,17 @@ fn give(pipe: &File, bytes: &[u8]) -> io::Result<()> {
     if given == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// What a front end wrote before it closed its end, up to a length.
-fn take(pipe: &File, length: usize) -> io::Result<Vec<u8>> {
+/// What a front end wrote before it closed its end, up to a length.  Where `enough` is there the
+/// end may be open still: a child that the front end forks has it, too, until it executes.
+fn take(pipe: &File, enough: usize, length: usize) -> io::Result<Vec<u8>> {
     let (read, write) = own_pipe()?;
     let mut left = length;
     while left > 0 {
-        match splice(pipe, None, &write, None, left, SpliceFlags::NONBLOCK)? {
-            0 => break,
-            moved => left -= moved,
+        match splice(pipe, None, &write, None, left, SpliceFlags::NONBLOCK) {
+            Ok(0) => break,
+            Ok(moved) => left -= moved,
+            Err(Errno::AGAIN) if length - left >= enough => break,
+            Err(error) => return Err(error.into()),
         }
     }
     drop(write);
@@ -119,7 +125,7 @@ fn take(pipe: &File, length: usize) -> io::Result<Vec<u8>> {
 
 fn load(pipe: Foreign<File>) -> Result<(), MigrationError> {
     // One more than there should be, to see whether there is more.
-    let bytes = take(&pipe, size_of::<State>() + 1)?;
+    let bytes = take(&pipe, size_of::<State>(), size_of::<State>() + 1)?;
     let foreign = MigrationError::Foreign(bytes.len());
     let (state, rest) =
         State::ref_from_prefix(&bytes).map_err(|_| MigrationError::Foreign(bytes.len()))?;
@@ -191,5 +197,24 @@ mod tests {
         let transfer = Transfer::begin(Direction::LOAD, Foreign::new(read)).expect("begun");
         assert!(matches!(transfer.end(), Err(MigrationError::Pipe(_))));
         drop(write);
+    }
+
+    #[test]
+    fn a_whole_state_is_judged_though_a_child_has_the_pipe_still() {
+        let judge = |state: &[u8]| {
+            let (read, mut write) = pipe();
+            let child = write.try_clone().expect("as by a fork");
+            let transfer = Transfer::begin(Direction::LOAD, Foreign::new(read)).expect("begun");
+            write.write_all(state).expect("written");
+            drop(write);
+            let judged = transfer.end();
+            drop(child);
+            judged
+        };
+        let mut state = saved();
+        judge(&state).expect("the same device");
+        assert!(matches!(judge(&state[..15]), Err(MigrationError::Pipe(_))));
+        state[8] += 1;
+        assert!(matches!(judge(&state), Err(MigrationError::Version { .. })));
     }
 }
