@@ -416,6 +416,23 @@ fn a_description_makes_no_vm_of_a_tenant_and_no_tenant_of_a_vm() {
 }
 
 #[test]
+fn a_second_tenant_at_a_place_is_told_whose_it_is() {
+    let (daemon, operator) = start(&TWO);
+    let ask = |name: &str, place: &str| {
+        let spec = json!({"socket": text(&daemon.socket(name)), "tenant": place});
+        operator.ask("PUT", &format!("/v1/vms/{name}"), Some(&spec))
+    };
+    assert_eq!(ask("first", "vsock:7").0, 200);
+    let (status, told) = ask("second", "vsock:7");
+    assert_eq!((status, &told["field"]), (409, &json!("tenant")), "{told}");
+    let words = told["error"].as_str().unwrap();
+    assert!(words.starts_with("vsock:7 is the tenant `first` already"), "{told}");
+    assert_eq!(ask("second", "vsock:8").0, 200);
+    assert_eq!(ask("second", "vsock:7").0, 409, "nor by a change");
+    assert_eq!(ask("first", "vsock:7").0, 200, "its own");
+}
+
+#[test]
 fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
     let (daemon, operator) = start(&TWO);
     // As a hook does for a domain with metadata.

@@ -82,7 +82,7 @@ impl ApiError {
     /// Status code of the answer.
     pub fn status(&self) -> u16 {
         use SettingsError::{
-            Configured, IsTenant, IsVm, NoGroup, NoVm, NotConfigured, OtherSocket,
+            Configured, IsTenant, IsVm, NoGroup, NoVm, NotConfigured, OtherSocket, PlaceTaken,
         };
         match self {
             ApiError::Forbidden(_) => 403,
@@ -90,7 +90,8 @@ impl ApiError {
             ApiError::Settings(NoVm { .. } | NoGroup { .. }) => 404,
             ApiError::Method { .. } => 405,
             ApiError::Settings(OtherSocket { .. } | Configured(_) | NotConfigured(_)) => 409,
-            ApiError::Settings(IsTenant { .. } | IsVm(_)) | ApiError::Trial(_) => 409,
+            ApiError::Settings(IsTenant { .. } | IsVm(_) | PlaceTaken { .. }) => 409,
+            ApiError::Trial(_) => 409,
             ApiError::TooLarge(_) => 413,
             ApiError::MediaType => 415,
             ApiError::NotKept(_) => 500,
@@ -105,9 +106,11 @@ impl ApiError {
         match self {
             ApiError::Settings(SettingsError::Field(fault)) => Some(&fault.field),
             ApiError::Settings(SettingsError::OtherSocket { .. }) => Some("socket"),
-            ApiError::Settings(SettingsError::IsTenant { .. } | SettingsError::IsVm(_)) => {
-                Some("tenant")
-            }
+            ApiError::Settings(
+                SettingsError::IsTenant { .. }
+                | SettingsError::IsVm(_)
+                | SettingsError::PlaceTaken { .. },
+            ) => Some("tenant"),
             ApiError::Listen { .. } => Some("socket"),
             _ => None,
         }

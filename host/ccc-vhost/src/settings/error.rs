@@ -56,6 +56,17 @@ pub enum SettingsError {
         "`{0}` is a VM and no tenant; remove it first (cccctl remove {0}), or take another name"
     )]
     IsVm(String),
+    /// Another tenant is the part of the host, or the guest.
+    #[error(
+        "{place} is the tenant `{other}` already; remove that first (cccctl tenant remove {other}), \
+         or take another place"
+    )]
+    PlaceTaken {
+        /// What is asked for.
+        place: String,
+        /// Who has it.
+        other: String,
+    },
     /// The VM is not one that was added.
     #[error("VM `{0}` is in the configuration; remove it there")]
     Configured(String),

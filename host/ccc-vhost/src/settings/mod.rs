@@ -6,6 +6,7 @@ pub mod config;
 mod daemon;
 mod error;
 pub mod lock;
+mod places;
 pub mod state;
 mod taps;
 pub mod writer;
@@ -181,6 +182,7 @@ impl Settings {
         // What a state file of before has doubled does not stand in the way of the rest.
         self.vm(name)?;
         self.check_tap(name, &changes.only("tap").apply(&VmSettings::default()))?;
+        self.check_place(name, &changes.only("tenant").apply(&VmSettings::default()))?;
         self.put_changes(name, changes)
     }
 
@@ -247,6 +249,7 @@ impl Settings {
         }
         self.check_directory(&spec.socket)?;
         self.check_tap(name, &spec.settings)?;
+        self.check_place(name, &spec.settings)?;
         Ok(Vm {
             name: name.to_owned(),
             socket: spec.socket.to_path_buf(),

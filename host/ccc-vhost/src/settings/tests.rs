@@ -135,6 +135,22 @@ fn a_tap_of_two_vms_is_told() {
 }
 
 #[test]
+fn a_place_is_one_tenants() {
+    let text = "[vm.a]\nsocket = \"/a\"\ntenant = \"vsock:7\"\n[vm.b]\nsocket = \"/b\"\n";
+    let twice = format!("{text}tenant = \"vsock:7\"\n");
+    assert_eq!(fault(&twice), is(6, "vm.b.tenant \"vsock:7\""));
+    let mut settings = read(text);
+    let spec = VmSpec::read(json!({"socket": "/c", "tenant": "vsock:07"})).expect("right");
+    let refused = settings.new_vm("c", &spec).expect_err("taken").to_string();
+    assert!(refused.starts_with("vsock:07 is the tenant `a` already"), "{refused}");
+    let tenant = |place| Changes::read(json!({"tenant": place})).expect("right");
+    settings.change_vm("b", &tenant("vsock:7")).expect_err("taken");
+    settings.change_vm("a", &tenant("vsock:7")).expect("its own");
+    settings.change_vm("a", &tenant("vsock:8")).expect("free");
+    settings.change_vm("b", &tenant("vsock:7")).expect("free now");
+}
+
+#[test]
 fn a_tap_goes_over_to_another_vm_only_when_it_is_free() {
     let mut settings = read("[vm.a]\nsocket = \"/a\"\ntap = \"vnet0\"\n[vm.b]\nsocket = \"/b\"\n");
     let change = |value| Changes::read(value).expect("right");

@@ -13,7 +13,7 @@ use toml::{
 };
 
 use super::Located;
-use crate::settings::{DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep, taps};
+use crate::settings::{DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep, places, taps};
 
 type Place = Range<usize>;
 
@@ -182,6 +182,7 @@ impl Reader<'_> {
 
     fn vms(&mut self, tables: &[Table<'_, '_>], settings: &mut Settings) {
         let (mut named, mut at_taps) = (BTreeMap::new(), BTreeMap::new());
+        let mut at_places: Vec<(&str, String)> = Vec::new();
         for table in tables {
             let (socket, changes, mut faults) = VmSpec::collect(fields(table));
             let spec = changes.apply(&VmSettings::default());
@@ -190,6 +191,12 @@ impl Reader<'_> {
             if let Some(tap) = &spec.tap {
                 let other = at_taps.insert(tap.clone(), table.name);
                 faults.extend(other.map(|other| taps::taken(tap, other)));
+            }
+            if let Some(place) = &spec.tenant {
+                let has = |its: &&(&str, String)| places::is_same(&its.1, place);
+                let other = at_places.iter().find(has);
+                faults.extend(other.map(|(other, _)| places::taken(place, other)));
+                at_places.push((table.name, place.clone()));
             }
             if let Some(socket) = socket {
                 if let Some(other) = named.insert(socket.clone(), table.name) {
