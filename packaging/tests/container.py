@@ -31,14 +31,21 @@ class Container:
     """Boots what a tar of a root directory holds, until it is left.
 
     `host` runs commands there, without a network; `shared` is its /packages, and
-    `options` are more of systemd-nspawn's."""
+    `options` are more of systemd-nspawn's.  With `bpf` it may load programs, and has a place
+    of its own to pin them, which its systemd could not mount."""
 
-    def __init__(self, tar: Path, directory: Path, shared: Path, *options: str) -> None:
+    def __init__(self, tar: Path, directory: Path, shared: Path, *options: str, bpf: bool = False) -> None:
         root = directory / "root"
         root.mkdir()
         HERE.run("tar", "-C", root, "-xf", tar)
         self.root = root
         self.host: Host | None = None
+        self.pins = directory / "bpf" if bpf else None
+        if self.pins:
+            self.pins.mkdir()
+            HERE.run("mount", "-t", "bpf", "bpf", self.pins)
+            pins = f"--bind={self.pins}:/sys/fs/bpf"
+            options = (*options, "--capability=all", "--system-call-filter=bpf perf_event_open", pins)
         self._cgroups = _cgroups()
         self._process = HERE.start(
             "sh", "-c", _JOIN, " ".join(map(str, self._cgroups)),
@@ -73,4 +80,6 @@ class Container:
         for group in self._cgroups:
             for walked in os.walk(group, topdown=False):
                 os.rmdir(walked[0])
+        if self.pins:
+            HERE.run("umount", self.pins)
         HERE.run("rm", "-rf", self.root)

@@ -4,6 +4,7 @@ removed and purged, by dpkg and systemd."""
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,42 @@ def test_hosts_without_a_hypervisor_have_the_loader_and_give_it_back(host):
     assert not refused.ok and "conflict" in refused.text
     host.run("dpkg", "--purge", "ccc-agent", "ccc-bpf")
     assert files(host) - before == set()
+
+
+def commands(way: str) -> list[str]:
+    """What a host's operator types for a way of the README to have a tenant."""
+    readme = (artefacts.PROJECT / "README.md").read_text()
+    block = re.search(rf"^\*\*{re.escape(way)}\*\*.*?^```\n(.*?)^```", readme, re.M | re.S)
+    assert block, f"the README has no way '{way}'"
+    lines = (line.partition("#") for line in block[1].splitlines())
+    return [command.strip() for command, _, where in lines if not where.strip().startswith("guest")]
+
+
+@pytest.mark.parametrize("tried", ["bookworm", "trixie"])
+def test_the_readmes_commands_have_tenants(packages, tmp_path, tried):
+    """As they are there, with packages that wait in the directory."""
+    with Container(artefacts.build(tried), tmp_path, packages, bpf=True) as container:
+        host = container.host
+        # There is no network, and nobody to say yes.
+        host.run(
+            "sh",
+            "-c",
+            'printf \'APT::Get::Assume-Yes "1";\\nAPT::Install-Recommends "0";\\n\' >/etc/apt/apt.conf.d/test',
+        )
+        host.run("systemd-run", "--unit=nginx", "sleep", "infinity")
+        for way in ("A cgroup or network namespace of the host", "A VM with the agent"):
+            for command in commands(way):
+                host.run("sh", "-c", f"cd /packages/{NEW} && {command}")
+        for service, says in (("ccc-bpf", "serving"), ("ccc-relay", "vsock")):
+            until(f"{service} serves", lambda: says in host.run("journalctl", "--no-pager", f"--unit={service}"))
+            assert host.run("systemctl", "show", "--property=NRestarts,ActiveState", service).split() == [
+                "NRestarts=0",
+                "ActiveState=active",
+            ]
+        until("nginx is coupled", lambda: json.loads(host.run("cccctl", "--json", "show", "web"))["connected"])
+        tenants = json.loads(host.run("cccctl", "--json", "tenant", "list"))["vms"]
+        assert {vm["name"]: vm["group"] for vm in tenants} == dict.fromkeys(("web", "batch", "vm2"), "uplink")
+        host.run("dpkg", "--purge", "ccc-bpf")
 
 
 def main_pid(host: Host) -> str:
