@@ -168,7 +168,7 @@ class FreshHost(Container):
         for name in guests:
             HERE.run("cp", "--sparse=always", self.files / "disk.img", disks / f"{name}.img")
         binds = (f"--bind-ro={self.files}:/machine", f"--bind={disks}:/disks", "--bind=/dev/net/tun")
-        super().__init__(self.files / "root.tar", directory, self.files / "packages", *binds, "--capability=all")
+        super().__init__(self.files / "root.tar", directory, self.files / "packages", *binds, bpf=True)
 
     def __enter__(self) -> "FreshHost":
         super().__enter__()

@@ -76,6 +76,13 @@ def _controller(host: FreshHost, logs: Path, programs: Path, packages: Path) -> 
 
 
 @pytest.fixture
+def bare(logs, tmp_path, programs, packages):
+    """A fresh host with nothing on it, and the controller that knows it."""
+    with FreshHost(RELEASE, tmp_path, RATE_MBIT, guests=()) as host:
+        yield host, _controller(host, logs, programs, packages)
+
+
+@pytest.fixture
 def owned(logs, tmp_path, programs, packages):
     """A host with libvirt and a domain, as its owner has it, and the controller that knows it."""
     with FreshHost(RELEASE, tmp_path, RATE_MBIT, guests=()) as host:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""Tenants by BPF: the host's loader and relay, and the agent of guests, by their roles."""
+
+import json
+
+from test_host import have
+from testbed.wait import until
+
+HOST = {"host_kvm": False, "host_qemu": False, "host_bpf": True, "host_groups": {"uplink": {}}}
+LOADER, AGENT = ("ccc-bpf", "ccc-relay"), ("ccc-agent",)
+
+
+def states(host, units: tuple[str, ...]) -> list[str]:
+    return [host.host.attempt("systemctl", "is-active", unit).stdout.strip() for unit in units]
+
+
+def is_pinned(host) -> bool:
+    """Whether the program is in the kernel."""
+    return (host.pins / "ccc").exists()
+
+
+def test_a_host_has_tenants_by_bpf_and_gives_the_program_back(bare, packages):
+    host, controller = bare
+    wanted = HOST | {"host_packages": str(packages)}
+    assert (played := have(controller, "host", **wanted)).status == 0, played.why
+    assert states(host, LOADER) == ["active", "active"]
+    host.host.run("systemd-run", "--unit=nginx", "sleep", "infinity")
+    host.host.run("cccctl", "tenant", "add", "web", "--cgroup", "system.slice/nginx.service", "--group", "uplink")
+    until("it is coupled", lambda: json.loads(host.host.run("cccctl", "--json", "show", "web"))["connected"])
+    again = have(controller, "host", **wanted)
+    assert again.status == 0 and again.changed["host"] == 0, again.why
+    assert is_pinned(host)
+
+    without = have(controller, "host", **wanted | {"host_bpf": False})
+    assert without.status == 0, without.why
+    assert "Wait for the VMs that were connected (" not in without.text, "its tenant does not come back"
+    assert states(host, LOADER) == ["inactive", "inactive"]
+    assert not is_pinned(host)
+    again = have(controller, "host", **wanted | {"host_bpf": False})
+    assert again.status == 0 and again.changed["host"] == 0, again.why
+
+
+def test_a_guest_has_the_agent_and_gives_the_program_back(bare, packages):
+    """One without a host to speak to, whose connections go on alone."""
+    host, controller = bare
+    wanted = {"guest_agent_packages": str(packages), "guest_agent_require_vsock": False}
+    assert (played := have(controller, "guest_agent", **wanted)).status == 0, played.why
+    assert states(host, AGENT) == ["active"]
+    until("it has its program", lambda: is_pinned(host))
+    again = have(controller, "guest_agent", **wanted)
+    assert again.status == 0 and again.changed["host"] == 0, again.why
+    other = have(controller, "guest_agent", **wanted | {"guest_agent_cgroup": "/system.slice"})
+    assert other.status == 0 and other.changed["host"] == 2, other.why
+    assert "--cgroup /system.slice" in host.host.run("ps", "-C", "ccc-bpf", "-o", "args=")
+
+    assert (gone := have(controller, "guest_agent", guest_agent_state="absent")).status == 0, gone.why
+    assert not host.host.attempt("test", "-e", "/usr/bin/ccc-bpf").ok
+    assert not is_pinned(host)
