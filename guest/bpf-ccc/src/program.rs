@@ -3,11 +3,14 @@
 //! whatever becomes of this process.
 use std::{
     ffi::OsStr,
-    fs::{self, File},
+    fs::{self, DirBuilder, File, Permissions},
     hash::{DefaultHasher, Hash, Hasher},
     io,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     ptr, thread,
     time::Duration,
@@ -31,6 +34,11 @@ mod skeleton {
 }
 
 use crate::lent::Layout;
+
+/// Mode of the pins' directory: who may open it could hold its lock.
+const OWNERS_ALONE: u32 = 0o700;
+/// Others may put something there.
+const OTHERS_WRITE: u32 = 0o022;
 
 // Names of what is pinned.
 const RENO: &str = "reno";
@@ -114,7 +122,9 @@ impl Program {
         let (tenants, table_bytes) = (said.tenants, said.table_bytes as usize);
         let directory = directory(pins);
         in_bpffs(pins)?;
-        fs::create_dir_all(pins).with_context(|| no_bpffs(pins))?;
+        let mut begin = DirBuilder::new();
+        let made = begin.recursive(true).mode(OWNERS_ALONE).create(pins);
+        made.with_context(|| no_bpffs(pins))?;
         let alone = lock(pins)?;
         if !directory.join("complete").exists() {
             if directory.exists() {
@@ -150,7 +160,7 @@ fn in_bpffs(pins: &Path) -> Result<()> {
 
 fn no_bpffs(directory: &Path) -> String {
     format!(
-        "cannot make {}; it has to be in a bpffs (mount -t bpf bpf /sys/fs/bpf), and this needs \
+        "cannot make {}; it has to be in a bpffs (mount -t bpf -o mode=0700 bpf /sys/fs/bpf), and this needs \
          CAP_BPF and CAP_NET_ADMIN",
         directory.display()
     )
@@ -329,9 +339,22 @@ fn is_ours(directory: &Path) -> bool {
     name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// What others could have put there is not trusted; what they could only read is closed.
+fn keep_others_out(pins: &File, user: u32) -> Result<()> {
+    let meta = pins.metadata()?;
+    let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
+    ensure!(
+        owner == user && mode & OTHERS_WRITE == 0,
+        "is of user {owner} with mode {mode:04o}; expected user {user}, and nobody else to write; remove it"
+    );
+    Ok(pins.set_permissions(Permissions::from_mode(OWNERS_ALONE))?)
+}
+
 /// Two would give out the same tables.
 fn lock(pins: &Path) -> Result<File> {
     let file = File::open(pins).with_context(|| format!("cannot open {}", pins.display()))?;
+    let user = rustix::process::geteuid().as_raw();
+    keep_others_out(&file, user).with_context(|| pins.display().to_string())?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             bail!("another ccc-bpf (run or agent) uses {}; stop it first", pins.display())
@@ -392,6 +415,22 @@ mod tests {
     fn who_may_not_is_not_told_of_the_kernel() {
         assert!(why_not(ErrorKind::PermissionDenied).contains("CAP_BPF"));
         assert!(why_not(ErrorKind::InvalidInput).contains("CONFIG_DEBUG_INFO_BTF"));
+    }
+
+    #[test]
+    fn pins_are_the_owners_alone() {
+        let pins = std::env::temp_dir().join(format!("ccc-bpf-own-{}", std::process::id()));
+        fs::create_dir(&pins).expect("made");
+        let chmod = |mode| fs::set_permissions(&pins, Permissions::from_mode(mode)).expect("done");
+        chmod(0o755);
+        let running = lock(&pins).expect("ours");
+        assert_eq!(running.metadata().expect("there").mode() & 0o7777, OWNERS_ALONE);
+        let other = running.metadata().expect("there").uid() + 1;
+        assert!(keep_others_out(&running, other).is_err(), "another's");
+        drop(running);
+        chmod(0o1777);
+        assert!(lock(&pins).is_err(), "others may write");
+        fs::remove_dir(&pins).expect("removed");
     }
 
     #[test]
