@@ -143,6 +143,10 @@ class Dumbbell:
         enter = ("nsenter", f"--net=/run/netns/{self.sender(number)}", sys.executable)
         return json.loads(subprocess.run([*enter, *words], check=True, stdout=subprocess.PIPE).stdout)
 
+    def idle(self, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
+        words = (str(HERE / "traffic.py"), "idle", RECEIVER, str(PORT), str(flows), str(seconds), algorithm)
+        return self._start(self.sender(number), sys.executable, *words, stdin=subprocess.PIPE)
+
     def watch(self, seconds: float) -> subprocess.Popen:
         interfaces = [f"in{number}" for number in range(self.senders)]
         command = (sys.executable, str(HERE / "traffic.py"), "watch", str(seconds), *interfaces)

@@ -24,6 +24,9 @@ AT_A_TIME = 100
 AGAIN = 6 if QUICK else 20
 # Whatever else a machine does that runs the quick form.
 BACK_WITHIN_S = 5.0 if QUICK else 1.0
+# More connections than a tenant has slots, but for those that send.
+SLOTS = 1024
+IDLE = 1100
 # How long nobody is there: longer than a lease, so that all flows go on alone.
 AWAY_S = 1.5
 FLOWS = (1, 4)
@@ -36,7 +39,7 @@ def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
     scores = [verified(out), *quiet.noticed(out), *kills(out), *of_relay]
-    scores += [*one_place(out), *restarts(out), *made_again(out), *come_and_go(out)]
+    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
@@ -129,6 +132,12 @@ def follow_grants() -> int:
         flows = element["value"][first + bit // 8 :: size]
         found += sum(bool(int(byte, 16) & mask) for byte in flows)
     return found
+
+
+def of_tables(field: str, size: int) -> list[str]:
+    program = next(one["id"] for one in bpf("prog") if one.get("name") == "ccc_cong_avoid")
+    begin = Types("prog", "id", str(program)).offset("ccc_table", field)[0] // 8
+    return [byte for table in tables() for byte in bpf("map", "dump", table)[0]["value"][begin : begin + size]]
 
 
 def time_until_back(service: Service, start: Callable[[], None]) -> float:
@@ -252,6 +261,49 @@ def made_again(out: Path) -> list[Score]:
     ]
 
 
+def full(out: Path) -> list[Score]:
+    """Connections that have nothing to send hold all slots: those that send are coupled nevertheless."""
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-full", senders=1, rate="1gbit", packets=2000, delay_ms=1)
+        stack.callback(bed.end)
+        bed.make()
+        service.add("a", "netns", bed.sender(0), "g")
+        service.await_connected("a")
+        bed.receive(120)
+        idle = bed.idle(0, IDLE, 100, "reno")
+        with suppress(TimeoutError):
+            until("all slots are held", lambda: coupled(service) >= SLOTS)
+        # They have been idle for long.
+        time.sleep(2)
+        slots, before = coupled(service), registered(service, "a")
+        bulk = bed.send(0, 4, 8, "reno")
+        time.sleep(4)
+        coupled_bulk = registered(service, "a") - before
+        # All come back at once, while others send.
+        idle.communicate(b"\n\n", timeout=30)
+        bulk.wait()
+        with suppress(TimeoutError):
+            until("all have left", lambda: coupled(service) == 0)
+        left, held = coupled(service), slots_in_use()
+    return [
+        Score(f"flows coupled of {IDLE} that then are idle", slots, "1", ">=", SLOTS),
+        Score("flows coupled of 4 that find all slots held by these", coupled_bulk, "1", ">=", 4),
+        at_most("flows that the daemon has of connections that have ended", left, "1", 0),
+        at_most("slots that they hold", held, "1", 0),
+    ]
+
+
+def registered(service: Service, name: str) -> int:
+    return service.show(name)["counters"]["registered"]
+
+
+def slots_in_use() -> int:
+    return sum(bin(int(byte, 16)).count("1") for byte in of_tables("control.in_use", SLOTS // 8))
+
+
 def come_and_go(out: Path) -> list[Score]:
     """Cgroups that are made, become tenants, send, and are removed again."""
     service = Service(out, {"g": {}})
@@ -262,7 +314,7 @@ def come_and_go(out: Path) -> list[Score]:
         stack.callback(bed.end)
         bed.make()
         bed.receive(60 + 10 * CGROUPS)
-        registered = wanted = 0
+        flows = wanted = 0
         # Sockets that linger keep those of the tenants before.
         before = tables()
         for begin in range(0, CGROUPS, AT_A_TIME):
@@ -274,13 +326,13 @@ def come_and_go(out: Path) -> list[Score]:
             for sender in senders:
                 sender.wait()
             wanted += len(senders)
-            registered += sum(one["counters"]["registered"] for one in map(service.show, names[:5]))
+            flows += sum(one["counters"]["registered"] for one in map(service.show, names[:5]))
             for name in names:
                 service.remove(name)
             until("all removed", lambda: tables() <= before, 60)
             for name in names:
                 cgroups.path(name).rmdir()
-    return [Score(f"{CGROUPS} cgroups: flows coupled of {wanted}", registered, "1", ">=", wanted)]
+    return [Score(f"{CGROUPS} cgroups: flows coupled of {wanted}", flows, "1", ">=", wanted)]
 
 
 def tables() -> set[int]:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Command line: traffic.py send ADDRESS PORT FLOWS SECONDS ALGORITHM [AFTER]
+              traffic.py idle ADDRESS PORT FLOWS SECONDS ALGORITHM
               traffic.py receive PORT SECONDS
               traffic.py watch SECONDS INTERFACE...
               traffic.py begin CGROUP HOME ADDRESS PORT TIMES AFTER
 
-Bulk flows.  The receiver prints a JSON object when its time is over, or at SIGTERM: for each peer
-the bytes in each second, and what ended a flow too early, if anything did.  The watcher prints
-times and how many bytes each interface has received by then.  What begins prints the algorithms of
-connections from a cgroup so long after that was made, each time anew unless it was there before.
+Bulk flows, and those that send one byte each, and another one when a line is read.  The receiver
+prints a JSON object when its time is over, or at SIGTERM: for each peer the bytes in each second,
+and what ended a flow too early, if anything did.  The watcher prints times and how many bytes each
+interface has received by then.  What begins prints the algorithms of connections from a cgroup so
+long after that was made, each time anew unless it was there before.
 """
 
 import json
+import resource
 import selectors
 import signal
 import socket
@@ -37,6 +40,16 @@ def send(address: str, port: int, flows: int, seconds: float, algorithm: str, af
                 continue
             except ConnectionError:
                 return  # the receiver has what it wanted
+
+
+def idle(address: str, port: int, flows: int, seconds: float, algorithm: str) -> None:
+    end = time.monotonic() + seconds
+    connected = [_connect(address, port, algorithm, end) for _ in range(flows)]
+    while True:
+        for flow in connected:
+            flow.send(b"x")
+        if not sys.stdin.readline():
+            return
 
 
 def _connect(address: str, port: int, algorithm: str, end: float) -> socket.socket:
@@ -112,9 +125,14 @@ def begin(cgroup: Path, home: Path, address: str, port: int, times: int, after_s
 
 
 def main(verb: str, *words: str) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if verb == "send":
         address, port, flows, seconds, algorithm, *after = words
         send(address, int(port), int(flows), float(seconds), algorithm, *map(float, after))
+    elif verb == "idle":
+        address, port, flows, seconds, algorithm = words
+        idle(address, int(port), int(flows), float(seconds), algorithm)
     elif verb == "watch":
         seconds, *interfaces = words
         print(json.dumps(watch(float(seconds), interfaces)))

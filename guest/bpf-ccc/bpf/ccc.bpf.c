@@ -10,6 +10,7 @@
 #include "choose.h"
 #include "quiet.h"
 #include "recovery.h"
+#include "slot.h"
 
 const volatile struct ccc_layout ccc_layout = {
 	.slots = CCC_SLOTS,
@@ -49,6 +50,7 @@ static inline void init_sock(struct sock *sk, u8 cubic)
 
 	csk->generation = 0;
 	csk->look_us = 0;
+	csk->parked = 0;
 	csk->timed = 0;
 	/* One that changes to this algorithm may be sending already. */
 	csk->sender = tcp_sk(sk)->packets_out != 0;
@@ -94,10 +96,11 @@ static inline void report_and_follow(struct sock *sk, struct ccc_table *table,
 
 	ccc_look_as(sk, &tcp, state);
 	ccc_report(table, flow, &tcp, 0);
-	if (state == TCP_CA_Loss)
-		return;
-	ccc_cwnd_update(sk, table, flow, &tcp, acked);
-	ccc_quiet_next(sk, table, flow);
+	if (state != TCP_CA_Loss) {
+		ccc_cwnd_update(sk, table, flow, &tcp, acked);
+		ccc_quiet_next(sk, table, flow);
+	}
+	ccc_flow_park(sk, table, flow);
 }
 
 SEC("struct_ops")
@@ -152,6 +155,7 @@ static __noinline void watched_ack(struct sock *sk, u32 flags)
 		ccc_report_end_of_data(sk, flow);
 		ccc_report_update(sk, table, flow, ca_state(sk));
 	}
+	ccc_flow_park(sk, table, flow);
 }
 
 SEC("struct_ops")

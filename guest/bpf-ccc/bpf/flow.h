@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which sockets are flows of a tenant, and how a flow takes a slot of the
- * tenant's table and gives it back.
+ * Which sockets are flows of a tenant.
  *
  * Coupled are those that leave the machine by the bottleneck: a flow over the
  * loopback device does not.
@@ -16,8 +15,6 @@
 #define CCC_LOOK_US		100000u
 /* Levels of cgroups above a socket's that may be a tenant. */
 #define CCC_CGROUP_LEVELS	16
-/* Attempts to take a slot that others want too. */
-#define CCC_TAKE_TRIES		4
 
 struct ccc_table_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -69,6 +66,7 @@ struct ccc_sock {
 	u8 watched;		/* by ccc_recovery_watch(), at the next ACK, too */
 	u8 settled;		/* by cong_avoid(), beyond what quiet.h looks at */
 	u8 timed;		/* TCP's pacing timer is on for us */
+	u32 parked;		/* the generation of a slot that may be another's */
 };
 
 static inline struct ccc_sock *ccc_sk(const struct sock *sk)
@@ -115,14 +113,62 @@ static inline void ccc_timer_off(struct sock *sk)
 		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
-/* The socket's flow, unless its table has gone. */
+static inline u64 *ccc_word_of(u64 *bits, u32 slot)
+{
+	slot &= CCC_SLOTS - 1;
+	barrier_var(slot);
+	return &bits[(slot & (CCC_SLOTS - 1)) / 64];
+}
+
+static inline u64 ccc_bit_of(u32 slot)
+{
+	return 1ull << (slot & 63);
+}
+
+/* Whether the slot of a flow that has parked is the caller's from now on. */
+static inline bool ccc_idle_clear(struct ccc_table *table, u32 slot)
+{
+	u64 bit = ccc_bit_of(slot);
+
+	return __sync_fetch_and_and(ccc_word_of(table->control.idle, slot),
+				    ~bit) & bit;
+}
+
+/* A flow that has parked goes on, unless another has its slot. */
+static __noinline bool ccc_flow_unpark(struct sock *sk)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+	struct ccc_table *table = ccc_table_of(csk->tenant);
+	u32 parked = csk->parked, slot = csk->slot;
+	volatile u32 *generation;
+
+	csk->parked = 0;
+	if (!table || table->control.id != csk->table_id)
+		goto gone;
+	generation = &ccc_flow_at(table, slot)->generation;
+	if (*generation != parked || !ccc_idle_clear(table, slot))
+		goto gone;
+	/* It was taken just now, and has parked again. */
+	if (*generation != parked) {
+		__sync_fetch_and_or(ccc_word_of(table->control.idle, slot),
+				    ccc_bit_of(slot));
+		goto gone;
+	}
+	csk->generation = parked;
+	return true;
+gone:
+	ccc_timer_off(sk);
+	return false;
+}
+
+/* The socket's flow, unless its table or slot has gone. */
 static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
 					    struct ccc_table **table)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
 	struct ccc_flow *flow;
 
-	if (!csk->generation)
+	if (!csk->generation && !(csk->parked && ccc_flow_unpark(sk)))
 		return NULL;
 	*table = ccc_table_of(csk->tenant);
 	if (!*table || (*table)->control.id != csk->table_id) {
@@ -192,102 +238,6 @@ static inline bool ccc_table_is_live(const struct ccc_table *table, u64 now_us)
 	return *(volatile u32 *)&table->status.status ==
 		       VIRTIO_CCC_EXTENT_ACCEPTED &&
 	       now_us < *(volatile u64 *)&table->control.lease_us;
-}
-
-/*
- * The number of the lowest bit that is set, which counts those below it.  Without
- * branches: each would be one more way for the verifier to follow.
- */
-static inline u32 lowest_bit(u64 word)
-{
-	u64 below = (word & -word) - 1;
-
-	below -= (below >> 1) & 0x5555555555555555;
-	below = (below & 0x3333333333333333) +
-		((below >> 2) & 0x3333333333333333);
-	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return (below * 0x0101010101010101) >> 56;
-}
-
-/*
- * The lowest free slot: neighbours round evenly, and the device looks less.  Less
- * than 0: there is none.
- */
-__weak int ccc_slot_take(struct ccc_table *table)
-{
-	int tries = 0;
-	u32 word;
-
-	if (!table)
-		return -1;
-	for (word = 0; word < CCC_SLOTS / 64; word++) {
-		u64 *in_use = &table->control.in_use[word];
-		u64 free = ~*(volatile u64 *)in_use;
-		u32 bit;
-
-		if (!free || tries == CCC_TAKE_TRIES)
-			continue;
-		bit = lowest_bit(free);
-		if (!(__sync_fetch_and_or(in_use, 1ull << bit) & 1ull << bit))
-			return word * 64 + bit;
-		tries++;
-	}
-	return -1;
-}
-
-static inline void ccc_slot_drop(struct ccc_table *table, u32 slot)
-{
-	u64 before;
-
-	slot &= CCC_SLOTS - 1;
-	barrier_var(slot);
-	/* What is fetched is of use, or this orders nothing (ccc_barrier()). */
-	before = __sync_fetch_and_and(
-		&table->control.in_use[(slot & (CCC_SLOTS - 1)) / 64],
-		~(1ull << (slot & 63)));
-	barrier_var(before);
-}
-
-/* It has data to send: it takes a slot, if there is one for it. */
-static inline struct ccc_flow *ccc_flow_take(struct sock *sk,
-					     struct ccc_table **table)
-{
-	struct ccc_sock *csk = ccc_sk(sk);
-	u64 now_us = tcp_sk(sk)->tcp_mstamp;
-	struct ccc_flow *flow;
-	int tenant, slot;
-	u32 generation;
-
-	csk->sender = 1;
-	csk->look_us = now_us + CCC_LOOK_US;
-	if (!ccc_in_scope(sk))
-		return NULL;
-	tenant = ccc_tenant_of((u64)BPF_CORE_READ(sk, sk_cgrp_data.cgroup),
-			       BPF_CORE_READ(sk, __sk_common.skc_net.net,
-					     net_cookie));
-	if (tenant < 0)
-		return NULL;
-	*table = ccc_table_of(tenant);
-	if (!*table || !ccc_table_is_live(*table, now_us))
-		return NULL;
-	slot = ccc_slot_take(*table);
-	if (slot < 0)
-		return NULL;
-	flow = ccc_flow_at(*table, slot);
-	generation = ccc_next_generation(flow->generation);
-	__builtin_memset(flow, 0, sizeof(*flow));
-	flow->generation = generation;
-	flow->slot = slot;
-	flow->cubic = csk->cubic;
-	flow->shadow.beta = CCC_BETA_HALF;
-	csk->rated = 0;
-	csk->watched = 1;
-	csk->settled = 0;
-	csk->table_id = (*table)->control.id;
-	csk->tenant = tenant;
-	csk->slot = slot;
-	csk->generation = generation;
-	return flow;
 }
 
 #endif /* CCC_BPF_FLOW_H */

@@ -164,6 +164,8 @@ struct ccc_control {
 	u64 lost;		/* messages that found no room */
 	char name[CCC_NAME];	/* the tenant's, for a loader that comes back */
 	u64 in_use[CCC_SLOTS / 64];
+	u64 idle[CCC_SLOTS / 64];	/* slots of flows that have parked, slot.h */
+	u32 hand;		/* where it is looked for one of these */
 };
 
 struct ccc_table {

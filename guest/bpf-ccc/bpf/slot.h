@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How a flow takes a slot of its tenant's table, and gives it back.
+ *
+ * A flow that has nothing to send parks: it sets its slot's bit in control.idle and
+ * leaves the slot alone.  Whoever clears that bit has the slot: its socket, when it
+ * goes on, or, where no slot is free, another that has data to send.
+ */
+#ifndef CCC_BPF_SLOT_H
+#define CCC_BPF_SLOT_H
+
+#include "report.h"
+
+/* How long a flow that has parked keeps its slot if others want it. */
+#define CCC_IDLE_US		1000000
+/* Attempts to take a slot that others want too. */
+#define CCC_TAKE_TRIES		4
+
+/*
+ * The number of the lowest bit that is set, which counts those below it.  Without
+ * branches: each would be one more way for the verifier to follow.
+ */
+static inline u32 lowest_bit(u64 word)
+{
+	u64 below = (word & -word) - 1;
+
+	below -= (below >> 1) & 0x5555555555555555;
+	below = (below & 0x3333333333333333) +
+		((below >> 2) & 0x3333333333333333);
+	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (below * 0x0101010101010101) >> 56;
+}
+
+/*
+ * The lowest free slot: neighbours round evenly, and the device looks less.  Less
+ * than 0: there is none.
+ */
+__weak int ccc_slot_take(struct ccc_table *table)
+{
+	int tries = 0;
+	u32 word;
+
+	if (!table)
+		return -1;
+	for (word = 0; word < CCC_SLOTS / 64; word++) {
+		u64 *in_use = &table->control.in_use[word];
+		u64 free = ~*(volatile u64 *)in_use;
+		u32 bit;
+
+		if (!free || tries == CCC_TAKE_TRIES)
+			continue;
+		bit = lowest_bit(free);
+		if (!(__sync_fetch_and_or(in_use, 1ull << bit) & 1ull << bit))
+			return word * 64 + bit;
+		tries++;
+	}
+	return -1;
+}
+
+static inline void ccc_slot_drop(struct ccc_table *table, u32 slot)
+{
+	u64 before;
+
+	/* What is fetched is of use, or this orders nothing (ccc_barrier()). */
+	before = __sync_fetch_and_and(ccc_word_of(table->control.in_use, slot),
+				      ~ccc_bit_of(slot));
+	barrier_var(before);
+}
+
+/* Nothing is to be sent: the slot may be another's. */
+static inline void ccc_flow_park(struct sock *sk, struct ccc_table *table,
+				 const struct ccc_flow *flow)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+
+	if (flow->report.now.active)
+		return;
+	csk->parked = csk->generation;
+	csk->generation = 0;
+	ccc_barrier();	/* the last of the flow before it may be another's */
+	__sync_fetch_and_or(ccc_word_of(table->control.idle, csk->slot),
+			    ccc_bit_of(csk->slot));
+}
+
+/* The flow that has parked there leaves; its last report stands. */
+static inline void vacate(struct ccc_table *table, u32 slot)
+{
+	struct virtio_ccc_report *wire =
+		&table->report[slot & (CCC_SLOTS - 1)];
+	u32 seq = wire->seq | 1;
+
+	READ_FIELD(wire->seq) = seq;
+	ccc_barrier();	/* odd before the change */
+	wire->state = VIRTIO_CCC_STATE_FREE;
+	ccc_barrier();	/* the change before even */
+	READ_FIELD(wire->seq) = seq + 1;
+	ccc_tell(table, VIRTIO_CCC_OP_LEAVE, slot,
+		 ccc_flow_at(table, slot)->generation, true);
+}
+
+static inline bool idles_long(struct ccc_table *table, u32 slot, u64 now_us)
+{
+	u64 since_us = READ_FIELD(ccc_flow_at(table, slot)->report.notified_us);
+
+	return (s64)(now_us - since_us) > CCC_IDLE_US;
+}
+
+/*
+ * A slot whose flow has parked long ago.  One is looked at in each word, further on
+ * each time, as a clock's hand goes.  Less than 0: there was none.
+ */
+__weak int ccc_slot_steal(struct ccc_table *table, u64 now_us)
+{
+	u32 hand, i;
+
+	if (!table)
+		return -1;
+	hand = __sync_fetch_and_add(&table->control.hand, 1);
+	for (i = 0; i < CCC_SLOTS / 64; i++) {
+		u32 word = (hand + i) & (CCC_SLOTS / 64 - 1);
+		u32 first = hand / (CCC_SLOTS / 64) & 63;
+		u64 idle = *(volatile u64 *)ccc_word_of(table->control.idle,
+							word * 64);
+		u64 ahead = idle & ~0ull << first;
+		u32 slot = word * 64 + lowest_bit(ahead ? ahead : idle);
+
+		if (!idle || !idles_long(table, slot, now_us) ||
+		    !ccc_idle_clear(table, slot))
+			continue;
+		vacate(table, slot);
+		return slot;
+	}
+	return -1;
+}
+
+/* It has data to send: it takes a slot, if there is one for it. */
+static inline struct ccc_flow *ccc_flow_take(struct sock *sk,
+					     struct ccc_table **table)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+	u64 now_us = tcp_sk(sk)->tcp_mstamp;
+	struct ccc_flow *flow;
+	int tenant, slot;
+	u32 generation;
+
+	csk->sender = 1;
+	csk->look_us = now_us + CCC_LOOK_US;
+	if (!ccc_in_scope(sk))
+		return NULL;
+	tenant = ccc_tenant_of((u64)BPF_CORE_READ(sk, sk_cgrp_data.cgroup),
+			       BPF_CORE_READ(sk, __sk_common.skc_net.net,
+					     net_cookie));
+	if (tenant < 0)
+		return NULL;
+	*table = ccc_table_of(tenant);
+	if (!*table || !ccc_table_is_live(*table, now_us))
+		return NULL;
+	slot = ccc_slot_take(*table);
+	if (slot < 0)
+		slot = ccc_slot_steal(*table, now_us);
+	if (slot < 0)
+		return NULL;
+	flow = ccc_flow_at(*table, slot);
+	generation = ccc_next_generation(flow->generation);
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->generation = generation;
+	flow->slot = slot;
+	flow->cubic = csk->cubic;
+	flow->shadow.beta = CCC_BETA_HALF;
+	csk->rated = 0;
+	csk->watched = 1;
+	csk->settled = 0;
+	csk->table_id = (*table)->control.id;
+	csk->tenant = tenant;
+	csk->slot = slot;
+	csk->generation = generation;
+	return flow;
+}
+
+#endif /* CCC_BPF_SLOT_H */
