@@ -66,6 +66,18 @@ class Dumbbell:
         do(router, f"tc qdisc add dev out parent 1: handle 2: pfifo limit {self.packets}")
         self._start(wire, sys.executable, str(HERE / "delay.py"), str(self.delay_ms), "wire0", "wire1")
 
+    def another_name(self, number: int) -> str:
+        """Of a sender's namespace, until all of this ends."""
+        name = f"{self.sender(number)}-too"
+        command = ["ip", "netns", "exec", self.sender(number), "sh", "-c", "echo; exec cat"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inside:
+            # It is in there once it speaks.
+            inside.stdout.readline()
+            ip("netns", "attach", name, str(inside.pid))
+            inside.communicate()
+        self._made.append(name)
+        return name
+
     def make_again(self, number: int) -> bool:
         """A sender's namespace is another one under its name; whether its file has the same inode."""
         file = Path("/run/netns", self.sender(number))

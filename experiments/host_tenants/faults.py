@@ -162,7 +162,8 @@ def coupled(service: Service) -> int:
 
 
 def one_place(out: Path) -> list[Score]:
-    """Two tenants of one namespace: the second has it when the first is removed."""
+    """Two tenants of one namespace, by two names of it: the second has it when the first is removed.
+    By one name the daemon refuses the second."""
     service = Service(out, {"g": {}})
     with ExitStack() as stack:
         stack.callback(service.stop)
@@ -170,8 +171,9 @@ def one_place(out: Path) -> list[Score]:
         bed = Dumbbell("ccc-place", delay_ms=10)
         stack.callback(bed.end)
         bed.make()
-        for name in "ab":
-            service.add(name, "netns", bed.sender(0), "g")
+        other = bed.another_name(0)
+        for name, netns in (("a", bed.sender(0)), ("b", other)):
+            service.add(name, "netns", netns, "g")
             # The second one is not: it waits.
             service.await_connected("a")
         bed.receive(60)
@@ -180,7 +182,7 @@ def one_place(out: Path) -> list[Score]:
             until(f"flows are of {owner}", lambda: service.tenants()[owner]["coupled_flows"] >= 2)
             if owner == "a":
                 service.remove("b")
-                service.add("b", "netns", bed.sender(0), "g")
+                service.add("b", "netns", other, "g")
                 # The loader asks twice a second.
                 time.sleep(2)
                 still = service.tenants()["a"]["coupled_flows"]
