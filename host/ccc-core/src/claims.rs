@@ -11,6 +11,8 @@ pub struct Claims {
     pub delivered_bytes: u64,
     /// Reports that told of a congestion event or of a timeout.
     pub events: u64,
+    /// Times that flows of it went on alone: its device was reset, or its slots released.
+    pub exits: u64,
     /// It has flows that take all they are given.
     pub backlogged: bool,
     /// What its flows are granted, bytes a second.

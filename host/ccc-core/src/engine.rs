@@ -235,8 +235,19 @@ impl Engine {
             let theirs = flows.iter().filter_map(|flow| self.flows.get(flow.0 as usize));
             group.take_out(theirs.filter(|flow| flow.group() == key));
         }
+        self.count_exit(flows);
         for flow in flows {
             self.leave(now, *flow);
+        }
+    }
+
+    /// Flows of a VM go on alone: once in each of their groups.
+    fn count_exit(&mut self, flows: &[FlowId]) {
+        let known = &self.flows;
+        let theirs = || flows.iter().filter_map(|flow| known.get(flow.0 as usize));
+        let Some(vm) = theirs().next().map(|flow| flow.vm()) else { return };
+        for entry in &mut self.vms[vm].memberships {
+            entry.claims.exits += u64::from(theirs().any(|flow| flow.group() == entry.group));
         }
     }
 

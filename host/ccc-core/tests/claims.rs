@@ -34,3 +34,18 @@ fn a_vm_is_backlogged_while_a_flow_takes_all_it_is_given() {
         assert_eq!(host.engine.claims(vm, host.group).backlogged, cwnd_limited);
     }
 }
+
+#[test]
+fn flows_that_go_on_alone_count_once_each_time() {
+    let mut host = Host::new();
+    let vm = host.vm(1.0);
+    for exits in 1..4 {
+        let flows = [host.flow(vm, 10).id, host.flow(vm, 10).id];
+        host.engine.detach(host.now, &flows);
+        host.engine.detach(host.now, &flows);
+        assert_eq!(host.engine.claims(vm, host.group).exits, exits, "those that are gone do not");
+    }
+    let flow = host.flow(vm, 10);
+    host.engine.leave(host.now, flow.id);
+    assert_eq!(host.engine.claims(vm, host.group).exits, 3, "it has ended");
+}

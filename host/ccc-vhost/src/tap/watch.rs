@@ -38,6 +38,10 @@ const BURST_BYTES: u64 = 1 << 15;
 const GRANTED_US: Micros = 5_000_000;
 /// So long a VM that was judged is not trusted.
 const PROBATION_US: Micros = 60_000_000;
+/// Whose device is reset, or slots released, so often with no more than this between two of
+/// them is not trusted either: what it sends meanwhile is not coupled.
+const EXITS: u64 = 3;
+const EXITS_US: Micros = 10_000_000;
 /// A loss says that there is congestion for so long.
 const CONGESTED_US: Micros = 10_000_000;
 /// Who says it wants more counts with all it may have after so long: joins take a while.
@@ -137,6 +141,9 @@ pub struct Watched {
     lost_at: Option<Micros>,
     /// When it was last granted something.
     granted_at: Option<Micros>,
+    /// How often flows of it have gone on alone in a row, and when the last ones did.
+    exits: u64,
+    exited_at: Option<Micros>,
     verdict: Option<Verdict>,
     /// When it was last judged, or held.
     judged: Option<Micros>,
@@ -184,7 +191,8 @@ impl Watched {
     /// What it may have too much: a time of what it may send, and so much at the least.
     fn allowance(&self, now: Micros) -> (Micros, u64) {
         let has_flows = within(now, self.granted_at, GRANTED_US);
-        match within(now, self.judged, PROBATION_US) {
+        let comes_and_goes = self.exits >= EXITS && within(now, self.exited_at, PROBATION_US);
+        match comes_and_goes || within(now, self.judged, PROBATION_US) {
             true => (UNTRUSTED_US, BURST_BYTES),
             // Short flows come and go between two looks: then their reports speak for it.
             false if self.is_accounted() => (TRUSTED_US, FLOWS_BYTES),
@@ -303,8 +311,18 @@ impl Watched {
         if seen.claims.granted > 0 {
             self.granted_at = Some(now);
         }
+        self.exited(now, seen.claims.exits.saturating_sub(last.claims.exits));
         self.wanted(now, seen.claims.backlogged);
         Some(count)
+    }
+
+    /// Notes how often flows of it have gone on alone since it was last seen.
+    fn exited(&mut self, now: Micros, times: u64) {
+        if times == 0 {
+            return;
+        }
+        let before = if within(now, self.exited_at, EXITS_US) { self.exits } else { 0 };
+        (self.exits, self.exited_at) = (before.saturating_add(times), Some(now));
     }
 
     /// A tap that could not be looked at for long tells nothing of the present.

@@ -20,16 +20,17 @@ struct Does {
     granted: f64,
     loses: bool,
     wants: bool,
+    exits: bool,
 }
 
 /// A VM with a module that takes what it is given.
 fn honest(mbit: f64) -> Does {
-    Does { sends: mbit, claims: 0.95 * mbit, granted: mbit, loses: true, wants: true }
+    Does { sends: mbit, claims: 0.95 * mbit, granted: mbit, loses: true, wants: true, exits: false }
 }
 
 /// One without a module.
 fn alone(mbit: f64) -> Does {
-    Does { sends: mbit, claims: 0.0, granted: 0.0, loses: false, wants: false }
+    Does { sends: mbit, claims: 0.0, granted: 0.0, loses: false, wants: false, exits: false }
 }
 
 /// One that tells what it sends, which is more than it is granted.
@@ -87,6 +88,7 @@ impl Seen {
         self.received_bytes += bytes(does.sends);
         self.claims.delivered_bytes += bytes(does.claims);
         self.claims.events += u64::from(does.loses);
+        self.claims.exits += u64::from(does.exits);
         self.claims.backlogged = does.wants;
         self.claims.granted = (does.granted * MBIT as f64) as u64;
     }
@@ -163,6 +165,37 @@ fn who_sends_above_its_grants_and_share_is_judged_after_a_while() {
     group.go(3000, &does);
     assert_eq!(group.changed, [3]);
     assert_eq!(group.verdict(3).map(|verdict| verdict.reason), Some(Reason::AboveShare));
+}
+
+#[test]
+fn who_comes_and_goes_is_judged_as_one_without_a_module() {
+    let more = Does { sends: 3.0, claims: 2.0, ..honest(2.5) };
+    for (exits, judged) in [(0, false), (2, false), (3, true)] {
+        let mut group = Group::new();
+        group.go(10_000, &[honest(2.5); 4]);
+        for _ in 0..exits {
+            group.go(
+                PERIOD_US / 1000,
+                &[honest(2.5), honest(2.5), honest(2.5), Does { exits: true, ..more }],
+            );
+            group.go(500, &[honest(2.5), honest(2.5), honest(2.5), more]);
+        }
+        group.go(2_000, &[honest(2.5), honest(2.5), honest(2.5), more]);
+        assert_eq!(!group.changed.is_empty(), judged, "{exits} times: {:?}", group.changed);
+    }
+}
+
+#[test]
+fn who_comes_and_goes_now_and_then_is_trusted() {
+    let mut group = Group::new();
+    for _ in 0..5 {
+        group.go(11_000, &[honest(2.5); 4]);
+        let restarts = Does { sends: 3.0, exits: true, ..honest(2.5) };
+        group.go(PERIOD_US / 1000, &[honest(2.5), honest(2.5), honest(2.5), restarts]);
+        group
+            .go(1_000, &[honest(2.5), honest(2.5), honest(2.5), Does { exits: false, ..restarts }]);
+    }
+    assert!(group.changed.is_empty(), "{:?}", group.watch);
 }
 
 #[test]

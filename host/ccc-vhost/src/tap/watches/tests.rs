@@ -32,6 +32,7 @@ impl Host {
                     events: reported / PERIOD_US,
                     backlogged: true,
                     granted: 1_000_000,
+                    ..Claims::default()
                 },
             };
             let at = self.now;
