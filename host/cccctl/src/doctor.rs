@@ -238,7 +238,8 @@ fn alone(vm: &Value) -> Option<Finding> {
 fn refused(vm: &Value) -> Option<Finding> {
     let counters = &vm["counters"];
     let of = |key| counters[key].as_u64().unwrap_or(0);
-    let refused = of("refused").saturating_sub(of("torn") + of("no_line") + of("over_limit"));
+    let no_fault = of("torn") + of("stale") + of("no_line") + of("over_limit");
+    let refused = of("refused").saturating_sub(no_fault);
     (refused > 0).then(|| {
         let name = word(&vm["name"]);
         Finding::new(
@@ -418,7 +419,10 @@ mod tests {
             (json!({"apart": ["uplink", "wan"]}), "of uplink and wan -> see the evidence"),
             (json!({"alone": ["uplink"]}), "no other VM of uplink does, or says so -> its losses"),
             (json!({"counters": {"refused": 7}}), "refused 7 times -> the daemon's log"),
-            (json!({"counters": {"refused": 8, "torn": 1}}), "refused 7 times -> the daemon's log"),
+            (
+                json!({"counters": {"refused": 9, "torn": 1, "stale": 1}}),
+                "refused 7 times -> the daemon's log",
+            ),
             (
                 json!({"counters": {"refused": 40, "torn": 40, "messages": 400}}),
                 "40 of 400 messages came while its driver wrote what they tell of -> its driver is",

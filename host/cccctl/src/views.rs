@@ -49,13 +49,14 @@ pub fn vm(answer: &Value) -> String {
         own("state", state(answer)),
     ];
     let count = |key: &str| counters[key].as_u64().unwrap_or(0);
-    let refused = count("refused").saturating_sub(count("torn"));
+    let refused = count("refused").saturating_sub(count("torn") + count("stale"));
     let rest = [
         own("configured", configured(&answer["configured"])),
         own("flows", flows),
         own("messages", number(&counters["messages"])),
         own("refused", format!("{refused} (the log says what)")),
         own("torn", number(&counters["torn"])),
+        own("stale", number(&counters["stale"])),
         own("no line", number(&counters["no_line"])),
         own("over limit", number(&counters["over_limit"])),
     ];

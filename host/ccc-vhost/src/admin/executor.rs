@@ -431,6 +431,7 @@ fn count(counters: &counters::Counters) -> CountersView {
         published: counters.published,
         refused: counters.all_refused(),
         torn: counters.refused(counters::Kind::Torn),
+        stale: counters.refused(counters::Kind::Stale),
         no_line: counters.refused(counters::Kind::Line),
         over_limit: counters.refused(counters::Kind::Limit),
     }

@@ -143,6 +143,8 @@ pub struct CountersView {
     pub refused: u64,
     /// Messages that came while their slot was being written: it is told of again.
     pub torn: u64,
+    /// Messages that came when their slot was another flow's, or nobody's.
+    pub stale: u64,
     /// Flows for whose group there was no line left.
     pub no_line: u64,
     /// Times a flow was over one of the operator's limits.

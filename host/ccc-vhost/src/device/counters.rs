@@ -109,8 +109,10 @@ impl Counters {
     /// Counts a refusal and says why, but not more than once a second.
     pub fn refuse(&mut self, now: Micros, kind: Kind, why: &dyn fmt::Display) {
         self.refused[kind as usize] += 1;
-        // A processor of the guest stood still while it wrote: another message follows.
-        let level = if kind == Kind::Torn { Level::Debug } else { Level::Warn };
+        // No fault: a processor of the guest stood still while it wrote, and another message
+        // follows; or the slot is another flow's by now, or nobody's.
+        let level =
+            if matches!(kind, Kind::Torn | Kind::Stale) { Level::Debug } else { Level::Warn };
         if log::log_enabled!(level) {
             self.of_guest.say(level, &self.vm, now, why);
         }

@@ -148,7 +148,9 @@ impl SlotError {
     pub fn kind(&self) -> Kind {
         match self {
             SlotError::Unknown(_) => Kind::Message,
-            SlotError::Stale { .. } | SlotError::NotRegistered { .. } => Kind::Stale,
+            SlotError::Stale { .. }
+            | SlotError::NotRegistered { .. }
+            | SlotError::Report(_, ReportError::Free) => Kind::Stale,
             SlotError::Torn(..) => Kind::Torn,
             SlotError::Report(..) => Kind::Report,
             SlotError::NoLine { .. } => Kind::Line,
