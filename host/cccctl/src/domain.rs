@@ -295,8 +295,8 @@ impl<'a> Host<'a> {
     /// Has the daemon serve a VM as it is wanted.  One of its name that nobody uses at
     /// another socket was left over when the domain had that, unless it is another tenant.
     fn put(&self, name: &str, vm: &Value) -> Result<Value, ClientError> {
-        let path = path("vms", name);
-        match self.daemon.put(&path, vm) {
+        let (path, sent) = (path("vms", name), sent(vm));
+        match self.daemon.put(&path, &sent) {
             Err(ClientError::Told { status: 409, told }) => {
                 let there = self.daemon.get(&path)?;
                 let is_another = there["tenant"].is_string() && there["tenant"] != vm["tenant"];
@@ -304,7 +304,7 @@ impl<'a> Host<'a> {
                     return Err(ClientError::Told { status: 409, told });
                 }
                 self.daemon.delete(&path)?;
-                self.daemon.put(&path, vm)
+                self.daemon.put(&path, &sent)
             }
             Err(error) if error.is_in_force() => {
                 journal::log(&format!("VM {name}: {error}"));
@@ -320,6 +320,15 @@ fn body(socket: &Path, wanted: &Wanted) -> Value {
     let mut vm = json!(wanted.settings.apply(&VmSettings::default()));
     vm["socket"] = json!(socket);
     vm
+}
+
+/// What the daemon is sent of a VM: a daemon takes the default for what is not said, and one of
+/// an earlier release refuses a setting that it does not know, which nobody may have set.
+fn sent(vm: &Value) -> Value {
+    let defaults = json!(VmSettings::default());
+    let fields = vm.as_object().into_iter().flatten();
+    let said = fields.filter(|(key, value)| defaults.get(*key) != Some(*value));
+    said.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// What is wanted of a domain that wanted `before`.

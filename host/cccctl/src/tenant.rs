@@ -120,14 +120,14 @@ fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
     Ok(settings)
 }
 
-/// A tenant as the daemon takes it; what is not said has its default.
+/// A tenant as the daemon takes it; what has its default is not said, as with domains.
 fn spec(add: &AddTenant, settings: &Changes<VmSettings>) -> Result<Value, Fault> {
     let socket = Path::new(SOCKETS).join(format!("{}.sock", add.name));
     let socket = match &add.vhost_socket {
         Some(socket) => socket.clone(),
         None => SocketPath::read("socket", Some(json!(socket)))?,
     };
-    let mut spec = json!(settings.apply(&VmSettings::default()));
+    let mut spec = json!(settings.besides(&VmSettings::default()));
     spec["socket"] = json!(socket);
     Ok(spec)
 }

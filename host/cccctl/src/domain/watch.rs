@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use ccc_settings::VmSettings;
+use serde_json::{Value, json};
 
 use super::{Domain, DomainError, Host, body, left_over};
 use crate::client::ClientError;
@@ -193,16 +194,22 @@ fn has(vms: &Value, name: &str, wanted: &Value) -> bool {
     let mut vms = vms["vms"].as_array().into_iter().flatten();
     let there = vms.find(|vm| vm["name"] == *name);
     let mut wanted = wanted.as_object().into_iter().flatten();
-    there.is_some_and(|there| wanted.all(|(key, value)| there[key] == *value))
+    // A daemon of an earlier release does the same as by the default of what it does not know.
+    let defaults = json!(VmSettings::default());
+    let is_so = |there: &Value, key: &str, value: &Value| {
+        there.get(key).or(defaults.get(key)) == Some(value)
+    };
+    there.is_some_and(|there| wanted.all(|(key, value)| is_so(there, key, value)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use serde_json::json;
-
-    use super::{super::Wanted, *};
+    use super::{
+        super::{Wanted, sent},
+        *,
+    };
 
     fn wanted(attributes: &[(&str, &str)]) -> Value {
         let owned = attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -225,5 +232,18 @@ mod tests {
             assert!(!has(&vms, "a", &wanted), "{key}");
         }
         assert!(!has(&vms, "a", &wanted(&[("group", "g")])), "weight 1");
+    }
+
+    #[test]
+    fn an_older_daemon_is_told_of_nothing_that_nobody_set() {
+        assert_eq!(sent(&wanted(&[])), json!({"socket": "/s"}));
+        let set = wanted(&[("weight", "3"), ("device", "off")]);
+        assert_eq!(sent(&set), json!({"socket": "/s", "weight": 3.0, "device": false}));
+        let mut older = wanted(&[]);
+        older["name"] = json!("a");
+        older.as_object_mut().expect("an object").retain(|key, _| key != "device");
+        let vms = json!({"vms": [older]});
+        assert!(has(&vms, "a", &wanted(&[])));
+        assert!(!has(&vms, "a", &wanted(&[("device", "off")])));
     }
 }
