@@ -8,7 +8,10 @@ from ccc_build.artefact import Artefact, digest
 from ccc_build.debian import Suite, require
 from ccc_build.process import run, say
 
-PACKAGES = ("systemd-sysv", "dbus", "libvirt-daemon-system", "libvirt-clients", "qemu-system-x86")
+# Any that was installed has iproute2, which Debian 12's libvirt does not depend on.
+PACKAGES = (
+    "systemd-sysv", "dbus", "iproute2", "libvirt-daemon-system", "libvirt-clients", "qemu-system-x86",
+)  # fmt: skip
 
 
 def bookworm() -> Artefact:
