@@ -137,7 +137,7 @@ bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for 
 
 .PHONY: bench-scale
 bench-scale: host ## what operators wait for with 1,000 VMs and 100,000 flows, and what that costs VMs; VMS= FLOWS_EACH= LOOKS=
-	@ulimit -n 65536 && $(CARGO) bench $(HOST) -p ccc-vhost --bench scale -- \
+	@ulimit -n "$$(ulimit -Hn)" && $(CARGO) bench $(HOST) -p ccc-vhost --bench scale -- \
 		vms=$(or $(VMS),1000) flows=$(or $(FLOWS_EACH),100) looks=$(or $(LOOKS),5)
 
 ##@ Experiments in real time
