@@ -11,6 +11,7 @@ mod back_off;
 mod bound;
 mod cids;
 mod door;
+mod flows;
 mod frames;
 mod front;
 mod front_end;
@@ -95,6 +96,12 @@ enum Command {
         #[arg(long, value_name = "PORT", default_value_t = PORT)]
         port: u32,
     },
+    /// List the tenants' flows of this host, or of this guest, with what each last told
+    Flows {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove the program; connections go on alone
     Unload,
     /// Print the manual page
@@ -128,6 +135,7 @@ fn run(args: Args) -> Result<()> {
     signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
     match args.command {
         Command::Manual => Ok(manual(&mut io::stdout())?),
+        Command::Flows { json } => flows::print(&args.pins, json, &mut io::stdout()),
         Command::Unload => program::unload(&args.pins),
         Command::Run { control } => {
             let asked = wanted::watch(control.control);

@@ -68,14 +68,21 @@ const LAYOUT: [&str; 2] =
 pub struct Program {
     /// Of this process alone for as long as it has this.
     _alone: File,
-    /// Tables by the tenants' numbers.
-    pub tables: MapHandle,
+    /// The tenants' tables.
+    pub tables: Tables,
     /// Numbers of tenants by their cgroups.
     pub cgroups: MapHandle,
     /// Numbers of tenants by the cookies of their network namespaces.
     pub netns: MapHandle,
     /// Messages for the tenants' devices.
     pub messages: MapHandle,
+}
+
+/// Where the tenants' tables are.
+#[derive(Debug)]
+pub struct Tables {
+    /// Tables by the tenants' numbers.
+    pub map: MapHandle,
     /// How the part of a table is laid out that is lent.
     pub layout: Layout,
     /// Bytes of a table.
@@ -111,15 +118,7 @@ impl Program {
         libbpf_rs::set_print(Some((PrintLevel::Debug, quiet)));
         let mut storage = MaybeUninit::uninit();
         let open = skeleton::CccSkelBuilder::default().open(&mut storage)?;
-        let rodata = open.maps.rodata_data.as_deref().context("program without a layout")?;
-        let said = &rodata.ccc_layout;
-        let layout = Layout {
-            slots: said.slots,
-            lines: said.lines,
-            grants_offset: said.grants_offset as usize,
-            bytes: said.control_offset as usize,
-        };
-        let (tenants, table_bytes) = (said.tenants, said.table_bytes as usize);
+        let said = said(&open)?;
         let directory = directory(pins);
         in_bpffs(pins)?;
         let mut begin = DirBuilder::new();
@@ -140,15 +139,41 @@ impl Program {
         };
         Ok(Program {
             _alone: alone,
-            tables: map(TABLES)?,
+            tables: Tables::new(map(TABLES)?, &said),
             cgroups: map(CGROUPS)?,
             netns: map(NETNS)?,
             messages: map(MESSAGES)?,
-            layout,
-            table_bytes,
-            tenants,
         })
     }
+}
+
+impl Tables {
+    fn new(map: MapHandle, said: &skeleton::types::ccc_layout) -> Tables {
+        let layout = Layout {
+            slots: said.slots,
+            lines: said.lines,
+            grants_offset: said.grants_offset as usize,
+            bytes: said.control_offset as usize,
+        };
+        Tables { map, layout, table_bytes: said.table_bytes as usize, tenants: said.tenants }
+    }
+
+    /// Those of the program that is pinned, whoever uses it: what is there is only read.
+    pub fn pinned(pins: &Path) -> Result<Tables> {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, quiet)));
+        let others = ours(pins).unwrap_or_default();
+        let there = others.iter().find(|other| has_same_layout(other)).with_context(|| {
+            format!("no program of this version in {}; expected root, and one that ccc-bpf run or agent has loaded", pins.display())
+        })?;
+        let mut storage = MaybeUninit::uninit();
+        let said = said(&skeleton::CccSkelBuilder::default().open(&mut storage)?)?;
+        Ok(Tables::new(MapHandle::from_pinned_path(there.join(TABLES))?, &said))
+    }
+}
+
+/// What the program says of its tables.
+fn said(open: &skeleton::OpenCccSkel<'_>) -> Result<skeleton::types::ccc_layout> {
+    Ok(open.maps.rodata_data.as_deref().context("program without a layout")?.ccc_layout)
 }
 
 /// Before anything is made: elsewhere nothing can be pinned.

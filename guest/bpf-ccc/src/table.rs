@@ -15,7 +15,7 @@ use libbpf_rs::{
 
 use crate::{
     lent::Lent,
-    program::{self, Program},
+    program::{self, Tables},
 };
 
 // Of struct ccc_control in bpf/table.h, which begins behind what is lent.
@@ -37,43 +37,43 @@ pub struct Table {
 
 impl Table {
     /// A new one in the place of a number.
-    pub fn create(program: &Program, number: u32, name: &str) -> Result<Table> {
+    pub fn create(tables: &Tables, number: u32, name: &str) -> Result<Table> {
         let options = bpf_map_create_opts {
             sz: size_of::<bpf_map_create_opts>() as u64,
             map_flags: BPF_F_MMAPABLE,
             ..Default::default()
         };
-        let bytes = program.table_bytes as u32;
+        let bytes = tables.table_bytes as u32;
         let map = MapHandle::create(MapType::Array, Some("ccc_table"), 4, bytes, 1, &options)
             .context("no memory for a table")?;
         let id = u64::from(map_id(&map)?);
-        let table = Table::map(&map, number, program)?;
+        let table = Table::map(&map, number, tables)?;
         table.control::<AtomicU32>(TENANT).store(number, Ordering::Relaxed);
         for (index, byte) in name.bytes().take(NAME_BYTES - 1).enumerate() {
             table.control::<AtomicU8>(NAME + index).store(byte, Ordering::Relaxed);
         }
         table.control::<AtomicU64>(ID).store(id, Ordering::Release);
         let fd: c_int = map.as_fd().as_raw_fd();
-        program.tables.update(&number.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+        tables.map.update(&number.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
         Ok(table)
     }
 
     /// Those that an earlier one of us has left, with the tenants' names.
-    pub fn left(program: &Program) -> Result<Vec<(String, Table)>> {
+    pub fn left(tables: &Tables) -> Result<Vec<(String, Table)>> {
         let mut left = Vec::new();
-        for number in 0..program.tenants {
-            let Some(id) = program::number(&program.tables, &number.to_ne_bytes())? else {
+        for number in 0..tables.tenants {
+            let Some(id) = program::number(&tables.map, &number.to_ne_bytes())? else {
                 continue;
             };
-            let table = Table::map(&MapHandle::from_map_id(id)?, number, program)?;
+            let table = Table::map(&MapHandle::from_map_id(id)?, number, tables)?;
             left.push((table.name(), table));
         }
         Ok(left)
     }
 
-    fn map(map: &MapHandle, number: u32, program: &Program) -> Result<Table> {
+    fn map(map: &MapHandle, number: u32, tables: &Tables) -> Result<Table> {
         let file = map.as_fd().try_clone_to_owned()?;
-        let lent = Lent::map(file, program.layout, program.table_bytes)?;
+        let lent = Lent::map(file, tables.layout, tables.table_bytes)?;
         Ok(Table { number, lent, lost: 0 })
     }
 
@@ -97,6 +97,11 @@ impl Table {
         self.control::<AtomicU64>(LEASE_US).store(until_us, Ordering::Relaxed);
     }
 
+    /// Until when they are.
+    pub fn leased_until_us(&self) -> u64 {
+        self.control::<AtomicU64>(LEASE_US).load(Ordering::Relaxed)
+    }
+
     /// The program has had no room for messages since this was last asked.
     pub fn take_lost(&mut self) -> bool {
         let lost = self.control::<AtomicU64>(LOST).load(Ordering::Relaxed);
@@ -104,9 +109,9 @@ impl Table {
     }
 
     /// Takes it away: its flows go on alone.
-    pub fn remove(self, program: &Program) -> Result<()> {
+    pub fn remove(self, tables: &Tables) -> Result<()> {
         self.lease(0);
-        Ok(program.tables.delete(&self.number.to_ne_bytes())?)
+        Ok(tables.map.delete(&self.number.to_ne_bytes())?)
     }
 }
 

@@ -86,7 +86,7 @@ pub struct Tenants {
 impl Tenants {
     /// Those that an earlier one of us has left.
     pub fn new(program: Program, cgroup_root: PathBuf) -> Result<Tenants> {
-        let left = Table::left(&program)?;
+        let left = Table::left(&program.tables)?;
         let mut places = places_of(&program, &left)?;
         let mut tenants = Tenants {
             program,
@@ -153,11 +153,11 @@ impl Tenants {
     }
 
     fn create(&self, name: &str) -> Result<Table> {
-        let free = (0..self.program.tenants).find(|n| !self.names.contains_key(n));
-        let most = self.program.tenants;
+        let free = (0..self.program.tables.tenants).find(|n| !self.names.contains_key(n));
+        let most = self.program.tables.tenants;
         let number =
             free.with_context(|| format!("there are {most} tenants, and no more can be"))?;
-        let table = Table::create(&self.program, number, name)?;
+        let table = Table::create(&self.program.tables, number, name)?;
         log::info!("tenant {name}: has table {number}");
         Ok(table)
     }
@@ -167,7 +167,7 @@ impl Tenants {
         self.names.remove(&tenant.table.number);
         let number = tenant.table.number;
         let done = tenant.found.map_or(Ok(()), |found| forget(&self.program, found, number));
-        if let Err(error) = done.and_then(|()| tenant.table.remove(&self.program)) {
+        if let Err(error) = done.and_then(|()| tenant.table.remove(&self.program.tables)) {
             log::error!("tenant {name}: cannot be removed from the program: {error:#}");
         }
         log::info!("tenant {name}: removed; its flows go on alone");
