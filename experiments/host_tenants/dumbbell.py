@@ -156,7 +156,14 @@ class Dumbbell:
         return json.loads(subprocess.run([*enter, *words], check=True, stdout=subprocess.PIPE).stdout)
 
     def idle(self, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
-        words = (str(HERE / "traffic.py"), "idle", RECEIVER, str(PORT), str(flows), str(seconds), algorithm)
+        return self._told("idle", number, flows, seconds, algorithm)
+
+    def change(self, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
+        return self._told("change", number, flows, seconds, algorithm)
+
+    def _told(self, what: str, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
+        """What does something when a line comes."""
+        words = (str(HERE / "traffic.py"), what, RECEIVER, str(PORT), str(flows), str(seconds), algorithm)
         return self._start(self.sender(number), sys.executable, *words, stdin=subprocess.PIPE)
 
     def watch(self, seconds: float) -> subprocess.Popen:

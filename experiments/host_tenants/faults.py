@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from statistics import median
+from subprocess import Popen
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
@@ -27,6 +29,9 @@ BACK_WITHIN_S = 5.0 if QUICK else 1.0
 # More connections than a tenant has slots, but for those that send.
 SLOTS = 1024
 IDLE = 1100
+# Of what the daemon is told at once it knows so soon; it is asked a hundred times a second.
+AT_ONCE_S = 0.2
+CHANGES = 5
 # How long nobody is there: longer than a lease, so that all flows go on alone.
 AWAY_S = 1.5
 FLOWS = (1, 4)
@@ -39,7 +44,7 @@ def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
     scores = [verified(out), *quiet.noticed(out), *kills(out), *of_relay]
-    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *come_and_go(out)]
+    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *changes(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
@@ -296,6 +301,48 @@ def full(out: Path) -> list[Score]:
         at_most("flows that the daemon has of connections that have ended", left, "1", 0),
         at_most("slots that they hold", held, "1", 0),
     ]
+
+
+def changes(out: Path) -> list[Score]:
+    """Owners of connections that send take another algorithm, and ours again."""
+    service = Service(out, {"g": {}})
+    left_s: list[float] = []
+    back_s: list[float] = []
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-changes", senders=1, delay_ms=10)
+        stack.callback(bed.end)
+        bed.make()
+        service.add("a", "netns", bed.sender(0), "g")
+        service.await_connected("a")
+        receiver = bed.receive(60)
+        flows = sum(FLOWS)
+        sender = bed.change(0, flows, 60, "reno")
+        until("flows are coupled", lambda: coupled(service) == flows)
+        held = 0
+        for _ in range(CHANGES):
+            tell(sender, "reno")
+            left_s.append(until("they have left", lambda: service.tenants()["a"]["flows"] == 0))
+            held = max(held, slots_in_use())
+            time.sleep(0.3)
+            tell(sender, "ccc_reno")
+            back_s.append(until("they are coupled again", lambda: coupled(service) == flows))
+            time.sleep(0.3)
+        receiver.terminate()
+        ended = json.loads(receiver.communicate()[0])["ended"]
+    return [
+        at_most(f"{flows} that send change to reno: until the daemon knows", median(left_s), "s", AT_ONCE_S),
+        at_most("slots that they hold then", held, "1", 0),
+        at_most("they change back: until all are coupled", max(back_s), "s", BACK_WITHIN_S),
+        at_most("connections ended by that", len(ended), "1", 0),
+    ]
+
+
+def tell(sender: Popen, line: str) -> None:
+    assert sender.stdin
+    sender.stdin.write(f"{line}\n".encode())
+    sender.stdin.flush()
 
 
 def registered(service: Service, name: str) -> int:

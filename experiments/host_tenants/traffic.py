@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Command line: traffic.py send ADDRESS PORT FLOWS SECONDS ALGORITHM [AFTER]
               traffic.py idle ADDRESS PORT FLOWS SECONDS ALGORITHM
+              traffic.py change ADDRESS PORT FLOWS SECONDS ALGORITHM
               traffic.py receive PORT SECONDS
               traffic.py watch SECONDS INTERFACE...
               traffic.py begin CGROUP HOME ADDRESS PORT TIMES AFTER
 
-Bulk flows, and those that send one byte each, and another one when a line is read.  The receiver
-prints a JSON object when its time is over, or at SIGTERM: for each peer the bytes in each second,
-and what ended a flow too early, if anything did.  The watcher prints times and how many bytes each
-interface has received by then.  What begins prints the algorithms of connections from a cgroup so
-long after that was made, each time anew unless it was there before.
+Bulk flows, those that send one byte each, and another one when a line is read, and bulk flows that
+change to the algorithm that a line names.  The receiver prints a JSON object when its time is over,
+or at SIGTERM: for each peer the bytes in each second, and what ended a flow too early, if anything
+did.  The watcher prints times and how many bytes each interface has received by then.  What begins
+prints the algorithms of connections from a cgroup so long after that was made, each time anew unless
+it was there before.
 """
 
 import json
@@ -19,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _CHUNK = bytes(65536)
@@ -40,6 +43,25 @@ def send(address: str, port: int, flows: int, seconds: float, algorithm: str, af
                 continue
             except ConnectionError:
                 return  # the receiver has what it wanted
+
+
+def change(address: str, port: int, flows: int, seconds: float, algorithm: str) -> None:
+    end = time.monotonic() + seconds
+    selector = selectors.DefaultSelector()
+    changing = [_connect(address, port, algorithm, end) for _ in range(flows)]
+    for flow in changing:
+        flow.setblocking(False)
+        selector.register(flow, selectors.EVENT_WRITE)
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    while (rest := end - time.monotonic()) > 0:
+        for key, _ in selector.select(rest):
+            if key.fileobj is sys.stdin:
+                other = sys.stdin.readline().strip()
+                for flow in changing:
+                    flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, other.encode())
+                continue
+            with suppress(BlockingIOError):
+                key.fileobj.send(_CHUNK)
 
 
 def idle(address: str, port: int, flows: int, seconds: float, algorithm: str) -> None:
@@ -130,9 +152,9 @@ def main(verb: str, *words: str) -> None:
     if verb == "send":
         address, port, flows, seconds, algorithm, *after = words
         send(address, int(port), int(flows), float(seconds), algorithm, *map(float, after))
-    elif verb == "idle":
+    elif verb in ("idle", "change"):
         address, port, flows, seconds, algorithm = words
-        idle(address, int(port), int(flows), float(seconds), algorithm)
+        (idle if verb == "idle" else change)(address, int(port), int(flows), float(seconds), algorithm)
     elif verb == "watch":
         seconds, *interfaces = words
         print(json.dumps(watch(float(seconds), interfaces)))
