@@ -16,11 +16,12 @@ from ccc_experiments.scores import Score, print_scores, write_result
 from testbed import artefacts
 from testbed.host import LibvirtHost
 
-from . import cgroups, yields
+from . import cgroups, rounds
 from .dumbbell import RECEIVER, Dumbbell
+from .rounds import WEIGHTS
 from .service import Service, until
-from .yields import AFTER_S, ALONE_S, TOGETHER_S, WEIGHTS
 
+ALONE_S, TOGETHER_S, AFTER_S = 20, 20, 15
 # More than the path carries until the tenant has ended, and not by much.
 PAYLOAD_BYTES = 60 << 20
 DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
@@ -44,7 +45,7 @@ DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qe
 
 def run(out: Path) -> bool:
     samples, coupled = sampled(out)
-    runs, scores, means = yields.judged(out, samples)
+    runs, scores, means = rounds.judged(out, samples)
     scores.append(Score("flows of libvirtd's cgroup coupled while it migrated", coupled["libvirtd"], "1", ">=", 1))
     what = "web (1 flow, weight 3) beside virsh migrate of a domain with 60 MiB (libvirtd's cgroup, weight 1)"
     write_result(out / "result.json", runs, scores, {"what": what, "mbits": means, "coupled_flows": coupled})
