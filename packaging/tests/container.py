@@ -10,6 +10,8 @@ from testbed.errors import TestbedError
 from testbed.host import HERE, Host, stop
 from testbed.wait import until
 
+# What a service confines itself with, which systemd-nspawn of Debian 12 refuses it.
+_LANDLOCK = "--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self"
 # Joins the cgroups of its first word, and becomes the rest.
 _JOIN = 'for group in $0; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 
@@ -51,7 +53,7 @@ class Container:
             "sh", "-c", _JOIN, " ".join(map(str, self._cgroups)),
             "systemd-nspawn", "--quiet", f"--directory={root}", f"--bind-ro={shared}:/packages",
             # Nothing of this machine's is asked to start it.
-            "--register=no", "--keep-unit", "--private-network", "--link-journal=no", *options, "--boot",
+            "--register=no", "--keep-unit", "--private-network", "--link-journal=no", _LANDLOCK, *options, "--boot",
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
