@@ -18,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RECEIVER = "10.2.0.2"
 PORT = 5001
+DEAF_PORT = 5002
 
 
 def ip(*words: str) -> None:
@@ -138,11 +139,23 @@ class Dumbbell:
         command = (sys.executable, str(HERE / "traffic.py"), "receive", str(PORT), str(seconds))
         return self._start(self.namespace("rcv"), *command, stdout=subprocess.PIPE, text=True)
 
+    def be_deaf(self, seconds: float) -> subprocess.Popen:
+        """Beside the receiver, at DEAF_PORT."""
+        words = (str(HERE / "traffic.py"), "deaf", str(DEAF_PORT), str(seconds))
+        return self._start(self.namespace("rcv"), sys.executable, *words)
+
     def send(
-        self, number: int, flows: int, seconds: float, algorithm: str, cgroup: Path | None = None, after_s: float = 0
+        self,
+        number: int,
+        flows: int,
+        seconds: float,
+        algorithm: str,
+        cgroup: Path | None = None,
+        after_s: float = 0,
+        port: int = PORT,
     ) -> subprocess.Popen:
         numbers = (str(flows), str(seconds), algorithm, str(after_s))
-        words = (str(HERE / "traffic.py"), "send", RECEIVER, str(PORT), *numbers)
+        words = (str(HERE / "traffic.py"), "send", RECEIVER, str(port), *numbers)
         # Joined before the namespace: `ip netns exec` hides the cgroups.
         join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{cgroup}/cgroup.procs"]
         before = join if cgroup else []

@@ -15,7 +15,7 @@ from ccc_experiments.scores import Score, print_scores, write_result
 
 from . import cgroups, quiet, relayed
 from .btf import Types
-from .dumbbell import Dumbbell
+from .dumbbell import DEAF_PORT, Dumbbell
 from .service import Service, bpf, until
 
 QUICK = bool(os.environ.get("QUICK"))
@@ -44,7 +44,8 @@ def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
     scores = [verified(out), *quiet.noticed(out), *kills(out), *of_relay]
-    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *changes(out), *come_and_go(out)]
+    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *stuck(out)]
+    scores += [*changes(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
     left = sorted(map(str, ours() - before))
@@ -300,6 +301,41 @@ def full(out: Path) -> list[Score]:
         Score("flows coupled of 4 that find all slots held by these", coupled_bulk, "1", ">=", 4),
         at_most("flows that the daemon has of connections that have ended", left, "1", 0),
         at_most("slots that they hold", held, "1", 0),
+    ]
+
+
+def stuck(out: Path) -> list[Score]:
+    """Connections to a peer that takes nothing hold all slots, and have data to send."""
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-stuck", senders=1, rate="1gbit", packets=2000, delay_ms=1)
+        stack.callback(bed.end)
+        bed.make()
+        service.add("a", "netns", bed.sender(0), "g")
+        service.await_connected("a")
+        bed.receive(60)
+        deaf = bed.be_deaf(60)
+        bed.send(0, IDLE, 50, "reno", port=DEAF_PORT)
+        with suppress(TimeoutError):
+            until("all slots are held", lambda: coupled(service) >= SLOTS)
+        # They have been stuck for long.
+        time.sleep(2)
+        slots, before = coupled(service), registered(service, "a")
+        bulk = bed.send(0, 4, 8, "reno")
+        time.sleep(4)
+        coupled_bulk = registered(service, "a") - before
+        bulk.wait()
+        # It resets its connections.
+        deaf.kill()
+        with suppress(TimeoutError):
+            until("all have left", lambda: coupled(service) == 0)
+        held = slots_in_use()
+    return [
+        at_least(f"flows coupled of {IDLE} whose peer then takes nothing", slots, SLOTS),
+        at_least("flows coupled of 4 that find all slots held by these", coupled_bulk, 4),
+        at_most("slots held once they have been reset", held, "1", 0),
     ]
 
 

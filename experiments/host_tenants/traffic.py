@@ -3,15 +3,16 @@
               traffic.py idle ADDRESS PORT FLOWS SECONDS ALGORITHM
               traffic.py change ADDRESS PORT FLOWS SECONDS ALGORITHM
               traffic.py receive PORT SECONDS
+              traffic.py deaf PORT SECONDS
               traffic.py watch SECONDS INTERFACE...
               traffic.py begin CGROUP HOME ADDRESS PORT TIMES AFTER
 
 Bulk flows, those that send one byte each, and another one when a line is read, and bulk flows that
 change to the algorithm that a line names.  The receiver prints a JSON object when its time is over,
 or at SIGTERM: for each peer the bytes in each second, and what ended a flow too early, if anything
-did.  The watcher prints times and how many bytes each interface has received by then.  What begins
-prints the algorithms of connections from a cgroup so long after that was made, each time anew unless
-it was there before.
+did.  Who is deaf takes connections, and nothing that they send.  The watcher prints times and how many
+bytes each interface has received by then.  What begins prints the algorithms of connections from a
+cgroup so long after that was made, each time anew unless it was there before.
 """
 
 import json
@@ -146,6 +147,12 @@ def begin(cgroup: Path, home: Path, address: str, port: int, times: int, after_s
     return names
 
 
+def deaf(port: int, seconds: float) -> None:
+    """The kernel makes the connections, up to this many."""
+    with socket.create_server(("", port), backlog=4096):
+        time.sleep(seconds)
+
+
 def main(verb: str, *words: str) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -155,6 +162,8 @@ def main(verb: str, *words: str) -> None:
     elif verb in ("idle", "change"):
         address, port, flows, seconds, algorithm = words
         (idle if verb == "idle" else change)(address, int(port), int(flows), float(seconds), algorithm)
+    elif verb == "deaf":
+        deaf(int(words[0]), float(words[1]))
     elif verb == "watch":
         seconds, *interfaces = words
         print(json.dumps(watch(float(seconds), interfaces)))

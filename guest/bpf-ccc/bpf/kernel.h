@@ -136,6 +136,7 @@ struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	u32 icsk_rto;
 	u8 icsk_ca_state:5;
+	u8 icsk_retransmits;
 	u64 icsk_ca_priv[13];
 };
 
@@ -192,7 +193,9 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	void (*set_state)(struct sock *sk, u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
-	void (*cwnd_event_tx_start)(struct sock *sk);	/* since 7.1 */
+#ifndef CCC_KERNEL_BEFORE_7_1
+	void (*cwnd_event_tx_start)(struct sock *sk);
+#endif
 	void (*in_ack_event)(struct sock *sk, u32 flags);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	u32 (*min_tso_segs)(struct sock *sk);

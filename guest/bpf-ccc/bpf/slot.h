@@ -2,8 +2,8 @@
 /*
  * How a flow takes a slot of its tenant's table, and gives it back.
  *
- * A flow that has nothing to send parks: it sets its slot's bit in control.idle and
- * leaves the slot alone.  Whoever clears that bit has the slot: its socket, when it
+ * A flow that has nothing on its way parks: it sets its slot's bit in control.idle and
+ * leaves the slot alone.  So does one whose peer has not answered for long.  Whoever clears that bit has the slot: its socket, when it
  * goes on, or, where no slot is free, another that has data to send.
  */
 #ifndef CCC_BPF_SLOT_H
@@ -13,6 +13,8 @@
 
 /* How long a flow that has parked keeps its slot if others want it. */
 #define CCC_IDLE_US		1000000
+/* Timeouts in a row after which nobody seems to be there. */
+#define CCC_DEAF_TIMEOUTS	3
 /* Attempts to take a slot that others want too. */
 #define CCC_TAKE_TRIES		4
 
@@ -67,13 +69,17 @@ static inline void ccc_slot_drop(struct ccc_table *table, u32 slot)
 	barrier_var(before);
 }
 
-/* Nothing is to be sent: the slot may be another's. */
+/*
+ * Nothing is on its way, for want of data or of a peer that takes it: the slot may be
+ * another's.  What is sent next, or acknowledged, has the flow go on.
+ */
 static inline void ccc_flow_park(struct sock *sk, struct ccc_table *table,
 				 const struct ccc_flow *flow)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
 
-	if (flow->report.now.active)
+	if (tcp_sk(sk)->packets_out &&
+	    inet_csk(sk)->icsk_retransmits < CCC_DEAF_TIMEOUTS)
 		return;
 	csk->parked = csk->generation;
 	csk->generation = 0;
@@ -107,7 +113,8 @@ static inline bool idles_long(struct ccc_table *table, u32 slot, u64 now_us)
 
 /*
  * A slot whose flow has parked long ago.  One is looked at in each word, further on
- * each time, as a clock's hand goes.  Less than 0: there was none.
+ * each time, as a clock's hand goes: all have been after as many calls as a word has
+ * bits.  Less than 0: there was none.
  */
 __weak int ccc_slot_steal(struct ccc_table *table, u64 now_us)
 {
@@ -118,7 +125,7 @@ __weak int ccc_slot_steal(struct ccc_table *table, u64 now_us)
 	hand = __sync_fetch_and_add(&table->control.hand, 1);
 	for (i = 0; i < CCC_SLOTS / 64; i++) {
 		u32 word = (hand + i) & (CCC_SLOTS / 64 - 1);
-		u32 first = hand / (CCC_SLOTS / 64) & 63;
+		u32 first = hand & 63;
 		u64 idle = *(volatile u64 *)ccc_word_of(table->control.idle,
 							word * 64);
 		u64 ahead = idle & ~0ull << first;
