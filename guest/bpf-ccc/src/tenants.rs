@@ -181,7 +181,9 @@ impl Tenants {
         if tenant.wanted.as_ref().is_some_and(|before| *before != wanted) {
             tenant.front = None;
         }
-        if found != tenant.found {
+        // A place that never was there is told of once.
+        let missed = found.is_none() && tenant.wanted.as_ref() != Some(&wanted);
+        if missed || found != tenant.found {
             if let Err(error) = tenant.change_place(&self.program, name, &wanted, found) {
                 log::error!("tenant {name}: {error:#}");
             }

@@ -109,9 +109,21 @@ fn not_there(vm: &Value) -> Option<Finding> {
         "silent" if vm["heard_ms"].as_u64()? >= SILENT_MS => Some(Finding::new(
             vm,
             format!("it has flows and has said nothing for {} s", vm["heard_ms"].as_u64()? / 1000),
-            "see whether the domain is paused, has panicked or has no network",
+            whoever_is_silent(vm),
         )),
         _ => None,
+    }
+}
+
+/// Where to look for who should speak for it.
+fn whoever_is_silent(vm: &Value) -> &'static str {
+    match vm["tenant"].as_str().and_then(|place| place.split_once(':')) {
+        None => "see whether the domain is paused, has panicked or has no network",
+        Some(("vsock", _)) => {
+            "see whether its guest is paused; if the relay hangs: systemctl restart ccc-relay; if \
+             the agent does: systemctl restart ccc-agent in the guest"
+        }
+        Some(_) => "its flows go on alone; the loader may hang: systemctl restart ccc-bpf",
     }
 }
 
@@ -405,6 +417,10 @@ mod tests {
             ),
             (json!({"state": "no driver"}), "modprobe ccc"),
             (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),
+            (
+                json!({"state": "silent", "heard_ms": 12_345, "tenant": "vsock:7"}),
+                "systemctl restart ccc-relay",
+            ),
             (json!({"coupled": false}), "cccctl set web --coupled on"),
             (json!({"group": null}), "no group -> cccctl set web --group"),
             (json!({"coupled_flows": 1}), "3 of 4 flows are not coupled -> cccctl show web"),
@@ -431,6 +447,18 @@ mod tests {
         ] {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");
+        }
+    }
+
+    #[test]
+    fn who_is_silent_is_told_by_the_kind_of_tenant() {
+        for (tenant, told) in [
+            (Value::Null, "domain is paused"),
+            (json!("netns:a"), "restart ccc-bpf"),
+            (json!("vsock:7"), "restart ccc-relay"),
+        ] {
+            let words = whoever_is_silent(&json!({"tenant": tenant}));
+            assert!(words.contains(told), "{tenant}: {words}");
         }
     }
 

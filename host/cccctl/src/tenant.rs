@@ -106,10 +106,17 @@ pub fn view(what: &Tenant) -> fn(&Value) -> String {
     if matches!(what, Tenant::List) { views::vms } else { views::vm }
 }
 
+/// A cgroup's path as the kernel tells it, also of one by its directory.
+fn below_the_root(path: &str) -> &str {
+    let roots = ["/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"];
+    let below = roots.iter().find_map(|root| path.strip_prefix(root));
+    below.unwrap_or(path).trim_matches('/')
+}
+
 /// What is asked for, and what of this host it is.
 fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
     let AddTenant { cgroup, netns, vsock, settings, .. } = add;
-    let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", path.trim_start_matches('/')));
+    let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", below_the_root(path)));
     let netns = netns.iter().map(|name| format!("netns:{name}"));
     let vsock = vsock.iter().map(|path| format!("vsock:{path}"));
     let place = cgroup.chain(netns).chain(vsock);
@@ -158,6 +165,10 @@ mod tests {
         let web = web.expect("a tenant");
         assert_eq!(web["tenant"], "cgroup:system.slice/nginx.service");
         assert_eq!((&web["weight"], &web["socket"]), (&json!(3.0), &json!("/run/ccc/vm/web.sock")));
+        for directory in ["/sys/fs/cgroup/a.slice/b", "/sys/fs/cgroup/unified/a.slice/b/"] {
+            let by_directory = add(&["--cgroup", directory]).expect("a tenant");
+            assert_eq!(by_directory["tenant"], "cgroup:a.slice/b");
+        }
         assert_eq!(add(&["--netns", "w"]).expect("a tenant")["tenant"], "netns:w");
         assert_eq!(add(&["--vsock", "/run/a"]).expect("a tenant")["tenant"], "vsock:/run/a");
         assert_eq!(add(&["--vsock", "7"]).expect("a tenant")["tenant"], "vsock:7");

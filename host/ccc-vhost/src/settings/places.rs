@@ -35,9 +35,13 @@ pub(super) fn taken(place: &str, other: &str) -> Fault {
 pub(super) fn is_same(one: &str, other: &str) -> bool {
     let parts = |place: &str| {
         let (kind, at) = place.split_once(':').unwrap_or_default();
-        // A cgroup's path begins at the root in any case.
-        let at = if kind == "cgroup" { at.trim_start_matches('/') } else { at };
-        let at = at.parse::<u32>().map_or(at.to_owned(), |cid| cid.to_string());
+        let at = match kind {
+            // Its path begins at the root in any case.
+            "cgroup" => at.trim_start_matches('/').to_owned(),
+            "netns" => at.strip_prefix("/run/netns/").unwrap_or(at).to_owned(),
+            // A CID, or a socket.
+            _ => at.parse::<u32>().map_or(at.to_owned(), |cid| cid.to_string()),
+        };
         (kind.to_owned(), at)
     };
     let ((kind, at), (its_kind, its_at)) = (parts(one), parts(other));
@@ -55,12 +59,17 @@ mod tests {
             ("vsock:/run/vm1", "vsock:/run//vm1/"),
             ("cgroup:/web.slice", "cgroup:web.slice"),
             ("netns:a", "netns:a"),
+            ("netns:a", "netns:/run/netns/a"),
         ] {
             assert!(is_same(one, other), "{one} {other}");
         }
-        for (one, other) in
-            [("vsock:7", "vsock:70"), ("netns:a", "cgroup:a"), ("vsock:/run/a", "vsock:/run/b")]
-        {
+        for (one, other) in [
+            ("vsock:7", "vsock:70"),
+            ("netns:a", "cgroup:a"),
+            ("netns:7", "netns:07"),
+            ("cgroup:1", "cgroup:001"),
+            ("vsock:/run/a", "vsock:/run/b"),
+        ] {
             assert!(!is_same(one, other), "{one} {other}");
         }
     }
