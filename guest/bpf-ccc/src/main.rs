@@ -6,17 +6,12 @@
 //! A program of its own, so that the daemon stays without rights: this one needs CAP_BPF and
 //! CAP_NET_ADMIN where it loads the BPF program, hands the daemon the tables' descriptors, and
 //! reads nothing that a tenant of its machine has written.
-mod agent;
 mod back_off;
-mod bound;
-mod cids;
-mod door;
 mod flows;
 mod frames;
 mod front;
 mod front_end;
 mod lent;
-mod lobby;
 mod log_limit;
 mod places;
 mod privileged;
@@ -25,7 +20,6 @@ mod relay;
 mod remote;
 mod serve;
 mod shared;
-mod station;
 mod table;
 mod tenants;
 mod wait;

@@ -9,15 +9,12 @@ use std::{
 use anyhow::{Result, ensure};
 use log::Level;
 
-use crate::{
+use super::{
     agent::Agent,
     door::Door,
     lobby::{Greeted, Lobby, ROOM},
-    log_limit::Limited,
-    serve::now_us,
-    wait::wait,
-    wanted::Wanted,
 };
+use crate::{log_limit::Limited, serve::now_us, wait::wait, wanted::Wanted};
 
 /// How often it is looked whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
@@ -109,8 +106,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        door,
         frames::{Frame, Frames},
+        relay::door,
     };
 
     fn say(peer: &mut Frames<File>, frame: &Frame) {

@@ -11,12 +11,12 @@ use anyhow::{Context, Result, bail, ensure};
 use ccc_proto::wire::{ExtentStatus, GrantLine, SlotGrant};
 use log::Level;
 
+use super::lobby::Greeted;
 use crate::{
     frames::{Frame, Frames},
     front::Front,
     front_end::FrontEnd,
     lent::{Layout, Lent},
-    lobby::Greeted,
     log_limit::Limited,
     serve::now_us,
     wanted::Wanted,

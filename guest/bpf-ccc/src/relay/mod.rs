@@ -25,12 +25,15 @@ use std::{
 
 use anyhow::Result;
 
-use crate::{
-    cids::{self, Doors},
-    door::{self, Door},
-    station::Station,
-    wanted::{self, Wanted},
-};
+mod agent;
+mod bound;
+mod cids;
+mod door;
+mod lobby;
+mod station;
+
+use self::{cids::Doors, door::Door, station::Station};
+use crate::wanted::{self, Wanted};
 
 /// How a place of ours begins in the daemon's settings.
 const VSOCK: &str = "vsock:";

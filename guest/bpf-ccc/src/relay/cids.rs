@@ -20,7 +20,8 @@ use anyhow::{Context, Result};
 use log::Level;
 use vsock::{VMADDR_CID_ANY, VsockListener};
 
-use crate::{door::Sender, log_limit::Limited, wait::wait};
+use super::door::Sender;
+use crate::{log_limit::Limited, wait::wait};
 
 /// How often it is looked whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
@@ -143,7 +144,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::door::{self, Door};
+    use crate::relay::door::{self, Door};
 
     fn arrival(cid: u32, port: u32) -> Arrival {
         (UnixStream::pair().expect("a pair").0.into(), cid, port)
@@ -170,7 +171,7 @@ mod tests {
         let flood = (0..500).map(|_| arrival(3, 700));
         take(&mut flood.chain([arrival(4, 700)]), &doors, &mut BTreeMap::new());
         assert_eq!(came(&open[1]), 1, "behind 500 of another");
-        assert_eq!(came(&open[0]), crate::lobby::ROOM);
+        assert_eq!(came(&open[0]), crate::relay::lobby::ROOM);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use crate::{bound::Bound, lobby::ROOM};
+use super::{bound::Bound, lobby::ROOM};
 
 /// Where connections come from.
 #[derive(Debug)]
