@@ -100,7 +100,7 @@ static inline void report_and_follow(struct sock *sk, struct ccc_table *table,
 		ccc_cwnd_update(sk, table, flow, &tcp, acked);
 		ccc_quiet_next(sk, table, flow);
 	}
-	ccc_flow_park(sk, table, flow);
+	ccc_flow_park(sk, table);
 }
 
 SEC("struct_ops")
@@ -155,7 +155,7 @@ static __noinline void watched_ack(struct sock *sk, u32 flags)
 		ccc_report_end_of_data(sk, flow);
 		ccc_report_update(sk, table, flow, ca_state(sk));
 	}
-	ccc_flow_park(sk, table, flow);
+	ccc_flow_park(sk, table);
 }
 
 SEC("struct_ops")

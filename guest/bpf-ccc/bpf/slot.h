@@ -73,8 +73,7 @@ static inline void ccc_slot_drop(struct ccc_table *table, u32 slot)
  * Nothing is on its way, for want of data or of a peer that takes it: the slot may be
  * another's.  What is sent next, or acknowledged, has the flow go on.
  */
-static inline void ccc_flow_park(struct sock *sk, struct ccc_table *table,
-				 const struct ccc_flow *flow)
+static inline void ccc_flow_park(struct sock *sk, struct ccc_table *table)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
 
