@@ -5,8 +5,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from subprocess import Popen
@@ -269,27 +269,42 @@ def made_again(out: Path) -> list[Score]:
     ]
 
 
-def full(out: Path) -> list[Score]:
-    """Connections that have nothing to send hold all slots: those that send are coupled nevertheless."""
+@contextmanager
+def one_tenant(out: Path, name: str, seconds: float) -> Iterator[tuple[Service, Dumbbell]]:
+    """Tenant `a` alone on a fast path, with a receiver for so long."""
     service = Service(out, {"g": {}})
     with ExitStack() as stack:
         stack.callback(service.stop)
         service.start()
-        bed = Dumbbell("ccc-full", senders=1, rate="1gbit", packets=2000, delay_ms=1)
+        bed = Dumbbell(name, senders=1, rate="1gbit", packets=2000, delay_ms=1)
         stack.callback(bed.end)
         bed.make()
         service.add("a", "netns", bed.sender(0), "g")
         service.await_connected("a")
-        bed.receive(120)
+        bed.receive(seconds)
+        yield service, bed
+
+
+def beside_all_slots(service: Service, bed: Dumbbell, whose: str) -> tuple[list[Score], Popen]:
+    """Four flows begin while others have held all slots for long; they go on."""
+    with suppress(TimeoutError):
+        until("all slots are held", lambda: coupled(service) >= SLOTS)
+    time.sleep(2)
+    slots, before = coupled(service), registered(service, "a")
+    bulk = bed.send(0, 4, 8, "reno")
+    time.sleep(4)
+    scores = [
+        at_least(f"flows coupled of {IDLE} {whose}", slots, SLOTS),
+        at_least("flows coupled of 4 that find all slots held by these", registered(service, "a") - before, 4),
+    ]
+    return scores, bulk
+
+
+def full(out: Path) -> list[Score]:
+    """Connections that have nothing to send hold all slots: those that send are coupled nevertheless."""
+    with one_tenant(out, "ccc-full", 120) as (service, bed):
         idle = bed.idle(0, IDLE, 100, "reno")
-        with suppress(TimeoutError):
-            until("all slots are held", lambda: coupled(service) >= SLOTS)
-        # They have been idle for long.
-        time.sleep(2)
-        slots, before = coupled(service), registered(service, "a")
-        bulk = bed.send(0, 4, 8, "reno")
-        time.sleep(4)
-        coupled_bulk = registered(service, "a") - before
+        scores, bulk = beside_all_slots(service, bed, "that then are idle")
         # All come back at once, while others send.
         idle.communicate(b"\n\n", timeout=30)
         bulk.wait()
@@ -297,8 +312,7 @@ def full(out: Path) -> list[Score]:
             until("all have left", lambda: coupled(service) == 0)
         left, held = coupled(service), slots_in_use()
     return [
-        Score(f"flows coupled of {IDLE} that then are idle", slots, "1", ">=", SLOTS),
-        Score("flows coupled of 4 that find all slots held by these", coupled_bulk, "1", ">=", 4),
+        *scores,
         at_most("flows that the daemon has of connections that have ended", left, "1", 0),
         at_most("slots that they hold", held, "1", 0),
     ]
@@ -306,37 +320,17 @@ def full(out: Path) -> list[Score]:
 
 def stuck(out: Path) -> list[Score]:
     """Connections to a peer that takes nothing hold all slots, and have data to send."""
-    service = Service(out, {"g": {}})
-    with ExitStack() as stack:
-        stack.callback(service.stop)
-        service.start()
-        bed = Dumbbell("ccc-stuck", senders=1, rate="1gbit", packets=2000, delay_ms=1)
-        stack.callback(bed.end)
-        bed.make()
-        service.add("a", "netns", bed.sender(0), "g")
-        service.await_connected("a")
-        bed.receive(60)
+    with one_tenant(out, "ccc-stuck", 60) as (service, bed):
         deaf = bed.be_deaf(60)
         bed.send(0, IDLE, 50, "reno", port=DEAF_PORT)
-        with suppress(TimeoutError):
-            until("all slots are held", lambda: coupled(service) >= SLOTS)
-        # They have been stuck for long.
-        time.sleep(2)
-        slots, before = coupled(service), registered(service, "a")
-        bulk = bed.send(0, 4, 8, "reno")
-        time.sleep(4)
-        coupled_bulk = registered(service, "a") - before
+        scores, bulk = beside_all_slots(service, bed, "whose peer then takes nothing")
         bulk.wait()
         # It resets its connections.
         deaf.kill()
         with suppress(TimeoutError):
             until("all have left", lambda: coupled(service) == 0)
         held = slots_in_use()
-    return [
-        at_least(f"flows coupled of {IDLE} whose peer then takes nothing", slots, SLOTS),
-        at_least("flows coupled of 4 that find all slots held by these", coupled_bulk, 4),
-        at_most("slots held once they have been reset", held, "1", 0),
-    ]
+    return [*scores, at_most("slots held once they have been reset", held, "1", 0)]
 
 
 def changes(out: Path) -> list[Score]:
