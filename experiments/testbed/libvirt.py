@@ -15,7 +15,7 @@ from typing import Any
 
 from .artefacts import program
 from .daemon import ControlError, Daemon
-from .errors import CommandError, GuestError
+from .errors import CommandError, GuestError, TimedOut
 from .host import HERE, Host, Outcome, is_running, stop
 from .ssh import Key
 from .wait import until
@@ -29,6 +29,8 @@ CALL_S = 60.0
 # An emulated guest on a busy machine takes minutes.
 _BOOT_S = 600.0
 _NICE = -10
+# How long libvirtd may take to end by itself.
+_END_S = 20.0
 # The capabilities that ccc-watch.service leaves it.
 _AS_ITS_SERVICE = ("setpriv", "--bounding-set=-all,+dac_override", "--no-new-privs")
 _LIBVIRTD_PID = Path("/run/libvirtd.pid")
@@ -63,14 +65,25 @@ def set_metadata(name: str, element: str, *where: str, host: Host = HERE) -> Non
 def restart_libvirtd(path: str | None = None) -> None:
     """Ends libvirtd and starts another, which finds programs in `path`; returns when
     it has looked at all running domains."""
-    pid = int(_LIBVIRTD_PID.read_text())
-    os.kill(pid, signal.SIGTERM)
-    until("libvirtd ends", lambda: not is_running(pid))
+    _end_libvirtd()
     environment = {"PATH": path} if path else None
     started = HERE.attempt("libvirtd", "--daemon", "--listen", environment=environment, timeout_s=CALL_S)
     if not started.ok:
         raise CommandError(f"libvirtd: {started.text}")
     until("libvirtd answers", lambda: virsh("list").ok)
+
+
+def _end_libvirtd() -> None:
+    """As a service manager does: libvirtd 9.0 can hang when its sockets are gone already."""
+    pid = int(_LIBVIRTD_PID.read_text()) if _LIBVIRTD_PID.exists() else 0
+    if not (pid and is_running(pid)):
+        return
+    os.kill(pid, signal.SIGTERM)
+    try:
+        until("libvirtd ends", lambda: not is_running(pid), _END_S)
+    except TimedOut:
+        os.kill(pid, signal.SIGKILL)
+        until("libvirtd ends", lambda: not is_running(pid))
 
 
 @dataclass
