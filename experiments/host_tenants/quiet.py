@@ -17,6 +17,8 @@ from .service import Service, bpf, until
 _SOCK = "inet_conn.icsk_inet.sk"
 _TIMER, _NO_RATE = f"{_SOCK}.sk_pacing_status", (1 << 64) - 1
 _RECOVERY = 3
+# Of a line: VIRTIO_CCC_L_COUPLED and _RATE.
+_COUPLED, _BY_RATE = 1, 4
 Change = Callable[[Flow], object]
 
 # One thing each that the general way has to see.
@@ -117,6 +119,21 @@ def recovery_is_reported(flow: Flow) -> bool:
     return flow.flow.get("report.tcp_delivered") == flow.sock.get("delivered")
 
 
+def a_part_by_rate_follows_the_rtt(flow: Flow) -> bool:
+    """Though its line stays: what is due then is a message, and the window that the average of it brings."""
+    srtt_us = flow.flow.get("report.srtt_us")
+    level = flow.line.get("level") // srtt_us
+    change_line(flow, flags=_COUPLED | _BY_RATE, level=level, ssthresh_level=level)
+    for _ in range(WINDOW):
+        flow.ack(False)
+    before = flow.sock.get("snd_cwnd")
+    flow.sock.set(srtt_us=2 * RTT_US * 8)
+    for _ in range(20 * WINDOW):
+        flow.ack(False, 2 * RTT_US)
+    wanted = before * flow.flow.get("report.srtt_us") // srtt_us
+    return flow.sock.get("snd_cwnd") > before + 5 and abs(flow.sock.get("snd_cwnd") - wanted) <= 2
+
+
 def waits(flow: Flow) -> None:
     """TCP waits for its timer, for us."""
     flow.know(timed=1)
@@ -147,6 +164,7 @@ HELD: dict[str, Callable[[Flow], bool]] = {
     check.__name__.replace("_", " "): check
     for check in (
         unchanged_is_quiet, a_shorter_rtt_is_noted, the_threshold_follows_its_line, recovery_is_reported,
-        released_it_waits_no_more, without_its_table_it_waits_no_more, the_owner_s_rate_stays,
+        a_part_by_rate_follows_the_rtt, released_it_waits_no_more, without_its_table_it_waits_no_more,
+        the_owner_s_rate_stays,
     )
 }  # fmt: skip

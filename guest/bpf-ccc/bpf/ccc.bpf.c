@@ -89,13 +89,15 @@ void BPF_PROG(ccc_release, struct sock *sk)
 
 /* What the general way does with an ACK, and whether the next may be quiet. */
 static inline void report_and_follow(struct sock *sk, struct ccc_table *table,
-				     struct ccc_flow *flow, u32 acked)
+				     struct ccc_flow *flow, u32 acked, bool quiet)
 {
 	u8 state = ca_state(sk);
 	struct ccc_tcp tcp = {};
 
 	ccc_look_as(sk, &tcp, state);
 	ccc_report(table, flow, &tcp, 0);
+	if (quiet && ccc_quiet_goes_on(sk, flow))
+		return;
 	if (state != TCP_CA_Loss) {
 		ccc_cwnd_update(sk, table, flow, &tcp, acked);
 		ccc_quiet_next(sk, table, flow);
@@ -109,14 +111,15 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_get_sender(sk, &table);
 	u32 before, growth;
-	bool cwnd_limited;
+	bool cwnd_limited, quiet;
 
 	if (!flow) {
 		inner_cong_avoid(sk, ack, acked);
 		return;
 	}
 	cwnd_limited = tcp_is_cwnd_limited(sk);
-	if (cwnd_limited && ccc_is_quiet(sk, table, flow)) {
+	quiet = cwnd_limited && ccc_is_quiet(sk, table, flow);
+	if (quiet) {
 		if (!ccc_quiet_ack(sk, flow, ack, acked))
 			return;
 	} else {
@@ -128,7 +131,7 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 		if (flow->grant.coupled && ca_state(sk) != TCP_CA_Loss)
 			tcp_sk(sk)->snd_cwnd = before;
 	}
-	report_and_follow(sk, table, flow, acked);
+	report_and_follow(sk, table, flow, acked, quiet);
 }
 
 SEC("struct_ops")

@@ -124,4 +124,21 @@ static inline bool ccc_quiet_ack(struct sock *sk, struct ccc_flow *flow, u32 ack
 	return growth || !seq_before(tp->delivered, report->tcp_due);
 }
 
+/*
+ * A message was due at an ACK that was quiet but for that.  Whether its window is
+ * still what is granted: the average of the RTT may have another part of it now.
+ */
+static inline bool ccc_quiet_goes_on(const struct sock *sk, struct ccc_flow *flow)
+{
+	const struct ccc_grant *grant = &flow->grant;
+
+	if (!all_is_told(&flow->report) ||
+	    units_of(flow, grant->flags) != grant->units ||
+	    tcp_sk(sk)->snd_cwnd_clamp < grant->granted)
+		return false;
+	flow->report.tcp_due = due_after(&flow->report, grant->granted,
+					 grant->mss);
+	return true;
+}
+
 #endif /* CCC_BPF_QUIET_H */
