@@ -69,8 +69,16 @@ def restart_libvirtd(path: str | None = None) -> None:
     environment = {"PATH": path} if path else None
     started = HERE.attempt("libvirtd", "--daemon", "--listen", environment=environment, timeout_s=CALL_S)
     if not started.ok:
-        raise CommandError(f"libvirtd: {started.text}")
-    until("libvirtd answers", lambda: virsh("list").ok)
+        raise CommandError(f"libvirtd: {started.text}\n{_log_of_libvirtd()}")
+    try:
+        until("libvirtd answers", lambda: virsh("list").ok)
+    except TimedOut as late:
+        raise CommandError(f"{late}\n{_log_of_libvirtd()}") from late
+
+
+def _log_of_libvirtd(lines: int = 20) -> str:
+    log = Path(os.environ.get("CCC_LIBVIRT_LOG", "/run/libvirtd.log"))
+    return "\n".join(log.read_text().splitlines()[-lines:]) if log.exists() else f"no {log}"
 
 
 def _end_libvirtd() -> None:
