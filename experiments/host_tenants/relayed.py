@@ -62,6 +62,7 @@ def run(out: Path, kills: int, back_within_s: float) -> list[Score]:
         until("the liar has gone", lambda: not service.tenants()["liar"]["connected"])
         during = service.show("vm")["counters"]["updated"] - before
         still = coupled(service)
+        told = tells_of_another_release(service, "liar")
         receiver.terminate()
         received = json.loads(receiver.communicate()[0])
     (out / "relayed.json").write_text(json.dumps({"back_s": back, "received": received}, indent=1) + "\n")
@@ -75,6 +76,7 @@ def run(out: Path, kills: int, back_within_s: float) -> list[Score]:
         Score("relayed: connections ended", len(received["ended"]), "1", "<=", 0),
         Score(f"relayed: flows coupled after {_LIES_S:g} s of a guest that lies", still, "1", ">=", FLOWS),
         Score("relayed: reports taken meanwhile, a second", during / _LIES_S, "1", ">=", 1),
+        Score("doctor tells of an agent of another release, and what to upgrade", told, "1", ">=", 1),
     ]
 
 
@@ -96,6 +98,26 @@ def coupled(service: Service) -> int:
     with suppress(KeyError):
         return service.tenants()["vm"]["coupled_flows"]
     return 0
+
+
+def tells_of_another_release(service: Service, name: str) -> int:
+    """Whether an operator hears of an agent that the relay refuses for its tables' revision."""
+    with suppress(TimeoutError):
+        until("doctor tells of it", lambda: doctor_tells_of_a_newer_agent(service, name), 10)
+    return doctor_tells_of_a_newer_agent(service, name)
+
+
+def doctor_tells_of_a_newer_agent(service: Service, name: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(str(service.run / f"{name}_{PORT}"))
+        stream.sendall(_HEAD.pack(_HELLO, 0, _REVISION + 1) + struct.pack("<IIII", 0, 64, 1, 0))
+        stream.settimeout(1)
+        # The relay tells the daemon once a second of such.
+        with suppress(OSError):
+            stream.recv(1)
+    words = ("its agent is newer than the daemon", "systemctl restart ccc-vhost ccc-relay")
+    of_it = [f"{one['what']} {one['remedy']}" for one in service.doctor() if one["of"] == name]
+    return any(all(word in told for word in words) for told in of_it)
 
 
 def lies(path: Path, seed: int = 1) -> None:

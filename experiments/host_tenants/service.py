@@ -137,6 +137,11 @@ class Service:
     def tenants(self) -> dict[str, dict]:
         return {vm["name"]: vm for vm in self._ask("tenant", "list")["vms"]}
 
+    def doctor(self) -> list[dict]:
+        """What is not as it should be; then it fails, too."""
+        command = [TARGET / "cccctl", "--json", "--socket", self.control, "doctor"]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE).stdout)["findings"]
+
     def show(self, name: str) -> dict:
         return self._ask("show", name)
 

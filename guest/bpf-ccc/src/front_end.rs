@@ -17,7 +17,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use ccc_proto::wire::{self, Doorbell, Extent};
+use ccc_proto::{
+    stranger::{self, Stranger},
+    wire::{self, Doorbell, Extent},
+};
 use rustix::{
     fs::MemfdFlags,
     io::Errno,
@@ -82,17 +85,7 @@ pub struct FrontEnd {
 impl FrontEnd {
     /// Connects, and offers the table.
     pub fn connect(socket: &Path, table: &Lent, now_us: u64) -> Result<FrontEnd> {
-        let stream = connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut vhost = Frontend::from_stream(stream.try_clone()?, QUEUES as u64);
-        vhost.set_owner()?;
-        ensure!(vhost.get_features()? & FEATURES == FEATURES, "the daemon is of another age");
-        let protocol = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::REPLY_ACK;
-        vhost.get_protocol_features()?;
-        vhost.set_protocol_features(protocol)?;
-        vhost.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
-        vhost.set_features(FEATURES)?;
+        let (stream, mut vhost) = begin(socket)?;
         let file = File::from(rustix::fs::memfd_create(c"ccc-rings", MemfdFlags::CLOEXEC)?);
         file.set_len(RINGS_BYTES as u64)?;
         let rings = Shared::map(file.as_fd(), RINGS_BYTES)?;
@@ -272,6 +265,41 @@ impl Front for FrontEnd {
     }
 }
 
+/// Connects, and agrees on features.
+fn begin(socket: &Path) -> Result<(UnixStream, Frontend)> {
+    let stream = connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut vhost = Frontend::from_stream(stream.try_clone()?, QUEUES as u64);
+    let first = vhost.set_owner().and_then(|()| vhost.get_features());
+    let features = first.with_context(|| {
+        format!(
+            "nobody answers at {}; the daemon serves one at a time: does another ccc-bpf speak for \
+             the tenant?",
+            socket.display()
+        )
+    })?;
+    ensure!(features & FEATURES == FEATURES, "the daemon is of another age");
+    let protocol = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::REPLY_ACK;
+    vhost.get_protocol_features()?;
+    vhost.set_protocol_features(protocol)?;
+    vhost.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    vhost.set_features(FEATURES)?;
+    Ok((stream, vhost))
+}
+
+/// Tells the daemon of an agent whose tables are of another revision: its operators see nobody
+/// else come.
+pub fn tell_of_agent(socket: &Path, revision: u32) -> Result<()> {
+    let (_stream, mut vhost) = begin(socket)?;
+    tell(&mut vhost, stranger::AGENT, revision)
+}
+
+fn tell(vhost: &mut Frontend, who: u32, revision: u32) -> Result<()> {
+    let stranger = Stranger { revision: revision.into(), who: who.into() };
+    Ok(vhost.set_config(0, VhostUserConfigFlags::WRITABLE, stranger.as_bytes())?)
+}
+
 /// Connects, or fails at once: who takes no connections holds nobody up.
 fn connect(socket: &Path) -> Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -294,8 +322,15 @@ fn stale_us(vhost: &mut Frontend) -> Result<u64> {
         vhost.get_config(0, bytes.len() as u32, VhostUserConfigFlags::empty(), &bytes)?;
     let config = wire::Config::read_from_bytes(&config).ok().context("no configuration space")?;
     let revision = config.revision.get();
-    let ours = wire::REVISION;
-    ensure!(revision == ours, "the daemon's device has revision {revision}; expected {ours}");
+    if revision != wire::REVISION {
+        // One that does not know of this will not take it: the log has it in any case.
+        let _ = tell(vhost, stranger::FRONT_END, wire::REVISION);
+        bail!(
+            "the daemon's device has tables of revision {revision}, this program has {}; expected \
+             ccc-vhost and ccc-bpf of one release, and restarted since",
+            wire::REVISION
+        );
+    }
     Ok(u64::from(config.stale_us.get()).clamp(10_000, 10_000_000))
 }
 

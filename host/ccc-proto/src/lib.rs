@@ -12,6 +12,7 @@
 //! sequence count, and only the copy is looked at; every field of the copy is
 //! range-checked or clamped before it leaves this crate.
 mod shared;
+pub mod stranger;
 pub mod wire;
 
 pub use shared::{

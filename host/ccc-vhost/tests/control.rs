@@ -10,14 +10,18 @@ use std::{
     time::Duration,
 };
 
-use ccc_proto::wire::{self, Report};
+use ccc_proto::{
+    stranger::{AGENT, FRONT_END},
+    wire::{self, Report},
+};
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, text, until},
     driver::{Driver, Extent, report},
-    frontend::Mode,
+    frontend::{FrontEnd, Mode},
     operator::Operator,
 };
+use vhost::vhost_user::{VhostUserFrontend, message::VhostUserConfigFlags};
 
 const TWO: [(&str, f64, &str); 2] = [("a", 1.0, "g"), ("b", 1.0, "g")];
 const GROUPS: &str = "[group.g]\n[group.h]\n";
@@ -34,6 +38,31 @@ fn start(vms: &[(&str, f64, &str)], rules: &str) -> (Daemon, Operator) {
 
 fn driver(daemon: &Daemon, vm: &str) -> Driver {
     Driver::connect(&daemon.socket(vm), Mode::InBand)
+}
+
+/// Who cannot speak for a VM says so at the beginning of the configuration space.
+fn write_config(front: &mut FrontEnd, offset: u32, words: [u32; 2]) -> bool {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    front.vhost.set_config(offset, VhostUserConfigFlags::WRITABLE, &bytes).is_ok()
+}
+
+#[test]
+fn who_knows_another_revision_is_told_until_somebody_speaks_for_the_vm() {
+    let (daemon, operator) = start(&TWO, "");
+    let stranger = || operator.get("/v1/vms/a")["stranger"].clone();
+    let mut front = FrontEnd::open(&daemon.socket("a"), Mode::InBand);
+    assert!(!write_config(&mut front, 0, [wire::REVISION, FRONT_END]), "it is ours");
+    assert!(!write_config(&mut front, 4, [9, AGENT]), "the rest is read-only");
+    assert_eq!(stranger(), Value::Null);
+    assert!(write_config(&mut front, 0, [9, AGENT]));
+    let told = json!({"who": "agent", "revision": 9, "expected": wire::REVISION});
+    assert_eq!(stranger(), told);
+    drop(front);
+    until("it goes", || operator.get("/v1/vms/a")["connected"] == false);
+    assert_eq!(stranger(), told, "though nobody is connected");
+    assert_eq!(operator.get("/v1/vms/b")["stranger"], Value::Null);
+    let _driver = driver(&daemon, "a");
+    assert_eq!(stranger(), Value::Null);
 }
 
 fn flow_to(generation: u32, address: [u8; 4]) -> Report {

@@ -4,6 +4,7 @@
 //! Everything is told from the daemon's answers, so that it can be told of answers that were
 //! kept; but whether the place of a tenant is there, which is looked at on this host.
 mod place;
+mod release;
 
 use ccc_settings::NO_GROUP;
 use serde::Serialize;
@@ -44,7 +45,11 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
     let of_vms = vms.iter().flat_map(|vm| {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
         let found = [
-            place::gone(vm).or_else(|| place::taken(vm, vms)).or_else(|| not_there(vm)),
+            // Who comes for it has found its place.
+            release::other(vm)
+                .or_else(|| place::gone(vm))
+                .or_else(|| place::taken(vm, vms))
+                .or_else(|| not_there(vm)),
             not_coupled(vm),
             apart(vm),
             alone(vm),
@@ -448,6 +453,14 @@ mod tests {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");
         }
+    }
+
+    #[test]
+    fn whose_program_is_of_another_release_is_told_of_that_alone() {
+        let stranger = json!({"who": "agent", "revision": 2, "expected": 1});
+        let words = words(json!({"state": "absent", "flows": 0, "coupled_flows": 0,
+            "tenant": "vsock:/nowhere/vm", "stranger": stranger}));
+        assert!(words.starts_with("its agent is newer than the daemon"), "{words}");
     }
 
     #[test]

@@ -81,6 +81,9 @@ fn state(vm: &Value) -> String {
     if let ("silent", Some(heard)) = (state.as_str(), vm["heard_ms"].as_u64()) {
         state = format!("silent for {} s", heard / 1000);
     }
+    if vm["stranger"].is_object() {
+        state = format!("{state}, its {} is of another release", word(&vm["stranger"]["who"]));
+    }
     if let [_, ..] = list(&vm["apart"]) {
         let groups: Vec<String> = list(&vm["apart"]).iter().map(word).collect();
         state = format!("{state}, apart from {}", groups.join(" and "));
@@ -200,9 +203,14 @@ pub fn status(answer: &Value) -> String {
     let connected = vms.iter().filter(|vm| vm["connected"] == true).count();
     let flows: u64 = vms.iter().filter_map(|vm| vm["flows"].as_u64()).sum();
     let coupled: u64 = vms.iter().filter_map(|vm| coupled_flows(vm).as_u64()).sum();
+    let strangers = vms.iter().filter(|vm| vm["stranger"].is_object()).count();
+    let refused = match strangers {
+        0 => String::new(),
+        count => format!(", {count} refused for another release (cccctl doctor)"),
+    };
     format!(
-        "ccc-vhost {version}: {groups} groups, {} VMs, {connected} of them connected, {flows} flows, \
-         {coupled} of them coupled\n",
+        "ccc-vhost {version}: {groups} groups, {} VMs, {connected} of them connected{refused}, \
+         {flows} flows, {coupled} of them coupled\n",
         vms.len()
     )
 }
@@ -336,6 +344,17 @@ mod tests {
         let listed = vms(&json!({"vms": [silent]}));
         let words: Vec<&str> = listed.split_whitespace().collect();
         assert!(words.ends_with(&["4", "0", "-"]), "{listed}");
+    }
+
+    #[test]
+    fn a_vm_whose_program_is_of_another_release_is_told() {
+        let stranger = json!({"who": "agent", "revision": 2, "expected": 1});
+        let refused = json!({"name": "a", "state": "absent", "stranger": stranger});
+        let text = super::vm(&refused);
+        assert!(text.contains("absent, its agent is of another release\n"), "{text}");
+        let text = status(&json!({"vms": [refused, {"name": "b", "connected": true}]}));
+        assert!(text.contains("1 of them connected, 1 refused for another release"), "{text}");
+        assert!(!status(&json!({"vms": []})).contains("refused"));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! are too many the oldest goes, for an agent says its hello with the connection.
 use std::{
     collections::VecDeque,
+    error::Error,
+    fmt,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
@@ -25,6 +27,23 @@ const HELLO_US: u64 = 1_000_000;
 
 /// An agent that has said its hello: the way to it, and what it has.
 pub type Greeted = (Frames<File>, Extent);
+
+/// Its tables are of this revision, which is not ours.
+#[derive(Debug)]
+pub struct OtherRevision(pub u32);
+
+impl fmt::Display for OtherRevision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OtherRevision(revision) = self;
+        write!(
+            f,
+            "its agent has tables of revision {revision}; expected {}, as the relay has",
+            wire::REVISION
+        )
+    }
+}
+
+impl Error for OtherRevision {}
 
 /// Those that wait, the oldest first.
 #[derive(Debug, Default)]
@@ -77,9 +96,7 @@ impl Newcomer {
         match self.frames.next()? {
             None => {}
             Some(Frame::Hello(wire::REVISION, extent)) => return Ok(Some(extent)),
-            Some(Frame::Hello(revision, _)) => {
-                bail!("its agent has revision {revision}; expected {}", wire::REVISION)
-            }
+            Some(Frame::Hello(revision, _)) => return Err(OtherRevision(revision).into()),
             Some(other) => bail!("its agent begins with {other:?}; expected a hello"),
         }
         ensure!(now_us < self.until_us, "its agent says nothing");

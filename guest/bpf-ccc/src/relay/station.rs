@@ -12,15 +12,17 @@ use log::Level;
 use super::{
     agent::Agent,
     door::Door,
-    lobby::{Greeted, Lobby, ROOM},
+    lobby::{Greeted, Lobby, OtherRevision, ROOM},
 };
-use crate::{log_limit::Limited, serve::now_us, wait::wait, wanted::Wanted};
+use crate::{front_end, log_limit::Limited, serve::now_us, wait::wait, wanted::Wanted};
 
 /// How often it is looked whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
 /// What comes sooner after what came before waits: no guest takes more of this host than what
 /// it sends in bursts so far apart.
 const PACE: Duration = Duration::from_micros(200);
+/// How often the daemon is told of agents of another revision.
+const TELL_US: u64 = 1_000_000;
 
 /// A VM's place.
 #[derive(Debug)]
@@ -31,13 +33,16 @@ pub struct Station<'a> {
     /// Of the agent, and of those that are none.
     said: Limited,
     said_of_others: Limited,
+    /// When the daemon may be told again who cannot have the place.
+    tell_at_us: u64,
 }
 
 impl<'a> Station<'a> {
     /// The place of a VM, with nobody there.
     pub fn new(vm: &'a Wanted) -> Station<'a> {
         let (said, said_of_others) = (Limited::default(), Limited::default());
-        Station { vm, lobby: Lobby::default(), agent: None, said, said_of_others }
+        let (lobby, agent) = (Lobby::default(), None);
+        Station { vm, lobby, agent, said, said_of_others, tell_at_us: 0 }
     }
 
     /// Serves whom it is for, until it is to stop.
@@ -79,9 +84,23 @@ impl<'a> Station<'a> {
     fn hear(&mut self, now_us: u64) {
         for heard in self.lobby.hear(now_us) {
             if let Err(error) = heard.and_then(|greeted| self.take(greeted, now_us)) {
+                if let Some(OtherRevision(revision)) = error.downcast_ref() {
+                    self.tell_of(*revision, now_us);
+                }
                 let what = format_args!("tenant {}: a connection ends: {error:#}", self.vm.name);
                 self.said_of_others.say(Level::Info, what);
             }
+        }
+    }
+
+    /// Tells the daemon of an agent that cannot have the place, unless another has it.
+    fn tell_of(&mut self, revision: u32, now_us: u64) {
+        if self.agent.is_some() || now_us < self.tell_at_us {
+            return;
+        }
+        self.tell_at_us = now_us + TELL_US;
+        if let Err(error) = front_end::tell_of_agent(&self.vm.socket, revision) {
+            log::debug!("tenant {}: the daemon does not hear of that: {error:#}", self.vm.name);
         }
     }
 

@@ -9,10 +9,11 @@ use super::{
     authorization::Peer,
     reply::{
         CountersView, GroupView, GroupsView, HostFlowView, LargestView, MemberView, MetricsView,
-        RulesView, StatusView, TapView, TrialView, VmView, VmsView, mode_name,
+        RulesView, StatusView, StrangerView, TapView, TrialView, VmView, VmsView, mode_name,
     },
 };
 use ccc_core::Micros;
+use ccc_proto::wire;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::{
@@ -301,8 +302,7 @@ impl Executor<'_> {
         let flows = device.map_or_else(Count::default, Device::count_flows);
         let now = self.now;
         let heard = device.and_then(Device::heard);
-        let there = device.map(|device| count(device.counters()));
-        let counters = there.or_else(|| guest.map(|guest| count(guest.counters)));
+        let counters = device.map(Device::counters).or(guest.map(|guest| guest.counters));
         let tap = vm.settings.tap.as_deref();
         VmView {
             name: vm.name.clone(),
@@ -320,7 +320,8 @@ impl Executor<'_> {
             judged: self.watched(index).and_then(Watched::verdict).map(|v| v.reason.word()),
             held: tap.and_then(|tap| self.coupling.watches().held(tap)),
             left_held: tap.is_some_and(|tap| self.coupling.watches().is_left(tap)),
-            counters: counters.unwrap_or_default(),
+            stranger: counters.and_then(stranger),
+            counters: counters.map(count).unwrap_or_default(),
         }
     }
 
@@ -418,6 +419,12 @@ impl Executor<'_> {
         let rules = self.settings().rules.iter().map(|rule| rule.settings.clone());
         RulesView { rules: rules.collect() }
     }
+}
+
+/// Who comes to speak for a VM and cannot.
+fn stranger(counters: &counters::Counters) -> Option<StrangerView> {
+    let (revision, who) = counters.strangers.latest(clock::monotonic())?;
+    Some(StrangerView { who, revision, expected: wire::REVISION })
 }
 
 fn count(counters: &counters::Counters) -> CountersView {

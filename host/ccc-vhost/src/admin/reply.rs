@@ -118,8 +118,21 @@ pub struct VmView {
     pub held: Option<u64>,
     /// It is held at its tap as an earlier daemon has left it.
     pub left_held: bool,
+    /// Who comes to speak for it and cannot.
+    pub stranger: Option<StrangerView>,
     /// What its device did and refused since the daemon's start.
     pub counters: CountersView,
+}
+
+/// Who knows tables of another revision only.
+#[derive(Clone, Debug, Serialize)]
+pub struct StrangerView {
+    /// The front end, or an agent behind it.
+    pub who: &'static str,
+    /// The revision that it knows.
+    pub revision: u32,
+    /// That of the daemon.
+    pub expected: u32,
 }
 
 /// What a device did and refused.

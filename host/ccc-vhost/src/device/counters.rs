@@ -5,7 +5,10 @@ use std::fmt;
 use ccc_core::Micros;
 use log::Level;
 
-use crate::{device::log_limit::Limiter, event_loop::clock};
+use crate::{
+    device::{log_limit::Limiter, strangers::Strangers},
+    event_loop::clock,
+};
 
 /// Lines at once about requests of a front end.
 const REQUEST_LINES: u64 = 10;
@@ -60,6 +63,8 @@ pub struct Counters {
     pub rescans: u64,
     /// Grant lines written.
     pub published: u64,
+    /// Who could not speak for it.
+    pub strangers: Strangers,
     refused: [u64; KINDS.len()],
     vm: String,
     /// What the guest causes, by the time it lives in.
@@ -79,6 +84,7 @@ impl Counters {
             left: 0,
             rescans: 0,
             published: 0,
+            strangers: Strangers::default(),
             refused: [0; KINDS.len()],
             vm: vm.to_owned(),
             of_guest: Limiter::new(1),

@@ -14,6 +14,7 @@ mod grant_lines;
 pub mod inspect;
 pub mod log_limit;
 mod slot;
+mod strangers;
 mod table_queue;
 
 use ccc_core::{FlowId, Micros};

@@ -2,7 +2,10 @@
 //! The back end of one front end: what that may ask, and the device it gets for it.
 use std::{fs::File, rc::Rc};
 
-use ccc_proto::wire::{VQ_COUNT, VQ_EVENT};
+use ccc_proto::{
+    stranger::Stranger,
+    wire::{self, VQ_COUNT, VQ_EVENT},
+};
 use vhost::vhost_user::{
     Error, Result, VhostUserBackendReqHandlerMut,
     message::{
@@ -13,10 +16,11 @@ use vhost::vhost_user::{
     },
 };
 use vm_memory::GuestAddress;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
     device::{Device, Identity, counters::Counters},
+    event_loop::clock,
     event_loop::foreign::{self, Foreign},
     event_loop::poll::{Poller, Token},
     vhost_user::migration::{MigrationError, Transfer},
@@ -212,6 +216,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let memory = Memory::map(regions, files, &self.log, self.max_memory_bytes)
             .map_err(|error| self.refuse(&error))?;
         self.device.set_memory(memory);
+        self.device.counters_mut().strangers.forget();
         Ok(None)
     }
 
@@ -320,8 +325,14 @@ impl VhostUserBackendReqHandlerMut for Backend {
         Ok(bytes.to_vec())
     }
 
-    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        Err(Error::InvalidOperation("the configuration space is read-only"))
+    /// Read-only, but for who says that it is of another revision.
+    fn set_config(&mut self, offset: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        let stranger = Stranger::read_from_bytes(bytes).ok();
+        let stranger = stranger.filter(|it| offset == 0 && it.revision.get() != wire::REVISION);
+        let stranger =
+            stranger.ok_or(Error::InvalidOperation("the configuration space is read-only"))?;
+        self.device.counters_mut().strangers.note(stranger, clock::monotonic());
+        Ok(())
     }
 
     fn set_gpu_socket(&mut self, _: vhost::vhost_user::GpuBackend) -> Result<()> {
