@@ -3,8 +3,10 @@
  * How a flow takes a slot of its tenant's table, and gives it back.
  *
  * A flow that has nothing on its way parks: it sets its slot's bit in control.idle and
- * leaves the slot alone.  So does one whose peer has not answered for long.  Whoever clears that bit has the slot: its socket, when it
- * goes on, or, where no slot is free, another that has data to send.
+ * leaves the slot alone.  So does one whose peer has not answered for long.  Whoever
+ * clears that bit has the slot: its socket, when it goes on, or, where no slot is free,
+ * another that has data to send.  A program that does otherwise has another PROTOCOL in
+ * src/program.rs, for connections of before an upgrade keep theirs.
  */
 #ifndef CCC_BPF_SLOT_H
 #define CCC_BPF_SLOT_H

@@ -62,6 +62,10 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
 /// What is in its maps, as one program leaves them to the next.
 const LAYOUT: [&str; 2] =
     [include_str!("../bpf/table.h"), include_str!("../../include/virtio_ccc.h")];
+/// What their bits mean beyond that, to programs that use them at the same time: how a slot is
+/// taken, parked and taken from who has parked (bpf/slot.h).  Another number with each change that
+/// one of before would not understand: then its connections go on alone, and not beside others.
+const PROTOCOL: u32 = 1;
 
 /// The maps of the program.
 #[derive(Debug)]
@@ -103,8 +107,8 @@ fn directory(pins: &Path) -> PathBuf {
 }
 
 /// What a program's pins have, empty, beside maps of this layout.
-fn layout_mark() -> String {
-    format!("layout-{}", hash(LAYOUT))
+fn layout_mark(protocol: u32) -> String {
+    format!("layout-{}", hash((LAYOUT, protocol)))
 }
 
 fn quiet(level: PrintLevel, text: String) {
@@ -260,7 +264,7 @@ fn load(
             link.disconnect();
         }
     }
-    fs::create_dir(directory.join(layout_mark()))?;
+    fs::create_dir(directory.join(layout_mark(PROTOCOL)))?;
     // The last: what was cut short is begun anew.
     Ok(fs::create_dir(directory.join("complete"))?)
 }
@@ -318,7 +322,7 @@ fn register(map: &mut MapMut<'_>) -> Result<Link> {
 
 /// Whether a program that was pinned there can leave its maps to this one.
 fn has_same_layout(directory: &Path) -> bool {
-    directory.join("complete").exists() && directory.join(layout_mark()).exists()
+    directory.join("complete").exists() && directory.join(layout_mark(PROTOCOL)).exists()
 }
 
 /// Connections are not coupled again that have the tables of a program pinned there.
@@ -440,6 +444,21 @@ mod tests {
     fn who_may_not_is_not_told_of_the_kernel() {
         assert!(why_not(ErrorKind::PermissionDenied).contains("CAP_BPF"));
         assert!(why_not(ErrorKind::InvalidInput).contains("CONFIG_DEBUG_INFO_BTF"));
+    }
+
+    #[test]
+    fn maps_are_left_to_programs_of_their_layout_and_protocol() {
+        let before = std::env::temp_dir().join(format!("ccc-bpf-left-{}", std::process::id()));
+        let left_by = |mark: &str| {
+            let _ = fs::remove_dir_all(&before);
+            for name in ["complete", mark] {
+                fs::create_dir_all(before.join(name)).expect("made");
+            }
+            has_same_layout(&before)
+        };
+        let (ours, other) = (layout_mark(PROTOCOL), layout_mark(PROTOCOL + 1));
+        assert!(left_by(&ours) && !left_by(&other) && !left_by("layout-of-nobody"));
+        fs::remove_dir_all(&before).expect("removed");
     }
 
     #[test]
