@@ -11,6 +11,7 @@ mod flows;
 mod frames;
 mod front;
 mod front_end;
+mod hopeless;
 mod lent;
 mod log_limit;
 mod places;
@@ -25,6 +26,7 @@ mod tenants;
 mod wait;
 mod wanted;
 mod watch;
+mod watchdog;
 
 use std::{
     io,
@@ -187,7 +189,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error:#}");
-            ExitCode::FAILURE
+            hopeless::status(&error)
         }
     }
 }

@@ -20,6 +20,8 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
+use crate::hopeless::Hopeless;
+
 /// Socket option: the cookie of a socket's namespace.
 const SO_NETNS_COOKIE: c_int = 71;
 /// The file system of namespaces (NSFS_MAGIC).
@@ -125,7 +127,8 @@ pub fn cgroup_root() -> Result<PathBuf> {
         let (path, kind) = (words.nth(1)?, words.next()?);
         (kind == "cgroup2").then(|| PathBuf::from(path))
     });
-    root.context("no cgroup2 is mounted; expected one, as systemd does at /sys/fs/cgroup")
+    let none = "no cgroup2 is mounted; expected one, as systemd does at /sys/fs/cgroup";
+    root.ok_or_else(|| Hopeless(none.to_owned()).into())
 }
 
 #[cfg(test)]

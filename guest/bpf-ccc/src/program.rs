@@ -33,7 +33,7 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/ccc.skel.rs"));
 }
 
-use crate::lent::Layout;
+use crate::{hopeless::Hopeless, lent::Layout};
 
 /// Mode of the pins' directory: who may open it could hold its lock.
 const OWNERS_ALONE: u32 = 0o700;
@@ -127,7 +127,7 @@ impl Program {
         in_bpffs(pins)?;
         let mut begin = DirBuilder::new();
         let made = begin.recursive(true).mode(OWNERS_ALONE).create(pins);
-        made.with_context(|| no_bpffs(pins))?;
+        made.with_context(|| Hopeless(no_bpffs(pins)))?;
         let alone = lock(pins)?;
         if !directory.join("complete").exists() {
             if directory.exists() {
@@ -183,7 +183,7 @@ fn said(open: &skeleton::OpenCccSkel<'_>) -> Result<skeleton::types::ccc_layout>
 /// Before anything is made: elsewhere nothing can be pinned.
 fn in_bpffs(pins: &Path) -> Result<()> {
     let there = pins.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
-    ensure!(statfs(there)?.f_type == BPFFS, no_bpffs(pins));
+    ensure!(statfs(there)?.f_type == BPFFS, Hopeless(no_bpffs(pins)));
     Ok(())
 }
 
@@ -215,9 +215,8 @@ fn load(
     let cubic = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"));
     open.maps.ccc_cubic.set_autocreate(cubic)?;
-    let kernel = Btf::from_vmlinux().context(
-        "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF",
-    )?;
+    let no_btf = "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF";
+    let kernel = Btf::from_vmlinux().with_context(|| Hopeless(no_btf.to_owned()))?;
     let tx_start = has_tx_start(&kernel);
     if !tx_start {
         without_tx_start(open.struct_ops.ccc_reno_mut());
@@ -238,7 +237,7 @@ fn load(
     }
     let mut skel = open.load().map_err(|error| {
         let why = why_not(error.kind());
-        anyhow::Error::new(error).context(why)
+        anyhow::Error::new(error).context(Hopeless(why.to_owned()))
     })?;
     others.iter().filter(|other| Some(*other) != before).for_each(|other| tell_what_is_left(other));
     let root = File::open(cgroup_root)?;
@@ -372,10 +371,13 @@ fn is_ours(directory: &Path) -> bool {
 fn keep_others_out(pins: &File, user: u32) -> Result<()> {
     let meta = pins.metadata()?;
     let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
-    ensure!(
-        owner == user && mode & OTHERS_WRITE == 0,
-        "is of user {owner} with mode {mode:04o}; expected user {user}, and nobody else to write; remove it"
-    );
+    let told = || {
+        Hopeless(format!(
+            "is of user {owner} with mode {mode:04o}; expected user {user}, and nobody else to write; \
+             remove it"
+        ))
+    };
+    ensure!(owner == user && mode & OTHERS_WRITE == 0, told());
     Ok(pins.set_permissions(Permissions::from_mode(OWNERS_ALONE))?)
 }
 

@@ -22,7 +22,10 @@ use rustix::{
 };
 use zerocopy::FromBytes;
 
-use crate::tenants::{Tenant, Tenants};
+use crate::{
+    tenants::{Tenant, Tenants},
+    watchdog::Watchdog,
+};
 
 /// How often leases are renewed and connections looked after.
 const TEND_US: u64 = 100_000;
@@ -97,6 +100,7 @@ pub fn run(
         0
     })?;
     let ring = builder.build()?;
+    let mut watchdog = Watchdog::start();
     let (mut tend_at, mut looked_at, mut quiet_at) = (0, 0, 0);
     let mut changed = false;
     while !stop.load(Ordering::Relaxed) {
@@ -110,7 +114,7 @@ pub fn run(
             if let Some(wanted) = wanted() {
                 tenants.borrow_mut().follow(wanted);
             }
-            tenants.borrow_mut().tend(now);
+            tenants.borrow_mut().tend(now, &mut watchdog);
         }
         let next = tend_at.min(looked_at + look_us(changed));
         let rest_us = next.saturating_sub(now_us());

@@ -21,8 +21,10 @@ use crate::{
     places::{Found, Place},
     program::{self, Program},
     remote::{Address, Remote},
+    serve,
     table::Table,
     watch::Watch,
+    watchdog::Watchdog,
 };
 
 /// Where the daemon is.
@@ -242,10 +244,13 @@ impl Tenants {
         }
     }
 
-    /// Connects whoever is not connected, and says until when grants hold.
-    pub fn tend(&mut self, now_us: u64) {
+    /// Connects whoever is not connected, and says until when grants hold.  A daemon that does
+    /// not answer may take a second for each tenant, for which nobody hangs.
+    pub fn tend(&mut self, now_us: u64, watchdog: &mut Watchdog) {
+        watchdog.turn(now_us);
         for (name, tenant) in &mut self.tenants {
             tenant.tend(name, now_us);
+            watchdog.turn(serve::now_us());
         }
     }
 

@@ -33,7 +33,11 @@ mod lobby;
 mod station;
 
 use self::{cids::Doors, door::Door, station::Station};
-use crate::wanted::{self, Wanted};
+use crate::{
+    serve::now_us,
+    wanted::{self, Wanted},
+    watchdog::Watchdog,
+};
 
 /// How a place of ours begins in the daemon's settings.
 const VSOCK: &str = "vsock:";
@@ -75,7 +79,9 @@ pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
     let (open, until) = (doors.clone(), Arc::clone(stop));
     thread::spawn(move || cids::serve(port, &open, &until));
     let mut relay = Relay { port, doors, ..Relay::default() };
+    let mut watchdog = Watchdog::start();
     while !stop.load(Ordering::Relaxed) {
+        watchdog.turn(now_us());
         if let Ok(wanted) = asked.recv_timeout(LOOK) {
             relay.follow(&wanted);
         }
