@@ -63,7 +63,7 @@ class Service:
         until("the daemon answers", lambda: self._ask("list", check=False) is not None)
 
     def start_loader(self, log: str = "loader", level: str = "info") -> None:
-        command = [TARGET / "ccc-bpf", "--pins", self.pins, "run", "--control", self.control]
+        command = [TARGET / "ccc-bpf", "run", "--pins", self.pins, "--control", self.control]
         self._loader = self._spawn(log, command, level)
 
     @contextmanager
@@ -84,7 +84,7 @@ class Service:
 
     def start_agent(self) -> None:
         relay, cgroup = self.agent
-        command = [TARGET / "ccc-bpf", "--pins", self.pins, "agent", "--unix", relay, "--cgroup", cgroup]
+        command = [TARGET / "ccc-bpf", "agent", "--pins", self.pins, "--unix", relay, "--cgroup", cgroup]
         self._agent = self._spawn("agent", command)
 
     def kill_agent(self) -> None:
@@ -114,7 +114,7 @@ class Service:
         self.unload()
 
     def unload(self) -> None:
-        subprocess.run([TARGET / "ccc-bpf", "--pins", self.pins, "unload"], check=True)
+        subprocess.run([TARGET / "ccc-bpf", "unload", "--pins", self.pins], check=True)
 
     def _ask(self, *words: str, check: bool = True):
         command = [TARGET / "cccctl", "--json", "--socket", self.control, *words]

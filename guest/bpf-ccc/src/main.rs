@@ -51,10 +51,6 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(version = VERSION)]
 struct Args {
-    /// Where the program and its maps are pinned: a directory in a bpffs
-    #[arg(long, global = true, value_name = "DIR", default_value = "/sys/fs/bpf/ccc")]
-    pins: PathBuf,
-
     /// What to do
     #[command(subcommand)]
     command: Command,
@@ -67,6 +63,9 @@ enum Command {
         /// Where the daemon is asked which these are
         #[command(flatten)]
         control: Control,
+        /// Where the program is
+        #[command(flatten)]
+        pinned: Pinned,
     },
     /// In a guest: load the program, and couple all of the guest by the relay on its host
     Agent {
@@ -82,6 +81,9 @@ enum Command {
         /// Couple the connections of this cgroup only [default: of all]
         #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
         cgroup: String,
+        /// Where the program is
+        #[command(flatten)]
+        pinned: Pinned,
     },
     /// On the host: relay what agents say in the daemon's tenants that are VMs with vsock
     Relay {
@@ -97,9 +99,16 @@ enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// Where the program is
+        #[command(flatten)]
+        pinned: Pinned,
     },
     /// Remove the program; connections go on alone
-    Unload,
+    Unload {
+        /// Where the program is
+        #[command(flatten)]
+        pinned: Pinned,
+    },
     /// Print the manual page
     #[command(hide = true)]
     Manual,
@@ -117,6 +126,13 @@ struct Control {
     control: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+struct Pinned {
+    /// Where the program and its maps are pinned: a directory in a bpffs
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/ccc")]
+    pins: PathBuf,
+}
+
 /// That of its package, where it is of one.
 const VERSION: &str = match option_env!("CCC_VERSION") {
     Some(version) => version,
@@ -131,21 +147,21 @@ fn run(args: Args) -> Result<()> {
     signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
     match args.command {
         Command::Manual => Ok(manual(&mut io::stdout())?),
-        Command::Flows { json } => flows::print(&args.pins, json, &mut io::stdout()),
-        Command::Unload => program::unload(&args.pins),
-        Command::Run { control } => {
+        Command::Flows { json, pinned } => flows::print(&pinned.pins, json, &mut io::stdout()),
+        Command::Unload { pinned } => program::unload(&pinned.pins),
+        Command::Run { control, pinned } => {
             let asked = wanted::watch(control.control);
             let latest = move || {
                 let wanted = asked.try_iter().last()?;
                 Some(wanted.into_iter().filter_map(of_this_host).collect())
             };
-            serve::run(tenants(&args.pins)?, latest, &stop)
+            serve::run(tenants(&pinned.pins)?, latest, &stop)
         }
-        Command::Agent { cid, port, unix, cgroup } => {
+        Command::Agent { cid, port, unix, cgroup, pinned } => {
             let address = unix.map_or(Address::Vsock { cid, port }, Address::Unix);
             let (name, place) = ("guest".to_owned(), Place::Cgroup(cgroup));
             let mut guest = Some(vec![Tenant { name, place, daemon: Daemon::Relay(address) }]);
-            serve::run(tenants(&args.pins)?, move || guest.take(), &stop)
+            serve::run(tenants(&pinned.pins)?, move || guest.take(), &stop)
         }
         Command::Relay { control, port } => {
             relay::run(control.control, port, &stop);
@@ -191,5 +207,24 @@ fn main() -> ExitCode {
             log::error!("{error:#}");
             hopeless::status(&error)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_uses_the_program_is_told_where_it_is() {
+        Args::command().debug_assert();
+        let mut all = Args::command();
+        let mut help = |name: &str| {
+            let sub = all.find_subcommand_mut(name).expect("one of ours");
+            sub.render_long_help().to_string()
+        };
+        for name in ["run", "agent", "flows", "unload"] {
+            assert!(help(name).contains("--pins"), "{name}");
+        }
+        assert!(!help("relay").contains("--pins"));
     }
 }

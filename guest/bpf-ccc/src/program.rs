@@ -250,11 +250,12 @@ fn load(
     // Their names are wanted now, and new connections have no algorithm of ours until then.
     others.iter().try_for_each(|other| remove(other))?;
     let mut links = vec![
-        (RENO, register(&mut skel.maps.ccc_reno).context("ccc_reno cannot be registered")?),
+        (RENO, register(&mut skel.maps.ccc_reno).with_context(|| name_is_taken(RENO))?),
         (CHOOSE, choose.with_context(|| format!("no program at {}", cgroup_root.display()))?),
     ];
     if cubic {
-        links.push((CUBIC, register(&mut skel.maps.ccc_cubic)?));
+        let registered = register(&mut skel.maps.ccc_cubic);
+        links.push((CUBIC, registered.with_context(|| name_is_taken(CUBIC))?));
     }
     for (name, link) in &mut links {
         link.pin(directory.join(*name))?;
@@ -305,6 +306,13 @@ fn without_tx_start(operations: &mut skeleton::types::tcp_congestion_ops) {
 /// A link is all that its flags ask for.
 fn without_link(map: &mut OpenMapMut<'_>) -> Result<()> {
     Ok(map.set_map_flags(0)?)
+}
+
+fn name_is_taken(name: &str) -> String {
+    format!(
+        "ccc_{name} cannot be registered; if another ccc-bpf has, with other --pins: end it, and ccc-bpf \
+         unload --pins DIR"
+    )
 }
 
 fn register(map: &mut MapMut<'_>) -> Result<Link> {

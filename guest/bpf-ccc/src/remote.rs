@@ -106,6 +106,17 @@ impl Remote {
         sent && self.frames.send(&Frame::Message(RESCAN))
     }
 
+    /// Who was never answered was not wanted.
+    fn why_it_closed(&self, error: anyhow::Error) -> anyhow::Error {
+        if self.hold_until_us > 0 {
+            return error;
+        }
+        error.context(
+            "the relay does not take this agent: another one of this VM is connected, it is of another \
+             release, or the VM is no tenant; the relay's log says which",
+        )
+    }
+
     fn take(&mut self, now_us: u64, table: &Lent, frame: &Frame) -> Result<()> {
         let layout = table.layout();
         match frame {
@@ -153,7 +164,7 @@ impl Front for Remote {
     }
 
     fn receive(&mut self, now_us: u64, table: &Lent) -> Result<()> {
-        self.frames.receive()?;
+        self.frames.receive().map_err(|error| self.why_it_closed(error))?;
         while let Some(frame) = self.frames.next()? {
             self.take(now_us, table, &frame)?;
         }

@@ -3,7 +3,10 @@
 use std::{
     fs,
     io::{Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
     process::{Child, Command},
     sync::{Arc, Mutex},
@@ -202,5 +205,40 @@ fn a_second_tenant_with_the_same_path_is_told_once() {
     *now.lock().expect("whole") = tenants(&[("second", &place.at("vm"), Path::new("/nowhere"))]);
     relay.says("tenant first: is served no more");
     until("the second has it", || relay.log().matches("listening at /").count() == 2);
+    relay.end();
+}
+
+#[test]
+fn a_socket_that_is_removed_is_made_again_and_who_came_by_it_stays() {
+    let place = Place::new("removed");
+    let relay = Relay::start(&place, "relay");
+    until("it listens", || is_there(&place.socket()));
+    let mut agent = UnixStream::connect(place.socket()).expect("connected");
+    let numbers = [1, wire::REVISION, 0, 8, 1, 0].map(u32::to_le_bytes);
+    agent.write_all(numbers.as_flattened()).expect("a hello");
+    relay.says("its agent has connected");
+    fs::remove_file(place.socket()).expect("removed");
+    until("it is made again", || is_there(&place.socket()));
+    agent.set_read_timeout(Some(Duration::from_millis(20))).expect("set");
+    // What was sent before, and then what is sent now: it is told ten times a second.
+    let mut bytes = [0; 4096];
+    while agent.read(&mut bytes).is_ok_and(|came| came > 0) {}
+    agent.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+    assert!(agent.read(&mut bytes).is_ok_and(|came| came > 0), "{}", relay.log());
+    relay.end();
+}
+
+#[test]
+fn a_directory_that_anybody_may_write_to_is_refused_until_it_is_closed() {
+    let place = Place::new("open");
+    let may_write = |mode| {
+        fs::set_permissions(&place.0, fs::Permissions::from_mode(mode)).expect("set");
+    };
+    may_write(0o777);
+    let relay = Relay::start(&place, "relay");
+    relay.says("anybody may write to");
+    assert!(!place.socket().exists());
+    may_write(0o755);
+    until("it listens", || is_there(&place.socket()));
     relay.end();
 }

@@ -19,6 +19,8 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
 };
 
+use super::directory;
+
 /// A socket that we listen at; its file goes with it.
 #[derive(Debug)]
 pub struct Bound {
@@ -34,6 +36,7 @@ impl Bound {
     pub fn at(path: &Path) -> Result<Bound> {
         let cannot = || format!("cannot listen at {}", path.display());
         let taken = || format!("{}: somebody else listens there", path.display());
+        directory::keeps_others_out(path).with_context(cannot)?;
         let lock = Lock::beside(path).with_context(cannot)?;
         let lock = lock.with_context(|| format!("{}; expected one ccc-bpf relay", taken()))?;
         // One who knows nothing of the lock.
@@ -48,6 +51,11 @@ impl Bound {
         Ok(Bound { listener, path: path.to_owned(), file, _lock: lock })
     }
 
+    /// Whether who connects to the path comes to us: the socket may have been removed.
+    pub fn is_there(&self) -> bool {
+        id(&self.path).is_some_and(|there| there == self.file)
+    }
+
     /// Where agents come in.
     pub fn listener(&self) -> &UnixListener {
         &self.listener
@@ -56,7 +64,7 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if id(&self.path).is_some_and(|there| there == self.file) {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -82,7 +90,7 @@ fn is_live(path: &Path) -> bool {
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -103,19 +111,24 @@ impl Lock {
         // Who had it before may have removed it meanwhile.
         let meta = file.metadata()?;
         let is_there = id(&path) == Some((meta.dev(), meta.ino()));
-        Ok(is_there.then_some(Lock { path, _file: file }))
+        Ok(is_there.then_some(Lock { path, file }))
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Before the lock goes, so that nobody removes another's.
-        let _ = fs::remove_file(&self.path);
+        // Before the lock goes, so that nobody removes another's; ours may have been removed.
+        let ours = self.file.metadata().ok().map(|ours| (ours.dev(), ours.ino()));
+        if ours.is_some() && id(&self.path) == ours {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// A path in a directory of its own.
@@ -151,6 +164,41 @@ mod tests {
         assert!(is_live(&path));
         drop(first);
         drop(Bound::at(&path).expect("after the first"));
+        assert_eq!(left(&path), [""; 0]);
+    }
+
+    #[test]
+    fn a_directory_that_anybody_may_write_to_is_refused() {
+        let path = path("open");
+        let directory = path.parent().expect("a directory");
+        let chmod = |mode| {
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode)).expect("set");
+        };
+        chmod(0o1777);
+        let why = refused(&path);
+        assert!(
+            why.contains("mode 1777") && why.contains("expected a directory of its own"),
+            "{why}"
+        );
+        chmod(0o2770);
+        drop(Bound::at(&path).expect("its VMM's group may"));
+        assert_eq!(left(&path), [""; 0]);
+    }
+
+    #[test]
+    fn a_socket_that_was_removed_is_missed() {
+        let path = path("removed");
+        let first = Bound::at(&path).expect("the first");
+        assert!(first.is_there());
+        // With all that is beside it.
+        for file in fs::read_dir(path.parent().expect("a directory")).expect("read").flatten() {
+            fs::remove_file(file.path()).expect("removed");
+        }
+        assert!(!first.is_there());
+        let again = Bound::at(&path).expect("made again");
+        drop(first);
+        assert!(again.is_there() && is_live(&path), "what is dropped leaves it alone");
+        drop(again);
         assert_eq!(left(&path), [""; 0]);
     }
 

@@ -53,6 +53,14 @@ impl Door {
         Ok(Door::Path(Bound::at(path)?))
     }
 
+    /// Whether who comes finds it: the socket may have been removed.
+    pub fn is_there(&self) -> bool {
+        match self {
+            Door::Path(bound) => bound.is_there(),
+            Door::Passed(..) => true,
+        }
+    }
+
     /// The next connection, if one is there.
     pub fn next(&self) -> Option<OwnedFd> {
         match self {

@@ -28,6 +28,7 @@ use anyhow::Result;
 mod agent;
 mod bound;
 mod cids;
+mod directory;
 mod door;
 mod lobby;
 mod station;
@@ -126,17 +127,12 @@ impl Relay {
     /// Serves one more, unless another has its place.
     fn start(&mut self, vm: &Wanted, place: &str) {
         let name = &vm.name;
-        if self.ending.iter().any(|known| is_same(known, vm)) {
+        if self.ending.iter().any(|known| is_same(&known.wanted.place, &vm.place)) {
             return;
         }
-        if let Some(other) = self.serving.values().find(|known| is_same(known, vm)) {
+        if let Some(why) = self.serving.values().find_map(|known| in_the_way(&known.wanted, vm)) {
             if self.second.insert(name.clone()) {
-                let other = &other.wanted.name;
-                log::warn!(
-                    "tenant {name}: is not served: {} is tenant {other}'s; cccctl tenant remove \
-                     one of them",
-                    vm.place
-                );
+                log::warn!("tenant {name}: is not served: {why}");
             }
             return;
         }
@@ -167,9 +163,30 @@ impl Relay {
     }
 }
 
-/// Whether they have the same place, however it is written.
-fn is_same(known: &Serving, vm: &Wanted) -> bool {
-    Path::new(&known.wanted.place) == Path::new(&vm.place)
+/// Why a tenant cannot be served beside one that is.
+fn in_the_way(known: &Wanted, vm: &Wanted) -> Option<String> {
+    let (other, place) = (&known.name, &vm.place);
+    if is_same(&known.place, place) {
+        return Some(format!("{place} is tenant {other}'s; cccctl tenant remove one of them"));
+    }
+    let [one, another] = [&known.place, place].map(|place| directory::of_socket(place));
+    let directory = one.filter(|one| Some(one) == another.as_ref())?;
+    directory::group_writes(&directory).then(|| {
+        format!(
+            "its socket is in {}, as tenant {other}'s is, and a group may write there: one VMM could \
+             take the other's; expected a directory each",
+            directory.display()
+        )
+    })
+}
+
+/// Whether they are the same place, however it is written.
+fn is_same(one: &str, other: &str) -> bool {
+    let cid = |place: &str| place.strip_prefix(VSOCK)?.parse::<u32>().ok();
+    match (cid(one), cid(other)) {
+        (None, None) => Path::new(one) == Path::new(other),
+        (one, other) => one == other,
+    }
 }
 
 /// Serves one VM at its door, which may not be free at first.
@@ -179,9 +196,15 @@ fn serve<D: std::borrow::Borrow<Door>>(
     stop: &AtomicBool,
 ) {
     let name = &vm.name;
+    let mut station = Station::new(vm);
     let mut told = None;
     while !stop.load(Ordering::Relaxed) {
-        let served = open().and_then(|door| Station::new(vm).run(door.borrow(), stop));
+        let opened = open();
+        if opened.is_err() {
+            // Where nobody else can come in, nobody stays.
+            station = Station::new(vm);
+        }
+        let served = opened.and_then(|door| station.run(door.borrow(), stop));
         if let Err(error) = served {
             let error = format!("{error:#}");
             if told.as_ref() != Some(&error) {
@@ -190,5 +213,41 @@ fn serve<D: std::borrow::Borrow<Door>>(
             told = Some(error);
             thread::sleep(LOOK);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_same_however_it_is_written() {
+        assert!(is_same("vsock:7", "vsock:07"));
+        assert!(is_same("vsock:/run/vm", "vsock:/run//vm"));
+        assert!(!is_same("vsock:7", "vsock:70"));
+        assert!(!is_same("vsock:7", "vsock:/run/7"));
+    }
+
+    #[test]
+    fn two_vms_do_not_share_a_directory_in_which_one_could_take_the_other_s_socket() {
+        let shared = std::env::temp_dir().join(format!("ccc-relay-shared-{}", std::process::id()));
+        fs::create_dir(&shared).expect("made");
+        let vm = |name: &str| Wanted {
+            name: name.to_owned(),
+            place: format!("vsock:{}/{name}", shared.display()),
+            socket: "/nowhere".into(),
+        };
+        let may_write = |mode| {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).expect("set");
+            in_the_way(&vm("a"), &vm("b"))
+        };
+        assert_eq!(may_write(0o755), None);
+        let why = may_write(0o2770).expect("refused");
+        assert!(why.contains("as tenant a's is") && why.ends_with("a directory each"), "{why}");
+        let cid = Wanted { place: "vsock:7".into(), ..vm("c") };
+        assert_eq!(in_the_way(&vm("a"), &cid), None);
+        fs::remove_dir(&shared).expect("removed");
     }
 }

@@ -45,9 +45,15 @@ impl<'a> Station<'a> {
         Station { vm, lobby, agent, said, said_of_others, tell_at_us: 0 }
     }
 
-    /// Serves whom it is for, until it is to stop.
+    /// Serves whom it is for, until it is to stop; fails once nobody can come in any more, and
+    /// goes on at the next door with the agent that it has.
     pub fn run(&mut self, door: &Door, stop: &AtomicBool) -> Result<()> {
+        let mut look_at_us = 0;
         while !stop.load(Ordering::Relaxed) {
+            if now_us() >= look_at_us {
+                look_at_us = now_us() + LOOK.as_micros() as u64;
+                ensure!(door.is_there(), "its socket was removed; it is made again");
+            }
             let has_said = self.wait(door)?;
             self.serve(has_said);
             let now_us = now_us();
