@@ -30,6 +30,9 @@ def test_a_host_has_tenants_by_bpf_and_gives_the_program_back(bare, packages):
     again = have(controller, "host", **wanted)
     assert again.status == 0 and again.changed["host"] == 0, again.why
     assert is_pinned(host)
+    gone = have(controller, "guest_agent", guest_agent_state="absent")
+    assert gone.status == 0 and gone.changed["host"] == 0, "it has no agent, and keeps what is the host's"
+    assert states(host, LOADER) == ["active", "active"]
 
     without = have(controller, "host", **wanted | {"host_bpf": False})
     assert without.status == 0, without.why
@@ -52,6 +55,9 @@ def test_a_guest_has_the_agent_and_gives_the_program_back(bare, packages):
     other = have(controller, "guest_agent", **wanted | {"guest_agent_cgroup": "/system.slice"})
     assert other.status == 0 and other.changed["host"] == 2, other.why
     assert "--cgroup /system.slice" in host.host.run("ps", "-C", "ccc-bpf", "-o", "args=")
+    # It is no host, and keeps what is the guest's.
+    assert (no_host := have(controller, "host", host_state="absent")).status == 0, no_host.why
+    assert states(host, AGENT) == ["active"]
 
     assert (gone := have(controller, "guest_agent", guest_agent_state="absent")).status == 0, gone.why
     assert not host.host.attempt("test", "-e", "/usr/bin/ccc-bpf").ok
