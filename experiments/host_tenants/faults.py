@@ -13,7 +13,7 @@ from subprocess import Popen
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
-from . import cgroups, quiet, relayed
+from . import cgroups, demo, quiet, relayed
 from .btf import Types
 from .dumbbell import DEAF_PORT, Dumbbell
 from .service import Service, bpf, until
@@ -43,7 +43,7 @@ CONNECTS_AFTER_S = 0.01
 def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
-    scores = [verified(out), *quiet.noticed(out), *kills(out), *of_relay]
+    scores = [verified(out), *quiet.noticed(out), *demo.shortest(out), *kills(out), *of_relay]
     scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *stuck(out)]
     scores += [*changes(out), *come_and_go(out)]
     with suppress(TimeoutError):
@@ -91,6 +91,9 @@ def kills(out: Path) -> list[Score]:
         for number, flows in enumerate(FLOWS):
             bed.send(number, flows, enough, "reno")
         until("flows coupled", lambda: coupled(service) == sum(FLOWS))
+        with suppress(TimeoutError):
+            until("they follow grants", lambda: follow_grants() == sum(FLOWS), 5)
+        before = follow_grants()
         for _ in range(KILLS // 2):
             for what, kill, start in (
                 ("daemon", service.kill_daemon, service.start_daemon),
@@ -114,6 +117,8 @@ def kills(out: Path) -> list[Score]:
             for what, times in back.items()
         ),
         at_most(f"{KILLS} kills: connections ended", len(received["ended"]), "1", 0),
+        # Or there could be none for want of a look.
+        at_least("flows that follow grants before these", before, sum(FLOWS)),
         at_most(f"{KILLS} kills: flows that follow grants once the lease is over", max(following), "1", 0),
         at_most(f"{KILLS} kills: seconds in which nothing arrived from a tenant", silent, "1", 0),
     ]
