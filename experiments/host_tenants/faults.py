@@ -290,17 +290,21 @@ def one_tenant(out: Path, name: str, seconds: float) -> Iterator[tuple[Service, 
         yield service, bed
 
 
-def beside_all_slots(service: Service, bed: Dumbbell, whose: str) -> tuple[list[Score], Popen]:
+def beside_all_slots(service: Service, bed: Dumbbell, whose: str, parked_least: int) -> tuple[list[Score], Popen]:
     """Four flows begin while others have held all slots for long; they go on."""
     with suppress(TimeoutError):
         until("all slots are held", lambda: coupled(service) >= SLOTS)
     time.sleep(2)
-    slots, before = coupled(service), registered(service, "a")
+    slots, parked, before = coupled(service), slots_parked(), counters(service, "a")
     bulk = bed.send(0, 4, 8, "reno")
     time.sleep(4)
+    after = counters(service, "a")
+    begun, departed = (after[key] - before[key] for key in ("registered", "left"))
     scores = [
         at_least(f"flows coupled of {IDLE} {whose}", slots, SLOTS),
-        at_least("flows coupled of 4 that find all slots held by these", registered(service, "a") - before, 4),
+        at_least("slots that these have parked", parked, parked_least),
+        at_least("flows coupled of 4 that find all slots held by these", begun, 4),
+        at_least("departures of parked flows in favour of these 4", departed, 4),
     ]
     return scores, bulk
 
@@ -309,7 +313,7 @@ def full(out: Path) -> list[Score]:
     """Connections that have nothing to send hold all slots: those that send are coupled nevertheless."""
     with one_tenant(out, "ccc-full", 120) as (service, bed):
         idle = bed.idle(0, IDLE, 100, "reno")
-        scores, bulk = beside_all_slots(service, bed, "that then are idle")
+        scores, bulk = beside_all_slots(service, bed, "that then are idle", SLOTS)
         # All come back at once, while others send.
         idle.communicate(b"\n\n", timeout=30)
         bulk.wait()
@@ -328,7 +332,8 @@ def stuck(out: Path) -> list[Score]:
     with one_tenant(out, "ccc-stuck", 60) as (service, bed):
         deaf = bed.be_deaf(60)
         bed.send(0, IDLE, 50, "reno", port=DEAF_PORT)
-        scores, bulk = beside_all_slots(service, bed, "whose peer then takes nothing")
+        # Each parks once it has waited three times for its peer.
+        scores, bulk = beside_all_slots(service, bed, "whose peer then takes nothing", 4)
         bulk.wait()
         # It resets its connections.
         deaf.kill()
@@ -380,12 +385,21 @@ def tell(sender: Popen, line: str) -> None:
     sender.stdin.flush()
 
 
-def registered(service: Service, name: str) -> int:
-    return service.show(name)["counters"]["registered"]
+def counters(service: Service, name: str) -> dict[str, int]:
+    return service.show(name)["counters"]
 
 
 def slots_in_use() -> int:
-    return sum(bin(int(byte, 16)).count("1") for byte in of_tables("control.in_use", SLOTS // 8))
+    return bits("control.in_use")
+
+
+def slots_parked() -> int:
+    return bits("control.idle")
+
+
+def bits(field: str) -> int:
+    """Those set of one for each slot."""
+    return sum(bin(int(byte, 16)).count("1") for byte in of_tables(field, SLOTS // 8))
 
 
 def come_and_go(out: Path) -> list[Score]:

@@ -8,6 +8,7 @@ Both programs are those that run in this kernel; the socket and the table are ma
 import re
 import struct
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from .btf import KERNEL, Types, types
@@ -144,7 +145,11 @@ def count(ours: dict[str, int], plain: int) -> dict[str, Any]:
     least = reno.run(reno.load(plain), _SOCK, 1, ACKED)
     return {
         "reno": least,
-        "quiet": {"mean": sum(quiet) / _ACKS, "least": min(quiet), "most": max(quiet)},
-        "line changes": {"mean": sum(changed) / _ACKS, "least": min(changed), "most": max(changed)},
+        "quiet": _spread(quiet),
+        "line changes": _spread(changed),
         "messages": sum(one > min(quiet) + 100 for one in quiet),
     }
+
+
+def _spread(counts: list[int]) -> dict[str, float]:
+    return {"mean": sum(counts) / len(counts), "least": min(counts), "median": median(counts), "most": max(counts)}
