@@ -13,7 +13,7 @@ from subprocess import Popen
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
-from . import cgroups, demo, quiet, relayed
+from . import cgroups, demo, quiet, relayed, watched
 from .btf import Types
 from .dumbbell import DEAF_PORT, Dumbbell
 from .service import Service, bpf, until
@@ -43,7 +43,7 @@ CONNECTS_AFTER_S = 0.01
 def run(out: Path) -> bool:
     before = ours()
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
-    scores = [verified(out), *quiet.noticed(out), *demo.shortest(out), *kills(out), *of_relay]
+    scores = [verified(out), *watched.run(out), *quiet.noticed(out), *demo.shortest(out), *kills(out), *of_relay]
     scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *stuck(out)]
     scores += [*changes(out), *come_and_go(out)]
     with suppress(TimeoutError):

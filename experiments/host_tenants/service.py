@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 TARGET = Path(os.environ["CARGO_TARGET_DIR"]) / "release"
 
@@ -62,19 +63,16 @@ class Service:
         self._daemon = self._spawn("daemon", command)
         until("the daemon answers", lambda: self._ask("list", check=False) is not None)
 
-    def start_loader(self, log: str = "loader", level: str = "info") -> None:
+    def start_loader(self, log: str = "loader", level: str = "info", **environment: str) -> None:
         command = [TARGET / "ccc-bpf", "run", "--pins", self.pins, "--control", self.control]
-        self._loader = self._spawn(log, command, level)
+        self._loader = self._spawn(log, command, level, environment)
 
-    @contextmanager
-    def loader_paused(self) -> Iterator[None]:
+    def loader_paused(self) -> AbstractContextManager[None]:
         """It does not see what happens meanwhile, as between two of its looks."""
-        assert self._loader
-        self._loader.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._loader.send_signal(signal.SIGCONT)
+        return _paused(self._loader)
+
+    def daemon_paused(self) -> AbstractContextManager[None]:
+        return _paused(self._daemon)
 
     def start_relay(self) -> None:
         self._relay = self._spawn("relay", [TARGET / "ccc-bpf", "relay", "--control", self.control])
@@ -90,9 +88,12 @@ class Service:
     def kill_agent(self) -> None:
         self._end(self._agent, signal.SIGKILL)
 
-    def _spawn(self, name: str, command: list, level: str = "info") -> subprocess.Popen:
+    def _spawn(
+        self, name: str, command: list, level: str = "info", environment: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.Popen:
         with (self.out / f"{name}.log").open("a") as log:
-            return subprocess.Popen(command, stderr=log, stdout=log, env={**os.environ, "RUST_LOG": level})
+            environment = {**os.environ, "RUST_LOG": level, **environment}
+            return subprocess.Popen(command, stderr=log, stdout=log, env=environment)
 
     def kill_daemon(self) -> None:
         self._end(self._daemon, signal.SIGKILL)
@@ -147,6 +148,16 @@ class Service:
 
     def await_connected(self, *names: str) -> float:
         return until("tenants connected", lambda: all(self.tenants()[name]["connected"] for name in names))
+
+
+@contextmanager
+def _paused(process: subprocess.Popen | None) -> Iterator[None]:
+    assert process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def _config(run: Path, groups: dict[str, dict], elsewhere: str, vms: dict[str, str]) -> str:
