@@ -6,13 +6,18 @@
 //! a daemon that comes back finds all its flows in the table again.
 use std::{
     fs::File,
-    io::ErrorKind,
+    io::{self, ErrorKind},
+    net::Shutdown,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::net::UnixStream,
     },
     path::Path,
-    sync::atomic::{AtomicU16, AtomicU64, Ordering},
+    sync::{
+        atomic::{AtomicU16, AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread,
     time::Duration,
 };
 
@@ -38,7 +43,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{front::Front, lent::Lent, shared::Shared};
 
-/// How long the daemon may take for an answer.
+/// How long the daemon may take for a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Messages that may wait.
 const QUEUE: u16 = 256;
@@ -85,7 +90,7 @@ pub struct FrontEnd {
 impl FrontEnd {
     /// Connects, and offers the table.
     pub fn connect(socket: &Path, table: &Lent, now_us: u64) -> Result<FrontEnd> {
-        let (stream, mut vhost) = begin(socket)?;
+        let (stream, mut vhost, _deadline) = begin(socket)?;
         let file = File::from(rustix::fs::memfd_create(c"ccc-rings", MemfdFlags::CLOEXEC)?);
         file.set_len(RINGS_BYTES as u64)?;
         let rings = Shared::map(file.as_fd(), RINGS_BYTES)?;
@@ -265,11 +270,31 @@ impl Front for FrontEnd {
     }
 }
 
-/// Connects, and agrees on features.
-fn begin(socket: &Path) -> Result<(UnixStream, Frontend)> {
+/// Shuts a connection down that it outlives by [`PATIENCE`]: vhost-user's crate itself takes no
+/// time that is over for an end, and would wait for ever for a daemon that hangs.
+struct Deadline {
+    /// Closes with this.
+    _open: Sender<()>,
+}
+
+impl Deadline {
+    fn of(stream: &UnixStream) -> io::Result<Deadline> {
+        let (open, closed) = mpsc::channel();
+        let stream = stream.try_clone()?;
+        thread::Builder::new().spawn(move || {
+            if closed.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                // It fails only where the daemon has gone already.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        })?;
+        Ok(Deadline { _open: open })
+    }
+}
+
+/// Connects, and agrees on features; all of that, and what follows, before the deadline.
+fn begin(socket: &Path) -> Result<(UnixStream, Frontend, Deadline)> {
     let stream = connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let deadline = Deadline::of(&stream)?;
     let mut vhost = Frontend::from_stream(stream.try_clone()?, QUEUES as u64);
     let first = vhost.set_owner().and_then(|()| vhost.get_features());
     let features = first.with_context(|| {
@@ -285,13 +310,13 @@ fn begin(socket: &Path) -> Result<(UnixStream, Frontend)> {
     vhost.set_protocol_features(protocol)?;
     vhost.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     vhost.set_features(FEATURES)?;
-    Ok((stream, vhost))
+    Ok((stream, vhost, deadline))
 }
 
 /// Tells the daemon of an agent whose tables are of another revision: its operators see nobody
 /// else come.
 pub fn tell_of_agent(socket: &Path, revision: u32) -> Result<()> {
-    let (_stream, mut vhost) = begin(socket)?;
+    let (_stream, mut vhost, _deadline) = begin(socket)?;
     tell(&mut vhost, stranger::AGENT, revision)
 }
 
@@ -357,5 +382,17 @@ mod tests {
         let told = connect(&path).expect_err("full").to_string();
         std::fs::remove_file(&path).expect("removed");
         assert!(told.ends_with("takes no connections: others wait"), "{told}");
+    }
+    #[test]
+    fn a_daemon_that_hangs_holds_nobody_up_for_long() {
+        let path = std::env::temp_dir().join(format!("ccc-bpf-hangs-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let _listener = UnixListener::bind(&path).expect("bound");
+        let (done, ended) = mpsc::channel();
+        let socket = path.clone();
+        thread::spawn(move || done.send(tell_of_agent(&socket, 2).is_err()));
+        let failed = ended.recv_timeout(20 * PATIENCE);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(failed, Ok(true), "it waits still");
     }
 }
