@@ -8,8 +8,6 @@ QEMU run at full speed; or a virtual machine.  Guests are always virtual machine
 import json
 import os
 import re
-import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterable
@@ -20,22 +18,13 @@ from container import Container
 from testbed import artefacts
 from testbed.errors import TestbedError
 from testbed.host import HERE, Host
-from testbed.qemu import Qemu
-from testbed.wait import until
+from testbed.machine import SSH_OPTIONS
 
 HERE_DIR = Path(__file__).resolve().parent
 COLLECTION = HERE_DIR.parent
 RECEIVER, HOST = "10.77.0.1", "10.77.0.254"
 GUESTS = {"guest1": "10.77.0.11", "guest2": "10.77.0.12"}
-CMDLINE = "root=LABEL=root rw console=ttyS0 net.ifnames=0 mitigations=off tsc=reliable quiet"
-# A machine that was switched off says nothing more; an emulated one may be silent for a while.
-_SSH = (
-    "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=120s"
-    " -o ServerAliveInterval=10 -o ServerAliveCountMax=9"
-)
 _RECAP = re.compile(r"^(?P<name>\S+)\s+: ok=\d+\s+changed=(?P<changed>\d+)\s", re.M)
-# An emulated machine on a busy one takes minutes.
-BOOT_S = 600.0
 PLAY_S = 3000.0
 
 
@@ -74,7 +63,7 @@ class Controller:
         self.groups: dict[str, list[str]] = {}
         self.variables: dict[str, object] = {
             "ansible_user": "root",
-            "ansible_ssh_common_args": _SSH,
+            "ansible_ssh_common_args": SSH_OPTIONS,
             "ansible_python_interpreter": "/usr/bin/python3",
         }
 
@@ -105,51 +94,6 @@ class Controller:
         with (self._directory / "plays.log").open("a") as log:
             log.write(f"$ {' '.join(map(str, command))}\n{done.text}\n")
         return Played(done.status, done.text, (time.monotonic() - began) / 60)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
-class VirtualMachine:
-    """A fresh Debian under QEMU that is logged in to at a port of this machine."""
-
-    def __init__(self, release: str, directory: Path, name: str) -> None:
-        self.port, self._name = free_port(), name
-        files = artefacts.build(f"machine-{release}")
-        network = f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22"
-        self.qemu = Qemu(
-            artefacts.build("qemu"),
-            [
-                *("-accel", "tcg,thread=multi", "-cpu", "max,-svm", "-smp", "1", "-m", "1500M", "-machine", "q35"),
-                *("-kernel", files / "vmlinuz", "-initrd", files / "initrd", "-append", CMDLINE),
-                *("-drive", f"file={files}/disk.img,format=raw,if=virtio,snapshot=on"),
-                *("-drive", f"file={files}/packages.img,format=raw,if=virtio,readonly=on"),
-                *("-device", "virtio-rng-pci", "-netdev", network, "-device", "virtio-net-pci,netdev=n"),
-                # What is switched off comes back.
-                *("-action", "reboot=reset"),
-            ],
-            directory,
-            name,
-        )  # fmt: skip
-        self.key = key_of(files, directory)
-        self.host = Host(("ssh", "-p", str(self.port), "-i", str(self.key), *_SSH.split(), "root@127.0.0.1"))
-
-    def boot(self) -> None:
-        until(f"{self._name}: sshd answers", lambda: self.host.attempt("true").ok, BOOT_S, poll_s=2)
-
-    def close(self) -> None:
-        self.qemu.close()
-
-
-def key_of(files: Path, directory: Path) -> Path:
-    """A copy of the machine's key, which ssh takes from its owner only."""
-    key = directory / "key"
-    shutil.copy(files / "key", key)
-    key.chmod(0o600)
-    return key
 
 
 class FreshHost(Container):

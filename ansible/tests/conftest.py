@@ -11,10 +11,11 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(PROJECT / "packaging" / "tests")]
 
-from bed import GUESTS, HOST, RECEIVER, Controller, FreshHost, VirtualMachine, key_of  # noqa: E402
+from bed import GUESTS, HOST, RECEIVER, Controller, FreshHost  # noqa: E402
 from owner import have_domain  # noqa: E402
 from testbed import artefacts  # noqa: E402
 from testbed.host import HERE  # noqa: E402
+from testbed.machine import VirtualMachine, key_of  # noqa: E402
 
 pytest_plugins = ["testbed.fixtures"]
 # Debian 13 by RELEASE=trixie, another ansible-core by ANSIBLE=ansible-2.14 or a directory of programs.

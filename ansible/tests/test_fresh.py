@@ -17,8 +17,8 @@ FILES = (
 def test_what_could_not_work_is_refused_and_changes_nothing(machine, logs):
     """Without check mode, and with all tags: what is not refused would be done."""
     fresh, controller = machine
-    # ssh hands its words to a shell there.
-    fresh.host.run("find /lib/modules -name 'tcp_yeah*' -delete && depmod && apt-get -qq update && touch /root/before")
+    prepare = "find /lib/modules -name 'tcp_yeah*' -delete && depmod && apt-get -qq update && touch /root/before"
+    fresh.host.run("sh", "-c", prepare)
     refusals = (*MACHINE, *(one for one in VARIABLES if one.facts is None and one.role != "guest_freebsd"))
     path = logs / "refusals.json"
     path.write_text(json.dumps(playbook("fresh", refusals, None)))
@@ -26,7 +26,7 @@ def test_what_could_not_work_is_refused_and_changes_nothing(machine, logs):
     # What is not refused, or with other words, fails the play.
     assert played.status == 0, played.why
     assert played.changed["fresh"] == 2, "more than two sources were added, which are taken away again"
-    changed = fresh.host.run(FILES).split()
+    changed = fresh.host.run("sh", "-c", FILES).split()
     assert changed == []
 
 
@@ -41,7 +41,7 @@ def test_a_host_that_is_switched_off_converges_in_the_next_play(machine, package
 
     # Its power goes while dpkg works.
     fresh.host.run("systemd-run", "--quiet", "--unit=off", "sh", "-c",
-                   "'while ! pgrep -x dpkg; do sleep 0.2; done; sleep 3; echo b >/proc/sysrq-trigger'")  # fmt: skip
+                   "while ! pgrep -x dpkg; do sleep 0.2; done; sleep 3; echo b >/proc/sysrq-trigger")  # fmt: skip
     broken = controller.play("role.yml", **wanted)
     assert broken.status != 0, "it was not switched off"
     fresh.boot()
