@@ -3,19 +3,15 @@
 removed and purged, by dpkg and systemd."""
 
 import json
-import os
 import re
-from pathlib import Path
 
 import pytest
 from container import Container
 from testbed import artefacts
-from testbed.host import HERE, Host
+from testbed.host import Host
 from testbed.wait import until
+from versions import NEW, OLD
 
-OLD, NEW = "0.1.0", "0.2.0~test"
-# What the older packages are made of: the last commit of the release before.
-RELEASE_BEFORE = "1a4ab2d"
 HOST_PACKAGES = ("ccc-vhost", "cccctl", "qemu-system-x86-ccc")
 QEMU = "/usr/lib/ccc/qemu-system-x86_64"
 HOOK = "/etc/libvirt/hooks/qemu.d/ccc"
@@ -27,27 +23,6 @@ KEPT = (
 )  # fmt: skip
 # Debian's packages leave the users they made, whose files may be elsewhere.
 USERS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid")
-
-
-@pytest.fixture(scope="session")
-def packages(tmp_path_factory) -> Path:
-    """A directory for each of two versions; PACKAGES=DIR takes those there."""
-    if made := os.environ.get("PACKAGES"):
-        return Path(made)
-    directory = tmp_path_factory.mktemp("packages")
-    before = tmp_path_factory.mktemp("before")
-    archive = HERE.attempt("git", "-C", artefacts.PROJECT, "archive", "-o", before / "tar", RELEASE_BEFORE)
-    if not archive.ok:
-        pytest.skip(f"this tree has no history back to {RELEASE_BEFORE}: {archive.stderr}")
-    HERE.run("tar", "-C", before, "-xf", before / "tar")
-    # To cargo a crate of another release is the same crate: this tree's would be taken for built.
-    target = Path(HERE.run(artefacts.PROJECT / "scripts/cache").strip()) / f"packages-{RELEASE_BEFORE}"
-    target.mkdir(exist_ok=True)
-    (before / "scripts/cache").write_text(f"#!/bin/sh\necho '{target}'\n")
-    for version, tree in ((OLD, before), (NEW, artefacts.PROJECT)):
-        environment = (f"OUT={directory / version}", f"VERSION={version}")
-        HERE.run("env", *environment, tree / "scripts/packages")
-    return directory
 
 
 @pytest.fixture(params=["bookworm", "trixie"])

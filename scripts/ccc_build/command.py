@@ -30,6 +30,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "ansible": venv.ansible,
     "ansible-2.14": venv.ansible_2_14,
     "device-guest": guests.device_guest,
+    "guide-guest": guests.guide_guest,
     "module-guest": guests.module_guest,
     "shaper-guest": shaper.guest,
     "freebsd-14": freebsd.freebsd_14,

@@ -41,6 +41,12 @@ def device_guest() -> Artefact:
     return _cloud_guest("device-guest", init, ("ip", "tc", "ss"), modules)
 
 
+def guide_guest() -> Artefact:
+    """The guest of the operator's guide, a guest within a guest: `vmlinuz` and `initrd`."""
+    init = PROJECT / "packaging" / "tests" / "guest-init.sh"
+    return _cloud_guest("guide-guest", init, ("ip",), ("virtio_pci", "virtio_net"))
+
+
 def module_guest() -> Artefact:
     """The guest of guest/tests/run-on-6.1: `vmlinuz` and `initrd`."""
     modules = ("veth", "sch_netem", "tcp_dctcp", "tcp_vegas", "tcp_bbr", "ipv6", "tcp_diag", "virtio_pci")
