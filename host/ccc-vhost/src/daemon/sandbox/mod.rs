@@ -48,7 +48,11 @@ pub fn confine_files(settings: &mut Settings) {
             log::info!("sandbox: files by landlock, as far as this kernel has it");
         }
         Ok(files::Confined::Not) => {
-            log::warn!("sandbox: this kernel has no landlock, so files are not confined");
+            // A container that refuses the calls looks as a kernel without them.
+            log::warn!(
+                "sandbox: files are not confined: this kernel has no landlock, or what the daemon \
+                 runs in refuses it"
+            );
             return;
         }
         Err(error) => {
