@@ -50,7 +50,7 @@ impl ShareOf {
     /// within 32 bits.
     const SRTT_MAX_US: u32 = 1 << 20;
     /// A flow without a measured round-trip time counts as if it had this one.
-    const SRTT_UNKNOWN_US: u32 = 100_000;
+    pub(crate) const SRTT_UNKNOWN_US: u32 = 100_000;
 
     /// Units of window that a flow holds.
     pub(crate) fn units(self, priority: u16, srtt_us: u32) -> u64 {

@@ -13,6 +13,7 @@ use crate::{
     group::{Group, GroupStatus, Update},
     lru::LruList,
     policy::Aggregate,
+    range::RateRange,
     report::Report,
     reports::Reports,
     witness::Evidence,
@@ -136,6 +137,14 @@ impl Engine {
     pub fn set_weight(&mut self, vm: VmId, group: GroupId, weight: Weight) -> Result<()> {
         let Membership { group, member, .. } = self.membership(vm, group)?;
         self.groups[group].set_weight(member, weight);
+        Ok(())
+    }
+
+    /// Sets the rates between which a VM's part of a group stays, in force at once: no less
+    /// than its floor while it wants that, no more than its cap, whatever its weight.
+    pub fn set_range(&mut self, vm: VmId, group: GroupId, range: RateRange) -> Result<()> {
+        let Membership { group, member, .. } = self.membership(vm, group)?;
+        self.groups[group].set_range(member, range);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::{
     members::Members,
     path::{Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy, QueueMode},
+    range::RateRange,
     report::Report,
     times::Times,
     witness::{Evidence, Sample, Witnesses},
@@ -155,6 +156,31 @@ impl Group {
         self.version += 1;
     }
 
+    /// Sets a VM's floor and cap.
+    pub(crate) fn set_range(&mut self, member: usize, range: RateRange) {
+        let time_us = self.range_time_us(member);
+        self.members.set_range(member, range, time_us);
+        self.version += 1;
+    }
+
+    /// The time in which a VM's floor and cap count: where shares are windows its round-trip
+    /// time, which is no longer than others make likely.
+    fn range_time_us(&self, member: usize) -> Micros {
+        match (self.config.share, self.limits.rtt_us(member)) {
+            (ShareOf::Rate, _) => 1,
+            (ShareOf::Window, 0) => ShareOf::SRTT_UNKNOWN_US.into(),
+            (ShareOf::Window, us) => us.min(self.limits.farthest_us(member)),
+        }
+    }
+
+    /// A VM's floor and cap follow its round-trip time.
+    fn time_range(&mut self, member: usize) {
+        if let Some(range) = self.members.range_of(member) {
+            let time_us = self.range_time_us(member);
+            self.members.set_range(member, range, time_us);
+        }
+    }
+
     /// Takes a report; returns what the flow contributes from now on.
     pub(crate) fn take(&mut self, update: &Update) -> Contribution {
         let epoch = self.aggregate.epoch;
@@ -207,6 +233,7 @@ impl Group {
             .up_to(distance)
             .at_distance(update.before, self.waits_of(member), self.empty_units(report));
         self.count(now, &Change { member, old: update.before, new: &new }, report);
+        self.time_range(member);
         new
     }
 
@@ -409,7 +436,10 @@ impl Group {
             growers: self.growers(),
             sample,
         };
+        let most = if self.is_enough() { self.aggregate.window } else { Window::MAX };
         self.policy.ack(&mut self.aggregate, &ack);
+        // What nobody may use is not known to be there.
+        self.aggregate.window = self.aggregate.window.min(most);
     }
 
     /// A flow's share of the growth of all, if it grows or shrinks: few reports tell of that.
@@ -553,6 +583,7 @@ impl Group {
             self.empty_units(&last),
         );
         Change { member, old: &old, new: &new }.make(&mut self.members);
+        self.time_range(member);
         new
     }
 

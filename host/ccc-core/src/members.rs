@@ -5,13 +5,17 @@
 //! shares are rates (B20, B21).  With units u_i = p_i · (srtt or 1) and
 //! the VM's effective weight e_v = w_v · Σ_v u / Σ_v p it is e_v · u_i / Σ_v u,
 //! so a VM needs three sums and the group two, whatever the number of flows.
+mod level;
+
 use slab::Slab;
 
 use crate::{
-    fixed::{Fraction, Share, Weight, Window, div_wide, mul_div},
+    fixed::{Fraction, Micros, Share, Weight, Window, mul_div},
     flow::Contribution,
     mean::MeanUnits,
+    range::RateRange,
 };
+pub(crate) use level::Level;
 
 /// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
 /// the ACK of a single segment (there, 4.2).
@@ -21,6 +25,11 @@ const LEAST_SEGMENTS: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     weight: Weight,
+    /// Its floor and its cap.
+    range: RateRange,
+    /// The time in which that counts, as its demand does: where shares are rates a
+    /// microsecond, where they are windows its round-trip time.
+    time_us: Micros,
     priorities: u64,
     units: u64,
     /// The same as its guest says.
@@ -56,6 +65,8 @@ impl Member {
     fn new(weight: Weight) -> Member {
         Member {
             weight,
+            range: RateRange::ANY,
+            time_us: 1,
             priorities: 0,
             units: 0,
             claimed: 0,
@@ -121,6 +132,11 @@ impl Member {
         if self.priorities == 0 { 0 } else { self.weight.raw() }
     }
 
+    /// It has a floor or a cap.
+    fn has_range(&self) -> bool {
+        self.range != RateRange::ANY
+    }
+
     /// Every active flow is application-limited.
     fn is_app_limited(&self) -> bool {
         self.priorities > 0 && self.backlogged_priorities == 0
@@ -153,6 +169,8 @@ struct Sums {
     active: u64,
     backlogged: u64,
     app_limited: u64,
+    /// VMs with a floor or a cap, while they have flows that count.
+    ranged: u64,
     timed_out: u64,
     mss_bytes: u64,
 }
@@ -176,6 +194,25 @@ impl Members {
 
     pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
         self.change(member, |m| m.weight = weight);
+    }
+
+    /// Sets a VM's floor and cap, and the time in which they count.
+    pub(crate) fn set_range(&mut self, member: usize, range: RateRange, time_us: Micros) {
+        let there = &self.members[member];
+        if (there.range, there.time_us) != (range, time_us) {
+            self.change(member, |m| (m.range, m.time_us) = (range, time_us));
+        }
+    }
+
+    /// A VM's floor and cap, if it has one.
+    pub(crate) fn range_of(&self, member: usize) -> Option<RateRange> {
+        let m = &self.members[member];
+        m.has_range().then_some(m.range)
+    }
+
+    /// A VM that counts has a floor or a cap.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.sums.ranged > 0
     }
 
     /// Whether the member has flows that take all they are given.
@@ -205,6 +242,7 @@ impl Members {
         self.sums.effective -= m.effective;
         self.sums.distant -= m.distant;
         self.sums.vms -= u64::from(m.priorities > 0);
+        self.sums.ranged -= u64::from(m.priorities > 0 && m.has_range());
         self.sums.weight -= m.weight_in_use();
         self.sums.growing -= u128::from(m.growing);
         self.sums.backlogged_effective -= m.backlogged_effective;
@@ -214,6 +252,7 @@ impl Members {
         self.sums.effective += m.effective;
         self.sums.distant += m.distant;
         self.sums.vms += u64::from(m.priorities > 0);
+        self.sums.ranged += u64::from(m.priorities > 0 && m.has_range());
         self.sums.weight += m.weight_in_use();
         self.sums.growing += u128::from(m.growing);
         self.sums.backlogged_effective += m.backlogged_effective;
@@ -225,7 +264,8 @@ impl Members {
         let mut anew = self.clone();
         anew.sums = Sums::default();
         for (_, member) in &mut anew.members {
-            *member = Member::new(member.weight);
+            let (range, time_us) = (member.range, member.time_us);
+            *member = Member { range, time_us, ..Member::new(member.weight) };
         }
         for (member, contribution) in flows {
             anew.count(member, &Contribution::default(), &contribution);
@@ -263,8 +303,8 @@ impl Members {
         self.members[member].mss_bytes * LEAST_SEGMENTS
     }
 
-    /// What a VM has of a window at the most: all but what the others' backlogged flows
-    /// would have, if nobody else were there.
+    /// What a VM has of a window at the most, by weight: all but what the others' backlogged
+    /// flows would have, if nobody else were there.
     pub(crate) fn most_of(&self, member: usize, window: Window) -> Window {
         let m = &self.members[member];
         let others = self.sums.backlogged_effective - m.backlogged_effective;
@@ -284,13 +324,6 @@ impl Members {
     /// The mean of a VM's units for one of priority.
     pub(crate) fn mean_units_of(&self, member: usize) -> u64 {
         self.members[member].means.units
-    }
-
-    /// The most of a window that a VM has for what one of priority counts, with 32 fraction
-    /// bits: what it does not use goes to others, but it may come to want it.
-    pub(crate) fn most_part_of(&self, member: usize, equal: Level, level: Level) -> u128 {
-        let m = &self.members[member];
-        level.part(m).max(equal.part(m))
     }
 
     /// The windows of a VM's flows at a level for one unit, as its guest multiplies.
@@ -393,98 +426,13 @@ impl Members {
     pub(crate) fn weights(&self) -> u128 {
         u128::from(self.sums.effective) << 16
     }
-
-    /// How what would be an `equal` level is split between VMs with backlogged flows.
-    ///
-    /// Weighted max-min: a VM whose flows are all application-limited keeps what
-    /// it uses, if that is less than its fair part, and the others share the
-    /// rest by weight.  That raises the level and may bring in more such VMs, so
-    /// it is repeated until it does not; two or three times in practice.
-    pub(crate) fn max_min_level(&self, equal: Level) -> Level {
-        let mut level = equal;
-        if self.sums.app_limited == 0 {
-            return level;
-        }
-        loop {
-            let raised = self.without_satisfied(equal, level);
-            // Each pass takes at least one more VM out, or is the last.
-            if raised.weight >= level.weight {
-                return level;
-            }
-            level = raised;
-        }
-    }
-
-    /// The level if each VM had its part, whatever it uses.
-    pub(crate) fn equal_level(&self, window: Window) -> Level {
-        let Sums { effective, weight, .. } = self.sums;
-        let wide = (u128::from(window.raw()) << 16) * u128::from(weight);
-        Level { rate: div_wide(wide, effective.max(1)), weight }
-    }
-
-    /// What is left of all when VMs satisfied at `level` have their demand.
-    fn without_satisfied(&self, equal: Level, level: Level) -> Level {
-        let mut left = equal;
-        for (_, m) in self.members.iter().filter(|(_, m)| m.is_app_limited()) {
-            if m.demand_rate < level.part(m) {
-                left.rate = left.rate.saturating_sub(m.demand_rate);
-                left.weight -= m.weight.raw();
-            }
-        }
-        left
-    }
-
-    /// What a VM has for one of its units, as a grant's level; `None` while it
-    /// has no active flow.
-    pub(crate) fn grant_level(
-        &self,
-        member: usize,
-        equal: Level,
-        max_min_level: impl FnOnce() -> Level,
-    ) -> Option<u64> {
-        let m = &self.members[member];
-        if m.priorities == 0 {
-            return None;
-        }
-        let each = |rate: u128, priorities: u64| div_wide(rate, priorities.max(1));
-        let level = if m.is_app_limited() {
-            // It may come to want its fair part, and then has it at once.
-            each(equal.part(m), m.priorities)
-        } else {
-            let part = max_min_level().part(m);
-            let rest = part.saturating_sub(m.demand_rate);
-            match (rest, m.backlogged_priorities) == (part, m.priorities) {
-                true => each(part, m.priorities),
-                false => each(rest, m.backlogged_priorities).max(each(part, m.priorities)),
-            }
-        };
-        // Its guest multiplies by what it claims.
-        let level = mul_div(u64::try_from(level).unwrap_or(u64::MAX), m.units, m.claimed);
-        // The largest value means unset on the wire.
-        Some(level.min(u64::MAX - 1))
-    }
-}
-
-/// Rate for one of weight: what is left for VMs with backlogged flows, in bytes for what
-/// one of priority counts, with 32 fraction bits; and their weight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Level {
-    rate: u128,
-    weight: u64,
-}
-
-impl Level {
-    /// A VM's part.
-    fn part(&self, member: &Member) -> u128 {
-        div_wide(self.rate * u128::from(member.weight.raw()), self.weight.max(1))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn flow(priority: u64) -> Contribution {
+    pub(super) fn flow(priority: u64) -> Contribution {
         let units = priority;
         let (active, growing) = (true, true);
         Contribution {
@@ -497,12 +445,12 @@ mod tests {
         }
     }
 
-    fn app_limited(demand_bytes: u64) -> Contribution {
+    pub(super) fn app_limited(demand_bytes: u64) -> Contribution {
         Contribution { growing: false, demand_bytes: Some(demand_bytes), ..flow(256) }
     }
 
     /// VMs of these weights, numbered from 0, with these flows.
-    fn members(weights: &[f64], flows: &[(usize, Contribution)]) -> Members {
+    pub(super) fn members(weights: &[f64], flows: &[(usize, Contribution)]) -> Members {
         let mut members = Members::default();
         for weight in weights {
             members.add(Weight::from_f64(*weight).expect("in range"));
@@ -511,23 +459,6 @@ mod tests {
             members.count(*vm, &Contribution::default(), flow);
         }
         members
-    }
-
-    /// What so many units of a VM are granted of a window.
-    fn granted(members: &Members, vm: usize, units: u64, window_bytes: u64) -> u64 {
-        let window = Window::from_bytes(window_bytes);
-        let equal = members.equal_level(window);
-        let level = members.grant_level(vm, equal, || members.max_min_level(equal));
-        (level.expect("active") * units) >> 32
-    }
-
-    #[test]
-    fn a_vm_of_many_flows_weighs_what_its_operator_set() {
-        let flows = [[(0, flow(256)); 1].as_slice(), &[(1, flow(256)); 16]].concat();
-        let members = members(&[1.0; 2], &flows);
-        let [one, many] =
-            [(0, 256), (1, 16 * 256)].map(|(vm, units)| granted(&members, vm, units, 320_000));
-        assert_eq!((one, many), (160_000, 160_000));
     }
 
     #[test]
@@ -567,51 +498,6 @@ mod tests {
         assert!(members.is_sum_over([(1, b), (0, a)].into_iter()));
         assert!(!members.is_sum_over([(1, b)].into_iter()));
         assert!(!members.is_sum_over([(0, b), (1, a)].into_iter()), "the other's");
-    }
-
-    #[test]
-    fn what_a_vm_does_not_use_goes_to_the_others_by_weight() {
-        let flows = [(0, app_limited(10_000)), (1, flow(256)), (2, flow(256))];
-        let members = members(&[1.0, 1.0, 2.0], &flows);
-        let windows = [0, 1, 2].map(|vm| granted(&members, vm, 256, 100_000));
-        assert_eq!(windows, [25_000, 30_000, 60_000]);
-    }
-
-    #[test]
-    fn vms_that_are_all_satisfied_leave_nobody_to_share() {
-        let members = members(&[1.0; 2], &[(0, app_limited(10_000)), (1, app_limited(60_000))]);
-        let level = members.max_min_level(members.equal_level(Window::from_bytes(100_000)));
-        assert_eq!((level.rate >> 32, level.weight), (30_000, 0));
-        assert_eq!(granted(&members, 0, 256, 100_000), 50_000, "what it may come to want");
-    }
-
-    #[test]
-    fn what_a_far_vm_does_not_use_of_its_rate_goes_to_the_near_ones() {
-        // 10,000 bytes in the time of 4 are a rate of 2,500.
-        let far = Contribution { units: 4 * 256, ..app_limited(10_000) };
-        let flows = [(0, far), (1, flow(256)), (2, Contribution { units: 2 * 256, ..flow(256) })];
-        let members = members(&[1.0; 3], &flows);
-        let windows = [0, 1, 2].map(|vm| granted(&members, vm, flows[vm].1.units, 70_000));
-        assert_eq!(windows, [40_000, 13_750, 27_500], "a rate of 30,000 in all");
-    }
-
-    #[test]
-    fn within_a_vm_what_a_far_flow_does_not_use_goes_to_a_near_one() {
-        let far = Contribution { units: 4 * 256, ..app_limited(10_000) };
-        let members = members(&[1.0], &[(0, far), (0, flow(256))]);
-        assert_eq!(granted(&members, 0, 256, 50_000), 17_500, "of a rate of 20,000");
-    }
-
-    #[test]
-    fn a_demand_above_the_fair_part_is_no_demand() {
-        let members = members(&[1.0; 2], &[(0, app_limited(70_000)), (1, flow(256))]);
-        assert_eq!(granted(&members, 1, 256, 100_000), 50_000);
-    }
-
-    #[test]
-    fn within_a_vm_backlogged_flows_have_what_the_others_leave() {
-        let members = members(&[1.0], &[(0, app_limited(10_000)), (0, flow(256))]);
-        assert_eq!(granted(&members, 0, 256, 100_000), 90_000);
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Limits {
     }
 
     /// No round-trip time is longer than this one, if others are there to tell.
-    fn farthest_us(&self, member: usize) -> Micros {
+    pub(crate) fn farthest_us(&self, member: usize) -> Micros {
         self.rtts.of_others_us(member).map_or(Micros::MAX, |us| (MEDIAN_TIMES * us).max(FAR_US))
     }
 

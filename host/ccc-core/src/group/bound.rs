@@ -76,7 +76,16 @@ impl Group {
 
     /// What a VM has of the aggregate at the most.
     fn most_bytes(&self, member: usize) -> u64 {
-        self.members.most_of(member, self.aggregate.window).bytes()
+        self.most(member).bytes()
+    }
+
+    /// The same as a window.
+    fn most(&self, member: usize) -> Window {
+        let most = self.members.most_of(member, self.aggregate.window);
+        match self.members.has_ranges() {
+            true => self.most_in_range(member, most),
+            false => most,
+        }
     }
 
     /// Nothing that a VM said counts once its flows do not.
@@ -108,7 +117,7 @@ impl Group {
         let reduces = self.events.event(&told);
         let is_in_pool = self.events.pool(member).is_some();
         if reduces == Reduces::Itself || reduces == Reduces::All && is_in_pool {
-            let part = self.members.most_of(member, self.aggregate.window);
+            let part = self.most(member);
             self.events.reduce_pool(&told, part, beta);
         }
         // What is of an earlier epoch is the policy's to judge.
@@ -119,7 +128,7 @@ impl Group {
     /// are as long as it says, so no more than half of its part.
     pub(super) fn pool(&self, member: usize) -> Option<Window> {
         let pool = self.events.pool(member)?;
-        let half = self.members.most_of(member, self.aggregate.window).halved(1);
+        let half = self.most(member).halved(1);
         let floor = Window::from_bytes(self.members.floor_of(member)).min(half);
         Some(pool.max(floor))
     }

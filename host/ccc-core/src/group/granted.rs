@@ -45,6 +45,7 @@ pub(super) struct Granted {
     vms: Vec<Known<Grant>>,
     equal: Known<Level>,
     max_min: Known<Level>,
+    twice: Known<Level>,
 }
 
 impl Granted {
@@ -128,9 +129,27 @@ impl Group {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
+    /// What a VM has at the most, where it has so much by weight, and floors and caps move that.
+    pub(super) fn most_in_range(&self, member: usize, most: Window) -> Window {
+        let levels = [self.equal_level(), self.max_min_level(), self.level_of_twice()];
+        self.members.most_in_range(member, most, levels)
+    }
+
+    /// Whether floors and caps are there, and by these, nobody wants more.
+    pub(super) fn is_enough(&self) -> bool {
+        self.members.has_ranges() && self.max_min_level().is_enough()
+    }
+
     fn equal_level(&self) -> Level {
         let level = || self.members.equal_level(self.aggregate.window);
         self.granted.equal.of(self.version, level)
+    }
+
+    /// That of a window of twice the aggregate's.
+    fn level_of_twice(&self) -> Level {
+        let window = self.aggregate.window;
+        let twice = || self.members.max_min_level(self.members.equal_level(window.plus(window)));
+        self.granted.twice.of(self.version, twice)
     }
 
     fn max_min_level(&self) -> Level {

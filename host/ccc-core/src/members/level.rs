@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! How a group's rate is split between its VMs: weighted max-min between floors and caps.
+use super::{Member, Members, Sums};
+use crate::{
+    fixed::{Window, div_wide, mul_div},
+    range,
+};
+
+/// Rate for one of weight: what is left for VMs with backlogged flows, in bytes for what
+/// one of priority counts, with 32 fraction bits; and their weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Level {
+    rate: u128,
+    weight: u64,
+    /// What there is for floors, if they are more than all, with 32 fraction bits; 0: they are
+    /// not.
+    floors: u64,
+}
+
+impl Level {
+    /// A VM's part, if it had neither floor nor cap.
+    fn by_weight(&self, member: &Member) -> u128 {
+        div_wide(self.rate * u128::from(member.weight.raw()), self.weight.max(1))
+    }
+
+    /// A VM's part, if it wants all it is given.
+    fn part(&self, member: &Member) -> u128 {
+        self.part_above(member, member.floor())
+    }
+
+    /// What a VM takes.
+    fn taken(&self, member: &Member) -> u128 {
+        if self.is_enough() {
+            return member.wants();
+        }
+        self.part_above(member, member.wanted_floor()).min(member.wants())
+    }
+
+    /// A VM's part that is no less than this floor, or than what there is for that.
+    fn part_above(&self, member: &Member, floor: u128) -> u128 {
+        if !member.has_range() {
+            return self.by_weight(member);
+        }
+        match member.cap() {
+            // Where all have what they want, each has that.
+            Some(cap) if self.weight == 0 || self.by_weight(member) > cap => cap,
+            _ => self.by_weight(member).max(self.there_is_for(floor)),
+        }
+    }
+
+    /// What there is for a floor.
+    fn there_is_for(&self, floor: u128) -> u128 {
+        match self.floors {
+            0 => floor,
+            part => floor.saturating_mul(part.into()) >> 32,
+        }
+    }
+
+    /// Nobody wants more than it has: all are limited by their applications, or by caps.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.weight == 0
+    }
+}
+
+impl Member {
+    /// What it wants at the most, as a rate.
+    fn wants(&self) -> u128 {
+        let demand = if self.is_app_limited() { self.demand_rate } else { u128::MAX };
+        self.cap().map_or(demand, |cap| cap.min(demand))
+    }
+
+    fn cap(&self) -> Option<u128> {
+        self.range.cap_in(self.time_us)
+    }
+
+    fn floor(&self) -> u128 {
+        self.range.floor_in(self.time_us)
+    }
+
+    /// What it wants of its floor.
+    fn wanted_floor(&self) -> u128 {
+        self.floor().min(self.wants())
+    }
+
+    /// It may have more or less than its weight's part, though others want more.
+    fn may_differ(&self) -> bool {
+        self.has_range() && self.priorities > 0
+    }
+}
+
+impl Members {
+    /// How what would be an `equal` level is split between VMs with backlogged flows.
+    ///
+    /// Weighted max-min: a VM whose flows are all application-limited keeps what
+    /// it uses, if that is less than its fair part, and the others share the
+    /// rest by weight.  That raises the level and may bring in more such VMs, so
+    /// it is repeated until it does not; two or three times in practice.
+    ///
+    /// A VM at its cap is as one that uses no more.  One that has its floor, which is more
+    /// than its part by weight, leaves the others less, and that lowers the level.  So each
+    /// level is too high or too low: who keeps to its floor at one that is too high does so
+    /// at all below, who wants no more at one that is too low does not at any above.  The
+    /// levels that are too high fall, and the others rise, so who is out stays out.
+    pub(crate) fn max_min_level(&self, equal: Level) -> Level {
+        let mut level = equal;
+        if self.sums.app_limited == 0 && self.sums.ranged == 0 {
+            return level;
+        }
+        let (mut low, mut high) = (Level::default(), None);
+        loop {
+            let is_too_high = self.is_too_high(equal, level);
+            match is_too_high {
+                true => high = Some(level),
+                false => low = level,
+            }
+            let next = self.rest(equal, low, high);
+            // Each pass takes at least one more VM out, or is the last.  Where floors are all
+            // there is, who keeps to them still wants more.
+            if next.weight >= level.weight || is_too_high && next.weight == 0 {
+                return level;
+            }
+            level = next;
+        }
+    }
+
+    /// VMs take more at a level than there is, as their floors let them.
+    fn is_too_high(&self, equal: Level, level: Level) -> bool {
+        if self.sums.ranged == 0 {
+            return false;
+        }
+        let there = self.members.iter().filter(|(_, m)| m.priorities > 0);
+        there.map(|(_, m)| level.taken(m)).sum::<u128>() > equal.rate
+    }
+
+    /// What is left of all when VMs have their demand that are satisfied at the level that is
+    /// too `low`, and their floor that have no more at the one that is too `high`.
+    fn rest(&self, equal: Level, low: Level, high: Option<Level>) -> Level {
+        let mut left = equal;
+        for (_, m) in self.members.iter().filter(|(_, m)| m.is_app_limited() || m.may_differ()) {
+            let (wants, floor) = (m.wants(), equal.there_is_for(m.wanted_floor()));
+            let takes = match wants < low.by_weight(m) {
+                true => wants,
+                false if high.is_some_and(|high| floor > high.by_weight(m)) => floor,
+                false => continue,
+            };
+            left.rate = left.rate.saturating_sub(takes);
+            left.weight -= m.weight.raw();
+        }
+        left
+    }
+
+    /// The level if each VM had its part, whatever it uses.
+    pub(crate) fn equal_level(&self, window: Window) -> Level {
+        let Sums { effective, weight, ranged, .. } = self.sums;
+        let wide = (u128::from(window.raw()) << 16) * u128::from(weight);
+        let rate = div_wide(wide, effective.max(1));
+        let floors = if ranged == 0 { 0 } else { self.part_for_floors(rate) };
+        Level { rate, weight, floors }
+    }
+
+    /// The part of what is wanted of floors that there is, if they are more than all.
+    fn part_for_floors(&self, rate: u128) -> u64 {
+        let with = self.members.iter().filter(|(_, m)| m.may_differ());
+        let floors: u128 = with.map(|(_, m)| m.wanted_floor()).sum();
+        if floors <= rate {
+            return 0;
+        }
+        // Nobody is left without: 0 is all.
+        u64::try_from((rate << 32) / floors).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// What a VM has for one of its units, as a grant's level; `None` while it
+    /// has no active flow.
+    pub(crate) fn grant_level(
+        &self,
+        member: usize,
+        equal: Level,
+        max_min_level: impl FnOnce() -> Level,
+    ) -> Option<u64> {
+        let m = &self.members[member];
+        if m.priorities == 0 {
+            return None;
+        }
+        let each = |rate: u128, priorities: u64| div_wide(rate, priorities.max(1));
+        let level = if m.is_app_limited() {
+            // It may come to want its fair part, and then has it at once.
+            each(equal.part(m), m.priorities)
+        } else {
+            let part = max_min_level().part(m);
+            let rest = part.saturating_sub(m.demand_rate);
+            match (rest, m.backlogged_priorities) == (part, m.priorities) {
+                true => each(part, m.priorities),
+                false => each(rest, m.backlogged_priorities).max(each(part, m.priorities)),
+            }
+        };
+        // Its guest multiplies by what it claims.
+        let level = mul_div(u64::try_from(level).unwrap_or(u64::MAX), m.units, m.claimed);
+        // The largest value means unset on the wire.
+        Some(level.min(u64::MAX - 1))
+    }
+
+    /// The most of a window that a VM has for what one of priority counts, with 32 fraction
+    /// bits: what it does not use goes to others, but it may come to want it.
+    pub(crate) fn most_part_of(&self, member: usize, equal: Level, level: Level) -> u128 {
+        let m = &self.members[member];
+        level.part(m).max(equal.part(m))
+    }
+
+    /// What a VM has of a window at the most, where floors or caps move parts, and it has so
+    /// much by weight: at least what it is granted, and no more than its cap.  What others
+    /// keep is all the more of less, so half of what it had of `twice` as much counts, too:
+    /// before a reduction it may have had that.
+    pub(crate) fn most_in_range(
+        &self,
+        member: usize,
+        by_weight: Window,
+        [equal, level, twice]: [Level; 3],
+    ) -> Window {
+        let m = &self.members[member];
+        let of = |rate: u128| range::window(rate.saturating_mul(m.means.units.into()));
+        // Where nobody wants more, nothing but a cap says what one might have.
+        let part = |level: Level| match level.is_enough() && m.cap().is_none() {
+            true => 0,
+            false => level.part(m),
+        };
+        let most = equal.part(m).max(part(level)).max(part(twice) / 2);
+        m.cap().map_or(by_weight.max(of(most)), |cap| of(most.min(cap)))
+    }
+}
+
+#[cfg(test)]
+mod tests;
