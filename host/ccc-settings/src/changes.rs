@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Fault, Field, NO_GROUP, Table, field::list};
+use crate::{Fault, Field, NO_GROUP, Table, field::list, rate::with_unit};
 
 /// Some fields of a table.
 #[derive(Debug, Serialize)]
@@ -105,6 +105,9 @@ impl<T: Table> Changes<T> {
         let value = match text {
             "on" if field.is_switch() => json!(true),
             "off" if field.is_switch() => json!(false),
+            _ if field.is_rate() => {
+                with_unit(text).or_else(|| number(text)).unwrap_or_else(|| json!(text))
+            }
             _ if field.range().is_some() => number(text).unwrap_or_else(|| json!(text)),
             _ => json!(text),
         };
@@ -154,7 +157,9 @@ fn number(text: &str) -> Option<Value> {
     // No whole number is -0.
     let whole = text.parse::<i64>().ok().filter(|number| *number != 0 || !text.starts_with('-'));
     let whole = whole.map(|number| json!(number));
-    whole.or_else(|| text.parse::<f64>().ok().map(|number| json!(number)))
+    // What JSON does not have would be nothing there, which a setting may be.
+    let finite = || text.parse().ok().filter(|number: &f64| number.is_finite());
+    whole.or_else(|| finite().map(|number| json!(number)))
 }
 
 /// A value as an operator says it.
@@ -209,7 +214,7 @@ mod tests {
         let wrong = |value| vm(value).expect_err("refused");
         let range = "expected a number from 0.01 to 1000, got";
         assert_eq!(wrong(json!([])), "invalid body: expected an object, got []");
-        let unknown = "invalid wieght: expected weight, group, coupled, tap, floor_mbit, device or tenant, got an unknown key";
+        let unknown = "invalid wieght: expected weight, group, coupled, tap, floor_mbit, cap_mbit, device or tenant, got an unknown key";
         assert_eq!(wrong(json!({"wieght": 1})), unknown);
         for value in [json!("1"), json!(0), json!(0.009), json!(1001), json!(-1), json!(null)] {
             assert_eq!(wrong(json!({"weight": value})), format!("invalid weight: {range} {value}"));
@@ -264,11 +269,39 @@ mod tests {
         let wrong = |name: &str, text: &str| {
             Changes::<VmSettings>::default().set_text(name, text).expect_err("refused").to_string()
         };
+        let rate = |text: &str| {
+            let mut changes = Changes::<VmSettings>::default();
+            changes.set_text("cap_mbit", text).expect("right");
+            changes.apply(&VmSettings::default()).cap_mbit
+        };
+        assert_eq!(["2", "500kbit", "10gbit"].map(rate), [2.0, 0.5, 10_000.0].map(Some));
+        assert_eq!(rate("none"), None);
+        let range = "expected a number from 0.1 to 1000000, or none; or with a unit, as 500mbit or \
+                     10gbit, got";
+        for text in ["0", "-1", "10kbit", "2tbit", "1gb", "fast", "", "-1gbit", "NaN"] {
+            assert_eq!(wrong("cap_mbit", text), format!("invalid cap_mbit: {range} {text:?}"));
+        }
+        assert!(wrong("floor_mbit", "-1").contains("a number from 0 to 1000000; or with"));
         assert!(wrong("weight", "3,5").ends_with("from 0.01 to 1000, got \"3,5\""));
         assert!(wrong("weight", "NaN").contains("0.01 to 1000"));
         assert!(wrong("weight", "-0").ends_with("got \"-0\""));
         assert_eq!(number("-0"), Some(json!(-0.0)), "a whole number is refused");
         assert_eq!(wrong("coupled", "false"), "invalid coupled: expected on or off, got \"false\"");
+    }
+
+    #[test]
+    fn a_cap_below_the_floor_is_told_with_what_to_do() {
+        let of =
+            |floor_mbit, cap_mbit| VmSettings { floor_mbit, cap_mbit, ..VmSettings::default() };
+        for (floor, cap) in [(0.0, None), (6.0, None), (2.0, Some(2.0)), (0.0, Some(0.1))] {
+            assert_eq!(of(floor, cap).check(), Ok(()));
+        }
+        let told = of(6.0, Some(2.0)).check().expect_err("refused").to_string();
+        let expected = "invalid cap_mbit: expected no less than floor_mbit, which is 6, or none, got \
+                        2.0; a VM cannot have more than its cap: raise that, or lower the floor";
+        assert_eq!(told, expected);
+        let spec = json!({"socket": "/s", "floor_mbit": 6, "cap_mbit": 2});
+        assert_eq!(crate::VmSpec::read(spec).expect_err("refused").to_string(), expected);
     }
 
     #[test]

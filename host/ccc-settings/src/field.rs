@@ -4,6 +4,8 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::RATE;
+
 /// Settings that stand together; those that are left out have the values of `Default`.
 /// [`table!`](crate::table) makes a type one.
 pub trait Table: Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema {
@@ -70,7 +72,11 @@ impl Field {
 
     /// The same, as [`crate::Changes::set_text`] reads it.
     pub fn expected_text(&self) -> String {
-        if self.is_switch() { "on or off".to_owned() } else { self.expected() }
+        if self.is_switch() {
+            return "on or off".to_owned();
+        }
+        let units = if self.is_rate() { "; or with a unit, as 500mbit or 10gbit" } else { "" };
+        self.expected() + units
     }
 
     /// The words it can be, if there are only these.
@@ -89,6 +95,11 @@ impl Field {
     /// It is on or off.
     pub fn is_switch(&self) -> bool {
         self.schema["type"] == "boolean"
+    }
+
+    /// It is a rate in Mbit/s, whose text may have a unit.
+    pub fn is_rate(&self) -> bool {
+        self.name.ends_with(RATE)
     }
 
     /// A number is within the range; all else is.

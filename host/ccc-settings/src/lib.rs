@@ -9,12 +9,14 @@ mod changes;
 mod fault;
 mod field;
 mod path;
+mod rate;
 mod types;
 
 pub use changes::{Changes, difference, text};
 pub use fault::Fault;
 pub use field::{Field, Table};
 pub use path::{FilePath, SocketPath};
+pub use rate::RATE;
 pub use types::{
     DEFAULT_GROUP, Enforce, GroupSettings, LogLevel, LogSettings, NO_GROUP, RuleSettings,
     VmSettings, VmSpec, check_name,

@@ -4,7 +4,7 @@
 //! A field's documentation is its help text, its `range` or words are what it can be, and
 //! `Default` says what it is if left out.  [`Changes`] makes sure of the ranges.
 use ccc_core::{
-    EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, ShareOf, TargetDelay, Weight,
+    EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, RateRange, ShareOf, TargetDelay, Weight,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -100,9 +100,16 @@ pub struct VmSettings {
     #[schemars(title = "the name of a network interface, or none")]
     #[serde(deserialize_with = "interface_or_none")]
     pub tap: Option<String>,
-    /// It is never held to less, Mbit/s
-    #[schemars(range(min = 0.0, max = MBIT_MAX))]
+    /// It has no less of its group while it wants that, and is never held to less, Mbit/s
+    #[schemars(range(min = 0.0, max = RateRange::MBIT_MAX))]
     pub floor_mbit: f64,
+    /// It has no more of its group, whatever the others leave, Mbit/s
+    #[schemars(
+        title = "a number from 0.1 to 1000000, or none",
+        range(min = RateRange::CAP_MIN_MBIT, max = RateRange::MBIT_MAX)
+    )]
+    #[serde(deserialize_with = "rate_or_none")]
+    pub cap_mbit: Option<f64>,
     /// Whether its guest is to have the device; off: it is seen by its tap only
     pub device: bool,
     /// The part of this host, or the guest without the device, that it is instead of a VM
@@ -110,9 +117,6 @@ pub struct VmSettings {
     #[serde(deserialize_with = "place_or_none")]
     pub tenant: Option<String>,
 }
-
-/// The fastest rate that can be set, Mbit/s.
-const MBIT_MAX: f64 = 1e6;
 
 /// Which flows are coupled where; what is left out fits every flow.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -157,6 +161,7 @@ impl Default for VmSettings {
             coupled: true,
             tap: None,
             floor_mbit: 0.0,
+            cap_mbit: None,
             device: true,
             tenant: None,
         }
@@ -182,6 +187,22 @@ impl VmSettings {
     pub fn engine_weight(&self) -> Weight {
         Weight::from_f64(self.weight).unwrap_or(Weight::ONE)
     }
+
+    /// What the engine is told of its floor and cap.
+    pub fn engine_range(&self) -> RateRange {
+        RateRange::from_mbit(self.floor_mbit, self.cap_mbit).unwrap_or_default()
+    }
+
+    /// Makes sure of what no field can tell by itself: a cap is no less than the floor.
+    pub fn check(&self) -> Result<(), Fault> {
+        let (floor, Some(cap)) = (self.floor_mbit, self.cap_mbit) else { return Ok(()) };
+        if cap >= floor {
+            return Ok(());
+        }
+        let expected = format!("no less than floor_mbit, which is {floor}, or none");
+        let remedy = "a VM cannot have more than its cap: raise that, or lower the floor";
+        Err(Fault::new("cap_mbit", expected, &json!(cap)).remedy(remedy))
+    }
 }
 
 /// A VM as it is to be: where its front end connects, and its settings.
@@ -199,7 +220,9 @@ impl VmSpec {
         let (socket, changes, faults) = VmSpec::collect(entries(value)?);
         match (socket, faults.into_iter().next()) {
             (Some(socket), None) => {
-                Ok(VmSpec { socket, settings: changes.apply(&VmSettings::default()) })
+                let settings = changes.apply(&VmSettings::default());
+                settings.check()?;
+                Ok(VmSpec { socket, settings })
             }
             (_, fault) => Err(fault.unwrap_or_else(|| Fault::missing("socket", ""))),
         }
@@ -250,6 +273,18 @@ impl RuleSettings {
 
 fn group_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(from)?.filter(|name| name != NO_GROUP))
+}
+
+/// A number, or nothing for `none`; [`Changes`] makes sure of its range.
+fn rate_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    match Option::<Value>::deserialize(from)? {
+        None => Ok(None),
+        Some(Value::String(word)) if word == NO_GROUP => Ok(None),
+        Some(Value::Number(number)) if number.is_f64() || number.is_i64() || number.is_u64() => {
+            Ok(number.as_f64())
+        }
+        Some(_) => Err(serde::de::Error::custom("neither a number nor none")),
+    }
 }
 
 /// What the kernel takes for the name of an interface (`dev_valid_name`), and no more than

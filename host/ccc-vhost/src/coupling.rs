@@ -170,11 +170,12 @@ impl FlowEngine for Coupling {
         report: &Report,
         adopted: bool,
     ) -> Result<FlowId, EngineError> {
-        let weight = self.settings.vms[&vm].settings.engine_weight();
+        let settings = &self.settings.vms[&vm].settings;
         let id = self.groups[group].id;
         let entry = self.vms.get_mut(&vm).ok_or(EngineError::UnknownVm(vm as u32))?;
         if !entry.groups.contains(&group) {
-            self.engine.set_weight(entry.id, id, weight)?;
+            self.engine.set_weight(entry.id, id, settings.engine_weight())?;
+            self.engine.set_range(entry.id, id, settings.engine_range())?;
             entry.groups.push(group);
             self.groups[group].vms.insert(vm);
         }
@@ -385,10 +386,12 @@ impl Coupling {
         changes: &Changes<VmSettings>,
     ) -> Result<VmSettings, SettingsError> {
         let (number, before) = self.settings.change_vm(name, changes)?;
-        let weight = self.settings.vms[&number].settings.engine_weight();
+        let settings = &self.settings.vms[&number].settings;
         let Vm { id, groups } = &self.vms[&number];
         for group in groups {
-            self.engine.set_weight(*id, self.groups[*group].id, weight)?;
+            let group = self.groups[*group].id;
+            self.engine.set_weight(*id, group, settings.engine_weight())?;
+            self.engine.set_range(*id, group, settings.engine_range())?;
         }
         Ok(before)
     }

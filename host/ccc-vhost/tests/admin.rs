@@ -447,6 +447,7 @@ fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
     daemon.says("rules: 1 of an earlier change instead of the configuration's 0");
     let configured = json!({
         "weight": 1.0, "group": "g", "coupled": true, "tap": null, "floor_mbit": 0.0,
+        "cap_mbit": null,
         "device": true,
         "tenant": null,
     });

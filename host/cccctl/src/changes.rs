@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Changes of settings on the command line: an option for each setting of a table.
-use ccc_settings::{Changes, Fault, Field, Table};
+use ccc_settings::{Changes, Fault, Field, RATE, Table};
 use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
 
 /// Name of the options' group, which a command can require.
@@ -30,7 +30,12 @@ fn option<T: Table + 'static>(field: &'static Field) -> Arg {
         let wrong = |fault: Fault| format!("expected {}", fault.expected);
         changes.set_text(name, text).map(|()| changes).map_err(wrong)
     };
-    Arg::new(name).long(name.replace('_', "-")).value_parser(parse).help(help)
+    let (long, arg) = (name.replace('_', "-"), Arg::new(name).value_parser(parse).help(help));
+    // The text of a rate has its unit, so its name needs none: `--cap 10gbit`.
+    match name.strip_suffix(RATE) {
+        Some(rate) => arg.long(rate.replace('_', "-")).alias(long),
+        None => arg.long(long),
+    }
 }
 
 impl<T: Table + 'static> FromArgMatches for Options<T> {

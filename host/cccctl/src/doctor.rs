@@ -57,6 +57,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             torn(vm),
             judged(vm, group),
             group.and_then(|group| not_seen(vm, group)),
+            not_capped(vm, group),
         ];
         found.into_iter().flatten()
     });
@@ -309,6 +310,25 @@ fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
     ))
 }
 
+/// It has a cap that its flows are not granted by, and that nothing else holds it to.
+fn not_capped(vm: &Value, group: Option<&Value>) -> Option<Finding> {
+    let cap = vm["cap_mbit"].as_f64()?;
+    let follows_grants = vm["coupled"] != false && group.is_some() && !has_no_device(vm);
+    let is_granted = follows_grants && vm["state"] != "no driver";
+    let is_held = vm["tap"].is_string() && group.is_some_and(|group| group["enforce"] == "on");
+    (!is_granted && !is_held).then(|| {
+        let name = word(&vm["name"]);
+        Finding::new(
+            vm,
+            format!("nothing holds it to its cap of {cap} Mbit/s, as its flows are not coupled"),
+            format!(
+                "couple them, or have it held at its tap: cccctl set {name} --tap INTERFACE, and \
+                 cccctl group GROUP --enforce on; if it is to have no cap: cccctl set {name} --cap none"
+            ),
+        )
+    })
+}
+
 /// Its group is to judge it by a tap that is not named, or is not looked at though it runs.
 fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
     let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "off")?;
@@ -428,6 +448,7 @@ mod tests {
             ),
             (json!({"coupled": false}), "cccctl set web --coupled on"),
             (json!({"group": null}), "no group -> cccctl set web --group"),
+            (json!({"cap_mbit": 2.0, "group": "other"}), "cap of 2 Mbit/s, as its"),
             (json!({"coupled_flows": 1}), "3 of 4 flows are not coupled -> cccctl show web"),
             (
                 json!({"coupled_flows": 1, "counters": {"refused": 3, "over_limit": 3}}),

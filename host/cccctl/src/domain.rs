@@ -121,6 +121,7 @@ impl<'a> Host<'a> {
         let mut domain = Domain::parse(&before)?;
         let text = domain.text()?;
         let wanted = merge(domain.told()?.unwrap_or_default(), attach);
+        wanted.check().map_err(XmlError::from)?;
         self.check(name, &domain, &wanted)?;
         domain.attach(name, &wanted)?;
         let changed = domain.text()? != text;

@@ -26,7 +26,7 @@ fn everything_can_be_looked_at() {
     let list = daemon.prints(&["list"]);
     assert_eq!(
         line(&list, "web"),
-        ["web", "3", "uplink", "on", "none", "0", "on", "none", "absent", "0", "0", "-"]
+        ["web", "3", "uplink", "on", "none", "0", "none", "on", "none", "absent", "0", "0", "-"]
     );
     let show = daemon.prints(&["show", "web"]);
     assert_eq!(line(&show, "weight"), ["weight", "3"]);

@@ -72,6 +72,35 @@ fn a_weight_that_is_none() {
 }
 
 #[test]
+fn a_floor_or_a_cap_that_is_none() {
+    let daemon = Daemon::start();
+    for wrong in ["--cap=0", "--cap=-1gbit", "--cap=fast", "--cap=1gb", "--cap=NaN", "--cap=2tbit"]
+    {
+        let told = ["--cap", "expected a number from 0.1 to 1000000, or none", "10gbit"];
+        refused(&daemon, &["set", "web", wrong], USAGE, &told);
+    }
+    for wrong in ["--floor=-1", "--floor=none", "--floor=2tbit"] {
+        let told = ["--floor", "expected a number from 0 to 1000000"];
+        refused(&daemon, &["set", "web", wrong], USAGE, &told);
+    }
+    let rates = |vm: &Value| [&vm["floor_mbit"], &vm["cap_mbit"]].map(Value::as_f64);
+    let set = daemon.json(&["set", "web", "--floor", "6mbit", "--cap", "10gbit"]);
+    assert_eq!(rates(&set), [Some(6.0), Some(10_000.0)]);
+    let told =
+        ["cap_mbit", "no less than floor_mbit, which is 6", "raise that, or lower the floor"];
+    refused(&daemon, &["set", "web", "--cap", "2mbit"], FAILED, &told);
+    refused(
+        &daemon,
+        &["set", "web", "--floor", "20gbit"],
+        FAILED,
+        &["invalid cap_mbit", "got 10000"],
+    );
+    // As its option was called before caps came.
+    let set = daemon.json(&["set", "web", "--floor-mbit", "0", "--cap", "none"]);
+    assert_eq!(rates(&set), [Some(0.0), None]);
+}
+
+#[test]
 fn a_group_that_is_not_there() {
     let daemon = Daemon::start();
     let told = ["invalid group", "did you mean `uplink`?"];
@@ -95,6 +124,10 @@ fn a_configuration_that_cannot_be_read_or_is_wrong() {
     let path = file.to_str().unwrap();
     for (text, told) in [
         ("[vm.web]\nsocket = \"/s\"\nweight = 0\n", "ccc.toml:3:1: invalid vm.web.weight"),
+        (
+            "[vm.web]\nsocket = \"/s\"\nfloor_mbit = 6\ncap_mbit = 2\n",
+            "ccc.toml:4:1: invalid vm.web.cap_mbit: expected no less than floor_mbit, which is 6",
+        ),
         (
             "[daemon]\ncontrol = \"/tmp/c\"\nreaders = \"no-such-group\"\n",
             "groupadd --system no-such-group",

@@ -440,6 +440,17 @@ mod tests {
     }
 
     #[test]
+    fn floors_and_caps_outlive_the_daemon() {
+        let mut state = State::default();
+        let changes = Changes::read(json!({"floor_mbit": 1, "cap_mbit": 2})).expect("right");
+        let mut settings = Settings::single(Path::new("/s"));
+        state.note(&Change::UpdateVm(settings.vms[&0].name.clone(), changes));
+        State::from_json(state.json()).expect("as it was written").apply(&mut settings);
+        let VmSettings { floor_mbit, cap_mbit, .. } = settings.vms[&0].settings;
+        assert_eq!((floor_mbit, cap_mbit), (1.0, Some(2.0)));
+    }
+
+    #[test]
     fn a_file_with_the_old_names_of_settings_is_read() {
         let groups = json!({"g": {"aggression": 2, "coco": "first", "coupled": false}});
         let state = State::from_json(json!({"version": 1, "groups": groups})).expect("right");

@@ -58,7 +58,7 @@ fn a_message_has_its_place_and_says_what_is_wrong_and_what_to_do() {
     let words = message("[group.g]\nshare = \"all\"\n[vm.a]\nsocket = \"/s\"\n");
     assert_eq!(words, "ccc.toml:2:1: invalid group.g.share: expected window or rate, got \"all\"");
     let key = message("[vm.a]\nsocket = \"/s\"\nwieght = 1\n");
-    let expected = "expected socket, weight, group, coupled, tap, floor_mbit, device or tenant, got an unknown key";
+    let expected = "expected socket, weight, group, coupled, tap, floor_mbit, cap_mbit, device or tenant, got an unknown key";
     assert_eq!(key, format!("ccc.toml:3:1: invalid vm.a.wieght: {expected}"));
     let without = message("[vm.a]\n");
     assert!(without.starts_with("ccc.toml:1:5: invalid vm.a.socket: expected an absolute path"));

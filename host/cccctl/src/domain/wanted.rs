@@ -64,7 +64,13 @@ impl Wanted {
                 wanted.settings.set_text(key, value).map_err(VmSpec::or_socket)?;
             }
         }
+        wanted.check()?;
         Ok(wanted)
+    }
+
+    /// Makes sure that the settings go together.
+    pub fn check(&self) -> Result<(), WantedError> {
+        Ok(self.settings.apply(&VmSettings::default()).check()?)
     }
 
     /// The domain is to be a tenant without the device.

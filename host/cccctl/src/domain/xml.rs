@@ -588,7 +588,7 @@ mod tests {
         for (elements, words) in [
             (
                 vm(" wieght='3'/>"),
-                "invalid wieght: expected socket, weight, group, coupled, tap, floor_mbit, device or tenant",
+                "invalid wieght: expected socket, weight, group, coupled, tap, floor_mbit, cap_mbit, device or tenant",
             ),
             (vm(" weight='3,5'/>"), "expected a number from 0.01 to 1000, got \"3,5\""),
             (vm(" weight='0'/>"), "0.01 to 1000"),

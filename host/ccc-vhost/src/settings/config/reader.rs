@@ -186,6 +186,7 @@ impl Reader<'_> {
         for table in tables {
             let (socket, changes, mut faults) = VmSpec::collect(fields(table));
             let spec = changes.apply(&VmSettings::default());
+            faults.extend(spec.check().err());
             let group = settings.find_group(spec.group.as_deref());
             let group = group.unwrap_or_else(|fault| keep(&mut faults, fault));
             if let Some(tap) = &spec.tap {
