@@ -49,6 +49,7 @@ impl Taps {
                     claims: host.claims(number),
                     weight: (vm.weight * 256.0).max(1.0) as u32,
                     floor: 0,
+                    cap: None,
                 };
                 (number, seen)
             })

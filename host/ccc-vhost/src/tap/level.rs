@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Weighted max-min: who wants less than its share keeps that, and the others share the
-//! rest by weight.
+//! Weighted max-min between floors and caps: who wants less than its share keeps that, who is
+//! to have more than its weight's part has that, and the others share the rest by weight.
 
 /// One who wants something of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// Its weight, at least 1.
     pub weight: u32,
+    /// It is to have so much, bytes a second, if it takes that.
+    pub least: u64,
     /// The most it takes, bytes a second; `None` for all it is given.
     pub most: Option<u64>,
 }
 
 impl Want {
-    /// Whether `level` a weight is more than it takes.
-    fn is_satisfied(&self, level: u128) -> bool {
-        let share = (level * u128::from(self.weight)) >> FRACTION;
-        self.most.is_some_and(|most| u128::from(most) < share)
+    /// Its part by weight.
+    fn by_weight(&self, level: u128) -> u128 {
+        (level * u128::from(self.weight)) >> FRACTION
+    }
+
+    /// What it wants at the most.
+    fn wants(&self) -> u128 {
+        self.most.map_or(u128::MAX, u128::from)
     }
 }
 
@@ -31,28 +37,71 @@ pub struct Level {
     level: Option<u128>,
 }
 
+/// A whole and who wants what of it.
+struct Sharing<'a> {
+    whole: u128,
+    wants: &'a [Want],
+    /// What all want of their floors.
+    floors: u128,
+}
+
+impl Sharing<'_> {
+    /// A floor, as far as it is wanted and there is enough for all.
+    fn floor(&self, want: &Want) -> u128 {
+        let wanted = u128::from(want.least).min(want.wants());
+        match self.floors > self.whole {
+            true => wanted * self.whole / self.floors,
+            false => wanted,
+        }
+    }
+
+    /// Whether more is taken at a level than there is.
+    fn is_too_high(&self, level: u128) -> bool {
+        let taken = |want: &Want| want.by_weight(level).max(self.floor(want)).min(want.wants());
+        self.wants.iter().map(taken).sum::<u128>() > self.whole
+    }
+
+    /// The level of the others, without those who want no more at one that is too `low`, and
+    /// those who keep to their floors at one that is too `high`; `None` where all are out.
+    fn without(&self, low: u128, high: Option<u128>) -> Option<u128> {
+        let (mut rest, mut weight) = (self.whole, 0u128);
+        for want in self.wants {
+            let (wants, floor) = (want.wants(), self.floor(want));
+            if wants < want.by_weight(low) {
+                rest = rest.saturating_sub(wants);
+            } else if high.is_some_and(|high| floor > want.by_weight(high)) {
+                rest = rest.saturating_sub(floor);
+            } else {
+                weight += u128::from(want.weight);
+            }
+        }
+        (weight > 0).then(|| (rest << FRACTION) / weight)
+    }
+}
+
 impl Level {
     /// Shares a whole, bytes a second.  Each pass takes at least one more out, or is the
-    /// last.
+    /// last (`ccc_core`'s `max_min_level` says why).
     pub fn of(whole: u64, wants: &[Want]) -> Level {
-        let mut level = 0;
-        loop {
-            let (mut rest, mut weight) = (u128::from(whole), 0u128);
-            for want in wants {
-                match want.most.filter(|_| want.is_satisfied(level)) {
-                    Some(most) => rest = rest.saturating_sub(most.into()),
-                    None => weight += u128::from(want.weight),
-                }
+        let floors = wants.iter().map(|want| u128::from(want.least).min(want.wants())).sum();
+        let sharing = Sharing { whole: whole.into(), wants, floors };
+        let (mut low, mut high) = (0, None);
+        let mut level = sharing.without(low, high);
+        while let Some(now) = level {
+            let is_too_high = floors > 0 && sharing.is_too_high(now);
+            if is_too_high {
+                high = Some(now);
+            } else {
+                low = now;
             }
-            if weight == 0 {
-                return Level { whole, level: None };
+            let next = sharing.without(low, high);
+            // Where floors are all there is, who keeps to them still wants more.
+            if next == level || is_too_high && next.is_none() {
+                break;
             }
-            let raised = (rest << FRACTION) / weight;
-            if raised <= level {
-                return Level { whole, level: Some(level) };
-            }
-            level = raised;
+            level = next;
         }
+        Level { whole, level }
     }
 
     /// What one of `weight` may have, bytes a second; all where nobody else wants more.
@@ -71,7 +120,7 @@ mod tests {
     }
 
     fn want(weight: u32, most: impl Into<Option<u64>>) -> Want {
-        Want { weight, most: most.into() }
+        Want { weight, least: 0, most: most.into() }
     }
 
     #[test]
@@ -91,8 +140,23 @@ mod tests {
     }
 
     #[test]
+    fn who_has_its_floor_leaves_the_others_less() {
+        let floored = |least| Want { least, ..want(1, None) };
+        let wants = [floored(600), want(1, 100), want(3, None)];
+        assert_eq!(share(1000, &wants, 3), 300, "one has 600, one wants no more than 100");
+        assert_eq!(share(1000, &[floored(200), want(1, None)], 1), 500, "its part is more");
+        assert_eq!(share(1000, &[floored(2000), want(1, None)], 1), 0, "nothing is left");
+        let limited = Want { most: Some(50), ..floored(600) };
+        assert_eq!(share(1000, &[limited, want(1, None)], 1), 950, "it does not take it");
+    }
+
+    #[test]
     fn no_numbers_are_too_large() {
         let wants = [want(u32::MAX, None), want(1, Some(u64::MAX))];
+        assert_eq!(
+            share(u64::MAX, &wants.map(|want| Want { least: u64::MAX, ..want }), 1),
+            1 << 31
+        );
         assert!(share(u64::MAX, &wants, u32::MAX) > u64::MAX / 2);
         assert_eq!(share(0, &wants, 1), 0);
     }

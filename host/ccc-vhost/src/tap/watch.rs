@@ -75,6 +75,8 @@ pub struct Seen {
     pub weight: u32,
     /// It is never held to less, bytes a second.
     pub floor: u64,
+    /// It is not to send more, bytes a second, whatever the others do.
+    pub cap: Option<u64>,
 }
 
 /// Why a VM is judged.
@@ -84,6 +86,8 @@ pub enum Reason {
     Unreported,
     /// It sends above its share, as it says itself.
     AboveShare,
+    /// It sends above its cap.
+    AboveCap,
 }
 
 impl Reason {
@@ -92,6 +96,7 @@ impl Reason {
         match self {
             Reason::Unreported => "unreported",
             Reason::AboveShare => "above its share",
+            Reason::AboveCap => "above its cap",
         }
     }
 }
@@ -118,6 +123,7 @@ impl fmt::Display for Verdict {
         let why = match self.reason {
             Reason::Unreported => "has no module, or sends what is not coupled",
             Reason::AboveShare => "sends above its grant",
+            Reason::AboveCap => "sends above its cap",
         };
         write!(
             f,
@@ -132,8 +138,9 @@ impl fmt::Display for Verdict {
 pub struct Watched {
     last: Option<Seen>,
     recent: Recent,
-    /// Too much, bytes.
+    /// Too much of what is others', and above its cap, bytes.
     excess: u64,
+    above_cap: u64,
     /// Since when it has said it wants more, and when it last did.
     wants: Option<(Micros, Micros)>,
     /// When it last took half of its share, or began to want it.
@@ -253,10 +260,13 @@ impl Watch {
         let mut changed = Vec::new();
         for (vm, seen, count) in &counts {
             let Some(watched) = self.vms.get_mut(vm) else { continue };
-            watched.share = level.share(seen.weight).max(seen.floor);
             // Nobody may have lost while it was held: what it does without is seen at once.
             let lately = &losers[usize::from(within(now, watched.judged, PROBATION_US))];
             let others_lose = lately.iter().any(|loser| loser != vm);
+            let share = level.share(seen.weight).max(seen.floor);
+            // Where nobody loses, a cap is all that bounds it.
+            let cap = seen.cap.map(|cap| if others_lose { cap.min(share) } else { cap });
+            watched.share = cap.unwrap_or(share);
             if watched.judge(now, count, others_lose) {
                 changed.push(*vm);
             }
@@ -357,8 +367,10 @@ impl Watched {
         }
         let is_believed = within(now, Some(self.took_part), PATIENCE_US);
         let all = is_believed && (wants || self.verdict.is_some());
-        let weight = self.last.map_or(1, |last| last.weight);
-        Want { weight, most: (!all).then_some(rate.saturating_mul(2)) }
+        let last = self.last.unwrap_or_default();
+        let most = (!all).then_some(rate.saturating_mul(2));
+        let most = most.into_iter().chain(last.cap).min();
+        Want { weight: last.weight.max(1), least: last.floor, most }
     }
 
     /// Whether its verdict changes.
@@ -366,24 +378,44 @@ impl Watched {
         if self.verdict.is_some() {
             return self.has_kept_to_its_share(now) && self.verdict.take().is_some();
         }
-        let granted = self.last.map_or(0, |last| last.claims.granted);
-        let may = self.share.max(with_headers(granted)).max(LEAST_RATE);
-        let tolerated = mul_div(may, count.time_us, SPAN_US) / 100 * TOLERATED_PERCENT;
-        self.excess = (self.excess + count.sent_bytes).saturating_sub(tolerated);
-        let (allowed_us, least_bytes) = self.allowance(now);
-        let allowed = mul_div(may, allowed_us, SPAN_US).max(least_bytes);
-        if !others_lose {
-            self.excess = 0;
-        }
-        if self.excess <= allowed {
+        self.excess = match others_lose {
+            true => self.beyond(self.excess, self.share, count),
+            false => 0,
+        };
+        self.above_cap = self.cap().map_or(0, |cap| self.beyond(self.above_cap, cap, count));
+        let takes_others = self.excess > self.allowed(now, self.share);
+        let is_above_cap = self.cap().is_some_and(|cap| self.above_cap > self.allowed(now, cap));
+        if !takes_others && !is_above_cap {
             return false;
         }
-        self.excess = 0;
-        self.verdict = Some(self.found(now));
+        (self.excess, self.above_cap) = (0, 0);
+        self.verdict = Some(self.found(now, is_above_cap));
         self.held_us = self.next_hold_us(now);
         (self.judged, self.kept_since) = (Some(now), now);
         self.verdicts += 1;
         true
+    }
+
+    fn cap(&self) -> Option<u64> {
+        self.last.and_then(|last| last.cap)
+    }
+
+    /// What it may send that has this share: what it is granted, if that is more.
+    fn may(&self, share: u64) -> u64 {
+        let granted = self.last.map_or(0, |last| last.claims.granted);
+        share.max(with_headers(granted)).max(LEAST_RATE)
+    }
+
+    /// What it has sent too much of a share, after so much before.
+    fn beyond(&self, before: u64, share: u64, count: &Count) -> u64 {
+        let tolerated = mul_div(self.may(share), count.time_us, SPAN_US) / 100 * TOLERATED_PERCENT;
+        (before + count.sent_bytes).saturating_sub(tolerated)
+    }
+
+    /// What that may come to.
+    fn allowed(&self, now: Micros, share: u64) -> u64 {
+        let (allowed_us, least_bytes) = self.allowance(now);
+        mul_div(self.may(share), allowed_us, SPAN_US).max(least_bytes)
     }
 
     /// Twice as long as the last time, unless that is long ago.
@@ -394,9 +426,13 @@ impl Watched {
         }
     }
 
-    fn found(&self, now: Micros) -> Verdict {
+    fn found(&self, now: Micros, is_above_cap: bool) -> Verdict {
         let sum = self.recent.sum();
-        let reason = if self.is_accounted() { Reason::AboveShare } else { Reason::Unreported };
+        let reason = match is_above_cap {
+            true => Reason::AboveCap,
+            false if self.is_accounted() => Reason::AboveShare,
+            false => Reason::Unreported,
+        };
         Verdict {
             reason,
             since: now,

@@ -230,6 +230,7 @@ fn seen_of(vm: &Vm, received: Received, claims: Claims) -> Seen {
         claims,
         weight: (vm.settings.weight * 256.0).max(1.0) as u32,
         floor: bytes_of_mbit(vm.settings.floor_mbit),
+        cap: vm.settings.cap_mbit.map(bytes_of_mbit),
     }
 }
 

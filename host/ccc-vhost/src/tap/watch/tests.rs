@@ -94,6 +94,51 @@ impl Seen {
     }
 }
 
+/// Mbit/s that a VM is not to send more than, or is to have.
+fn set(group: &mut Group, vm: usize, floor: u64, cap: Option<u64>) {
+    let seen = group.seen.entry(vm).or_default();
+    (seen.floor, seen.cap) = (floor * MBIT, cap.map(|cap| cap * MBIT));
+}
+
+#[test]
+fn who_sends_above_its_cap_is_judged_though_nobody_loses() {
+    let quiet = |does: Does| Does { loses: false, ..does };
+    for bad in [quiet(alone(5.0)), Does { granted: 2.0, ..quiet(honest(5.0)) }] {
+        let mut group = Group::new();
+        set(&mut group, 1, 0, Some(2));
+        group.go(10_000, &[quiet(honest(2.0)), quiet(honest(2.0))]);
+        assert!(group.changed.is_empty(), "it keeps to its cap: {:?}", group.watch);
+        group.go_with_shapers(10_000, &[quiet(honest(2.0)), bad]);
+        assert_eq!(group.verdict(1).map(|verdict| verdict.reason), Some(Reason::AboveCap));
+        assert_eq!(group.share(1), 2.0, "it may have all of its cap");
+        assert!(group.verdict(0).is_none());
+        group.go_with_shapers(30_000, &[quiet(honest(2.0)), quiet(honest(1.5))]);
+        assert!(group.verdict(1).is_none(), "it has kept to it for long enough");
+    }
+}
+
+#[test]
+fn an_honest_vm_whose_cap_falls_is_not_judged() {
+    let mut group = Group::new();
+    group.go(20_000, &[honest(5.0), honest(5.0)]);
+    set(&mut group, 1, 0, Some(1));
+    let falls = |mbit| Does { granted: 1.0, ..honest(mbit) };
+    group.go(300, &[honest(5.0), falls(5.0)]);
+    group.go(20_000, &[honest(9.0), falls(1.0)]);
+    assert!(group.changed.is_empty(), "{:?}", group.watch);
+}
+
+#[test]
+fn what_a_vm_may_have_beside_one_that_has_its_floor_is_the_rest() {
+    let mut group = Group::new();
+    set(&mut group, 0, 6, None);
+    group.go(20_000, &[honest(6.0), honest(4.0)]);
+    assert!(group.changed.is_empty(), "{:?}", group.watch);
+    assert!((3.5..4.6).contains(&group.share(1)), "{}", group.share(1));
+    group.go(20_000, &[honest(4.5), alone(5.5)]);
+    assert!(group.verdict(1).is_some() && group.verdict(0).is_none());
+}
+
 #[test]
 fn honest_vms_are_never_judged() {
     let mut group = Group::new();
