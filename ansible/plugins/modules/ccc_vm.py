@@ -43,8 +43,11 @@ options:
       - Left out, it stays as it is, none at first.
     type: str
   floor_mbit:
-    description: What it is never held to less than, Mbit/s, from 0 to 1000000. Left out, it stays as it is.
+    description: What it has at least of its group while it wants that, Mbit/s, from 0 to 1000000. Left out, it stays as it is.
     type: float
+  cap_mbit:
+    description: What it has at the most, Mbit/s, from 0.1 to 1000000, or C(none). Left out, it stays as it is.
+    type: str
   vhost_socket:
     description: Where the daemon listens for it. Left out, it stays as it is, C(/run/ccc/vm/NAME.sock) at first.
     type: path
@@ -136,7 +139,9 @@ from ansible_collections.ccc.coupling.plugins.module_utils import description
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 RANGES = {"weight": (0.01, 1000), "floor_mbit": (0, 1e6)}
-SETTINGS = ("group", "weight", "coupled", "tap", "floor_mbit")
+SETTINGS = ("group", "weight", "coupled", "tap", "floor_mbit", "cap_mbit")
+# What metadata may write in several ways; a cap may be none, too.
+NUMBERS = (*RANGES, "cap_mbit")
 
 
 def text_of(value):
@@ -149,7 +154,7 @@ def text_of(value):
 def same(key, one, other):
     """Whether two texts of a setting say the same: a weight of 3 is one of 3.0, a group 10 is none 010."""
     try:
-        return float(one) == float(other) if key in RANGES else one == other
+        return float(one) == float(other) if key in NUMBERS else one == other
     except (TypeError, ValueError):
         return one == other
 
@@ -332,6 +337,7 @@ def main():
             coupled=dict(type="bool"),
             tap=dict(type="str"),
             floor_mbit=dict(type="float"),
+            cap_mbit=dict(type="str"),
             vhost_socket=dict(type="path"),
             emulator=dict(type="path"),
             live=dict(type="bool", default=False),
