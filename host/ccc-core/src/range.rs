@@ -3,7 +3,7 @@
 use crate::fixed::{Micros, Window};
 
 /// A floor and a cap of what a VM has of a group, in bytes of payload a microsecond with 32
-/// fraction bits, as [`crate::members::Level`] counts rates.
+/// fraction bits, as the split counts rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateRange {
     floor: u64,
