@@ -33,7 +33,7 @@ fn option<T: Table + 'static>(field: &'static Field) -> Arg {
     let (long, arg) = (name.replace('_', "-"), Arg::new(name).value_parser(parse).help(help));
     // The text of a rate has its unit, so its name needs none: `--cap 10gbit`.
     match name.strip_suffix(RATE) {
-        Some(rate) => arg.long(rate.replace('_', "-")).alias(long),
+        Some(rate) => arg.long(rate).alias(long).value_name(rate),
         None => arg.long(long),
     }
 }

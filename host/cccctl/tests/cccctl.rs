@@ -30,6 +30,11 @@ fn everything_can_be_looked_at() {
     );
     let show = daemon.prints(&["show", "web"]);
     assert_eq!(line(&show, "weight"), ["weight", "3"]);
+    assert_eq!(line(&show, "floor"), ["floor", "mbit", "0"]);
+    assert_eq!(line(&show, "cap"), ["cap", "mbit", "none"]);
+    let set = daemon.prints(&["--yaml", "set", "web", "--floor", "500kbit", "--cap", "1gbit"]);
+    assert!(set.contains("floor_mbit: 0.5\n") && set.contains("cap_mbit: 1000.0\n"), "{set}");
+    daemon.prints(&["set", "web", "--floor", "0", "--cap", "none"]);
     assert_eq!(line(&show, "SLOT")[0], "SLOT");
     let groups = daemon.prints(&["groups"]);
     assert_eq!(line(&groups, "uplink")[1..6], ["ctrltcp", "rate", "1", "mean", "5"]);
