@@ -246,6 +246,26 @@ fn a_vm_that_floods_is_held_to_its_share_at_its_tap() {
 }
 
 #[test]
+fn a_vm_above_its_cap_is_held_to_that_though_nobody_loses() {
+    let Some(net) = Net::new("i") else { return };
+    let mut daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    let held = || operator.get("/v1/vms/bad")["held"].as_f64().unwrap_or(0.0);
+    flooded(&net, FLOOD, || {
+        thread::sleep(Duration::from_secs(3));
+        assert!(!is_held(&net), "without a cap it may send what nobody else wants");
+        operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
+        until("held to its cap", || is_held(&net) && held() == 1e6);
+        let (rate, queue) = net.rate_of_a_second();
+        assert!((rate / 1e6 - 1.0).abs() < 0.01, "{rate} bytes a second, {queue}");
+        assert_eq!(operator.get("/v1/vms/bad")["judged"], "above its cap");
+        operator.patch("/v1/vms/bad", &json!({"cap_mbit": 4}));
+        until("held to a lower one", || held() == 5e5);
+    });
+    daemon.says("VM bad: in group uplink, sends above its cap");
+}
+
+#[test]
 fn while_a_group_is_tried_uncoupled_none_of_its_vms_is_judged_or_held() {
     let Some(net) = Net::new("h") else { return };
     let daemon = start(&net, "on", "");
