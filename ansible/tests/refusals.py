@@ -64,7 +64,7 @@ VARIABLES = (
     Refusal("domain", {"domain_list": [ALICE, ALICE]}, "expected each domain once, got alice, alice"),
     Refusal("domain", {"domain_list": [{"name": "al ice"}]}, "expected names of 1 to 64 letters"),
     Refusal("domain", {"domain_list": [ALICE | {"state": "gone"}]}, "must be one of: present, absent, got: gone"),
-    Refusal("domain", {"domain_list": [ALICE | {"cap_mbit": 5}]}, "cap_mbit"),
+    Refusal("domain", {"domain_list": [ALICE | {"burst_mbit": 5}]}, "burst_mbit"),
     Refusal("guest_linux", GUEST, "unsupported release: expected Debian 12 or 13 on x86_64, got Debian 11.9", OLD),
     Refusal("guest_linux", GUEST, "got Debian 12.9 on aarch64", DEBIAN | {"architecture": "aarch64"}),
     # As an inventory of INI has it.
