@@ -56,7 +56,8 @@ impl Usage {
         let faded = mul_div(self.bytes, span_us.saturating_sub(over_us).min(over_us), over_us);
         let bytes = (self.bytes - faded).saturating_add(delivered_bytes);
         let usage = Usage { bytes, span_us: span_us.min(over_us), until: now };
-        if span_us < over_us { usage.opening(new) } else { usage }
+        let limited = !new.cwnd_limited;
+        if limited && span_us < over_us { usage.opening(new) } else { usage }
     }
 
     /// Of a flow that has just begun: what its first window brings has not been delivered yet.
