@@ -16,9 +16,6 @@ pub(crate) use kept::Flow;
 /// an application that writes now and then is to have one demand, not one for each write.
 const USAGE_ROUNDS: Micros = 4;
 const USAGE_MIN_US: Micros = 100_000;
-/// Until then nothing of that is known, and a flow that begins may use so many times what is
-/// outstanding a round trip later: its receiver's window opens as a window in slow start does.
-const OPENS: u64 = 2;
 
 /// Largest window an empty group starts with, in segments (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
@@ -54,31 +51,19 @@ impl Usage {
         };
         let span_us = self.span_us.saturating_add(passed_us);
         let faded = mul_div(self.bytes, span_us.saturating_sub(over_us).min(over_us), over_us);
-        let bytes = (self.bytes - faded).saturating_add(delivered_bytes);
-        let usage = Usage { bytes, span_us: span_us.min(over_us), until: now };
-        let limited = !new.cwnd_limited;
-        if limited && span_us < over_us { usage.opening(new) } else { usage }
-    }
-
-    /// Of a flow that has just begun: what its first window brings has not been delivered yet.
-    fn opening(self, new: &Report) -> Usage {
-        let rtt_us = round_trip(new.rtt_us, new.srtt_us).max(1);
-        let outstanding = u64::from(new.inflight_bytes.min(new.cwnd_bytes));
-        let bytes = mul_div(OPENS * outstanding, self.span_us.max(rtt_us), rtt_us);
-        Usage { bytes: self.bytes.max(bytes), ..self }
+        Usage {
+            bytes: (self.bytes - faded).saturating_add(delivered_bytes),
+            span_us: span_us.min(over_us),
+            until: now,
+        }
     }
 
     /// In a round-trip time as it is now: one of a full queue would be a part that nobody
     /// uses once a reduction has emptied it.
     fn demand_bytes(&self, rtt_us: u32, srtt_us: u32) -> u64 {
-        let rtt_us = round_trip(rtt_us, srtt_us);
-        mul_div(self.bytes, rtt_us, self.span_us.max(rtt_us).max(1))
+        let rtt_us = if rtt_us > 0 { rtt_us } else { srtt_us };
+        mul_div(self.bytes, rtt_us.into(), self.span_us.max(rtt_us.into()).max(1))
     }
-}
-
-/// The latest, if there is one.
-fn round_trip(rtt_us: u32, srtt_us: u32) -> Micros {
-    if rtt_us > 0 { rtt_us.into() } else { srtt_us.into() }
 }
 
 /// A flow's contribution.  `Default` is that of a flow that does not count.  One that
@@ -422,31 +407,6 @@ mod tests {
             let wanted = bytes * u64::from(srtt_us) / every_us;
             assert!(demand.abs_diff(wanted) <= wanted / 16, "{demand} bytes of {wanted}");
         }
-    }
-
-    #[test]
-    fn who_begins_may_use_twice_what_is_outstanding() {
-        let report = |inflight_bytes| Report {
-            active: true,
-            srtt_us: 100_000,
-            rtt_us: 50_000,
-            cwnd_bytes: 150_000,
-            inflight_bytes,
-            ..Report::default()
-        };
-        // Nothing but what its receiver's first window lets leave, in its first round trip.
-        let mut usage = Usage::default().with(1, &report(60_000), 0);
-        assert_eq!(usage.demand_bytes(50_000, 100_000), 120_000);
-        // It goes on so: after a while that is all it is taken to use.
-        for round in 1..40 {
-            usage = usage.with(1 + round * 50_000, &report(60_000), 60_000);
-        }
-        let demand = usage.demand_bytes(50_000, 100_000);
-        assert!(demand.abs_diff(60_000) < 3_000, "{demand}");
-        // It cannot have more outstanding than its window.
-        let lies = Report { inflight_bytes: u32::MAX, ..report(0) };
-        let usage = Usage::default().with(1, &lies, 0);
-        assert_eq!(usage.demand_bytes(50_000, 100_000), 300_000);
     }
 
     #[test]
