@@ -235,10 +235,7 @@ fn load(
             program.set_log_level(VERIFIER_LOG);
         }
     }
-    let mut skel = open.load().map_err(|error| {
-        let why = why_not(error.kind());
-        anyhow::Error::new(error).context(Hopeless(why.to_owned()))
-    })?;
+    let mut skel = open.load().map_err(not_loaded)?;
     others.iter().filter(|other| Some(*other) != before).for_each(|other| tell_what_is_left(other));
     let root = File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
@@ -267,6 +264,18 @@ fn load(
     fs::create_dir(directory.join(layout_mark(PROTOCOL)))?;
     // The last: what was cut short is begun anew.
     Ok(fs::create_dir(directory.join("complete"))?)
+}
+
+/// Another attempt may find memory, or not be interrupted; else somebody has to do something.
+fn not_loaded(error: libbpf_rs::Error) -> anyhow::Error {
+    let kind = error.kind();
+    let error = anyhow::Error::new(error);
+    match kind {
+        ErrorKind::OutOfMemory | ErrorKind::Interrupted | ErrorKind::WouldBlock => {
+            error.context("the kernel cannot load the program now")
+        }
+        kind => error.context(Hopeless(why_not(kind).to_owned())),
+    }
 }
 
 /// What to do about a program that the kernel does not take.
@@ -454,6 +463,16 @@ mod tests {
     fn who_may_not_is_not_told_of_the_kernel() {
         assert!(why_not(ErrorKind::PermissionDenied).contains("CAP_BPF"));
         assert!(why_not(ErrorKind::InvalidInput).contains("CONFIG_DEBUG_INFO_BTF"));
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        let is_hopeless = |code| {
+            let error = not_loaded(libbpf_rs::Error::from_raw_os_error(code));
+            error.downcast_ref::<Hopeless>().is_some()
+        };
+        assert!(![libc::ENOMEM, libc::EINTR, libc::EAGAIN].into_iter().any(is_hopeless));
+        assert!([libc::EPERM, libc::EINVAL].into_iter().all(is_hopeless));
     }
 
     #[test]
