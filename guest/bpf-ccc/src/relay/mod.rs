@@ -50,6 +50,8 @@ const LEAVE: Duration = Duration::from_secs(3);
 /// A VM that is served.
 struct Serving {
     wanted: Wanted,
+    /// That of its VMM's socket, as it was found when it began.
+    directory: Option<PathBuf>,
     cid: Option<u32>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -69,7 +71,8 @@ impl Serving {
             let path = PathBuf::from(format!("{place}_{port}"));
             thread::spawn(move || serve(&vm, || Door::at(&path), &until))
         };
-        Ok(Serving { wanted: wanted.clone(), cid, stop, thread })
+        let directory = directory::of_socket(&wanted.place);
+        Ok(Serving { wanted: wanted.clone(), directory, cid, stop, thread })
     }
 }
 
@@ -84,7 +87,7 @@ pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         watchdog.turn(now_us());
         if let Ok(wanted) = asked.recv_timeout(LOOK) {
-            relay.follow(&wanted);
+            relay.follow(&wanted, || watchdog.turn(now_us()));
         }
     }
     relay.end();
@@ -103,7 +106,8 @@ struct Relay {
 }
 
 impl Relay {
-    fn follow(&mut self, wanted: &[Wanted]) {
+    /// Calls `goes_on` after each: there may be a thousand.
+    fn follow(&mut self, wanted: &[Wanted], mut goes_on: impl FnMut()) {
         let is_wanted =
             |known: &Serving| wanted.contains(&known.wanted) && !known.thread.is_finished();
         for (name, known) in std::mem::take(&mut self.serving) {
@@ -121,6 +125,7 @@ impl Relay {
             if let Some(place) = place.filter(|_| !self.serving.contains_key(&vm.name)) {
                 self.start(vm, place);
             }
+            goes_on();
         }
     }
 
@@ -130,7 +135,10 @@ impl Relay {
         if self.ending.iter().any(|known| is_same(&known.wanted.place, &vm.place)) {
             return;
         }
-        if let Some(why) = self.serving.values().find_map(|known| in_the_way(&known.wanted, vm)) {
+        let directory = directory::of_socket(&vm.place);
+        let shared = directory.filter(|directory| directory::group_writes(directory));
+        let mut others = self.serving.values();
+        if let Some(why) = others.find_map(|known| in_the_way(known, vm, shared.as_deref())) {
             if self.second.insert(name.clone()) {
                 log::warn!("tenant {name}: is not served: {why}");
             }
@@ -163,21 +171,19 @@ impl Relay {
     }
 }
 
-/// Why a tenant cannot be served beside one that is.
-fn in_the_way(known: &Wanted, vm: &Wanted) -> Option<String> {
-    let (other, place) = (&known.name, &vm.place);
-    if is_same(&known.place, place) {
+/// Why a tenant cannot be served beside one that is; `shared` is its directory, if a group may
+/// write there.
+fn in_the_way(known: &Serving, vm: &Wanted, shared: Option<&Path>) -> Option<String> {
+    let (other, place) = (&known.wanted.name, &vm.place);
+    if is_same(&known.wanted.place, place) {
         return Some(format!("{place} is tenant {other}'s; cccctl tenant remove one of them"));
     }
-    let [one, another] = [&known.place, place].map(|place| directory::of_socket(place));
-    let directory = one.filter(|one| Some(one) == another.as_ref())?;
-    directory::group_writes(&directory).then(|| {
-        format!(
-            "its socket is in {}, as tenant {other}'s is, and a group may write there: one VMM could \
-             take the other's; expected a directory each",
-            directory.display()
-        )
-    })
+    let directory = shared.filter(|directory| Some(*directory) == known.directory.as_deref())?;
+    Some(format!(
+        "its socket is in {}, as tenant {other}'s is, and a group may write there: one VMM could \
+         take the other's; expected a directory each",
+        directory.display()
+    ))
 }
 
 /// Whether they are the same place, however it is written.
@@ -239,15 +245,19 @@ mod tests {
             place: format!("vsock:{}/{name}", shared.display()),
             socket: "/nowhere".into(),
         };
-        let may_write = |mode| {
-            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).expect("set");
-            in_the_way(&vm("a"), &vm("b"))
-        };
-        assert_eq!(may_write(0o755), None);
-        let why = may_write(0o2770).expect("refused");
-        assert!(why.contains("as tenant a's is") && why.ends_with("a directory each"), "{why}");
         let cid = Wanted { place: "vsock:7".into(), ..vm("c") };
-        assert_eq!(in_the_way(&vm("a"), &cid), None);
-        fs::remove_dir(&shared).expect("removed");
+        let served = |mode| {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).expect("set");
+            let mut relay = Relay { port: 1, ..Relay::default() };
+            let mut seen = 0;
+            relay.follow(&[vm("a"), vm("b"), cid.clone()], || seen += 1);
+            assert_eq!(seen, 3, "it is said after each that it goes on");
+            let names: Vec<String> = relay.serving.keys().cloned().collect();
+            relay.end();
+            names
+        };
+        assert_eq!(served(0o755), ["a", "b", "c"]);
+        assert_eq!(served(0o2770), ["a", "c"]);
+        fs::remove_dir_all(&shared).expect("removed");
     }
 }
