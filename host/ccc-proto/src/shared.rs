@@ -189,8 +189,8 @@ pub fn write_grant_line(words: &[&AtomicU64; GRANT_LINE_WORDS], line: &GrantLine
     let image: [u64; GRANT_LINE_WORDS] = transmute!(*line);
     words[0].store(with_sequence(image[0], odd), Ordering::Relaxed);
     fence(Ordering::Release);
-    for (to, from) in words.iter().zip(image).skip(1) {
-        to.store(from, Ordering::Relaxed);
+    for word in 1..GRANT_LINE_WORDS {
+        words[word].store(image[word], Ordering::Relaxed);
     }
     words[0].store(with_sequence(image[0], even), Ordering::Release);
 }

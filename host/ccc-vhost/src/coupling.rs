@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use ccc_core::{
     Claims, Conduct, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros,
@@ -13,6 +9,7 @@ use ccc_core::{
 use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
 use crate::{
+    by_number::ByNumber,
     device::engine::{FlowEngine, GroupInfo},
     settings::{self, Settings, SettingsError},
     tap::{
@@ -33,7 +30,7 @@ pub struct Coupling {
     settings: Settings,
     groups: Vec<Group>,
     /// By the same numbers as in the settings.
-    vms: BTreeMap<usize, Vm>,
+    vms: ByNumber<Vm>,
     /// What taps have shown.
     watches: Watches,
     /// VMs whose taps are held: what they lose there is nothing to the others.
@@ -437,7 +434,7 @@ impl Coupling {
             group.apart.remove(&number);
             group.alone.remove(&number);
         }
-        if let Some(vm) = self.vms.remove(&number) {
+        if let Some(vm) = self.vms.shift_remove(&number) {
             self.engine.remove_vm(now, vm.id);
         }
     }

@@ -20,6 +20,7 @@
 //! (`virtio::fault`).  In virtual time front ends are trusted to answer.
 mod admin;
 pub mod args;
+mod by_number;
 mod coupling;
 pub mod daemon;
 mod device;

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::{
     admin::channel::CommandReceiver,
+    by_number::ByNumber,
     coupling::Coupling,
     daemon::signals::Signals,
     daemon::watchdog::Watchdog,
@@ -85,7 +86,7 @@ pub struct Server {
     budget: Budget,
     coupling: Coupling,
     /// By the same numbers as in the settings.
-    vms: BTreeMap<usize, Vm>,
+    vms: ByNumber<Vm>,
     /// Queues with more in them than one turn takes.
     backlog: Vec<(usize, usize)>,
     publishing: Publishing,
@@ -138,7 +139,7 @@ impl Server {
             clock,
             budget,
             coupling,
-            vms: BTreeMap::new(),
+            vms: ByNumber::default(),
             backlog: Vec::new(),
             publishing: Publishing::default(),
             timers: Timers::default(),
@@ -457,6 +458,6 @@ impl Server {
     }
 }
 
-fn connected(vms: &mut BTreeMap<usize, Vm>, vm: usize) -> Option<&mut Connection> {
+fn connected(vms: &mut ByNumber<Vm>, vm: usize) -> Option<&mut Connection> {
     vms.get_mut(&vm).and_then(|vm| vm.connection.as_mut())
 }

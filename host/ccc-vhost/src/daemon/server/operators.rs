@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Requests of operators, in the event loop.
-use std::collections::BTreeMap;
-
 use ccc_settings::{NO_GROUP, VmSpec};
 
 use super::{Server, ServerError, Vm};
@@ -10,6 +8,7 @@ use crate::{
     admin::channel::{CommandReceiver, PendingCommand},
     admin::executor::{Executor, Guest, Guests, Outcome},
     admin::{ApiError, Command},
+    by_number::ByNumber,
     device::Context,
     event_loop::{clock, open_files, poll::Token},
     logging::audit,
@@ -18,7 +17,7 @@ use crate::{
     vhost_user::listener::{Endpoint, ListenError},
 };
 
-impl Guests for BTreeMap<usize, Vm> {
+impl Guests for ByNumber<Vm> {
     fn guest(&self, vm: usize) -> Option<Guest<'_>> {
         let vm = self.get(&vm)?;
         Some(Guest { connection: vm.connection.as_ref(), counters: &vm.counters })
@@ -104,7 +103,7 @@ impl Server {
                 };
                 self.disconnect(number, &ConnectionError::CLOSED)?;
                 let outcome = self.execute(command, by);
-                self.vms.remove(&number);
+                self.vms.shift_remove(&number);
                 Ok(outcome)
             }
             _ => Ok(self.execute(command, by)),
