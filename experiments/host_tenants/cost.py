@@ -9,7 +9,7 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
-from ccc_experiments.scores import Score, print_scores, write_result
+from ccc_experiments.scores import Known, Score, print_scores, write_result
 
 from . import instructions
 from .dumbbell import Dumbbell
@@ -18,6 +18,8 @@ from .service import Service, bpf, until
 SECONDS = 20
 MOST_NS = 150
 MOST_INSTRUCTIONS = 300
+TIMES = Known("the kernel's clock is read for two programs more, some 200 ns", 2000)
+LINES = Known("a line that has changed is read and divided, if only to find the same packets", 520)
 # What TCP calls for each of them.
 EACH_ACK = ("in_ack_event", "cong_avoid", "min_tso_segs")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -54,10 +56,12 @@ def run(out: Path) -> bool:
             "instructions": executed,
         }
     ]
-    quiet = executed["quiet"]["median"] - executed["reno"]
+    beyond = {name: executed[name]["mean"] - executed["reno"] for name in ("quiet", "line changes")}
     scores = [
-        Score("an ACK coupled, beyond one of BPF Reno", each["ccc"] - each["plain"], "ns", "<=", MOST_NS),
-        Score("an ACK that changes nothing, beyond one of BPF Reno", quiet, "instructions", "<=", MOST_INSTRUCTIONS),
+        Score("an ACK coupled, beyond one of BPF Reno", each["ccc"] - each["plain"], "ns", "<=", MOST_NS, known=TIMES),
+        Score("an ACK in the mean, beyond one of BPF Reno", beyond["quiet"], "instructions", "<=", MOST_INSTRUCTIONS),
+        Score("  where others' reports change the line before each", beyond["line changes"], "instructions",
+              "<=", MOST_INSTRUCTIONS, known=LINES),
     ]
     write_result(out / "result.json", runs, scores, {})
     print(json.dumps(runs[0], indent=1))

@@ -17,8 +17,8 @@ from .service import Service, bpf, until
 _SOCK = "inet_conn.icsk_inet.sk"
 _TIMER, _NO_RATE = f"{_SOCK}.sk_pacing_status", (1 << 64) - 1
 _RECOVERY = 3
-# Of a line: VIRTIO_CCC_L_COUPLED and _RATE.
-_COUPLED, _BY_RATE = 1, 4
+# Of a line: VIRTIO_CCC_L_COUPLED, _SLOW_START and _RATE.
+_COUPLED, _SLOW_START, _BY_RATE = 1, 2, 4
 Change = Callable[[Flow], object]
 
 # One thing each that the general way has to see.
@@ -30,6 +30,12 @@ CHANGES: dict[str, Change] = {
     "a table that is not accepted": lambda flow: flow.status.set(status=0),
     "another instance": lambda flow: flow.status.set(instance=6),
     "another level": lambda flow: change_line(flow, level=flow.line.get("level") // 2),
+    "a level of a packet more": lambda flow: change_line(flow, level=flow.line.get("level") * 101 // 100),
+    "another epoch": lambda flow: change_line(flow, epoch=2),
+    "other flags": lambda flow: change_line(flow, flags=_COUPLED | _SLOW_START),
+    "another threshold": lambda flow: change_line(flow, ssthresh_level=flow.line.get("ssthresh_level") // 2),
+    "another rounding": lambda flow: change_line(flow, rounding_offset=77),
+    "another interval": lambda flow: change_line(flow, report_interval_us=100_000),
     "a line that is written": lambda flow: flow.line.set(seq=flow.line.get("seq") + 1),
     "a slot that is refused": lambda flow: flow.grant.set(flags=0),
     "another line": lambda flow: flow.grant.set(line=1),
@@ -79,11 +85,11 @@ def settled(programs: dict[str, int]) -> Flow:
 
 
 def is_quiet(flow: Flow, rtt_us: int = RTT_US) -> bool:
-    """Whether the flow's next ACK is: it counts what is acknowledged, and leaves to others what is delivered."""
-    acked, delivered = (flow.flow.get(f"report.{name}") for name in ("acked_limited_bytes", "tcp_delivered"))
+    """Whether the flow's next ACK is: it notes what is acknowledged, and leaves the rest to others."""
+    acked, delivered = (flow.flow.get(name) for name in ("shadow.quiet_acked", "report.tcp_delivered"))
     flow.ack(False, rtt_us)
-    counted = flow.flow.get("report.acked_limited_bytes") - acked == ACKED * MSS
-    return counted and flow.flow.get("report.tcp_delivered") == delivered
+    noted = flow.flow.get("shadow.quiet_acked") - acked == ACKED
+    return noted and flow.flow.get("report.tcp_delivered") == delivered
 
 
 def changed(programs: dict[str, int], change: Change) -> Flow:
@@ -98,6 +104,32 @@ def change_line(flow: Flow, **fields: int) -> None:
 
 def unchanged_is_quiet(flow: Flow) -> bool:
     return is_quiet(flow)
+
+
+def a_line_of_as_many_packets_is_quiet(flow: Flow) -> bool:
+    level = flow.line.get("level") + flow.line.get("level") // 100_000
+    change_line(flow, level=level)
+    return is_quiet(flow) and flow.flow.get("grant.level") == level and is_quiet(flow)
+
+
+def what_was_quiet_is_counted_before_an_event(flow: Flow) -> bool:
+    before = flow.flow.get("report.acked_limited_bytes")
+    acked = flow.flow.get("shadow.quiet_acked")
+    flow.call("set_state", _RECOVERY)
+    counted = flow.flow.get("report.acked_limited_bytes") - before
+    return acked > 0 and counted == acked * MSS and flow.flow.get("shadow.quiet_acked") == 0
+
+
+def all_that_is_acknowledged_is_counted(flow: Flow) -> bool:
+    """By the next message, of quiet ACKs and others."""
+
+    def counted() -> int:
+        return flow.flow.get("report.acked_limited_bytes") + flow.flow.get("shadow.quiet_acked") * MSS
+
+    before = counted()
+    for _ in range(2 * WINDOW):
+        flow.ack(False)
+    return counted() - before == 2 * WINDOW * ACKED * MSS and flow.flow.get("shadow.quiet_acked") < WINDOW
 
 
 def a_shorter_rtt_is_noted(flow: Flow) -> bool:
@@ -163,7 +195,8 @@ def the_owner_s_rate_stays(flow: Flow) -> bool:
 HELD: dict[str, Callable[[Flow], bool]] = {
     check.__name__.replace("_", " "): check
     for check in (
-        unchanged_is_quiet, a_shorter_rtt_is_noted, the_threshold_follows_its_line, recovery_is_reported,
+        unchanged_is_quiet, a_line_of_as_many_packets_is_quiet, what_was_quiet_is_counted_before_an_event,
+        all_that_is_acknowledged_is_counted, a_shorter_rtt_is_noted, the_threshold_follows_its_line, recovery_is_reported,
         a_part_by_rate_follows_the_rtt, released_it_waits_no_more, without_its_table_it_waits_no_more,
         the_owner_s_rate_stays,
     )

@@ -25,8 +25,12 @@ const volatile struct ccc_layout ccc_layout = {
 static inline struct ccc_flow *flow_disturbed(struct sock *sk,
 					      struct ccc_table **table)
 {
+	struct ccc_flow *flow = ccc_flow_get(sk, table);
+
 	ccc_sk(sk)->settled = 0;
-	return ccc_flow_get(sk, table);
+	if (flow && flow->shadow.quiet_acked)
+		ccc_quiet_end(sk, flow);
+	return flow;
 }
 
 /* A flow that has no slot and sends looks for one now and then. */
@@ -119,10 +123,11 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	}
 	cwnd_limited = tcp_is_cwnd_limited(sk);
 	quiet = cwnd_limited && ccc_is_quiet(sk, table, flow);
-	if (quiet) {
-		if (!ccc_quiet_ack(sk, flow, ack, acked))
-			return;
-	} else {
+	if (quiet && !ccc_quiet_ack(sk, flow, acked))
+		return;
+	if (flow->shadow.quiet_acked)
+		ccc_quiet_end(sk, flow);
+	if (!quiet) {
 		before = tcp_sk(sk)->snd_cwnd;
 		/* What is spread over a round trip is limited by what is granted. */
 		cwnd_limited |= flow->cwnd.paced;

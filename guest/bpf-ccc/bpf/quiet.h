@@ -82,12 +82,37 @@ static inline void ccc_quiet_next(struct sock *sk, const struct ccc_table *table
 }
 
 /*
+ * Whether the line that has changed gives the same packets as before: the device
+ * writes one for all flows at each growth of any, and few of these are a packet of
+ * this flow's.  Not in line: it would save registers for it at each ACK.
+ */
+static __noinline bool ccc_quiet_line(const struct ccc_table *table,
+				      struct ccc_flow *flow)
+{
+	struct ccc_grant *grant = &flow->grant;
+	struct ccc_line now;
+
+	if (!read_line(&table->line[grant->line & (CCC_LINES - 1)], &now) ||
+	    now.epoch != grant->epoch || now.flags != grant->flags ||
+	    now.ssthresh_level != grant->ssthresh_level ||
+	    now.rounding_offset != grant->rounding_offset ||
+	    now.report_interval_us != grant->report_interval_us ||
+	    is_redivided(grant, &now) ||
+	    part_of(flow, now.level) != grant->granted)
+		return false;
+	grant->seq = now.seq;
+	grant->level = now.level;
+	grant->cwnd_bytes = ccc_grant_bytes(now.level, grant->units);
+	return true;
+}
+
+/*
  * Whether the general way would find nothing new, at an ACK that uses the window.
  * TCP's state is that of the last: set_state() tells of another.
  */
 static inline bool ccc_is_quiet(const struct sock *sk,
 				const struct ccc_table *table,
-				const struct ccc_flow *flow)
+				struct ccc_flow *flow)
 {
 	const struct ccc_grant *grant = &flow->grant;
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -101,27 +126,40 @@ static inline bool ccc_is_quiet(const struct sock *sk,
 	       inet_sk(sk)->tos == flow->report.tos &&
 	       ccc_table_is_live(table, tp->tcp_mstamp) &&
 	       READ_FIELD(table->status.instance) == grant->instance &&
-	       READ_FIELD(line->seq) == grant->seq &&
-	       accepted_word(table, flow) == grant->accepted;
+	       accepted_word(table, flow) == grant->accepted &&
+	       (READ_FIELD(line->seq) == grant->seq ||
+		ccc_quiet_line(table, flow));
 }
 
 /*
- * An ACK that is quiet: the inner algorithm has it, and what is counted of each is.
- * What was delivered is counted by the general way, when that is next gone, which
- * it is if this says so: a message is due, or the inner algorithm grows.
+ * An ACK that is quiet: what it acknowledges is noted.  The rest is done by the
+ * general way, when that is next gone, which it is if this says that a message is
+ * due: the device hears of growth by messages alone.
  */
-static inline bool ccc_quiet_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
+static inline bool ccc_quiet_ack(const struct sock *sk, struct ccc_flow *flow,
 				 u32 acked)
 {
-	u32 growth = ccc_shadow_grow_apart(sk, flow, ack, acked);
-	struct ccc_report *report = &flow->report;
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	report->acked_limited_bytes += (u64)acked * flow->grant.mss;
-	note_rtt(report, tp->rack.rtt_us);
-	if (growth)
-		report->cwnd_growth_bytes += growth * flow->grant.mss;
-	return growth || !seq_before(tp->delivered, report->tcp_due);
+	flow->shadow.quiet_acked += acked;
+	note_rtt(&flow->report, tp->rack.rtt_us);
+	return !seq_before(tp->delivered, flow->report.tcp_due);
+}
+
+/*
+ * The inner algorithm has what quiet ACKs have acknowledged, before anything else
+ * happens to it: as one ACK of all that, of a part of a window at the most.
+ */
+static __noinline void ccc_quiet_end(struct sock *sk, struct ccc_flow *flow)
+{
+	u32 acked = flow->shadow.quiet_acked, growth;
+
+	flow->shadow.quiet_acked = 0;
+	if (!flow->shadow.cwnd)
+		return;
+	growth = ccc_shadow_grow_apart(sk, flow, tcp_sk(sk)->snd_una, acked);
+	flow->report.cwnd_growth_bytes += growth * flow->grant.mss;
+	flow->report.acked_limited_bytes += (u64)acked * flow->grant.mss;
 }
 
 /*

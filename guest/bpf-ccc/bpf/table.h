@@ -81,6 +81,7 @@ struct ccc_shadow {
 	u32 prior_cwnd;
 	u32 rest;		/* of the acknowledged packets, when scaled */
 	u32 epoch;		/* to which it has been brought */
+	u32 quiet_acked;	/* packets of quiet ACKs it is yet to have */
 	u16 beta;		/* the algorithm's latest reduction, of 65536 */
 	u8 reducing;		/* between ssthresh() and set_state() */
 	u8 charged;		/* which the device has not answered */
