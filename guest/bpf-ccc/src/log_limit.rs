@@ -32,15 +32,17 @@ impl Limited {
         Some(std::mem::take(&mut self.left_out))
     }
 
-    /// Says something, if it may be said, and how much was left out before.
-    pub fn say(&mut self, level: Level, what: fmt::Arguments<'_>) {
-        match self.admit(now_us()) {
+    /// Says something, if it may be said, and how much was left out before; whether it was said.
+    pub fn say(&mut self, level: Level, what: fmt::Arguments<'_>) -> bool {
+        let admitted = self.admit(now_us());
+        match admitted {
             None => {}
             Some(0) => log::log!(level, "{what}"),
             Some(left_out) => {
                 log::log!(level, "{what} ({left_out} lines left out since the last)");
             }
         }
+        admitted.is_some()
     }
 }
 

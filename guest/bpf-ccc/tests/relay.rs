@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     os::unix::{
         fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
+        net::{UnixDatagram, UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     process::{Child, Command},
@@ -229,7 +229,7 @@ fn a_socket_that_is_removed_is_made_again_and_who_came_by_it_stays() {
 }
 
 #[test]
-fn a_directory_that_anybody_may_write_to_is_refused_until_it_is_closed() {
+fn a_directory_to_which_anybody_may_write_is_refused_until_it_is_closed_and_once_it_is_opened() {
     let place = Place::new("open");
     let may_write = |mode| {
         fs::set_permissions(&place.0, fs::Permissions::from_mode(mode)).expect("set");
@@ -240,5 +240,94 @@ fn a_directory_that_anybody_may_write_to_is_refused_until_it_is_closed() {
     assert!(!place.socket().exists());
     may_write(0o755);
     until("it listens", || is_there(&place.socket()));
+    may_write(0o777);
+    until("it listens no more", || !place.socket().exists());
+    assert_eq!(relay.log().matches("anybody may write to").count(), 2, "{}", relay.log());
+    relay.end();
+}
+
+#[test]
+fn a_directory_that_is_made_later_is_of_one_vm_where_a_group_may_write() {
+    let vms = |place: &Place, name: &str| place.at("later").join(name);
+    let nowhere = Path::new("/nowhere");
+    let (place, _) = Place::with("later", |place| {
+        tenants(&[("a", &vms(place, "a"), nowhere), ("b", &vms(place, "b"), nowhere)])
+    });
+    let relay = Relay::start(&place, "relay");
+    relay.says("No such file or directory");
+    let made = place.at("made");
+    fs::create_dir(&made).expect("made");
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o2770)).expect("set");
+    fs::rename(made, place.at("later")).expect("renamed");
+    relay.says("expected a directory each");
+    let sockets =
+        || ["a_1063", "b_1063"].iter().filter(|name| is_there(&vms(&place, name))).count();
+    until("one is served", || sockets() == 1);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(sockets(), 1, "{}", relay.log());
+    relay.end();
+}
+
+#[test]
+fn who_removes_the_socket_again_and_again_does_not_fill_the_log() {
+    let place = Place::new("removes");
+    let relay = Relay::start(&place, "relay");
+    let (began, mut removed) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(5) {
+        removed += usize::from(fs::remove_file(place.socket()).is_ok());
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(removed > 10, "{removed} times");
+    // A burst of four, and one a second.
+    let lines = relay.log().lines().count();
+    assert!(lines <= 4 + began.elapsed().as_secs() as usize + 1, "{removed}: {}", relay.log());
+    relay.says("its socket was removed; it is made again");
+    relay.end();
+}
+
+#[test]
+fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
+    const VMS: usize = 2000;
+    // Half of WatchdogSec= in ccc-relay.service, and how often it tells here.
+    const MOST: Duration = Duration::from_secs(5);
+    const EVERY: Duration = Duration::from_millis(500);
+    let (place, _) = Place::with("many", |place| {
+        let names: Vec<String> = (0..VMS).map(|number| format!("vm{number}")).collect();
+        let paths: Vec<PathBuf> = names.iter().map(|name| place.at(name).join("vm")).collect();
+        paths.iter().for_each(|path| fs::create_dir(path.parent().expect("one")).expect("made"));
+        let all = names.iter().zip(&paths);
+        let all: Vec<_> = all
+            .map(|(name, path)| (name.as_str(), path.as_path(), Path::new("/nowhere")))
+            .collect();
+        tenants(&all)
+    });
+    let manager = UnixDatagram::bind(place.at("notify")).expect("bound");
+    manager.set_read_timeout(Some(MOST)).expect("set");
+    let limited = format!("ulimit -n $(ulimit -Hn); exec {} \"$@\"", env!("CARGO_BIN_EXE_ccc-bpf"));
+    let child = Command::new("sh")
+        .args(["-c", &limited, "sh", "relay", "--control"])
+        .arg(place.at("control"))
+        .env("NOTIFY_SOCKET", place.at("notify"))
+        .env("WATCHDOG_USEC", (2 * EVERY).as_micros().to_string())
+        .stderr(fs::File::create(place.at("relay")).expect("a log"))
+        .spawn()
+        .expect("started");
+    let relay = Relay { child, log: place.at("relay") };
+    let are_there = || (0..VMS).all(|vm| place.at(&format!("vm{vm}")).join("vm_1063").exists());
+    let (began, mut longest) = (Instant::now(), Duration::ZERO);
+    // Until after the last of them, when all that is to be done for them is done at once.
+    for after in (0..).scan(0, |after, _| {
+        *after += usize::from(are_there());
+        Some(*after)
+    }) {
+        let heard = Instant::now();
+        manager.recv(&mut [0; 256]).expect("heard of within half its time");
+        longest = longest.max(heard.elapsed());
+        if after >= 3 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "{longest:?}");
+    }
+    println!("{VMS} VMs: all served after {:?}, silent for {longest:?}", began.elapsed());
     relay.end();
 }

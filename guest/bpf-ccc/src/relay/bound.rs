@@ -19,7 +19,7 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
 };
 
-use super::directory;
+use super::directory::{Directories, Held};
 
 /// A socket that we listen at; its file goes with it.
 #[derive(Debug)]
@@ -29,14 +29,15 @@ pub struct Bound {
     /// Which file it is: another may be at the path by now.
     file: (u64, u64),
     _lock: Lock,
+    held: Held,
 }
 
 impl Bound {
-    /// Listens at a path, where nobody else does.
-    pub fn at(path: &Path) -> Result<Bound> {
+    /// Listens at a path, where nobody else does and nobody can come between.
+    pub fn at(path: &Path, directories: &Directories) -> Result<Bound> {
         let cannot = || format!("cannot listen at {}", path.display());
         let taken = || format!("{}: somebody else listens there", path.display());
-        directory::keeps_others_out(path).with_context(cannot)?;
+        let held = directories.enter(path).with_context(cannot)?;
         let lock = Lock::beside(path).with_context(cannot)?;
         let lock = lock.with_context(|| format!("{}; expected one ccc-bpf relay", taken()))?;
         // One who knows nothing of the lock.
@@ -47,13 +48,22 @@ impl Bound {
         let listener = UnixListener::bind(path).with_context(cannot)?;
         listener.set_nonblocking(true)?;
         let file = id(path).with_context(cannot)?;
-        log::info!("listening at {}", path.display());
-        Ok(Bound { listener, path: path.to_owned(), file, _lock: lock })
+        Ok(Bound { listener, path: path.to_owned(), file, _lock: lock, held })
     }
 
     /// Whether who connects to the path comes to us: the socket may have been removed.
     pub fn is_there(&self) -> bool {
         id(&self.path).is_some_and(|there| there == self.file)
+    }
+
+    /// Fails once somebody could come between: the way may be another than it was.
+    pub fn check_way(&self) -> Result<()> {
+        self.held.check().with_context(|| format!("cannot go on at {}", self.path.display()))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where agents come in.
@@ -131,6 +141,10 @@ mod tests {
 
     use super::*;
 
+    fn at(path: &Path) -> Result<Bound> {
+        Bound::at(path, &Directories::default())
+    }
+
     /// A path in a directory of its own.
     fn path(name: &str) -> PathBuf {
         let directory =
@@ -150,20 +164,20 @@ mod tests {
     }
 
     fn refused(path: &Path) -> String {
-        format!("{:#}", Bound::at(path).expect_err("refused"))
+        format!("{:#}", at(path).expect_err("refused"))
     }
 
     #[test]
     fn a_second_one_is_refused_and_harms_nothing() {
         let path = path("second");
-        let first = Bound::at(&path).expect("the first");
+        let first = at(&path).expect("the first");
         assert!(
             refused(&path).ends_with("somebody else listens there; expected one ccc-bpf relay")
         );
         assert!(first.listener().accept().is_err(), "nobody has connected");
         assert!(is_live(&path));
         drop(first);
-        drop(Bound::at(&path).expect("after the first"));
+        drop(at(&path).expect("after the first"));
         assert_eq!(left(&path), [""; 0]);
     }
 
@@ -181,21 +195,21 @@ mod tests {
             "{why}"
         );
         chmod(0o2770);
-        drop(Bound::at(&path).expect("its VMM's group may"));
+        drop(at(&path).expect("its VMM's group may"));
         assert_eq!(left(&path), [""; 0]);
     }
 
     #[test]
     fn a_socket_that_was_removed_is_missed() {
         let path = path("removed");
-        let first = Bound::at(&path).expect("the first");
+        let first = at(&path).expect("the first");
         assert!(first.is_there());
         // With all that is beside it.
         for file in fs::read_dir(path.parent().expect("a directory")).expect("read").flatten() {
             fs::remove_file(file.path()).expect("removed");
         }
         assert!(!first.is_there());
-        let again = Bound::at(&path).expect("made again");
+        let again = at(&path).expect("made again");
         drop(first);
         assert!(again.is_there() && is_live(&path), "what is dropped leaves it alone");
         drop(again);
@@ -205,14 +219,14 @@ mod tests {
     #[test]
     fn what_another_has_bound_stays() {
         let path = path("other");
-        let first = Bound::at(&path).expect("the first");
+        let first = at(&path).expect("the first");
         fs::remove_file(&path).expect("removed");
         let other = UnixListener::bind(&path).expect("another's");
         drop(first);
         assert!(is_live(&path));
         assert!(refused(&path).ends_with("expected a path of the relay's own"));
         drop(other);
-        drop(Bound::at(&path).expect("one that is left over is taken away"));
+        drop(at(&path).expect("one that is left over is taken away"));
         assert_eq!(left(&path), [""; 0]);
     }
 }

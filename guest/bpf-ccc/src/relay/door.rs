@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{bound::Bound, lobby::ROOM};
+use super::{bound::Bound, directory::Directories, lobby::ROOM};
 
 /// Where connections come from.
 #[derive(Debug)]
@@ -49,8 +49,24 @@ impl Sender {
 
 impl Door {
     /// One at a path of a socket.
-    pub fn at(path: &Path) -> Result<Door> {
-        Ok(Door::Path(Bound::at(path)?))
+    pub fn at(path: &Path, directories: &Directories) -> Result<Door> {
+        Ok(Door::Path(Bound::at(path, directories)?))
+    }
+
+    /// Its socket's, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Door::Path(bound) => Some(bound.path()),
+            Door::Passed(..) => None,
+        }
+    }
+
+    /// Fails once somebody else could take its place.
+    pub fn check_way(&self) -> Result<()> {
+        match self {
+            Door::Path(bound) => bound.check_way(),
+            Door::Passed(..) => Ok(()),
+        }
     }
 
     /// Whether who comes finds it: the socket may have been removed.

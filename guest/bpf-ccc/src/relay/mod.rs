@@ -24,6 +24,7 @@ use std::{
 };
 
 use anyhow::Result;
+use log::Level;
 
 mod agent;
 mod bound;
@@ -33,8 +34,9 @@ mod door;
 mod lobby;
 mod station;
 
-use self::{cids::Doors, door::Door, station::Station};
+use self::{cids::Doors, directory::Directories, door::Door, station::Station};
 use crate::{
+    log_limit::Limited,
     serve::now_us,
     wanted::{self, Wanted},
     watchdog::Watchdog,
@@ -50,8 +52,6 @@ const LEAVE: Duration = Duration::from_secs(3);
 /// A VM that is served.
 struct Serving {
     wanted: Wanted,
-    /// That of its VMM's socket, as it was found when it began.
-    directory: Option<PathBuf>,
     cid: Option<u32>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -59,20 +59,20 @@ struct Serving {
 
 impl Serving {
     /// `place` is a CID, or the path of a VMM's socket.
-    fn start(wanted: &Wanted, place: &str, port: u32, doors: &Doors) -> Result<Serving> {
+    fn start(wanted: &Wanted, place: &str, relay: &Relay) -> Result<Serving> {
         let stop = Arc::new(AtomicBool::new(false));
         let (vm, until) = (wanted.clone(), Arc::clone(&stop));
         let cid = place.parse().ok();
         let thread = if let Some(cid) = cid {
             let (sender, door) = door::passed()?;
-            doors.open(cid, sender);
+            relay.doors.open(cid, sender);
             thread::spawn(move || serve(&vm, || Ok(&door), &until))
         } else {
-            let path = PathBuf::from(format!("{place}_{port}"));
-            thread::spawn(move || serve(&vm, || Door::at(&path), &until))
+            let path = PathBuf::from(format!("{place}_{}", relay.port));
+            let directories = relay.directories.clone();
+            thread::spawn(move || serve(&vm, || Door::at(&path, &directories), &until))
         };
-        let directory = directory::of_socket(&wanted.place);
-        Ok(Serving { wanted: wanted.clone(), directory, cid, stop, thread })
+        Ok(Serving { wanted: wanted.clone(), cid, stop, thread })
     }
 }
 
@@ -98,6 +98,7 @@ pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
 struct Relay {
     port: u32,
     doors: Doors,
+    directories: Directories,
     serving: BTreeMap<String, Serving>,
     /// Those that are to end, each in its own time: the daemon may let one wait.
     ending: Vec<Serving>,
@@ -135,17 +136,19 @@ impl Relay {
         if self.ending.iter().any(|known| is_same(&known.wanted.place, &vm.place)) {
             return;
         }
-        let directory = directory::of_socket(&vm.place);
-        let shared = directory.filter(|directory| directory::group_writes(directory));
-        let mut others = self.serving.values();
-        if let Some(why) = others.find_map(|known| in_the_way(known, vm, shared.as_deref())) {
+        let mut others = self.serving.values().map(|known| &known.wanted);
+        if let Some(Wanted { name: other, .. }) = others.find(|it| is_same(&it.place, &vm.place)) {
+            let place = &vm.place;
             if self.second.insert(name.clone()) {
-                log::warn!("tenant {name}: is not served: {why}");
+                log::warn!(
+                    "tenant {name}: is not served: {place} is tenant {other}'s; cccctl tenant \
+                     remove one of them"
+                );
             }
             return;
         }
         self.second.remove(name);
-        match Serving::start(vm, place, self.port, &self.doors) {
+        match Serving::start(vm, place, self) {
             Ok(serving) => drop(self.serving.insert(name.clone(), serving)),
             Err(error) => log::error!("tenant {name}: {error:#}"),
         }
@@ -171,21 +174,6 @@ impl Relay {
     }
 }
 
-/// Why a tenant cannot be served beside one that is; `shared` is its directory, if a group may
-/// write there.
-fn in_the_way(known: &Serving, vm: &Wanted, shared: Option<&Path>) -> Option<String> {
-    let (other, place) = (&known.wanted.name, &vm.place);
-    if is_same(&known.wanted.place, place) {
-        return Some(format!("{place} is tenant {other}'s; cccctl tenant remove one of them"));
-    }
-    let directory = shared.filter(|directory| Some(*directory) == known.directory.as_deref())?;
-    Some(format!(
-        "its socket is in {}, as tenant {other}'s is, and a group may write there: one VMM could \
-         take the other's; expected a directory each",
-        directory.display()
-    ))
-}
-
 /// Whether they are the same place, however it is written.
 fn is_same(one: &str, other: &str) -> bool {
     let cid = |place: &str| place.strip_prefix(VSOCK)?.parse::<u32>().ok();
@@ -203,20 +191,28 @@ fn serve<D: std::borrow::Borrow<Door>>(
 ) {
     let name = &vm.name;
     let mut station = Station::new(vm);
-    let mut told = None;
+    // Who may write to a socket's directory can cause lines here.
+    let (mut said, mut told) = (Limited::default(), None);
     while !stop.load(Ordering::Relaxed) {
         let opened = open();
-        if opened.is_err() {
+        match &opened {
+            Ok(door) => {
+                told = None;
+                if let Some(path) = door.borrow().path() {
+                    let path = path.display();
+                    said.say(Level::Info, format_args!("tenant {name}: listening at {path}"));
+                }
+            }
             // Where nobody else can come in, nobody stays.
-            station = Station::new(vm);
+            Err(_) => station = Station::new(vm),
         }
         let served = opened.and_then(|door| station.run(door.borrow(), stop));
         if let Err(error) = served {
             let error = format!("{error:#}");
-            if told.as_ref() != Some(&error) {
-                log::warn!("tenant {name}: {error}");
+            let is_told = told.as_ref() == Some(&error);
+            if is_told || said.say(Level::Warn, format_args!("tenant {name}: {error}")) {
+                told = Some(error);
             }
-            told = Some(error);
             thread::sleep(LOOK);
         }
     }
@@ -224,8 +220,6 @@ fn serve<D: std::borrow::Borrow<Door>>(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
-
     use super::*;
 
     #[test]
@@ -237,27 +231,18 @@ mod tests {
     }
 
     #[test]
-    fn two_vms_do_not_share_a_directory_in_which_one_could_take_the_other_s_socket() {
-        let shared = std::env::temp_dir().join(format!("ccc-relay-shared-{}", std::process::id()));
-        fs::create_dir(&shared).expect("made");
-        let vm = |name: &str| Wanted {
+    fn it_is_said_after_each_vm_that_it_goes_on() {
+        let vm = |name: &str, place: &str| Wanted {
             name: name.to_owned(),
-            place: format!("vsock:{}/{name}", shared.display()),
+            place: place.to_owned(),
             socket: "/nowhere".into(),
         };
-        let cid = Wanted { place: "vsock:7".into(), ..vm("c") };
-        let served = |mode| {
-            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).expect("set");
-            let mut relay = Relay { port: 1, ..Relay::default() };
-            let mut seen = 0;
-            relay.follow(&[vm("a"), vm("b"), cid.clone()], || seen += 1);
-            assert_eq!(seen, 3, "it is said after each that it goes on");
-            let names: Vec<String> = relay.serving.keys().cloned().collect();
-            relay.end();
-            names
-        };
-        assert_eq!(served(0o755), ["a", "b", "c"]);
-        assert_eq!(served(0o2770), ["a", "c"]);
-        fs::remove_dir_all(&shared).expect("removed");
+        let mut relay = Relay { port: 1, ..Relay::default() };
+        let mut seen = 0;
+        let all = [vm("a", "vsock:/nowhere/a"), vm("b", "vsock:7"), vm("c", "netns:c")];
+        relay.follow(&all, || seen += 1);
+        assert_eq!(seen, 3);
+        assert_eq!(relay.serving.len(), 2);
+        relay.end();
     }
 }

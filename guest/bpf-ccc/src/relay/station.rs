@@ -18,6 +18,8 @@ use crate::{front_end, log_limit::Limited, serve::now_us, wait::wait, wanted::Wa
 
 /// How often it is looked whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often, whether somebody could take the place of the VM's socket.
+const LOOK_AT_WAY_US: u64 = 1_000_000;
 /// What comes sooner after what came before waits: no guest takes more of this host than what
 /// it sends in bursts so far apart.
 const PACE: Duration = Duration::from_micros(200);
@@ -48,11 +50,15 @@ impl<'a> Station<'a> {
     /// Serves whom it is for, until it is to stop; fails once nobody can come in any more, and
     /// goes on at the next door with the agent that it has.
     pub fn run(&mut self, door: &Door, stop: &AtomicBool) -> Result<()> {
-        let mut look_at_us = 0;
+        let (mut look_at_us, mut look_at_way_us) = (0, now_us() + LOOK_AT_WAY_US);
         while !stop.load(Ordering::Relaxed) {
             if now_us() >= look_at_us {
                 look_at_us = now_us() + LOOK.as_micros() as u64;
                 ensure!(door.is_there(), "its socket was removed; it is made again");
+            }
+            if now_us() >= look_at_way_us {
+                look_at_way_us = now_us() + LOOK_AT_WAY_US;
+                door.check_way()?;
             }
             let has_said = self.wait(door)?;
             self.serve(has_said);
