@@ -593,12 +593,14 @@ fn o12_a_guest_without_a_driver_does_not_look_idle() {
     // On a busy machine the daemon may hear of it late.
     until("active", || {
         a.tell(&extent, wire::OP_UPDATE, 0, &sends);
-        state() == "active"
+        let vm = operator.get("/v1/vms/a");
+        vm["state"] == "active" && vm["coupled_flows"] == 1
     });
     // The guest stands still, with data under way.
     until_within("silent", Duration::from_secs(60), || state() == "silent");
     let vm = operator.get("/v1/vms/a");
     assert!(vm["heard_ms"].as_u64().unwrap() >= 5000, "{vm}");
+    assert_eq!((&vm["flows"], &vm["coupled_flows"]), (&json!(1), &json!(0)), "while it is silent");
     sends.flags &= !wire::R_ACTIVE;
     a.tell(&extent, wire::OP_UPDATE, 0, &sends);
     assert_eq!(state(), "idle", "with a flow that has nothing to send");

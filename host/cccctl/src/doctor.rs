@@ -126,8 +126,8 @@ fn whoever_is_silent(vm: &Value) -> &'static str {
     match vm["tenant"].as_str().and_then(|place| place.split_once(':')) {
         None => "see whether the domain is paused, has panicked or has no network",
         Some(("vsock", _)) => {
-            "see whether its guest is paused; if the relay hangs: systemctl restart ccc-relay; if \
-             the agent does: systemctl restart ccc-agent in the guest"
+            "see whether its guest is paused; journalctl -u ccc-relay says when its agent went; in \
+             the guest: systemctl restart ccc-agent"
         }
         Some(_) => "its flows go on alone; the loader may hang: systemctl restart ccc-bpf",
     }
@@ -200,6 +200,10 @@ fn held(vm: &Value) -> Option<Finding> {
 
 /// Some of its flows are not coupled.
 fn left_out(vm: &Value) -> Option<Finding> {
+    // While nobody speaks for it none is, which is told.
+    if vm["state"] == "silent" {
+        return None;
+    }
     let name = word(&vm["name"]);
     let [no_line, over_limit] =
         ["no_line", "over_limit"].map(|key| vm["counters"][key].as_u64().unwrap_or(0));
@@ -424,7 +428,9 @@ mod tests {
     fn nothing_is_found_where_all_is_well() {
         assert_eq!(of(json!({})), []);
         assert_eq!(of(json!({"state": "idle", "flows": 0, "coupled_flows": 0})), []);
-        assert_eq!(of(json!({"state": "silent", "heard_ms": SILENT_MS - 1})), []);
+        let silent = |heard| json!({"state": "silent", "heard_ms": heard, "coupled_flows": 0});
+        assert_eq!(of(silent(SILENT_MS - 1)), []);
+        assert_eq!(of(silent(SILENT_MS)).len(), 1, "and not of its flows");
         assert_eq!(text(&[]), "all is well\n");
     }
 
@@ -444,7 +450,7 @@ mod tests {
             (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),
             (
                 json!({"state": "silent", "heard_ms": 12_345, "tenant": "vsock:7"}),
-                "systemctl restart ccc-relay",
+                "in the guest: systemctl restart ccc-agent",
             ),
             (json!({"coupled": false}), "cccctl set web --coupled on"),
             (json!({"group": null}), "no group -> cccctl set web --group"),
@@ -481,7 +487,7 @@ mod tests {
         let stranger = json!({"who": "agent", "revision": 2, "expected": 1});
         let words = words(json!({"state": "absent", "flows": 0, "coupled_flows": 0,
             "tenant": "vsock:/nowhere/vm", "stranger": stranger}));
-        assert!(words.starts_with("its agent is newer than the daemon"), "{words}");
+        assert!(words.starts_with("its agent says it is newer than the daemon"), "{words}");
     }
 
     #[test]
@@ -489,10 +495,11 @@ mod tests {
         for (tenant, told) in [
             (Value::Null, "domain is paused"),
             (json!("netns:a"), "restart ccc-bpf"),
-            (json!("vsock:7"), "restart ccc-relay"),
+            (json!("vsock:7"), "says when its agent went"),
         ] {
             let words = whoever_is_silent(&json!({"tenant": tenant}));
             assert!(words.contains(told), "{tenant}: {words}");
+            assert!(!words.contains("restart ccc-relay"), "for a guest's silence: {words}");
         }
     }
 

@@ -32,7 +32,7 @@ fn settings_table<T: ccc_settings::Table>(
 pub fn vms(answer: &Value) -> String {
     let rest = ["STATE", "FLOWS", "COUPLED FLOWS", "CONFIGURED"];
     settings_table::<VmSettings>("VM", &rest, list(&answer["vms"]), |vm| {
-        let flows = [&vm["flows"], &coupled_flows(vm)].map(number);
+        let flows = [&vm["flows"], &vm["coupled_flows"]].map(number);
         [[state(vm)].as_slice(), &flows, &[configured(&vm["configured"])]].concat()
     })
 }
@@ -41,7 +41,8 @@ pub fn vms(answer: &Value) -> String {
 pub fn vm(answer: &Value) -> String {
     let counters = &answer["counters"];
     let own = |key: &str, value: String| (key.to_owned(), value);
-    let flows = format!("{}, {} coupled", number(&answer["flows"]), number(&coupled_flows(answer)));
+    let flows =
+        format!("{}, {} coupled", number(&answer["flows"]), number(&answer["coupled_flows"]));
     let first = [
         own("name", word(&answer["name"])),
         own("socket", word(&answer["socket"])),
@@ -66,12 +67,6 @@ pub fn vm(answer: &Value) -> String {
         ""
     };
     lines.map(|(key, value)| format!("{key:<10} {value}\n")).collect::<String>() + note
-}
-
-/// How many of a VM's flows are coupled.  While nobody speaks for it none is: they go on alone, as
-/// those of an agent or a loader that hangs, or stand still with their guest.
-fn coupled_flows(vm: &Value) -> Value {
-    if vm["state"] == "silent" { Value::from(0) } else { vm["coupled_flows"].clone() }
 }
 
 /// What a VM's guest is doing, and for how long it has said nothing.
@@ -202,7 +197,7 @@ pub fn status(answer: &Value) -> String {
     let vms = list(&answer["vms"]);
     let connected = vms.iter().filter(|vm| vm["connected"] == true).count();
     let flows: u64 = vms.iter().filter_map(|vm| vm["flows"].as_u64()).sum();
-    let coupled: u64 = vms.iter().filter_map(|vm| coupled_flows(vm).as_u64()).sum();
+    let coupled: u64 = vms.iter().filter_map(|vm| vm["coupled_flows"].as_u64()).sum();
     let strangers = vms.iter().filter(|vm| vm["stranger"].is_object()).count();
     let refused = match strangers {
         0 => String::new(),
@@ -328,22 +323,6 @@ mod tests {
         let text = super::vm(&vm);
         assert!(text.contains("does not go with it"), "{text}");
         assert!(!super::vm(&json!({"state": "idle"})).contains("go with it"));
-    }
-
-    #[test]
-    fn flows_of_a_silent_tenant_are_not_told_to_be_coupled() {
-        let tenant = |name: &str, state: &str| {
-            json!({"name": name, "tenant": "netns:a", "state": state, "connected": true,
-                "flows": 4, "coupled_flows": 4})
-        };
-        let (silent, active) = (tenant("a", "silent"), tenant("b", "active"));
-        let told = status(&json!({"vms": [silent, active]}));
-        assert!(told.ends_with("8 flows, 4 of them coupled\n"), "{told}");
-        assert!(super::vm(&silent).contains("4, 0 coupled"), "{}", super::vm(&silent));
-        assert!(super::vm(&active).contains("4, 4 coupled"));
-        let listed = vms(&json!({"vms": [silent]}));
-        let words: Vec<&str> = listed.split_whitespace().collect();
-        assert!(words.ends_with(&["4", "0", "-"]), "{listed}");
     }
 
     #[test]

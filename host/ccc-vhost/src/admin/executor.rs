@@ -21,7 +21,7 @@ use crate::{
     device::Device,
     device::counters,
     device::engine::{Context, FlowEngine},
-    device::inspect::{Count, FlowPage, Part},
+    device::inspect::{Count, FlowPage, Part, SILENT},
     event_loop::clock,
     logging::{self, audit},
     settings::Settings,
@@ -304,17 +304,18 @@ impl Executor<'_> {
         let heard = device.and_then(Device::heard);
         let counters = device.map(Device::counters).or(guest.map(|guest| guest.counters));
         let tap = vm.settings.tap.as_deref();
+        let state = device.map_or("absent", |device| device.life(&flows, now));
         VmView {
             name: vm.name.clone(),
             socket: vm.socket.display().to_string(),
             settings: vm.settings.clone(),
             configured: vm.overridden().cloned(),
             connected: device.is_some(),
-            state: device.map_or("absent", |device| device.life(&flows, now)),
+            state,
             heard_ms: heard.map(|heard| now.saturating_sub(heard) / 1000),
             migrating: backend.as_ref().is_some_and(|backend| backend.is_migrating()),
             flows: flows.all,
-            coupled_flows: flows.coupled,
+            coupled_flows: if state == SILENT { 0 } else { flows.coupled },
             apart: self.groups_where(|group| self.is_apart(index, group)),
             alone: self.groups_where(|group| self.coupling.conduct(index, group).alone),
             judged: self.watched(index).and_then(Watched::verdict).map(|v| v.reason.word()),

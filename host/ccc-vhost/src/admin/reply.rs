@@ -106,7 +106,8 @@ pub struct VmView {
     pub migrating: bool,
     /// Flows in its slots.
     pub flows: usize,
-    /// Those of them that are coupled.
+    /// Those of them that are coupled: none while nobody speaks for it, for then they go on alone
+    /// or stand still with their guest.
     pub coupled_flows: usize,
     /// Groups whose bottleneck it does not seem to be behind.
     pub apart: Vec<String>,

@@ -11,6 +11,8 @@ use crate::device::{Device, engine::FlowEngine, slot::SlotState};
 /// Time after which a guest that has data under way is called silent: many
 /// times that of a retransmission.
 const SILENT_AFTER: Micros = 5_000_000;
+/// What it is called then.
+pub const SILENT: &str = "silent";
 const STATES: [&str; 5] = ["free", "slow start", "avoidance", "recovery", "loss"];
 
 /// Flows in slots.
@@ -116,7 +118,7 @@ impl Device {
         let silent = self.heard.is_none_or(|heard| now.saturating_sub(heard) >= SILENT_AFTER);
         match (count.active, silent) {
             (0, _) => "idle",
-            (_, true) => "silent",
+            (_, true) => SILENT,
             (_, false) => "active",
         }
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Whether who comes to speak for a VM or tenant is of the daemon's release, as far as that matters:
 //! after an upgrade of one of them their tables may be laid out otherwise.
+//!
+//! An agent's revision is a guest's word: it is told as that, and nothing on the host is to be
+//! restarted for it.
 use serde_json::Value;
 
 use super::Finding;
@@ -15,12 +18,13 @@ pub fn other(vm: &Value) -> Option<Finding> {
     let kind = place.split_once(':').map(|(kind, _)| kind);
     let (is_agent, is_older) = (stranger["who"] == "agent", revision < expected);
     let age = if is_older { "older" } else { "newer" };
+    let who = program(kind, is_agent);
+    let told = if is_agent { "says it is" } else { "is" };
     Some(Finding::new(
         vm,
         format!(
-            "its {} is {age} than the daemon and knows tables of revision {revision}, not \
-             {expected}: its flows go on alone",
-            program(kind, is_agent)
+            "its {who} {told} {age} than the daemon, with tables of revision {revision}, not \
+             {expected}: its flows go on alone"
         ),
         remedy(kind, is_agent, is_older),
     ))
@@ -50,7 +54,8 @@ fn remedy(kind: Option<&str>, is_agent: bool, is_older: bool) -> String {
                 .to_owned()
         }
         (Some("vsock"), true, false) => {
-            "upgrade ccc-vhost and ccc-bpf here, then: systemctl restart ccc-vhost ccc-relay"
+            "nothing needs to be done here for a guest's word; if ccc-vhost and ccc-bpf are to be \
+             upgraded anyway, it is coupled after that; else install their release of ccc-agent in the guest"
                 .to_owned()
         }
         (_, _, false) => "upgrade ccc-vhost here, then: systemctl restart ccc-vhost".to_owned(),
@@ -72,8 +77,8 @@ mod tests {
             ("netns:a", "front end", 1, "its ccc-bpf is older", "systemctl restart ccc-bpf, "),
             ("cgroup:a", "front end", 3, "its ccc-bpf is newer", "upgrade ccc-vhost here"),
             ("vsock:7", "front end", 1, "its relay is older", "systemctl restart ccc-relay, "),
-            ("vsock:7", "agent", 1, "its agent is older", "upgrade ccc-bpf and ccc-agent in"),
-            ("vsock:7", "agent", 3, "its agent is newer", "upgrade ccc-vhost and ccc-bpf here"),
+            ("vsock:7", "agent", 1, "its agent says it is older", "upgrade ccc-bpf and ccc"),
+            ("vsock:7", "agent", 3, "its agent says it is newer", "nothing needs to be done here"),
         ] {
             let stranger = json!({"who": who, "revision": revision, "expected": 2});
             let vm = json!({"name": "web", "tenant": tenant, "stranger": stranger});
@@ -81,6 +86,19 @@ mod tests {
             assert_eq!(found.of, "web");
             assert!(found.what.starts_with(what), "{found:?}");
             assert!(found.remedy.starts_with(remedy), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_guest_s_word_has_nothing_of_the_host_restarted() {
+        for revision in [0, 1, 3, u64::MAX] {
+            let stranger = json!({"who": "agent", "revision": revision, "expected": 2});
+            let found = other(&json!({"name": "a", "tenant": "vsock:7", "stranger": stranger}));
+            let Finding { what, remedy, .. } = found.expect("a finding");
+            assert!(what.starts_with("its agent says it is "), "{what}");
+            for unit in ["ccc-vhost", "ccc-relay", "ccc-bpf"] {
+                assert!(!remedy.contains(&format!("restart {unit}")), "{remedy}");
+            }
         }
     }
 
