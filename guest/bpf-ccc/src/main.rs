@@ -19,6 +19,7 @@ mod privileged;
 mod program;
 mod relay;
 mod remote;
+mod round;
 mod serve;
 mod shared;
 mod table;

@@ -114,7 +114,7 @@ pub fn run(
             if let Some(wanted) = wanted() {
                 tenants.borrow_mut().follow(wanted);
             }
-            tenants.borrow_mut().tend(now, &mut watchdog);
+            tenants.borrow_mut().tend(&mut watchdog);
         }
         let next = tend_at.min(looked_at + look_us(changed));
         let rest_us = next.saturating_sub(now_us());

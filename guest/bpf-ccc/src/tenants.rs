@@ -21,6 +21,7 @@ use crate::{
     places::{Found, Place},
     program::{self, Program},
     remote::{Address, Remote},
+    round::{self, Tended},
     serve,
     table::Table,
     watch::Watch,
@@ -244,14 +245,10 @@ impl Tenants {
         }
     }
 
-    /// Connects whoever is not connected, and says until when grants hold.  A daemon that does
-    /// not answer may take a second for each tenant, for which nobody hangs.
-    pub fn tend(&mut self, now_us: u64, watchdog: &mut Watchdog) {
-        watchdog.turn(now_us);
-        for (name, tenant) in &mut self.tenants {
-            tenant.tend(name, now_us);
-            watchdog.turn(serve::now_us());
-        }
+    /// Connects whoever is not connected, and says until when grants hold.
+    pub fn tend(&mut self, watchdog: &mut Watchdog) {
+        let mut all: Vec<_> = self.tenants.iter_mut().collect();
+        round::tend(&mut all, serve::now_us, || watchdog.turn(serve::now_us()));
     }
 
     /// Grants hold no longer: this process ends.
@@ -304,11 +301,12 @@ impl Served {
         }
     }
 
-    fn connect(&mut self, name: &str, now_us: u64) {
+    /// Whether it has tried.
+    fn connect(&mut self, name: &str, now_us: u64) -> bool {
         if self.front.is_some() || !self.placed || !self.back_off.is_over(now_us) {
-            return;
+            return false;
         }
-        let Some(wanted) = &self.wanted else { return };
+        let Some(wanted) = &self.wanted else { return false };
         match wanted.daemon.connect(self.table.lent(), now_us) {
             Ok(front) => {
                 self.said.say(Level::Info, format_args!("tenant {name}: connected"));
@@ -323,11 +321,11 @@ impl Served {
                 self.told = Some(said);
             }
         }
+        true
     }
 
-    fn tend(&mut self, name: &str, now_us: u64) {
+    fn renew(&mut self, name: &str, now_us: u64) {
         self.receive(name, now_us);
-        self.connect(name, now_us);
         let Some(front) = &mut self.front else { return };
         if self.table.take_lost() {
             front.rescan(now_us, self.table.lent());
@@ -339,6 +337,25 @@ impl Served {
             self.back_off.served();
         }
         self.table.lease(if is_accepted { until_us } else { 0 });
+    }
+}
+
+impl Tended for (&String, &mut Served) {
+    fn renew(&mut self, now_us: u64) {
+        let (name, tenant) = self;
+        tenant.renew(name, now_us);
+    }
+
+    fn connect(&mut self, now_us: u64) -> bool {
+        let (name, tenant) = self;
+        tenant.connect(name, now_us)
+    }
+
+    fn put_off(&mut self, now_us: u64) {
+        let (_, tenant) = self;
+        if tenant.front.is_none() {
+            tenant.back_off.ended(now_us);
+        }
     }
 }
 
