@@ -6,7 +6,7 @@
  * leaves the slot alone.  So does one whose peer has not answered for long.  Whoever
  * clears that bit has the slot: its socket, when it goes on, or, where no slot is free,
  * another that has data to send.  A program that does otherwise has another PROTOCOL in
- * src/program.rs, for connections of before an upgrade keep theirs.
+ * src/mark.rs, for connections of before an upgrade keep theirs.
  */
 #ifndef CCC_BPF_SLOT_H
 #define CCC_BPF_SLOT_H

@@ -14,6 +14,7 @@ mod front_end;
 mod hopeless;
 mod lent;
 mod log_limit;
+mod mark;
 mod places;
 mod privileged;
 mod program;

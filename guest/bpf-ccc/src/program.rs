@@ -33,7 +33,7 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/ccc.skel.rs"));
 }
 
-use crate::{hopeless::Hopeless, lent::Layout};
+use crate::{hopeless::Hopeless, lent::Layout, mark};
 
 /// Mode of the pins' directory: who may open it could hold its lock.
 const OWNERS_ALONE: u32 = 0o700;
@@ -58,15 +58,7 @@ const NAME_TRIES: u32 = 2000;
 const VERIFIER_LOG: u32 = 1;
 
 /// The program as it was compiled: another one has other pins.
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
-/// What is in its maps, as one program leaves them to the next.
-const LAYOUT: [&str; 2] =
-    [include_str!("../bpf/table.h"), include_str!("../../include/virtio_ccc.h")];
-/// What their bits mean beyond that, to programs that use them at the same time: how a slot is
-/// taken, parked and taken from who has parked (bpf/slot.h).  Another number with each change that
-/// one of before would not understand: then its connections go on alone, and not beside others.
-const PROTOCOL: u32 = 1;
-
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"));
 /// The maps of the program.
 #[derive(Debug)]
 pub struct Program {
@@ -95,7 +87,8 @@ pub struct Tables {
     pub tenants: u32,
 }
 
-fn hash(what: impl Hash) -> String {
+/// In 16 digits.
+pub fn hash(what: impl Hash) -> String {
     let mut hash = DefaultHasher::new();
     what.hash(&mut hash);
     format!("{:016x}", hash.finish())
@@ -104,11 +97,6 @@ fn hash(what: impl Hash) -> String {
 /// The pins of this program in `pins`.
 fn directory(pins: &Path) -> PathBuf {
     pins.join(hash(OBJECT))
-}
-
-/// What a program's pins have, empty, beside maps of this layout.
-fn layout_mark(protocol: u32) -> String {
-    format!("layout-{}", hash((LAYOUT, protocol)))
 }
 
 fn quiet(level: PrintLevel, text: String) {
@@ -261,7 +249,7 @@ fn load(
             link.disconnect();
         }
     }
-    fs::create_dir(directory.join(layout_mark(PROTOCOL)))?;
+    fs::create_dir(directory.join(mark::name()))?;
     // The last: what was cut short is begun anew.
     Ok(fs::create_dir(directory.join("complete"))?)
 }
@@ -338,7 +326,7 @@ fn register(map: &mut MapMut<'_>) -> Result<Link> {
 
 /// Whether a program that was pinned there can leave its maps to this one.
 fn has_same_layout(directory: &Path) -> bool {
-    directory.join("complete").exists() && directory.join(layout_mark(PROTOCOL)).exists()
+    directory.join("complete").exists() && directory.join(mark::name()).exists()
 }
 
 /// Connections are not coupled again that have the tables of a program pinned there.
@@ -485,8 +473,7 @@ mod tests {
             }
             has_same_layout(&before)
         };
-        let (ours, other) = (layout_mark(PROTOCOL), layout_mark(PROTOCOL + 1));
-        assert!(left_by(&ours) && !left_by(&other) && !left_by("layout-of-nobody"));
+        assert!(left_by(&mark::name()) && !left_by("layout-of-nobody"));
         fs::remove_dir_all(&before).expect("removed");
     }
 
