@@ -25,6 +25,15 @@ def test_a_service_may_do_little_else(unit):
     HERE.run("systemd-analyze", "security", "--offline=true", f"--threshold={threshold}", unit)
 
 
+@pytest.mark.parametrize("unit", sorted(UNITS), ids=lambda unit: unit.name)
+def test_a_service_that_ends_is_started_again_later_and_later(unit):
+    """Each 200 ms it would fill the journal, where nobody but an operator can mend what is wrong."""
+    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+    if settings.get("Restart") != "always":
+        pytest.skip("it is not")
+    assert settings["RestartSteps"] == "8" and settings["RestartMaxDelaySec"] == "5s"
+
+
 def test_what_operators_have_made_of_the_control_directory_stays(tmp_path):
     """A package's upgrade applies our file alone, a boot all of them."""
     for name in ("sysusers", "tmpfiles"):

@@ -149,6 +149,21 @@ def test_hosts_without_a_hypervisor_have_the_loader_and_give_it_back(host):
     assert files(host) - before == set()
 
 
+def test_a_host_without_libvirt_needs_none_of_it(host):
+    host.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes", "purge", "libvirt-*", "libvirt0")
+    host.attempt("deluser", "libvirt-qemu")
+    host.attempt("groupdel", "libvirt-qemu")
+    assert not host.attempt("getent", "group", "libvirt-qemu").ok
+    words = "apt-get --yes --no-install-recommends install ./ccc-vhost_*.deb ./cccctl_*.deb ./ccc-bpf_*.deb"
+    host.run("env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", f"cd /packages/{NEW} && {words}")
+    until("it is well", lambda: is_well(host))
+    there = host.run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev} ${Package}\n")
+    assert "ii  libvirt" not in there, there
+    owners = host.run("stat", "--format=%U:%G", "/run/ccc", "/run/ccc/vm", "/run/ccc/control").split()
+    assert owners == ["ccc:libvirt-qemu", "ccc:libvirt-qemu", "ccc:ccc"]
+    host.run("cccctl", "tenant", "add", "web", "--cgroup", "system.slice", "--group", "uplink")
+
+
 def commands(way: str) -> list[str]:
     """What a host's operator types for a way of the README to have a tenant."""
     readme = (artefacts.PROJECT / "README.md").read_text()
