@@ -7,6 +7,7 @@ from test_host import have
 from testbed.wait import until
 
 HOST = {"host_kvm": False, "host_qemu": False, "host_bpf": True, "host_groups": {"uplink": {}}}
+AS_GUEST = {"guest_agent_require_vsock": False}
 LOADER, AGENT = ("ccc-bpf", "ccc-relay"), ("ccc-agent",)
 
 
@@ -30,6 +31,9 @@ def test_a_host_has_tenants_by_bpf_and_gives_the_program_back(bare, packages):
     again = have(controller, "host", **wanted)
     assert again.status == 0 and again.changed["host"] == 0, again.why
     assert is_pinned(host)
+    both = have(controller, "guest_agent", **AS_GUEST | {"guest_agent_packages": str(packages)})
+    assert both.status != 0 and "expected one without ccc-bpf.service" in both.text, both.why
+    assert both.changed["host"] == 0
     gone = have(controller, "guest_agent", guest_agent_state="absent")
     assert gone.status == 0 and gone.changed["host"] == 0, "it has no agent, and keeps what is the host's"
     assert states(host, LOADER) == ["active", "active"]
@@ -46,7 +50,7 @@ def test_a_host_has_tenants_by_bpf_and_gives_the_program_back(bare, packages):
 def test_a_guest_has_the_agent_and_gives_the_program_back(bare, packages):
     """One without a host to speak to, whose connections go on alone."""
     host, controller = bare
-    wanted = {"guest_agent_packages": str(packages), "guest_agent_require_vsock": False}
+    wanted = AS_GUEST | {"guest_agent_packages": str(packages)}
     assert (played := have(controller, "guest_agent", **wanted)).status == 0, played.why
     assert states(host, AGENT) == ["active"]
     until("it has its program", lambda: is_pinned(host))
@@ -55,6 +59,9 @@ def test_a_guest_has_the_agent_and_gives_the_program_back(bare, packages):
     other = have(controller, "guest_agent", **wanted | {"guest_agent_cgroup": "/system.slice"})
     assert other.status == 0 and other.changed["host"] == 2, other.why
     assert "--cgroup /system.slice" in host.host.run("ps", "-C", "ccc-bpf", "-o", "args=")
+    both = have(controller, "host", **HOST | {"host_packages": str(packages)})
+    assert both.status != 0 and "expected false on a machine with ccc-agent" in both.text, both.why
+    assert both.changed["host"] == 0
     # It is no host, and keeps what is the guest's.
     assert (no_host := have(controller, "host", host_state="absent")).status == 0, no_host.why
     assert states(host, AGENT) == ["active"]
