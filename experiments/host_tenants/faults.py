@@ -13,7 +13,7 @@ from subprocess import Popen
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
-from . import cgroups, demo, quiet, relayed, watched
+from . import cgroups, demo, quiet, relayed, upgraded, watched
 from .btf import Types
 from .dumbbell import DEAF_PORT, Dumbbell
 from .service import Service, bpf, until
@@ -45,6 +45,7 @@ def run(out: Path) -> bool:
     of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
     scores = [verified(out), *watched.run(out), *quiet.noticed(out), *demo.shortest(out), *kills(out), *of_relay]
     scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *stuck(out)]
+    scores += upgraded.run(out)
     scores += [*changes(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)

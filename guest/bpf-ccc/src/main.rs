@@ -6,6 +6,7 @@
 //! A program of its own, so that the daemon stays without rights: this one needs CAP_BPF and
 //! CAP_NET_ADMIN where it loads the BPF program, hands the daemon the tables' descriptors, and
 //! reads nothing that a tenant of its machine has written.
+mod alone;
 mod back_off;
 mod flows;
 mod frames;
@@ -176,16 +177,24 @@ fn run(args: Args) -> Result<()> {
 fn manual(to: &mut impl io::Write) -> io::Result<()> {
     let mut command = Args::command();
     command.build();
-    clap_mangen::Man::new(command.clone()).section("8").render(to)?;
+    let all = clap_mangen::Man::new(command.clone()).section("8");
+    all.render_title(to)?;
+    all.render_name_section(to)?;
+    all.render_synopsis_section(to)?;
+    all.render_description_section(to)?;
     let told =
         command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     for sub in told {
-        writeln!(to, ".SH {}", sub.get_name().to_uppercase())?;
-        let man = clap_mangen::Man::new(sub.clone());
-        man.render_description_section(to)?;
-        man.render_options_section(to)?;
+        let (man, mut text) = (clap_mangen::Man::new(sub.clone()), Vec::new());
+        man.render_synopsis_section(&mut text)?;
+        man.render_description_section(&mut text)?;
+        man.render_options_section(&mut text)?;
+        // A section of its own has no sections, but parts.
+        let parts = String::from_utf8_lossy(&text).replace(".SH ", ".SS ");
+        write!(to, ".SH {}\n{parts}", sub.get_name().to_uppercase())?;
     }
-    Ok(())
+    all.render_options_section(to)?;
+    all.render_version_section(to)
 }
 
 fn tenants(pins: &Path) -> Result<Tenants> {
@@ -215,6 +224,23 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_manual_names_no_other_page_and_each_section_once() {
+        let mut page = Vec::new();
+        manual(&mut page).expect("written");
+        let page = String::from_utf8(page).expect("text");
+        assert!(!page.contains("run(8)") && !page.contains("(1)"), "{page}");
+        let mut sections: Vec<&str> =
+            page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+        assert!(
+            ["RUN", "AGENT", "RELAY", "FLOWS", "UNLOAD"].iter().all(|sub| sections.contains(sub))
+        );
+        let all = sections.len();
+        sections.sort_unstable();
+        sections.dedup();
+        assert_eq!(sections.len(), all, "{sections:?}");
+    }
 
     #[test]
     fn only_who_uses_the_program_is_told_where_it_is() {

@@ -33,7 +33,12 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/ccc.skel.rs"));
 }
 
-use crate::{hopeless::Hopeless, lent::Layout, mark};
+use crate::{
+    alone::{self, Alone},
+    hopeless::Hopeless,
+    lent::Layout,
+    mark,
+};
 
 /// Mode of the pins' directory: who may open it could hold its lock.
 const OWNERS_ALONE: u32 = 0o700;
@@ -72,6 +77,8 @@ pub struct Program {
     pub netns: MapHandle,
     /// Messages for the tenants' devices.
     pub messages: MapHandle,
+    /// Connections of programs before.
+    pub alone: Alone,
 }
 
 /// Where the tenants' tables are.
@@ -135,6 +142,7 @@ impl Program {
             cgroups: map(CGROUPS)?,
             netns: map(NETNS)?,
             messages: map(MESSAGES)?,
+            alone: Alone::of(pins)?,
         })
     }
 }
@@ -224,7 +232,10 @@ fn load(
         }
     }
     let mut skel = open.load().map_err(not_loaded)?;
-    others.iter().filter(|other| Some(*other) != before).for_each(|other| tell_what_is_left(other));
+    others
+        .iter()
+        .filter(|other| Some(*other) != before)
+        .try_for_each(|other| tell_what_is_left(pins, other))?;
     let root = File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
     fs::create_dir(directory).with_context(|| no_bpffs(directory))?;
@@ -330,8 +341,8 @@ fn has_same_layout(directory: &Path) -> bool {
 }
 
 /// Connections are not coupled again that have the tables of a program pinned there.
-fn tell_what_is_left(directory: &Path) {
-    let Ok(tables) = MapHandle::from_pinned_path(directory.join(TABLES)) else { return };
+fn tell_what_is_left(pins: &Path, directory: &Path) -> Result<()> {
+    let Ok(tables) = MapHandle::from_pinned_path(directory.join(TABLES)) else { return Ok(()) };
     let has = |tenant: &u32| matches!(number(&tables, &tenant.to_ne_bytes()), Ok(Some(_)));
     let tenants = (0..tables.max_entries()).filter(has).count();
     if tenants > 0 {
@@ -339,7 +350,9 @@ fn tell_what_is_left(directory: &Path) {
             "tables of the program before are laid out otherwise: open connections of {tenants} \
              tenants go on alone until they end; new ones are coupled"
         );
+        alone::note(pins, tables.info()?.info.id, tenants)?;
     }
+    Ok(())
 }
 
 /// Ends a registration that is its map's and not a link's, unless it has ended: who was killed then
@@ -408,6 +421,7 @@ pub fn unload(pins: &Path) -> Result<()> {
     }
     let _alone = lock(pins)?;
     ours(pins)?.iter().try_for_each(|ours| remove(ours))?;
+    alone::forget(pins)?;
     match fs::remove_dir(pins) {
         Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
             bail!("cannot remove {}: {error}", pins.display())

@@ -197,6 +197,7 @@ impl Tenants {
 
     /// Places of tenants that are there no more, or are there again.
     pub fn look(&mut self) {
+        self.program.alone.look();
         let known = self.tenants.iter();
         let known: Vec<_> =
             known.filter_map(|(name, t)| Some((name.clone(), t.wanted.clone()?))).collect();

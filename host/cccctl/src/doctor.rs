@@ -2,7 +2,9 @@
 //! What is not as an operator would have it, why, and what to do about it.
 //!
 //! Everything is told from the daemon's answers, so that it can be told of answers that were
-//! kept; but whether the place of a tenant is there, which is looked at on this host.
+//! kept; but whether the place of a tenant is there, and what an upgrade of ccc-bpf has left, which
+//! is looked at on this host.
+pub mod alone;
 mod place;
 mod release;
 
@@ -140,14 +142,16 @@ fn tenant_not_there(vm: &Value) -> Finding {
         return Finding::new(
             vm,
             format!("its guest has an agent, and for that no relay is connected to {socket}"),
-            "start the relay here (ccc-bpf relay) and the agent in the guest (ccc-bpf agent); if \
-             both run, their logs say why neither hears of the other",
+            "start the relay here (systemctl start ccc-relay) and the agent in the guest (there: \
+             systemctl start ccc-agent); if they run, or have ended for good (status 78), journalctl \
+             -u of each says why",
         );
     }
     Finding::new(
         vm,
         format!("it is a part of this host, and ccc-bpf is not connected to {socket}"),
-        "start it (ccc-bpf run); if it runs, its log says why it does not serve this tenant",
+        "start it (systemctl start ccc-bpf); if it runs, or has ended for good (status 78), \
+         journalctl -u ccc-bpf says why: mend that, then start it",
     )
 }
 
@@ -440,11 +444,11 @@ mod tests {
             (json!({"state": "absent"}), "/run/web.sock -> start the domain"),
             (
                 json!({"state": "absent", "tenant": "of the host"}),
-                "ccc-bpf is not connected to /run/web.sock -> start it (ccc-bpf run)",
+                "ccc-bpf is not connected to /run/web.sock -> start it (systemctl start ccc-bpf); if it runs, or has ended for good",
             ),
             (
                 json!({"state": "absent", "tenant": "vsock:7"}),
-                "no relay is connected to /run/web.sock -> start the relay here (ccc-bpf relay)",
+                "no relay is connected to /run/web.sock -> start the relay here (systemctl start ccc-relay)",
             ),
             (json!({"state": "no driver"}), "modprobe ccc"),
             (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+"""An upgrade to a program whose tables are laid out otherwise: open connections go on alone, and
+the operator is told for as long as there are any."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from ccc_experiments.scores import Score
+
+from .dumbbell import Dumbbell
+from .service import Service, until
+
+FLOWS = 3
+# Of a connection that ends the kernel keeps the program a little longer.
+GONE_WITHIN_S = 20
+
+
+def run(out: Path) -> list[Score]:
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        bed = Dumbbell("ccc-layout", senders=1, rate="1gbit", packets=1000, delay_ms=1)
+        stack.callback(bed.end)
+        bed.make()
+        service.add("a", "netns", bed.sender(0), "g")
+        service.await_connected("a")
+        bed.receive(120)
+        sender = bed.send(0, FLOWS, 100, "reno")
+        until("its flows are coupled", lambda: service.show("a")["coupled_flows"] == FLOWS)
+        well = told(service)
+        with_another_layout(service)
+        service.start_loader()
+        service.await_connected("a")
+        time.sleep(2)
+        coupled, alone = service.show("a")["coupled_flows"], told(service)
+        new = bed.send(0, 1, 60, "reno")
+        until("a new one is coupled", lambda: service.show("a")["coupled_flows"] == 1)
+        sender.kill()
+        sender.wait()
+        began = time.monotonic()
+        until("the others have ended", lambda: not told(service), GONE_WITHIN_S)
+        gone = time.monotonic() - began
+        new.kill()
+        new.wait()
+    return [
+        Score("another layout: doctor tells of that before, wrongly", well, "1", "<=", 0),
+        Score("open connections that are coupled after it", coupled, "1", "<=", 0),
+        Score("doctor tells that they are alone", alone, "1", ">=", 1),
+        Score("until it tells no more, once they have ended", gone, "s", "<=", GONE_WITHIN_S),
+    ]
+
+
+def told(service: Service) -> int:
+    return sum("go on alone" in finding["what"] and finding["of"] == "ccc-bpf" for finding in service.doctor())
+
+
+def with_another_layout(service: Service) -> None:
+    """The loader is killed, and what is pinned is of a program that has other tables."""
+    service.kill_loader()
+    [pinned] = service.pins.iterdir()
+    [mark] = pinned.glob("layout-*")
+    mark.rmdir()
+    pinned.rename(service.pins / "0123456789abcdef")

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Connections of this host that an upgrade of ccc-bpf has left alone: it marks among its pins that
+//! they are there, for neither it nor the daemon sees them any more.
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::Finding;
+
+/// What is mounted where.
+const MOUNTS: &str = "/proc/self/mounts";
+/// How such a mark begins: alone-MAP-TENANTS.
+const MARK: &str = "alone-";
+
+/// What there is of them on this host.  Only root may look there.
+pub fn of_this_host() -> Option<Finding> {
+    found(&places(&fs::read_to_string(MOUNTS).unwrap_or_default()))
+}
+
+/// Where programs may be pinned.
+fn places(mounts: &str) -> Vec<PathBuf> {
+    let mounted = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (path, kind) = (words.nth(1)?, words.next()?);
+        (kind == "bpf").then(|| path.into())
+    });
+    mounted.collect()
+}
+
+fn found(places: &[PathBuf]) -> Option<Finding> {
+    let pins = places.iter().flat_map(|place| inside(place));
+    let tenants: u64 = pins.flat_map(|pins| inside(&pins)).filter_map(|mark| tenants(&mark)).sum();
+    (tenants > 0).then(|| Finding {
+        of: "ccc-bpf".to_owned(),
+        what: format!(
+            "connections of {tenants} tenants that were open when it was upgraded go on alone: the \
+             program that they began with has other tables"
+        ),
+        remedy: "nothing, and they end some time; or have them opened anew, which are coupled: restart \
+                 the services that have them (ss -ti shows ccc_reno or ccc_cubic, ccc-bpf flows those \
+                 that are not alone)"
+            .to_owned(),
+    })
+}
+
+fn inside(directory: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(directory).into_iter().flatten();
+    all.flatten().map(|entry| entry.path()).collect()
+}
+
+/// Of how many tenants a mark tells.
+fn tenants(mark: &Path) -> Option<u64> {
+    let (map, tenants) = mark.file_name()?.to_str()?.strip_prefix(MARK)?.split_once('-')?;
+    map.parse::<u32>().ok()?;
+    tenants.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_an_upgrade_has_left_alone_are_told() {
+        let dir = tempfile::tempdir().expect("directory");
+        let places = [dir.path().to_owned(), "/nowhere".into()];
+        let make = |name: &str| fs::create_dir_all(dir.path().join(name)).expect("made");
+        make("ccc/0123456789abcdef/complete");
+        make("others/alone-by-choice");
+        assert_eq!(found(&places), None);
+        make("ccc/alone-17-3");
+        make("mine/alone-19-1");
+        let finding = found(&places).expect("told");
+        assert!(finding.what.starts_with("connections of 4 tenants that were open"), "{finding:?}");
+    }
+
+    #[test]
+    fn programs_are_pinned_wherever_a_bpffs_is() {
+        let mounts = "bpf /sys/fs/bpf bpf rw 0 0\ntmpfs /run tmpfs rw 0 0\nbpf /mine bpf rw 0 0\n";
+        assert_eq!(places(mounts), [PathBuf::from("/sys/fs/bpf"), "/mine".into()]);
+    }
+}
