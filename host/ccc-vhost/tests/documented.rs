@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Configurations that documents show are ones that the daemon takes.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::{
