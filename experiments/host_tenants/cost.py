@@ -60,8 +60,14 @@ def run(out: Path) -> bool:
     scores = [
         Score("an ACK coupled, beyond one of BPF Reno", each["ccc"] - each["plain"], "ns", "<=", MOST_NS, known=TIMES),
         Score("an ACK in the mean, beyond one of BPF Reno", beyond["quiet"], "instructions", "<=", MOST_INSTRUCTIONS),
-        Score("  where others' reports change the line before each", beyond["line changes"], "instructions",
-              "<=", MOST_INSTRUCTIONS, known=LINES),
+        Score(
+            "  where others' reports change the line before each",
+            beyond["line changes"],
+            "instructions",
+            "<=",
+            MOST_INSTRUCTIONS,
+            known=LINES,
+        ),
     ]
     write_result(out / "result.json", runs, scores, {})
     print(json.dumps(runs[0], indent=1))

@@ -196,8 +196,8 @@ HELD: dict[str, Callable[[Flow], bool]] = {
     check.__name__.replace("_", " "): check
     for check in (
         unchanged_is_quiet, a_line_of_as_many_packets_is_quiet, what_was_quiet_is_counted_before_an_event,
-        all_that_is_acknowledged_is_counted, a_shorter_rtt_is_noted, the_threshold_follows_its_line, recovery_is_reported,
-        a_part_by_rate_follows_the_rtt, released_it_waits_no_more, without_its_table_it_waits_no_more,
-        the_owner_s_rate_stays,
+        all_that_is_acknowledged_is_counted, a_shorter_rtt_is_noted, the_threshold_follows_its_line,
+        recovery_is_reported, a_part_by_rate_follows_the_rtt, released_it_waits_no_more,
+        without_its_table_it_waits_no_more, the_owner_s_rate_stays,
     )
 }  # fmt: skip
