@@ -5,7 +5,10 @@
 //! shares are rates (B20, B21).  With units u_i = p_i · (srtt or 1) and
 //! the VM's effective weight e_v = w_v · Σ_v u / Σ_v p it is e_v · u_i / Σ_v u,
 //! so a VM needs three sums and the group two, whatever the number of flows.
+mod breaks;
 mod level;
+
+use std::cell::RefCell;
 
 use slab::Slab;
 
@@ -15,6 +18,7 @@ use crate::{
     mean::MeanUnits,
     range::RateRange,
 };
+use breaks::Breaks;
 pub(crate) use level::Level;
 
 /// No TCP's reduction leaves less (RFC 5681, equation 4): the receiver may hold back
@@ -51,6 +55,21 @@ struct Member {
     /// e_v if there were no others than its backlogged flows.
     backlogged_effective: u64,
     means: Means,
+}
+
+/// What a VM wants that does not just share by weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asks {
+    weight: Weight,
+    range: RateRange,
+    time_us: Micros,
+    demand_rate: Option<u128>,
+}
+
+impl Asks {
+    fn has_range(&self) -> bool {
+        self.range != RateRange::ANY
+    }
 }
 
 /// A VM's sums for one of priority.
@@ -137,6 +156,14 @@ impl Member {
         self.range != RateRange::ANY
     }
 
+    /// What of it decides about what it has beside its weight's part.
+    fn asks(&self) -> Option<Asks> {
+        let asks = self.priorities > 0 && (self.has_range() || self.backlogged_priorities == 0);
+        let Member { weight, range, time_us, demand_rate, .. } = *self;
+        let demand_rate = self.is_app_limited().then_some(demand_rate);
+        asks.then_some(Asks { weight, range, time_us, demand_rate })
+    }
+
     /// Every active flow is application-limited.
     fn is_app_limited(&self) -> bool {
         self.priorities > 0 && self.backlogged_priorities == 0
@@ -180,6 +207,8 @@ struct Sums {
 pub(crate) struct Members {
     members: Slab<Member>,
     sums: Sums,
+    /// Of those that do not just share by weight, brought up to date when they are looked at.
+    breaks: RefCell<Breaks>,
 }
 
 impl Members {
@@ -190,6 +219,7 @@ impl Members {
     /// The member's flows must have left before.
     pub(crate) fn remove(&mut self, member: usize) {
         self.members.remove(member);
+        self.breaks.get_mut().touch(member);
     }
 
     pub(crate) fn set_weight(&mut self, member: usize, weight: Weight) {
@@ -242,7 +272,7 @@ impl Members {
         self.sums.effective -= m.effective;
         self.sums.distant -= m.distant;
         self.sums.vms -= u64::from(m.priorities > 0);
-        self.sums.ranged -= u64::from(m.priorities > 0 && m.has_range());
+        let asked = m.asks();
         self.sums.weight -= m.weight_in_use();
         self.sums.growing -= u128::from(m.growing);
         self.sums.backlogged_effective -= m.backlogged_effective;
@@ -252,17 +282,30 @@ impl Members {
         self.sums.effective += m.effective;
         self.sums.distant += m.distant;
         self.sums.vms += u64::from(m.priorities > 0);
-        self.sums.ranged += u64::from(m.priorities > 0 && m.has_range());
         self.sums.weight += m.weight_in_use();
         self.sums.growing += u128::from(m.growing);
         self.sums.backlogged_effective += m.backlogged_effective;
         self.sums.backlogged_weight += m.backlogged_weight();
+        let asks = m.asks();
+        if asked.is_some() || asks.is_some() {
+            self.asks_anew(member, [asked, asks]);
+        }
+    }
+
+    /// A VM may have asked for something else than its weight's part before, or does now.
+    fn asks_anew(&mut self, member: usize, [before, now]: [Option<Asks>; 2]) {
+        let ranged = |asks: Option<Asks>| u64::from(asks.is_some_and(|asks| asks.has_range()));
+        self.sums.ranged = self.sums.ranged + ranged(now) - ranged(before);
+        if before != now {
+            self.breaks.get_mut().touch(member);
+        }
     }
 
     /// Whether the running sums are those over these flows, each with its member.
     pub(crate) fn is_sum_over(&self, flows: impl Iterator<Item = (usize, Contribution)>) -> bool {
         let mut anew = self.clone();
         anew.sums = Sums::default();
+        anew.breaks = RefCell::default();
         for (_, member) in &mut anew.members {
             let (range, time_us) = (member.range, member.time_us);
             *member = Member { range, time_us, ..Member::new(member.weight) };
@@ -270,7 +313,10 @@ impl Members {
         for (member, contribution) in flows {
             anew.count(member, &Contribution::default(), &contribution);
         }
-        anew.sums == self.sums && anew.members.iter().eq(self.members.iter())
+        let breaks = |members: &Members| members.breaks(Breaks::total);
+        anew.sums == self.sums
+            && anew.members.iter().eq(self.members.iter())
+            && breaks(&anew) == breaks(self)
     }
 
     /// Flows with data outstanding.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! VMs with flows behind one bottleneck, whose reports come in random order.
 use ccc_core::{
-    CongestionState, Engine, FlowId, Grant, GroupConfig, GroupId, Micros, Report, VmId,
+    CongestionState, Engine, FlowId, Grant, GroupConfig, GroupId, Micros, RateRange, Report, VmId,
 };
 
 const MSS: u32 = 1448;
@@ -19,21 +19,43 @@ pub struct Case {
     pub vms: usize,
     /// No flow uses what it is given.
     pub limited: bool,
+    /// So many of the VMs have a floor and a cap.
+    pub bounded: usize,
 }
 
-const fn case(name: &'static str, flows: usize, vms: usize, limited: bool) -> Case {
-    Case { name, flows, vms, limited }
+const fn case(name: &'static str, flows: usize, vms: usize) -> Case {
+    Case { name, flows, vms, limited: false, bounded: 0 }
 }
 
-pub const CASES: [Case; 7] = [
-    case("flows-10-vms-2", 10, 2, false),
-    case("flows-1000-vms-2", 1000, 2, false),
-    case("flows-100000-vms-2", 100_000, 2, false),
-    case("flows-1000-vms-100", 1000, 100, false),
-    case("flows-1000-vms-1000", 1000, 1000, false),
-    case("limited-flows-1000-vms-100", 1000, 100, true),
-    case("limited-flows-1000-vms-1000", 1000, 1000, true),
+impl Case {
+    const fn limited(self) -> Case {
+        Case { limited: true, ..self }
+    }
+
+    const fn bounded(self, bounded: usize) -> Case {
+        Case { bounded, ..self }
+    }
+}
+
+pub const CASES: [Case; 11] = [
+    case("flows-10-vms-2", 10, 2),
+    case("flows-1000-vms-2", 1000, 2),
+    case("flows-100000-vms-2", 100_000, 2),
+    case("flows-1000-vms-100", 1000, 100),
+    case("flows-1000-vms-1000", 1000, 1000),
+    case("limited-flows-1000-vms-100", 1000, 100).limited(),
+    case("limited-flows-1000-vms-1000", 1000, 1000).limited(),
+    case("one-bounded-flows-1000-vms-2", 1000, 2).bounded(1),
+    case("one-bounded-flows-1000-vms-100", 1000, 100).bounded(1),
+    case("one-bounded-flows-1000-vms-1000", 1000, 1000).bounded(1),
+    case("all-bounded-flows-1000-vms-1000", 1000, 1000).bounded(1000),
 ];
+
+/// Floors and caps as of operators' plans, Mbit/s: some of the caps bind, and some do not.
+fn range(number: usize) -> RateRange {
+    let cap = [0.5, 1.0, 2.0, 5.0, 10.0, 100.0][number % 6];
+    RateRange::from_mbit(cap / 8.0, Some(cap)).unwrap()
+}
 
 struct Flow {
     id: FlowId,
@@ -56,6 +78,9 @@ impl Load {
         let mut engine = Engine::new();
         let group = engine.add_group(GroupConfig::default());
         let vms: Vec<VmId> = (0..case.vms).map(|_| engine.add_vm()).collect();
+        for (number, vm) in vms.iter().take(case.bounded).enumerate() {
+            engine.set_range(*vm, group, range(number)).unwrap();
+        }
         let report = Report {
             active: true,
             cwnd_limited: !case.limited,

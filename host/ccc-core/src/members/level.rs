@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! How a group's rate is split between its VMs: weighted max-min between floors and caps.
-use super::{Member, Members, Sums};
+use super::{
+    Member, Members, Sums,
+    breaks::{Breaks, Wish},
+};
 use crate::{
     fixed::{Window, div_wide, mul_div},
     range,
@@ -29,6 +32,7 @@ impl Level {
     }
 
     /// What a VM takes.
+    #[cfg(test)]
     fn taken(&self, member: &Member) -> u128 {
         if self.is_enough() {
             return member.wants();
@@ -82,71 +86,42 @@ impl Member {
         self.floor().min(self.wants())
     }
 
-    /// It may have more or less than its weight's part, though others want more.
-    fn may_differ(&self) -> bool {
-        self.has_range() && self.priorities > 0
+    /// What it wants, if that is not its weight's part whatever that is.
+    fn wish(&self) -> Option<Wish> {
+        let differs = self.priorities > 0 && (self.has_range() || self.is_app_limited());
+        let Member { weight, .. } = self;
+        differs.then(|| Wish {
+            weight: weight.raw(),
+            floor: self.wanted_floor(),
+            most: self.wants(),
+        })
     }
 }
 
 impl Members {
     /// How what would be an `equal` level is split between VMs with backlogged flows.
     ///
-    /// Weighted max-min: a VM whose flows are all application-limited keeps what
-    /// it uses, if that is less than its fair part, and the others share the
-    /// rest by weight.  That raises the level and may bring in more such VMs, so
-    /// it is repeated until it does not; two or three times in practice.
-    ///
-    /// A VM at its cap is as one that uses no more.  One that has its floor, which is more
-    /// than its part by weight, leaves the others less, and that lowers the level.  So each
-    /// level is too high or too low: who keeps to its floor at one that is too high does so
-    /// at all below, who wants no more at one that is too low does not at any above.  The
-    /// levels that are too high fall, and the others rise, so who is out stays out.
+    /// Weighted max-min: a VM whose flows are all application-limited keeps what it uses, if
+    /// that is less than its fair part, one at its cap that, and one whose floor is more than
+    /// its part the floor; the others share the rest by weight.
     pub(crate) fn max_min_level(&self, equal: Level) -> Level {
-        let mut level = equal;
         if self.sums.app_limited == 0 && self.sums.ranged == 0 {
-            return level;
+            return equal;
         }
-        let (mut low, mut high) = (Level::default(), None);
-        loop {
-            let is_too_high = self.is_too_high(equal, level);
-            match is_too_high {
-                true => high = Some(level),
-                false => low = level,
-            }
-            let next = self.rest(equal, low, high);
-            // Each pass takes at least one more VM out, or is the last.  Where floors are all
-            // there is, who keeps to them still wants more.
-            if next.weight >= level.weight || is_too_high && next.weight == 0 {
-                return level;
-            }
-            level = next;
+        // Where floors are all there is, who keeps to them still wants more.
+        if equal.floors > 0 {
+            return Level { rate: 0, ..equal };
         }
+        let line = self.breaks(|breaks| breaks.line_at(equal.rate, equal.weight));
+        let rate = equal.rate.saturating_sub(line.takes.unsigned_abs());
+        Level { rate, weight: u64::try_from(line.weight).unwrap_or(0), floors: 0 }
     }
 
-    /// VMs take more at a level than there is, as their floors let them.
-    fn is_too_high(&self, equal: Level, level: Level) -> bool {
-        if self.sums.ranged == 0 {
-            return false;
-        }
-        let there = self.members.iter().filter(|(_, m)| m.priorities > 0);
-        there.map(|(_, m)| level.taken(m)).sum::<u128>() > equal.rate
-    }
-
-    /// What is left of all when VMs have their demand that are satisfied at the level that is
-    /// too `low`, and their floor that have no more at the one that is too `high`.
-    fn rest(&self, equal: Level, low: Level, high: Option<Level>) -> Level {
-        let mut left = equal;
-        for (_, m) in self.members.iter().filter(|(_, m)| m.is_app_limited() || m.may_differ()) {
-            let (wants, floor) = (m.wants(), equal.there_is_for(m.wanted_floor()));
-            let takes = match wants < low.by_weight(m) {
-                true => wants,
-                false if high.is_some_and(|high| floor > high.by_weight(m)) => floor,
-                false => continue,
-            };
-            left.rate = left.rate.saturating_sub(takes);
-            left.weight -= m.weight.raw();
-        }
-        left
+    /// What is known of where VMs cease to share by weight.
+    pub(super) fn breaks<T>(&self, find: impl FnOnce(&Breaks) -> T) -> T {
+        let mut breaks = self.breaks.borrow_mut();
+        breaks.refresh(|vm| self.members.get(vm).and_then(Member::wish));
+        find(&breaks)
     }
 
     /// The level if each VM had its part, whatever it uses.
@@ -160,8 +135,7 @@ impl Members {
 
     /// The part of what is wanted of floors that there is, if they are more than all.
     fn part_for_floors(&self, rate: u128) -> u64 {
-        let with = self.members.iter().filter(|(_, m)| m.may_differ());
-        let floors: u128 = with.map(|(_, m)| m.wanted_floor()).sum();
+        let floors = self.breaks(Breaks::floors);
         if floors <= rate {
             return 0;
         }
