@@ -318,21 +318,56 @@ fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
     ))
 }
 
-/// It has a cap that its flows are not granted by, and that nothing else holds it to.
+/// A guest's flows wait between pairs of segments from such a round-trip time on, and never in a
+/// shorter one.
+const PAUSES_FROM_US: u64 = 10_000;
+/// Two segments of an Ethernet frame, in bits.
+const PAIR_BITS: f64 = 2.0 * 1448.0 * 8.0;
+
+/// It has a cap that its flows do not keep to by what they are granted, and that nothing else
+/// holds it to.
 fn not_capped(vm: &Value, group: Option<&Value>) -> Option<Finding> {
     let cap = vm["cap_mbit"].as_f64()?;
-    let follows_grants = vm["coupled"] != false && group.is_some() && !has_no_device(vm);
-    let is_granted = follows_grants && vm["state"] != "no driver";
-    let is_held = vm["tap"].is_string() && group.is_some_and(|group| group["enforce"] == "on");
-    (!is_granted && !is_held).then(|| {
-        let name = word(&vm["name"]);
-        Finding::new(
-            vm,
-            format!("nothing holds it to its cap of {cap} Mbit/s, as its flows are not coupled"),
-            format!(
-                "couple them, or have it held at its tap: cccctl set {name} --tap INTERFACE, and \
-                 cccctl group GROUP --enforce on; if it is to have no cap: cccctl set {name} --cap none"
-            ),
+    if vm["tap"].is_string() && group.is_some_and(|group| group["enforce"] == "on") {
+        return None;
+    }
+    let couples = group.is_some_and(is_coupling) && vm["coupled"] != false;
+    let is_granted = couples && !has_no_device(vm) && vm["state"] != "no driver";
+    let why = match is_granted {
+        true => above_cap_by_pairs(vm, group?, cap)?,
+        false => "its flows are not coupled".to_owned(),
+    };
+    let name = word(&vm["name"]);
+    let couple = if is_granted { "" } else { "couple them, or " };
+    Some(Finding::new(
+        vm,
+        format!("nothing holds it to its cap of {cap} Mbit/s, as {why}"),
+        format!(
+            "{couple}have it held at its tap: cccctl set {name} --tap INTERFACE, and \
+             cccctl group GROUP --enforce on; if it is to have no cap: cccctl set {name} --cap none"
+        ),
+    ))
+}
+
+/// Flows of the group are granted something now: neither is it left alone nor the half of a
+/// trial that is.
+fn is_coupling(group: &Value) -> bool {
+    let is_off = group["coupled"] == false || group["trial"]["coupled"] == false;
+    !is_off && group["policy"] != "uncoupled"
+}
+
+/// Why a VM's flows may be above its cap, though they do as they are granted: each sends two
+/// segments in a round trip, and that is short.
+fn above_cap_by_pairs(vm: &Value, group: &Value, cap: f64) -> Option<String> {
+    let member = member(vm, group)?;
+    let flows = member["flows"].as_u64()?;
+    let srtt_us = member["srtt_us"].as_u64().filter(|us| (1..PAUSES_FROM_US).contains(us))?;
+    let least_mbit = flows as f64 * PAIR_BITS / srtt_us as f64;
+    (least_mbit > cap).then(|| {
+        format!(
+            "each of its {flows} flows sends two segments in a round trip at the least, which at \
+             {:.2} ms is {least_mbit:.0} Mbit/s",
+            srtt_us as f64 / 1e3
         )
     })
 }
@@ -410,6 +445,11 @@ mod tests {
 
     /// Answers in which all is well, of a VM with these changes.
     fn of(changes: Value) -> Vec<Finding> {
+        of_both(changes, json!({}))
+    }
+
+    /// The same with changes of its group.
+    fn of_both(changes: Value, of_group: Value) -> Vec<Finding> {
         let mut vm = json!({
             "name": "web", "socket": "/run/web.sock", "group": "uplink", "coupled": true,
             "state": "active", "heard_ms": 3, "flows": 4, "coupled_flows": 4, "apart": [],
@@ -418,8 +458,45 @@ mod tests {
         for (key, value) in changes.as_object().expect("an object") {
             vm[key] = value.clone();
         }
-        let groups = json!({"groups": [{"name": "uplink", "coupled": true}]});
+        let mut group =
+            json!({"name": "uplink", "coupled": true, "policy": "ctrl-tcp", "trial": null});
+        for (key, value) in of_group.as_object().expect("an object") {
+            group[key] = value.clone();
+        }
+        let groups = json!({"groups": [group]});
         findings(&json!({}), &json!({"vms": [vm]}), &groups)
+    }
+
+    #[test]
+    fn a_cap_that_no_grant_holds_is_told() {
+        let capped = |of_vm: Value, of_group: Value| {
+            let mut vm = json!({"cap_mbit": 100.0});
+            vm.as_object_mut()
+                .expect("an object")
+                .extend(of_vm.as_object().expect("an object").clone());
+            let found = of_both(vm, of_group).into_iter().map(|finding| finding.what);
+            found.filter(|what| what.contains("nothing holds it to its cap")).collect::<Vec<_>>()
+        };
+        let nothing = || json!({});
+        assert!(capped(nothing(), nothing()).is_empty(), "its grants do");
+        let alone = [
+            (nothing(), json!({"coupled": false})),
+            (nothing(), json!({"policy": "uncoupled"})),
+            (nothing(), json!({"trial": {"coupled": false, "by": "x", "ends_ms": 0}})),
+            (json!({"coupled": false}), nothing()),
+        ];
+        for (vm, group) in alone {
+            let found = capped(vm, group);
+            assert!(found.len() == 1 && found[0].ends_with("flows are not coupled"), "{found:?}");
+        }
+        let at = |flows: u64, srtt_us: u64, enforce: &str| {
+            let member = json!({"name": "web", "flows": flows, "srtt_us": srtt_us, "tap": {}});
+            capped(json!({"tap": "tap0"}), json!({"vms": [member], "enforce": enforce}))
+        };
+        let near = at(4, 200, "off");
+        assert!(near.len() == 1 && near[0].ends_with("at 0.20 ms is 463 Mbit/s"), "{near:?}");
+        assert!(at(4, 200, "on").is_empty(), "it is held");
+        assert!(at(4, 2_000, "off").is_empty() && at(400, 20_000, "off").is_empty());
     }
 
     fn words(changes: Value) -> String {

@@ -400,9 +400,11 @@ impl Watched {
         self.last.and_then(|last| last.cap)
     }
 
-    /// What it may send that has this share: what it is granted, if that is more.
+    /// What it may send that has this share: what it is granted, if that is more.  No more than
+    /// its cap is: two segments a flow in a round trip as short as it says are no grant.
     fn may(&self, share: u64) -> u64 {
-        let granted = self.last.map_or(0, |last| last.claims.granted);
+        let last = self.last.unwrap_or_default();
+        let granted = last.claims.granted.min(last.cap.unwrap_or(u64::MAX));
         share.max(with_headers(granted)).max(LEAST_RATE)
     }
 

@@ -118,6 +118,20 @@ fn who_sends_above_its_cap_is_judged_though_nobody_loses() {
 }
 
 #[test]
+fn two_segments_a_flow_do_not_excuse_what_is_above_a_cap() {
+    let quiet = |does: Does| Does { loses: false, ..does };
+    // Four flows at 200 µs, as they are; and who says to be nearer than it is, or does.
+    for (cap, granted, sends) in [(100, 427.0, 429.0), (2, 14.8, 16.0), (2, 118.2, 120.0)] {
+        let mut group = Group::new();
+        set(&mut group, 1, 0, Some(cap));
+        let near = Does { granted, ..quiet(honest(sends)) };
+        group.go(10_000, &[quiet(honest(100.0)), near]);
+        assert_eq!(group.verdict(1).map(|verdict| verdict.reason), Some(Reason::AboveCap));
+        assert_eq!(group.share(1), cap as f64, "it is held to that");
+    }
+}
+
+#[test]
 fn an_honest_vm_whose_cap_falls_is_not_judged() {
     let mut group = Group::new();
     group.go(20_000, &[honest(5.0), honest(5.0)]);
