@@ -46,6 +46,13 @@ impl<T> Changes<T> {
         Changes { fields: field.into_iter().collect(), of: PhantomData }
     }
 
+    /// Those of the fields that are chosen.
+    pub fn part(&self, is_chosen: impl Fn(&str) -> bool) -> Changes<T> {
+        let fields = self.fields.iter().filter(|(name, _)| is_chosen(name));
+        let fields = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Changes { fields, of: PhantomData }
+    }
+
     /// These changes and then others.
     pub fn then(&mut self, next: Changes<T>) {
         self.fields.extend(next.fields);
@@ -105,6 +112,10 @@ impl<T: Table> Changes<T> {
         let value = match text {
             "on" if field.is_switch() => json!(true),
             "off" if field.is_switch() => json!(false),
+            // What may be 0 is then not there.
+            "none" if field.is_rate() && field.range().is_some_and(|(least, _)| least == 0.0) => {
+                json!(0)
+            }
             _ if field.is_rate() => {
                 with_unit(text).or_else(|| number(text)).unwrap_or_else(|| json!(text))
             }
@@ -276,12 +287,16 @@ mod tests {
         };
         assert_eq!(["2", "500kbit", "10gbit"].map(rate), [2.0, 0.5, 10_000.0].map(Some));
         assert_eq!(rate("none"), None);
+        assert_eq!([rate("100000bit"), rate("3300kbit")], [Some(0.1), Some(3.3)]);
+        let mut without = Changes::<VmSettings>::default();
+        without.set_text("floor_mbit", "none").expect("as a cap");
+        assert_eq!(without.apply(&VmSettings::default()).floor_mbit, 0.0);
         let range = "expected a number from 0.1 to 1000000, or none; or with a unit, as 500mbit or \
                      10gbit, got";
         for text in ["0", "-1", "10kbit", "2tbit", "1gb", "fast", "", "-1gbit", "NaN"] {
             assert_eq!(wrong("cap_mbit", text), format!("invalid cap_mbit: {range} {text:?}"));
         }
-        assert!(wrong("floor_mbit", "-1").contains("a number from 0 to 1000000; or with"));
+        assert!(wrong("floor_mbit", "-1").contains("a number from 0 to 1000000, or none; or with"));
         assert!(wrong("weight", "3,5").ends_with("from 0.01 to 1000, got \"3,5\""));
         assert!(wrong("weight", "NaN").contains("0.01 to 1000"));
         assert!(wrong("weight", "-0").ends_with("got \"-0\""));

@@ -75,8 +75,12 @@ impl Field {
         if self.is_switch() {
             return "on or off".to_owned();
         }
-        let units = if self.is_rate() { "; or with a unit, as 500mbit or 10gbit" } else { "" };
-        self.expected() + units
+        if !self.is_rate() {
+            return self.expected();
+        }
+        let none =
+            if self.range().is_some_and(|(least, _)| least == 0.0) { ", or none" } else { "" };
+        format!("{}{none}; or with a unit, as 500mbit or 10gbit", self.expected())
     }
 
     /// The words it can be, if there are only these.

@@ -5,20 +5,27 @@ use serde_json::{Value, json};
 /// What settings that are rates end in: they are numbers of Mbit/s.
 pub const RATE: &str = "_mbit";
 
-/// Units of a rate, as `tc` has them, in Mbit/s.
-const UNITS: [(&str, f64); 5] =
-    [("kbit", 1e-3), ("mbit", 1.0), ("gbit", 1e3), ("tbit", 1e6), ("bit", 1e-6)];
+/// Units of a rate, as `tc` has them, as powers of ten of a Mbit/s.
+const UNITS: [(&str, i32); 5] = [("kbit", -3), ("mbit", 0), ("gbit", 3), ("tbit", 6), ("bit", -6)];
 
 /// A rate with its unit, as a number of Mbit/s: `10gbit`.
 pub(crate) fn with_unit(text: &str) -> Option<Value> {
     let text = text.to_ascii_lowercase();
-    let (number, unit) =
-        UNITS.iter().find_map(|(unit, mbit)| Some((text.strip_suffix(unit)?, *mbit)))?;
+    let (number, power) =
+        UNITS.iter().find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)))?;
     // No `inf`, no `nan`, and no sign that is far from its digits.
     let plain = number.trim_end();
-    let is_number = plain.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    let mbit = is_number.then(|| plain.parse::<f64>().ok())??;
-    Some(json!(mbit * unit))
+    if !plain.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    // The point is moved in what was written: a product would be rounded, below the least cap
+    // or to what nobody wrote.
+    let (digits, own) = plain
+        .split_once('e')
+        .map_or(Some((plain, 0)), |(digits, own)| Some((digits, own.parse::<i32>().ok()?)))?;
+    let power = power.checked_add(own)?;
+    let mbit: f64 = format!("{digits}e{power}").parse().ok()?;
+    Some(json!(mbit))
 }
 
 #[cfg(test)]
@@ -34,6 +41,9 @@ mod tests {
             ("500 kbit", 0.5),
             ("1tbit", 1e6),
             ("250000bit", 0.25),
+            ("100000bit", 0.1),
+            ("3300kbit", 3.3),
+            ("1e3kbit", 1.0),
         ] {
             assert_eq!(read(text), Some(mbit), "{text}");
         }

@@ -62,10 +62,11 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
         log::warn!("{warning}");
     }
     let daemon = settings.daemon.clone();
-    let kept = daemon.state.as_deref().map(kept).transpose()?;
+    let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
-    if let Some((_, found)) = &kept {
-        found.state.apply(&mut settings);
+    if let Some((_, found)) = &mut kept {
+        let unbounded = found.state.apply(&mut settings);
+        found.trouble = found.trouble.take().or(unbounded);
         for line in settings.overridden() {
             log::warn!("{line}");
         }

@@ -21,6 +21,8 @@ const VERSION: u64 = 1;
 /// Settings of groups that were called otherwise when version 1 began.  Files with these
 /// names are on hosts, and are read until there is a version 2.
 const RENAMED: [(&str, &str); 2] = [("aggression", "equivalent_tcps"), ("coco", "growth_source")];
+/// What has to fit together: a cap is no less than the floor.
+const BOUNDS: [&str; 2] = ["floor_mbit", "cap_mbit"];
 /// Largest state file, bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -231,7 +233,8 @@ impl State {
 
     /// Puts the changes over the configuration.  What they name may be gone
     /// from there; that is told and left out, but kept for when it comes back.
-    pub fn apply(&self, settings: &mut Settings) {
+    /// Why a VM is without the floor and cap of its changes, if one is.
+    pub fn apply(&self, settings: &mut Settings) -> Option<String> {
         self.add_vms(settings);
         let told =
             |what: &str, error: SettingsError| log::warn!("state of {what} not used: {error}");
@@ -240,8 +243,15 @@ impl State {
                 told(&format!("group {name}"), error);
             }
         }
+        let mut unbounded = None;
         for (name, changes) in &self.vms {
-            if let Err(error) = settings.put_changes(name, changes) {
+            let Err(error) = settings.put_changes(name, changes) else { continue };
+            // The configuration may have a floor by now that is above a cap of before.
+            let without = changes.part(|field| !BOUNDS.contains(&field));
+            if without != *changes && settings.put_changes(name, &without).is_ok() {
+                unbounded.get_or_insert_with(|| format!("VM {name}: {error}"));
+                told(&format!("VM {name}, floor and cap,"), error);
+            } else {
                 told(&format!("VM {name}"), error);
             }
         }
@@ -256,6 +266,7 @@ impl State {
                  VM's: set the others' to their own (virsh domiflist), or to `none`"
             );
         }
+        unbounded
     }
 }
 
@@ -448,6 +459,22 @@ mod tests {
         State::from_json(state.json()).expect("as it was written").apply(&mut settings);
         let VmSettings { floor_mbit, cap_mbit, .. } = settings.vms[&0].settings;
         assert_eq!((floor_mbit, cap_mbit), (1.0, Some(2.0)));
+    }
+
+    #[test]
+    fn a_cap_below_a_new_floor_takes_no_other_change_along() {
+        let changes = json!({"cap_mbit": 2, "weight": 3, "tap": "vnet7"});
+        let mut settings = Settings::single(Path::new("/s"));
+        let name = settings.vms[&0].name.clone();
+        let floor = Changes::read(json!({"floor_mbit": 6})).expect("right");
+        settings.change_vm(&name, &floor).expect("of a new configuration");
+        let state = json!({"version": 1, "vms": {name.clone(): changes}});
+        let told = State::from_json(state).expect("right").apply(&mut settings);
+        let VmSettings { floor_mbit, cap_mbit, weight, tap, .. } = &settings.vms[&0].settings;
+        assert_eq!((*floor_mbit, *cap_mbit, *weight), (6.0, None, 3.0));
+        assert_eq!(tap.as_deref(), Some("vnet7"));
+        let told = told.expect("who has no cap is told of");
+        assert!(told.starts_with("VM default: invalid cap_mbit: expected no less than"), "{told}");
     }
 
     #[test]
