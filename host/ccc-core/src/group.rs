@@ -164,12 +164,12 @@ impl Group {
     }
 
     /// The time in which a VM's floor and cap count: where shares are windows its round-trip
-    /// time, which is no longer than others make likely.
+    /// time, as far as that is likely.
     fn range_time_us(&self, member: usize) -> Micros {
         match (self.config.share, self.limits.rtt_us(member)) {
             (ShareOf::Rate, _) => 1,
             (ShareOf::Window, 0) => ShareOf::SRTT_UNKNOWN_US.into(),
-            (ShareOf::Window, us) => us.min(self.limits.farthest_us(member)),
+            (ShareOf::Window, _) => self.limits.likely_rtt_us(member).max(1),
         }
     }
 
@@ -227,8 +227,17 @@ impl Group {
     fn count_anew(&mut self, update: &Update) -> Contribution {
         let Update { now, flow, report, .. } = *update;
         let member = flow.member();
-        let (weight, mean_us) = (self.members.weight_of(member), self.members.mean_told_of(member));
+        let weight = self.members.weight_of(member);
+        let mean_us = match self.config.share {
+            ShareOf::Rate => self.members.mean_told_of(member),
+            ShareOf::Window => self.limits.rtt_us(member),
+        };
         let distance = self.limits.hear_rtt(member, weight, mean_us, report.srtt_us);
+        // Shares of windows do not depend on it.
+        let distance = match self.config.share {
+            ShareOf::Rate => distance,
+            ShareOf::Window => Distance::ANY,
+        };
         let new = Contribution::new(report, self.config.share, &update.usage, update.before)
             .up_to(distance)
             .at_distance(update.before, self.waits_of(member), self.empty_units(report));

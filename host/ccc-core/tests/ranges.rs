@@ -3,8 +3,8 @@
 mod bottleneck;
 mod common;
 
-use bottleneck::Net;
-use ccc_core::{GroupConfig, PolicyKind, RateRange, ShareOf, VmId};
+use bottleneck::{Net, Path};
+use ccc_core::{GroupConfig, PolicyKind, RateRange, Report, ShareOf, VmId};
 use proptest::{prelude::*, sample::select};
 
 /// What the path carries of payload: 10 Mbit/s less headers.
@@ -113,6 +113,37 @@ fn who_says_to_be_far_away_has_little_above_its_cap() {
     net.run_ms(10_000);
     let rates = rates(&mut net, &vms, 60);
     assert!(rates[1] < LIAR_MBIT, "{rates:?}");
+}
+
+/// What the first of five VMs with this range has of 1 Gbit/s at 2 ms, that lies from two
+/// seconds on, Mbit/s.
+fn near_liar(share: ShareOf, of_first: RateRange, lie: fn(&mut Report)) -> f64 {
+    let mut net = Net::on(Path::NEAR, GroupConfig { share, ..GroupConfig::default() });
+    let vms: Vec<VmId> = (0..5).map(|_| net.vm(1.0, 1)).collect();
+    set(&mut net, vms[0], of_first);
+    net.run_ms(2_000);
+    net.flows_of(vms[0]).for_each(|sender| sender.lies = lie);
+    net.run_ms(10_000);
+    rates(&mut net, &vms[..1], 5)[0]
+}
+
+/// All that tells how far away it is says a quarter of a second, instead of 2 ms.
+fn is_far(report: &mut Report) {
+    (report.srtt_us, report.rtt_us, report.min_rtt_us) = (250_000, 250_000, 250_000);
+}
+
+#[test]
+fn who_says_to_be_far_away_near_others_has_little_above_its_bounds() {
+    let smoothed = |report: &mut Report| report.srtt_us = 250_000;
+    for share in [ShareOf::Rate, ShareOf::Window] {
+        for lie in [smoothed, is_far] {
+            let capped = near_liar(share, range(0.0, 100.0), lie);
+            let floored = near_liar(share, range(300.0, None), lie);
+            println!("{share:?}: {capped:.1} at a cap of 100, {floored:.1} with a floor of 300");
+            assert!(capped < 125.0, "{share:?}: {capped} Mbit/s at a cap of 100");
+            assert!(floored < 375.0, "{share:?}: {floored} Mbit/s with a floor of 300");
+        }
+    }
 }
 
 /// What a VM that is capped to 2 Mbit/s has by saying to be nine times as far away as it is: as

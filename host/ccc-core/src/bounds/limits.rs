@@ -173,6 +173,12 @@ impl Limits {
         self.rtts.told_us(member)
     }
 
+    /// The same, no longer than the others make likely, and its own windows bear out.
+    pub(crate) fn likely_rtt_us(&self, member: usize) -> Micros {
+        let believed = self.vms[member].held.believed();
+        believed.of(self.rtt_us(member)).min(self.farthest_us(member))
+    }
+
     /// What was acknowledged, as far as it was granted.
     pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
         let bytes = has.part.bytes.max(INITIAL_BYTES);
@@ -180,7 +186,8 @@ impl Limits {
         let acked = Part { bytes: windows.saturating_mul(bytes), ..has.part };
         let vm = &mut self.vms[member];
         let delivered_bytes = vm.acked.take(now, acked, has.interval_us, told.delivered_bytes);
-        vm.held.add(now, has.window_bytes, delivered_bytes);
+        // What it cannot have had of so large a window in so long a time speaks against that.
+        vm.held.add(now, has.window_bytes, told.delivered_bytes);
         let beyond_bytes = told.delivered_bytes - delivered_bytes;
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(beyond_bytes);
         let acked_limited_bytes = told.acked_limited_bytes.min(delivered_bytes);

@@ -99,7 +99,7 @@ impl Group {
         let grant = self.grant(member);
         let told_us = match self.config.share {
             ShareOf::Rate => self.members.mean_units_of(member),
-            ShareOf::Window => self.limits.rtt_us(member),
+            ShareOf::Window => self.limits.likely_rtt_us(member),
         };
         if !grant.coupled || told_us == 0 {
             return 0;

@@ -13,6 +13,8 @@ pub const MSS: u32 = 1448;
 pub const PACKET_US: u64 = 1_212;
 pub const DELAY_US: u64 = 100_000;
 pub const QUEUE: usize = 83;
+/// A round trip from which on senders may have less than two segments on their way.
+const PAUSES_FROM_US: u64 = 10_000;
 /// Reports in a window.
 const REPORTS: u32 = 8;
 
@@ -51,8 +53,22 @@ pub struct Sender {
     recovers_until: u64,
 }
 
+/// What is between senders and receivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    pub packet_us: u64,
+    pub delay_us: u64,
+}
+
+impl Path {
+    pub const FAR: Path = Path { packet_us: PACKET_US, delay_us: DELAY_US };
+    /// 1 Gbit/s in a data centre.
+    pub const NEAR: Path = Path { packet_us: 12, delay_us: 2_000 };
+}
+
 /// Senders, the host and the path between.
 pub struct Net {
+    path: Path,
     pub host: Host,
     pub senders: Vec<Sender>,
     pub sent: u64,
@@ -64,7 +80,12 @@ pub struct Net {
 
 impl Net {
     pub fn new(config: GroupConfig) -> Net {
+        Net::on(Path::FAR, config)
+    }
+
+    pub fn on(path: Path, config: GroupConfig) -> Net {
         Net {
+            path,
             host: Host::with(config),
             senders: Vec::new(),
             sent: 0,
@@ -85,7 +106,7 @@ impl Net {
     }
 
     fn sender(&mut self, vm: VmId, slot: u32) {
-        let srtt_us = DELAY_US as u32;
+        let srtt_us = self.path.delay_us as u32;
         let report = Report {
             srtt_us,
             min_rtt_us: srtt_us,
@@ -121,7 +142,7 @@ impl Net {
 
     /// How long a packet that comes now waits.
     pub fn waits_us(&self) -> u64 {
-        self.queue.len() as u64 * PACKET_US
+        self.queue.len() as u64 * self.path.packet_us
     }
 
     /// Goes on for so many milliseconds.
@@ -135,7 +156,7 @@ impl Net {
     fn step(&mut self) {
         let now = self.host.now;
         if let Some(packet) = self.queue.pop_front() {
-            self.way.push_back((now + DELAY_US, Arrival::Ack(packet)));
+            self.way.push_back((now + self.path.delay_us, Arrival::Ack(packet)));
         }
         while self.way.front().is_some_and(|(at, _)| *at <= now) {
             match self.way.pop_front() {
@@ -149,14 +170,15 @@ impl Net {
         for i in 0..self.senders.len() {
             self.send((self.turn + i) % self.senders.len());
         }
-        self.host.now += PACKET_US;
+        self.host.now += self.path.packet_us;
         self.host.engine.tick(self.host.now);
     }
 
     fn window(&self, i: usize) -> u32 {
         let sender = &self.senders[i];
         let grant = self.host.grant(sender.vm);
-        sender.ignores.unwrap_or_else(|| segments(sender, &grant)).max(1)
+        let least = if self.path.delay_us < PAUSES_FROM_US { 2 } else { 1 };
+        sender.ignores.unwrap_or_else(|| segments(sender, &grant)).max(least)
     }
 
     fn send(&mut self, i: usize) {
@@ -174,8 +196,8 @@ impl Net {
             } else {
                 self.dropped += 1;
                 self.senders[i].dropped += 1;
-                let waits = QUEUE as u64 * PACKET_US;
-                let at = self.host.now + waits + DELAY_US;
+                let waits = QUEUE as u64 * self.path.packet_us;
+                let at = self.host.now + waits + self.path.delay_us;
                 let place = self.way.partition_point(|(other, _)| *other <= at);
                 self.way.insert(place, (at, Arrival::Loss(packet)));
             }
