@@ -84,6 +84,8 @@ pub struct Tenants {
     tenants: BTreeMap<String, Served>,
     names: BTreeMap<u32, String>,
     watch: Watch,
+    /// Of tenants that have no table.
+    said: Limited,
 }
 
 impl Tenants {
@@ -97,6 +99,7 @@ impl Tenants {
             tenants: BTreeMap::new(),
             names: BTreeMap::new(),
             watch: Watch::new(),
+            said: Limited::default(),
         };
         for (name, table) in left {
             log::info!("tenant {name}: has table {} of before", table.number);
@@ -146,7 +149,7 @@ impl Tenants {
                 match self.create(&name) {
                     Ok(table) => self.insert(name.clone(), table, None),
                     Err(error) => {
-                        log::error!("tenant {name}: {error:#}");
+                        self.said.say(Level::Error, format_args!("tenant {name}: {error:#}"));
                         continue;
                     }
                 }
