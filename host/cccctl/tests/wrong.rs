@@ -79,7 +79,7 @@ fn a_floor_or_a_cap_that_is_none() {
         let told = ["--cap", "expected a number from 0.1 to 1000000, or none", "10gbit"];
         refused(&daemon, &["set", "web", wrong], USAGE, &told);
     }
-    for wrong in ["--floor=-1", "--floor=none", "--floor=2tbit"] {
+    for wrong in ["--floor=-1", "--floor=nothing", "--floor=2tbit"] {
         let told = ["--floor", "expected a number from 0 to 1000000"];
         refused(&daemon, &["set", "web", wrong], USAGE, &told);
     }
@@ -95,6 +95,8 @@ fn a_floor_or_a_cap_that_is_none() {
         FAILED,
         &["invalid cap_mbit", "got 10000"],
     );
+    let set = daemon.json(&["set", "web", "--floor", "none", "--cap", "100000bit"]);
+    assert_eq!(rates(&set), [Some(0.0), Some(0.1)]);
     // As its option was called before caps came.
     let set = daemon.json(&["set", "web", "--floor-mbit", "0", "--cap", "none"]);
     assert_eq!(rates(&set), [Some(0.0), None]);
