@@ -1,14 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """Tenants by BPF: the host's loader and relay, and the agent of guests, by their roles."""
 
+import fcntl
 import json
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import gettempdir
 
+import pytest
 from test_host import have
 from testbed.wait import until
 
 HOST = {"host_kvm": False, "host_qemu": False, "host_bpf": True, "host_groups": {"uplink": {}}}
 AS_GUEST = {"guest_agent_require_vsock": False}
 LOADER, AGENT = ("ccc-bpf", "ccc-relay"), ("ccc-agent",)
+
+
+@pytest.fixture(autouse=True)
+def the_kernels_names() -> Iterator[None]:
+    """An algorithm's name is one in a kernel, and the machines here have one kernel: one of them at a time."""
+    with (Path(gettempdir()) / "ccc-ansible-bpf.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def states(host, units: tuple[str, ...]) -> list[str]:
