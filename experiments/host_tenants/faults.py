@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from subprocess import Popen
+from subprocess import CalledProcessError, Popen
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
@@ -139,9 +139,8 @@ def follow_grants() -> int:
     bit, width = types.offset("ccc_flow", "grant.coupled")
     mask = ((1 << width) - 1) << bit % 8
     found = 0
-    for table in tables():
-        (element,) = bpf("map", "dump", table)
-        flows = element["value"][first + bit // 8 :: size]
+    for value in contents():
+        flows = value[first + bit // 8 :: size]
         found += sum(bool(int(byte, 16) & mask) for byte in flows)
     return found
 
@@ -149,7 +148,14 @@ def follow_grants() -> int:
 def of_tables(field: str, size: int) -> list[str]:
     program = next(one["id"] for one in bpf("prog") if one.get("name") == "ccc_cong_avoid")
     begin = Types("prog", "id", str(program)).offset("ccc_table", field)[0] // 8
-    return [byte for table in tables() for byte in bpf("map", "dump", table)[0]["value"][begin : begin + size]]
+    return [byte for value in contents() for byte in value[begin : begin + size]]
+
+
+def contents() -> Iterator[list[str]]:
+    """Of each table; one of a tenant before may go meanwhile."""
+    for table in tables():
+        with suppress(CalledProcessError):
+            yield bpf("map", "dump", table)[0]["value"]
 
 
 def time_until_back(service: Service, start: Callable[[], None]) -> float:
