@@ -2,17 +2,18 @@
 """The machine code that the kernel has made of a BPF program, run instruction by instruction in an
 emulated processor: what it executes can be counted where no counter of the hardware is to be had.
 
-The kernel's functions that it calls are not run, and not counted.
+The kernel's functions that it calls are not counted, nor run: what they do may be given in Python.
 """
 
 import ctypes
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from unicorn import UC_ARCH_X86, UC_HOOK_CODE, UC_HOOK_MEM_UNMAPPED, UC_MODE_64, UC_TLB_VIRTUAL, Uc
-from unicorn.x86_const import UC_X86_REG_RAX, UC_X86_REG_RDI, UC_X86_REG_RIP, UC_X86_REG_RSP
+from unicorn.x86_const import UC_X86_REG_RAX, UC_X86_REG_RDI, UC_X86_REG_RDX, UC_X86_REG_RIP, UC_X86_REG_RSP
 
 _BPF = 321
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 13, 15
@@ -57,6 +58,11 @@ def _return_thunks() -> set[int]:
     return {int(address, 16) for address, _, name in symbols if name.endswith("_return_thunk")}
 
 
+def _address(function: str) -> int:
+    lines = (line.split()[:3] for line in Path("/proc/kallsyms").read_text().splitlines())
+    return next(int(address, 16) for address, _, name in lines if name == function)
+
+
 class Processor:
     """Memory that is empty until it is written, and programs in it."""
 
@@ -67,6 +73,7 @@ class Processor:
         self._mapped: set[int] = set()
         self._code: dict[int, int] = {}
         self._returns = _return_thunks()
+        self._functions: dict[int, Callable[[int], object]] = {}
         self.executed = 0
         self._uc.hook_add(UC_HOOK_MEM_UNMAPPED, self._unmapped)
         self._uc.hook_add(UC_HOOK_CODE, self._step)
@@ -80,6 +87,10 @@ class Processor:
             self.write(start, code)
             self._code[start] = start + len(code)
         return next(iter(functions))
+
+    def give(self, name: str, does: Callable[[int], object]) -> None:
+        """What the kernel's function of this name does, with its third argument."""
+        self._functions[_address(name)] = does
 
     def run(self, start: int, *arguments: int) -> int:
         """Instructions that it executes with these words as its context."""
@@ -122,5 +133,7 @@ class Processor:
         if address not in self._returns:
             # A function of the kernel: it returns 0.
             uc.reg_write(UC_X86_REG_RAX, 0)
+            if does := self._functions.get(address):
+                does(uc.reg_read(UC_X86_REG_RDX) & 0xFFFFFFFF)
         uc.reg_write(UC_X86_REG_RSP, stack + 8)
         uc.reg_write(UC_X86_REG_RIP, int.from_bytes(uc.mem_read(stack, 8), "little"))

@@ -78,6 +78,7 @@ class Flow:
         self.grant.address += _SLOT * ours.size("virtio_ccc_slot_grant")
         self.flow.address += _SLOT * ours.size("ccc_flow")
         self._private = _SOCK + kernel.offset("tcp_sock", "inet_conn.icsk_ca_priv")[0] // 8 + _INNER_BYTES
+        self.processor.give("tcp_reno_cong_avoid", self._reno)
         self.know(table_id=_ID, slot=_SLOT, generation=_GENERATION, sender=1)
         self._begin()
 
@@ -102,6 +103,15 @@ class Flow:
         self.line.set(seq=2, epoch=1, flags=1, level=self._level(WINDOW), ssthresh_level=self._level(WINDOW))
         self.grant.set(generation=_GENERATION, flags=1)
         self.flow.set(generation=_GENERATION, slot=_SLOT)
+
+    def _reno(self, acked: int) -> None:
+        """tcp_reno_cong_avoid() in congestion avoidance."""
+        if not self.sock.get("is_cwnd_limited"):
+            return
+        window, count = self.sock.get("snd_cwnd"), self.sock.get("snd_cwnd_cnt") + acked
+        if self.sock.get("snd_cwnd_cnt") >= window:
+            window, count = window + 1, acked
+        self.sock.set(snd_cwnd=window + count // window, snd_cwnd_cnt=count % window)
 
     @staticmethod
     def _level(packets: float) -> int:

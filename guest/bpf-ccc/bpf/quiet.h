@@ -119,7 +119,8 @@ static inline bool ccc_is_quiet(const struct sock *sk,
 	const struct virtio_ccc_grant_line *line =
 		&table->line[grant->line & (CCC_LINES - 1)];
 
-	return ccc_sk(sk)->settled && tcp_has_unsent(tp) &&
+	/* One with nothing on its way parks. */
+	return ccc_sk(sk)->settled && tp->packets_out && tcp_has_unsent(tp) &&
 	       tp->snd_cwnd == grant->granted &&
 	       tp->mss_cache == grant->mss &&
 	       sk->sk_priority == flow->report.sk_priority &&
@@ -141,14 +142,22 @@ static inline bool ccc_quiet_ack(const struct sock *sk, struct ccc_flow *flow,
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
+	struct ccc_report *report = &flow->report;
+
 	flow->shadow.quiet_acked += acked;
-	note_rtt(&flow->report, tp->rack.rtt_us);
-	return !seq_before(tp->delivered, flow->report.tcp_due);
+	note_rtt(report, tp->rack.rtt_us);
+	if (seq_before(tp->delivered, report->tcp_due))
+		return false;
+	/* Where reports have to be far apart, once a window. */
+	return flow->shadow.quiet_acked >= flow->grant.granted ||
+	       !ccc_report_too_soon(tp->tcp_mstamp - report->notified_us,
+				    flow->grant.report_interval_us);
 }
 
 /*
  * The inner algorithm has what quiet ACKs have acknowledged, before anything else
- * happens to it: as one ACK of all that, of a part of a window at the most.
+ * happens to it: as one ACK of all that, of a window at the most.  They were limited
+ * by the window that was granted, whatever this ACK is.
  */
 static __noinline void ccc_quiet_end(struct sock *sk, struct ccc_flow *flow)
 {
@@ -157,9 +166,13 @@ static __noinline void ccc_quiet_end(struct sock *sk, struct ccc_flow *flow)
 	flow->shadow.quiet_acked = 0;
 	if (!flow->shadow.cwnd)
 		return;
-	growth = ccc_shadow_grow_apart(sk, flow, tcp_sk(sk)->snd_una, acked);
-	flow->report.cwnd_growth_bytes += growth * flow->grant.mss;
 	flow->report.acked_limited_bytes += (u64)acked * flow->grant.mss;
+	flow->shadow.owed += ccc_shadow_scale(&flow->shadow, acked,
+					      flow->grant.granted);
+	if (!tcp_is_cwnd_limited(sk))
+		return;
+	growth = ccc_shadow_grow_apart(sk, flow, tcp_sk(sk)->snd_una, 0);
+	flow->report.cwnd_growth_bytes += growth * flow->grant.mss;
 }
 
 /*

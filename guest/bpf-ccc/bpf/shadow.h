@@ -34,6 +34,7 @@ static inline void start(struct ccc_shadow *shadow, u32 cwnd)
 	shadow->ssthresh = shadow->cwnd;
 	shadow->prior_cwnd = shadow->cwnd;
 	shadow->rest = 0;
+	shadow->owed = 0;
 	shadow->reducing = 0;
 }
 
@@ -103,7 +104,17 @@ static inline void ccc_shadow_follow_epoch(struct sock *sk,
 	}
 }
 
-/* What ccc_shadow_grow() does where there is a shadow window. */
+/* Packets that were acknowledged of this window, in the shadow window. */
+static inline u32 ccc_shadow_scale(struct ccc_shadow *shadow, u32 acked,
+				   u32 cwnd)
+{
+	return ccc_scale_acked(acked, shadow->cwnd, cwnd, &shadow->rest);
+}
+
+/*
+ * What ccc_shadow_grow() does where there is a shadow window, with what it is owed:
+ * of an ACK that is not limited by the window the inner algorithm takes nothing.
+ */
 static inline u32 ccc_shadow_grow_apart(struct sock *sk, struct ccc_flow *flow,
 					u32 ack, u32 acked)
 {
@@ -112,7 +123,10 @@ static inline u32 ccc_shadow_grow_apart(struct sock *sk, struct ccc_flow *flow,
 	u32 before = shadow->cwnd;
 	u32 after;
 
-	acked = ccc_scale_acked(acked, before, tp->snd_cwnd, &shadow->rest);
+	if (tcp_is_cwnd_limited(sk)) {
+		acked += shadow->owed;
+		shadow->owed = 0;
+	}
 	swap_windows(tp, shadow);
 	inner_cong_avoid(sk, ack, acked);
 	after = clamp_t(u32, tp->snd_cwnd, 1, CCC_CWND_MAX);
@@ -135,7 +149,9 @@ static inline u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow,
 	u32 before = tp->snd_cwnd;
 
 	if (flow->shadow.cwnd)
-		return ccc_shadow_grow_apart(sk, flow, ack, acked);
+		return ccc_shadow_grow_apart(
+			sk, flow, ack,
+			ccc_shadow_scale(&flow->shadow, acked, before));
 	inner_cong_avoid(sk, ack, acked);
 	return tp->snd_cwnd > before && !slow_start ? tp->snd_cwnd - before : 0;
 }

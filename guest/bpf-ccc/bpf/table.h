@@ -81,7 +81,8 @@ struct ccc_shadow {
 	u32 prior_cwnd;
 	u32 rest;		/* of the acknowledged packets, when scaled */
 	u32 epoch;		/* to which it has been brought */
-	u32 quiet_acked;	/* packets of quiet ACKs it is yet to have */
+	u32 quiet_acked;	/* packets of quiet ACKs it is yet to have, */
+	u32 owed;		/* and, scaled, those before an ACK that is not limited */
 	u16 beta;		/* the algorithm's latest reduction, of 65536 */
 	u8 reducing;		/* between ssthresh() and set_state() */
 	u8 charged;		/* which the device has not answered */

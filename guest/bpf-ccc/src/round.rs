@@ -3,7 +3,8 @@
 //!
 //! Somebody who takes a connection and does not answer is waited for, for a second, by all.  So
 //! those that are connected have their turn first, each by the clock and not by when the round
-//! began, nobody waits for two in a round, and who was waited for is asked again later and later.
+//! began, nobody waits for two in a round, and who was waited for is asked again later and later,
+//! and after all others.
 
 /// Waiting for so long is waiting: who is there, or is not, says so at once.
 const SLOW_US: u64 = 100_000;
@@ -20,13 +21,21 @@ pub trait Tended {
     fn put_off(&mut self, now_us: u64);
 }
 
-/// One round by a clock; `turned` is called after each tenant that may have taken time.
-pub fn tend(all: &mut [impl Tended], clock: impl Fn() -> u64, mut turned: impl FnMut()) {
+/// One round by a clock; `turned` is called after each tenant that may have taken time.  `first`
+/// is who has the first turn to connect: whoever comes after the one that was last waited for.
+pub fn tend(
+    all: &mut [impl Tended],
+    first: &mut usize,
+    clock: impl Fn() -> u64,
+    mut turned: impl FnMut(),
+) {
     for one in &mut *all {
         one.renew(clock());
     }
     turned();
-    for one in all {
+    for turn in 0..all.len() {
+        let at = (*first + turn) % all.len();
+        let one = &mut all[at];
         let began_us = clock();
         if !one.connect(began_us) {
             continue;
@@ -36,6 +45,7 @@ pub fn tend(all: &mut [impl Tended], clock: impl Fn() -> u64, mut turned: impl F
         turned();
         if now_us - began_us >= SLOW_US {
             one.put_off(now_us);
+            *first = at + 1;
             return;
         }
     }
@@ -105,9 +115,9 @@ mod tests {
         let clock = Cell::new(7);
         let mut all = [true, true, true, true, false].map(|hangs| Fake::new(&clock, hangs));
         all[4].connect(7);
-        let mut turned = 0;
+        let (mut first, mut turned) = (0, 0);
         while clock.get() < 60 * SECOND {
-            tend(&mut all, || clock.get(), || turned += 1);
+            tend(&mut all, &mut first, || clock.get(), || turned += 1);
             clock.set(clock.get() + SECOND / 10);
         }
         assert!(all[4].longest_us <= SECOND + SECOND / 10, "{} us", all[4].longest_us);
@@ -117,10 +127,22 @@ mod tests {
     }
 
     #[test]
+    fn who_is_there_connects_behind_any_number_that_hang() {
+        let clock = Cell::new(7);
+        let mut all: Vec<_> = (0..40).map(|at| Fake::new(&clock, at < 39)).collect();
+        let mut first = 0;
+        while !all[39].connected && clock.get() < 120 * SECOND {
+            tend(&mut all, &mut first, || clock.get(), || {});
+            clock.set(clock.get() + SECOND / 10);
+        }
+        assert!(clock.get() < 50 * SECOND, "{} us", clock.get());
+    }
+
+    #[test]
     fn all_that_are_there_connect_in_one_round() {
         let clock = Cell::new(7);
         let mut all: Vec<_> = (0..1000).map(|_| Fake::new(&clock, false)).collect();
-        tend(&mut all, || clock.get(), || {});
+        tend(&mut all, &mut 0, || clock.get(), || {});
         assert!(all.iter().all(|one| one.connected));
     }
 }

@@ -86,6 +86,8 @@ pub struct Tenants {
     watch: Watch,
     /// Of tenants that have no table.
     said: Limited,
+    /// Who has the first turn to connect.
+    first: usize,
 }
 
 impl Tenants {
@@ -100,6 +102,7 @@ impl Tenants {
             names: BTreeMap::new(),
             watch: Watch::new(),
             said: Limited::default(),
+            first: 0,
         };
         for (name, table) in left {
             log::info!("tenant {name}: has table {} of before", table.number);
@@ -252,7 +255,7 @@ impl Tenants {
     /// Connects whoever is not connected, and says until when grants hold.
     pub fn tend(&mut self, watchdog: &mut Watchdog) {
         let mut all: Vec<_> = self.tenants.iter_mut().collect();
-        round::tend(&mut all, serve::now_us, || watchdog.turn(serve::now_us()));
+        round::tend(&mut all, &mut self.first, serve::now_us, || watchdog.turn(serve::now_us()));
     }
 
     /// Grants hold no longer: this process ends.
