@@ -273,11 +273,12 @@ fn who_removes_the_socket_again_and_again_does_not_fill_the_log() {
     let place = Place::new("removes");
     let relay = Relay::start(&place, "relay");
     let (began, mut removed) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_secs(5) {
+    while began.elapsed() < Duration::from_secs(12) {
         removed += usize::from(fs::remove_file(place.socket()).is_ok());
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(removed > 10, "{removed} times");
+    // More often than is said.
+    assert!(removed > 18, "{removed} times");
     // A burst of four, and one a second.
     let lines = relay.log().lines().count();
     assert!(lines <= 4 + began.elapsed().as_secs() as usize + 1, "{removed}: {}", relay.log());

@@ -16,8 +16,10 @@ use super::{
 };
 use crate::{front_end, log_limit::Limited, serve::now_us, wait::wait, wanted::Wanted};
 
-/// How often it is looked whether to go on.
+/// How often it is looked whether to go on, and where nobody is there: a host may have a thousand
+/// VMs whose agents are yet to come.
 const LOOK: Duration = Duration::from_millis(100);
+const REST: Duration = Duration::from_millis(500);
 /// How often, whether somebody could take the place of the VM's socket.
 const LOOK_AT_WAY_US: u64 = 1_000_000;
 /// What comes sooner after what came before waits: no guest takes more of this host than what
@@ -53,7 +55,7 @@ impl<'a> Station<'a> {
         let (mut look_at_us, mut look_at_way_us) = (0, now_us() + LOOK_AT_WAY_US);
         while !stop.load(Ordering::Relaxed) {
             if now_us() >= look_at_us {
-                look_at_us = now_us() + LOOK.as_micros() as u64;
+                look_at_us = now_us() + self.rest().as_micros() as u64;
                 ensure!(door.is_there(), "its socket was removed; it is made again");
             }
             if now_us() >= look_at_way_us {
@@ -73,9 +75,13 @@ impl<'a> Station<'a> {
         Ok(())
     }
 
+    fn rest(&self) -> Duration {
+        if self.agent.is_none() && self.lobby.wakes().next().is_none() { REST } else { LOOK }
+    }
+
     /// Waits until somebody says something or comes; whether the agent has.
     fn wait(&self, door: &Door) -> Result<bool> {
-        let most = self.agent.as_ref().map_or(LOOK, |agent| agent.patience(now_us()));
+        let most = self.agent.as_ref().map_or(self.rest(), |agent| agent.patience(now_us()));
         let agent = self.agent.iter().map(Agent::wakes);
         let all = agent.chain([door.wakes()]).chain(self.lobby.wakes());
         let ready = wait(all, most)?;
