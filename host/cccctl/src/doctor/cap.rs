@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Whether anything holds a VM to its cap: grants do, where its flows follow them and can, and its
+//! tap, where the host may.
+use serde_json::Value;
+
+use super::{Finding, has_no_device, member};
+use crate::views::word;
+
+/// A guest's flows wait between pairs of segments from such a round-trip time on, and never in a
+/// shorter one.
+const PAUSES_FROM_US: u64 = 10_000;
+/// Two segments of an Ethernet frame, in bits.
+const PAIR_BITS: f64 = 2.0 * 1448.0 * 8.0;
+
+/// It has a cap that its flows do not keep to by what they are granted, and that nothing else
+/// holds it to.
+pub fn not_held(vm: &Value, group: Option<&Value>) -> Option<Finding> {
+    let cap = vm["cap_mbit"].as_f64()?;
+    if vm["tap"].is_string() && group.is_some_and(|group| group["enforce"] == "on") {
+        return None;
+    }
+    let couples = group.is_some_and(is_coupling) && vm["coupled"] != false;
+    let is_granted = couples && !has_no_device(vm) && vm["state"] != "no driver";
+    let why = match is_granted {
+        true => above_cap_by_pairs(vm, group?, cap)?,
+        false => "its flows are not coupled".to_owned(),
+    };
+    let name = word(&vm["name"]);
+    let couple = if is_granted { "" } else { "couple them, or " };
+    Some(Finding::new(
+        vm,
+        format!("nothing holds it to its cap of {cap} Mbit/s, as {why}"),
+        format!(
+            "{couple}have it held at its tap: cccctl set {name} --tap INTERFACE, and \
+             cccctl group GROUP --enforce on; if it is to have no cap: cccctl set {name} --cap none"
+        ),
+    ))
+}
+
+/// Flows of the group are granted something now: neither is it left alone nor the half of a
+/// trial that is.
+fn is_coupling(group: &Value) -> bool {
+    let is_off = group["coupled"] == false || group["trial"]["coupled"] == false;
+    !is_off && group["policy"] != "uncoupled"
+}
+
+/// Why a VM's flows may be above its cap, though they do as they are granted: each sends two
+/// segments in a round trip, and that is short.
+fn above_cap_by_pairs(vm: &Value, group: &Value, cap: f64) -> Option<String> {
+    let member = member(vm, group)?;
+    let flows = member["flows"].as_u64()?;
+    let srtt_us = member["srtt_us"].as_u64().filter(|us| (1..PAUSES_FROM_US).contains(us))?;
+    let least_mbit = flows as f64 * PAIR_BITS / srtt_us as f64;
+    (least_mbit > cap).then(|| {
+        format!(
+            "each of its {flows} flows sends two segments in a round trip at the least, which at \
+             {:.2} ms is {least_mbit:.0} Mbit/s",
+            srtt_us as f64 / 1e3
+        )
+    })
+}
