@@ -9,6 +9,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,16 @@ def machine_code(number: int) -> dict[int, bytes]:
     return functions
 
 
+@cache
+def _symbols() -> list[tuple[int, str]]:
+    """The kernel's, with their addresses."""
+    lines = (line.split()[:3] for line in Path("/proc/kallsyms").read_text().splitlines())
+    return [(int(address, 16), name) for address, _, name in lines]
+
+
 def _return_thunks() -> set[int]:
     """Where kernels go to return."""
-    symbols = (line.split()[:3] for line in Path("/proc/kallsyms").read_text().splitlines())
-    return {int(address, 16) for address, _, name in symbols if name.endswith("_return_thunk")}
-
-
-def _address(function: str) -> int:
-    lines = (line.split()[:3] for line in Path("/proc/kallsyms").read_text().splitlines())
-    return next(int(address, 16) for address, _, name in lines if name == function)
+    return {address for address, name in _symbols() if name.endswith("_return_thunk")}
 
 
 class Processor:
@@ -90,7 +92,7 @@ class Processor:
 
     def give(self, name: str, does: Callable[[int], object]) -> None:
         """What the kernel's function of this name does, with its third argument."""
-        self._functions[_address(name)] = does
+        self._functions[next(at for at, symbol in _symbols() if symbol == name)] = does
 
     def run(self, start: int, *arguments: int) -> int:
         """Instructions that it executes with these words as its context."""

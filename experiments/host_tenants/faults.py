@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from subprocess import CalledProcessError, Popen
@@ -16,6 +16,7 @@ from ccc_experiments.scores import Score, print_scores, write_result
 from . import cgroups, demo, quiet, relayed, upgraded, watched
 from .btf import Types
 from .dumbbell import DEAF_PORT, Dumbbell
+from .one_tenant import one_tenant
 from .service import Service, bpf, until
 
 QUICK = bool(os.environ.get("QUICK"))
@@ -133,8 +134,7 @@ def silent_seconds(received: list[int]) -> int:
 
 def follow_grants() -> int:
     """Flows whose windows are what the host grants, by what the program keeps of them."""
-    program = next(one["id"] for one in bpf("prog") if one.get("name") == "ccc_cong_avoid")
-    types = Types("prog", "id", str(program))
+    types = of_program()
     first, size = types.offset("ccc_table", "flow")[0] // 8, types.size("ccc_flow")
     bit, width = types.offset("ccc_flow", "grant.coupled")
     mask = ((1 << width) - 1) << bit % 8
@@ -145,9 +145,14 @@ def follow_grants() -> int:
     return found
 
 
+def of_program() -> Types:
+    """The types of the newest one: one of before goes when its last connection does."""
+    programs = (one["id"] for one in bpf("prog") if one.get("name") == "ccc_cong_avoid")
+    return Types("prog", "id", str(max(programs)))
+
+
 def of_tables(field: str, size: int) -> list[str]:
-    program = next(one["id"] for one in bpf("prog") if one.get("name") == "ccc_cong_avoid")
-    begin = Types("prog", "id", str(program)).offset("ccc_table", field)[0] // 8
+    begin = of_program().offset("ccc_table", field)[0] // 8
     return [byte for value in contents() for byte in value[begin : begin + size]]
 
 
@@ -257,17 +262,8 @@ def ours_of(names: list[str]) -> int:
 
 def made_again(out: Path) -> list[Score]:
     """A namespace that is deleted and made again before the loader looks: flows of the new one are coupled."""
-    service = Service(out, {"g": {}})
     found = same = 0
-    with ExitStack() as stack:
-        stack.callback(service.stop)
-        service.start()
-        bed = Dumbbell("ccc-again", senders=1, rate="1gbit", packets=1000, delay_ms=1)
-        stack.callback(bed.end)
-        bed.make()
-        service.add("a", "netns", bed.sender(0), "g")
-        service.await_connected("a")
-        bed.receive(60 + 30 * AGAIN)
+    with one_tenant(out, "ccc-again", 60 + 30 * AGAIN) as (service, bed):
         for _ in range(AGAIN):
             with service.loader_paused():
                 same += bed.make_again(0)
@@ -284,22 +280,6 @@ def made_again(out: Path) -> list[Score]:
         Score(f"{AGAIN} namespaces made again: flows coupled", found, "1", ">=", AGAIN),
         Score("of these with the inode of the one before", same, "1", ">=", 1),
     ]
-
-
-@contextmanager
-def one_tenant(out: Path, name: str, seconds: float) -> Iterator[tuple[Service, Dumbbell]]:
-    """Tenant `a` alone on a fast path, with a receiver for so long."""
-    service = Service(out, {"g": {}})
-    with ExitStack() as stack:
-        stack.callback(service.stop)
-        service.start()
-        bed = Dumbbell(name, senders=1, rate="1gbit", packets=2000, delay_ms=1)
-        stack.callback(bed.end)
-        bed.make()
-        service.add("a", "netns", bed.sender(0), "g")
-        service.await_connected("a")
-        bed.receive(seconds)
-        yield service, bed
 
 
 def beside_all_slots(service: Service, bed: Dumbbell, whose: str, parked_least: int) -> tuple[list[Score], Popen]:

@@ -3,12 +3,11 @@
 the operator is told for as long as there are any."""
 
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 from ccc_experiments.scores import Score
 
-from .dumbbell import Dumbbell
+from .one_tenant import one_tenant
 from .service import Service, until
 
 FLOWS = 3
@@ -17,16 +16,7 @@ GONE_WITHIN_S = 20
 
 
 def run(out: Path) -> list[Score]:
-    service = Service(out, {"g": {}})
-    with ExitStack() as stack:
-        stack.callback(service.stop)
-        service.start()
-        bed = Dumbbell("ccc-layout", senders=1, rate="1gbit", packets=1000, delay_ms=1)
-        stack.callback(bed.end)
-        bed.make()
-        service.add("a", "netns", bed.sender(0), "g")
-        service.await_connected("a")
-        bed.receive(120)
+    with one_tenant(out, "ccc-layout", 120) as (service, bed):
         sender = bed.send(0, FLOWS, 100, "reno")
         until("its flows are coupled", lambda: service.show("a")["coupled_flows"] == FLOWS)
         well = told(service)
