@@ -113,8 +113,8 @@ u16 law_rtt_sample(u32 rtt_us)
 u32 law_rtt_average(u32 average_us, u32 rtt_us, u64 delivered, u32 cwnd,
 		    u32 rounds, u8 *rest)
 {
-	return ccc_rtt_average(average_us, rtt_us, delivered, cwnd, rounds,
-			       rest);
+	return ccc_rtt_average(average_us, rtt_us,
+			       ccc_rtt_part(delivered, cwnd), rounds, rest);
 }
 
 u32 law_rtt_held(u32 srtt_us, u64 elapsed_us, u64 delivered, u32 cwnd,
@@ -125,7 +125,7 @@ u32 law_rtt_held(u32 srtt_us, u64 elapsed_us, u64 delivered, u32 cwnd,
 
 u32 law_rtt_rounds(u32 rounds, u64 delivered, u32 cwnd)
 {
-	return ccc_rtt_rounds(rounds, delivered, cwnd);
+	return ccc_rtt_rounds(rounds, ccc_rtt_part(delivered, cwnd));
 }
 
 bool law_report_due(u64 delivered, u32 growth, u32 cwnd, u32 mss, u32 shift)

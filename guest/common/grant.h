@@ -90,6 +90,42 @@ static inline u32 ccc_grant_packets(u64 level, u64 units, u32 mss, u32 offset)
 	return min_t(u64, (packets_q16 + (offset >> 16)) >> 16, CCC_CWND_MAX);
 }
 
+/*
+ * Where the bytes, in 2^16ths, begin that are granted as @packets; they end a segment
+ * further.  Modulo 2^64: rounded up, nothing is a packet already.
+ */
+static inline u64 ccc_grant_begin(u32 packets, u32 mss, u32 offset)
+{
+	return (((u64)packets << 16) - (offset >> 16)) * mss;
+}
+
+/*
+ * Whether @level grants the packets whose bytes begin at @begin, which takes no
+ * division.  No says nothing where the product has more than 64 bits.
+ */
+static inline bool ccc_grant_stays(u64 level, u64 units, u32 mss, u64 begin)
+{
+	return ccc_grant_is_short(level, units) &&
+	       ((level * units) >> (VIRTIO_CCC_LEVEL_SHIFT - 16)) - begin <
+		       (u64)mss << 16;
+}
+
+/*
+ * Where that has been said of one level: the first of those of which it is so, but
+ * for one at each end, and how many there are.
+ */
+static inline u64 ccc_grant_first_level(u64 units, u64 begin)
+{
+	return div64_u64(begin << 16, units) + 1;
+}
+
+static inline u64 ccc_grant_levels(u64 units, u32 mss)
+{
+	u64 levels = div64_u64((u64)mss << VIRTIO_CCC_LEVEL_SHIFT, units);
+
+	return levels ? levels - 1 : 0;
+}
+
 /* The same in bytes, with what packets round off; it saturates. */
 static inline u64 ccc_grant_bytes(u64 level, u64 units)
 {

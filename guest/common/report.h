@@ -61,40 +61,42 @@ static inline u16 ccc_rtt_sample(u32 rtt_us)
 	return min_t(u32, (rtt_us - 1) / VIRTIO_CCC_RTT_UNIT_US + 1, U16_MAX);
 }
 
+/* How much of a round trip it is, in 256ths, in which @delivered bytes are. */
+static inline u32 ccc_rtt_part(u64 delivered, u32 cwnd)
+{
+	return div_u64(min_t(u64, delivered, cwnd) << 8, max_t(u32, cwnd, 1));
+}
+
 /*
  * TCP's own average follows the queue within a round trip.  Shares by rate
  * that did so too would chase each other, so they count an average over
- * CCC_RTT_ROUNDS round trips, in which @delivered bytes of a window of @cwnd
- * are a part of one; over fewer, if @rounds, in 256ths, is less.  While the
+ * CCC_RTT_ROUNDS round trips, of one of which this is a @part, in 256ths; over
+ * fewer, if @rounds, in 256ths, is less.  While the
  * windows move, so do the queue and the RTT: what they settle to counts.
  * @rest is what it is more than the result, in 256ths of a microsecond: else
  * many small steps one way would be none.
  */
-static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u64 delivered,
-				  u32 cwnd, u32 rounds, u8 *rest)
+static inline u32 ccc_rtt_average(u32 average_us, u32 rtt_us, u32 part,
+				  u32 rounds, u8 *rest)
 {
 	s64 difference = (s64)rtt_us - average_us;
 	u32 seen = rounds >> 8;
-	u32 part, over;
 	s64 moved;
+	u32 over;
 
-	if (!average_us || !cwnd)
+	if (!average_us)
 		return rtt_us;
 	if (seen < CCC_RTT_SETTLES)
 		return average_us;
-	part = div_u64(min_t(u64, delivered, cwnd) << 8, cwnd);
 	over = clamp_t(u32, seen - CCC_RTT_SETTLES, 1, CCC_RTT_ROUNDS);
 	moved = div_s64(difference * part, over) + *rest;
 	*rest = moved & U8_MAX;
 	return average_us + (s32)(moved >> 8);
 }
 
-/* Round trips that an average has seen, in 256ths, with these bytes too. */
-static inline u32 ccc_rtt_rounds(u32 rounds, u64 delivered, u32 cwnd)
+/* Round trips that an average has seen, in 256ths, with this part of one too. */
+static inline u32 ccc_rtt_rounds(u32 rounds, u32 part)
 {
-	u32 part = div_u64(min_t(u64, delivered, cwnd) << 8,
-			   max_t(u32, cwnd, 1));
-
 	return min_t(u32, rounds + part,
 		     (CCC_RTT_SETTLES + CCC_RTT_ROUNDS) << 8);
 }

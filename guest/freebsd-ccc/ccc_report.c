@@ -125,12 +125,12 @@ average_rtt(const struct tcpcb *tp, struct ccc_flow *flow)
 	struct ccc_report *report = &flow->report;
 	uint64_t delivered = report->delivered_bytes -
 	    report->last_notified.delivered_bytes;
+	uint32_t part = ccc_rtt_part(delivered, tp->snd_cwnd);
 
-	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
-	    tp->snd_cwnd);
+	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, part);
 	report->srtt_us = ccc_rtt_average(report->srtt_us,
-	    ccc_rtt_smoothed(tp, flow), delivered, tp->snd_cwnd,
-	    report->rtt_rounds, &report->srtt_rest);
+	    ccc_rtt_smoothed(tp, flow), part, report->rtt_rounds,
+	    &report->srtt_rest);
 }
 
 /* Write the slot and, unless @op is 0, have the device look at it. */

@@ -396,6 +396,7 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	refresh_grant(sk, flow);
 	if (was_coupled && is_settled(tp, flow)) {
 		settle(sk, flow);
+		ccc_quiet_next(sk, flow);
 		return;
 	}
 	if (!follow_grant(sk, flow, was_coupled, epoch))

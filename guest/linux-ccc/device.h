@@ -23,7 +23,7 @@
 /* Grant lines offered to the device: groups that one guest's flows can be in. */
 #define CCC_GRANT_LINES		16
 /* For struct ccc_flow, of which the driver knows no more than this. */
-#define CCC_SLOT_PRIV_SIZE	384
+#define CCC_SLOT_PRIV_SIZE	448
 
 struct ccc_device;
 struct ccc_extent;
@@ -142,6 +142,7 @@ struct ccc_grant {
 	u32 seq;		/* of the line that was read */
 	u32 mss;		/* with which it was divided; */
 	u32 part;		/* cwnd, as it came of that */
+	u64 begin;		/* of the bytes that are granted as that */
 	u16 line;
 	bool coupled;		/* it is in force */
 	bool redivided;		/* since the one before, other than by an event */
@@ -260,6 +261,8 @@ bool ccc_doorbell_send(struct ccc_device *dev, u16 op, u32 slot,
 		       u32 generation);
 
 u32 ccc_grant_instance(const struct ccc_device *dev);
+bool ccc_grant_is_accepted(const struct ccc_slot *slot, u16 *line);
+u64 ccc_grant_cap(const struct ccc_slot *slot);
 void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
 		       u16 priority, u32 srtt_us, u32 mss);
 u32 ccc_grant_epoch_at(struct ccc_device *dev, const struct ccc_grant *grant,

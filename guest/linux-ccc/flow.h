@@ -34,7 +34,7 @@ struct ccc_report {
 	u64 averaged_us;	/* when srtt_us was brought up to date */
 	u32 srtt_us;		/* over many round trips: shares by rate count it */
 	u32 rtt_rounds;		/* that many, in 256ths */
-	u16 rtt_sample;		/* least since the last message, on the wire */
+	u32 rtt_us;		/* the least since the last message; 0: none */
 	u16 priority;
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 state;
@@ -82,11 +82,24 @@ struct ccc_shadow {
 	u32 ssthresh;
 	u32 prior_cwnd;
 	u32 rest;		/* of the acknowledged packets, when scaled */
+	u32 owed;		/* acknowledged, which the algorithm has not had */
 	u32 epoch;		/* to which it has been brought */
 	u16 beta;		/* the algorithm's latest reduction, of 65536 */
 	bool reducing;		/* between ssthresh() and set_state() */
 	u64 charged_us;		/* when it was reduced for the flow's own event, */
 	bool charged;		/* which the device has not answered */
+};
+
+/* quiet.c: what an ACK has to find that changes nothing. */
+struct ccc_quiet {
+	bool settled;		/* the next may be such a one */
+	u32 tcp_due;		/* tp->delivered when a message is due */
+	u32 acked;		/* packets of such ACKs, noted and nothing else */
+	u32 instance;		/* of the device */
+	u32 sk_priority;	/* of the socket, of which its priority is */
+	u64 accepted;		/* the slot's first word of the device's */
+	u64 same_level;		/* the first level that grants what is granted, */
+	u64 same_levels;	/* and how many do */
 };
 
 /*
@@ -116,6 +129,7 @@ struct ccc_flow {
 	struct ccc_cwnd cwnd;
 	struct ccc_recovery recovery;
 	struct ccc_shadow shadow;
+	struct ccc_quiet quiet;
 	struct ccc_release release;
 };
 
@@ -152,6 +166,8 @@ static inline struct ccc_sock *ccc_sk(const struct sock *sk)
 }
 
 extern const struct tcp_congestion_ops *ccc_inner;
+/* Its growth is that of the packets that it is told of, in however many calls. */
+extern bool ccc_inner_adds_up;
 
 int ccc_inner_load(const char *name);
 void ccc_inner_unload(void);
@@ -213,6 +229,12 @@ void ccc_report_first(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_end_of_data(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 		      u32 growth, bool cwnd_limited);
+void ccc_report_quiet(struct ccc_flow *flow, u32 acked);
+u32 ccc_report_due_at(const struct tcp_sock *tp, const struct ccc_flow *flow);
+bool ccc_report_is_early(const struct tcp_sock *tp, const struct ccc_flow *flow);
+bool ccc_report_is_steady(const struct ccc_flow *flow);
+bool ccc_report_is_told(const struct ccc_flow *flow);
+void ccc_report_now(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us);
 void ccc_report_restart_rtt(struct ccc_flow *flow);
 void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
@@ -228,6 +250,28 @@ void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);
 
+bool ccc_quiet_is(const struct sock *sk, const struct ccc_flow *flow);
+bool ccc_quiet_ack(const struct sock *sk, struct ccc_flow *flow, u32 acked);
+bool ccc_quiet_goes_on(const struct sock *sk, struct ccc_flow *flow);
+void ccc_quiet_next(const struct sock *sk, struct ccc_flow *flow);
+void ccc_quiet_add_up(struct sock *sk, struct ccc_flow *flow);
+
+/* For whatever else happens to the flow, before it does. */
+static inline void ccc_quiet_end(struct sock *sk, struct ccc_flow *flow)
+{
+	flow->quiet.settled = false;
+	if (flow->quiet.acked)
+		ccc_quiet_add_up(sk, flow);
+}
+
+/* Whether an ACK says something to recovery.c, or might end what one has said. */
+static inline bool ccc_recovery_is_watched(const struct sock *sk,
+					   const struct ccc_flow *flow, u32 flags)
+{
+	return !flow->quiet.settled || (flags & CA_ACK_ECE) ||
+	       tcp_sk(sk)->tlp_high_seq;
+}
+
 void ccc_recovery_ack(struct sock *sk, struct ccc_flow *flow, u32 flags);
 u32 ccc_recovery_ssthresh(struct sock *sk);
 void ccc_recovery_set_state(struct sock *sk, u8 state);
@@ -239,6 +283,7 @@ void ccc_shadow_follow_phase(struct ccc_flow *flow);
 void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
 			     bool was_coupled);
 u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked);
+u32 ccc_shadow_grow_late(struct sock *sk, struct ccc_flow *flow, u32 acked);
 u32 ccc_shadow_ssthresh(struct sock *sk, struct ccc_flow *flow);
 void ccc_shadow_charge(struct sock *sk, struct ccc_flow *flow);
 bool ccc_shadow_awaits(const struct sock *sk, const struct ccc_flow *flow);

@@ -96,7 +96,7 @@ static bool is_in_force(const struct ccc_device *dev,
 }
 
 /* Whether the device has accepted the slot's flow; behind which line. */
-static bool is_accepted(const struct ccc_slot *slot, u16 *line)
+bool ccc_grant_is_accepted(const struct ccc_slot *slot, u16 *line)
 {
 	const struct virtio_ccc_slot_grant *grant = slot->grant;
 	const struct ccc_device *dev = slot->dev;
@@ -111,17 +111,14 @@ static bool is_accepted(const struct ccc_slot *slot, u16 *line)
 }
 
 /* The flow's part of @level, in packets. */
-static u32 part_of(const struct ccc_slot *slot, const struct ccc_grant *grant,
-		   u64 level, u32 mss)
+static u32 part_of(const struct ccc_grant *grant, u64 level, u32 mss, u32 offset)
 {
-	u32 packets = ccc_grant_packets(level, grant->units, mss,
-					slot->rounding_offset +
-					grant->rounding_offset);
+	u32 packets = ccc_grant_packets(level, grant->units, mss, offset);
 
 	return ccc_grant_capped(packets, grant->cap_bytes, mss);
 }
 
-static u64 cap_of(const struct ccc_slot *slot)
+u64 ccc_grant_cap(const struct ccc_slot *slot)
 {
 	return slot->dev->config.slot_cap ?
 		       le64_to_cpu(READ_ONCE(slot->grant->cap_bytes)) :
@@ -141,13 +138,14 @@ static bool is_unchanged(const struct ccc_slot *slot,
 	return grant->coupled && line == grant->line &&
 	       le32_to_cpu(READ_ONCE(line_of(slot->dev, line)->seq)) ==
 		       grant->seq &&
-	       mss == grant->mss && cap_of(slot) == grant->cap_bytes &&
+	       mss == grant->mss && ccc_grant_cap(slot) == grant->cap_bytes &&
 	       ccc_grant_units(priority, srtt_us, rate) == grant->units;
 }
 
 static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
 		   u16 priority, u32 srtt_us, u32 mss)
 {
+	u32 offset = slot->rounding_offset + grant->rounding_offset;
 	u64 level = grant->ssthresh_level;
 
 	grant->units = ccc_grant_units(priority, srtt_us,
@@ -155,11 +153,12 @@ static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
 	grant->cwnd_bytes = min(ccc_grant_bytes(grant->level, grant->units),
 				grant->cap_bytes);
 	grant->mss = mss;
-	grant->part = part_of(slot, grant, grant->level, mss);
+	grant->part = part_of(grant, grant->level, mss, offset);
+	grant->begin = ccc_grant_begin(grant->part, mss, offset);
 	grant->cwnd = grant->part;
 	grant->ssthresh = TCP_INFINITE_SSTHRESH;
 	if (level != VIRTIO_CCC_LEVEL_UNSET)
-		grant->ssthresh = max(part_of(slot, grant, level, mss), 2u);
+		grant->ssthresh = max(part_of(grant, level, mss, offset), 2u);
 }
 
 /* Growth comes in small steps, and reductions with an epoch. */
@@ -195,7 +194,7 @@ static void refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
 		grant->redivided = is_redivided(grant, &now);
 		take_line(grant, &now);
 		grant->line = line;
-		grant->cap_bytes = cap_of(slot);
+		grant->cap_bytes = ccc_grant_cap(slot);
 		WRITE_ONCE(grant->coupled, is_in_force(dev, grant));
 		watch_epoch(dev, line, grant->epoch);
 	}
@@ -215,7 +214,7 @@ void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
 	struct ccc_device *dev = slot->dev;
 	u16 line;
 
-	if (READ_ONCE(dev->doorbell.stale) || !is_accepted(slot, &line)) {
+	if (READ_ONCE(dev->doorbell.stale) || !ccc_grant_is_accepted(slot, &line)) {
 		WRITE_ONCE(grant->coupled, false);
 		return;
 	}

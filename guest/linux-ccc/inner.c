@@ -14,6 +14,7 @@
 #include "flow.h"
 
 const struct tcp_congestion_ops *ccc_inner;
+bool ccc_inner_adds_up;
 static struct socket *inner_socket;
 
 /*
@@ -24,6 +25,14 @@ static const char * const known[] = {
 	"bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla",
 	"illinois", "lp", "nv", "reno", "scalable", "vegas", "veno",
 	"westwood", "yeah",
+};
+
+/*
+ * Those of them that grow by the packets of an ACK.  Others grow by the call, or by
+ * what they were told before it, and have one for each ACK.
+ */
+static const char * const adding_up[] = {
+	"bic", "cubic", "dctcp", "reno", "scalable", "vegas", "westwood",
 };
 
 /* As the kernel has it, and not another one under its name. */
@@ -72,6 +81,8 @@ int ccc_inner_load(const char *name)
 	} else {
 		err = check(ccc_inner, name);
 	}
+	ccc_inner_adds_up = match_string(adding_up, ARRAY_SIZE(adding_up),
+					 name) >= 0;
 	if (err)
 		sock_release(inner_socket);
 	return err;

@@ -92,6 +92,7 @@ u32 ccc_recovery_ssthresh(struct sock *sk)
 
 	if (!flow)
 		return ccc_inner_of(sk)->ssthresh(sk);
+	ccc_quiet_end(sk, flow);
 	flow->recovery.reduced = true;
 	ccc_cwnd_read_grant(sk, flow);
 	flow->recovery.reduced_epoch = event_epoch(sk, flow);
@@ -145,6 +146,7 @@ static void set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
 	struct tcp_sock *tp = tcp_sk(sk);
 	bool event;
 
+	ccc_quiet_end(sk, flow);
 	ccc_shadow_set_state(sk, flow, state);
 	if (recovery->local && state == TCP_CA_Recovery)
 		recovery->reduced_epoch = event_epoch(sk, flow);
@@ -175,8 +177,10 @@ void ccc_recovery_set_state(struct sock *sk, u8 state)
 static u32 undo_cwnd(struct sock *sk, struct ccc_flow *flow)
 {
 	u32 before = tcp_snd_cwnd(tcp_sk(sk));
-	u32 cwnd = max(before, ccc_shadow_undo_cwnd(sk, flow));
+	u32 cwnd;
 
+	ccc_quiet_end(sk, flow);
+	cwnd = max(before, ccc_shadow_undo_cwnd(sk, flow));
 	if (flow->recovery.undoable) {
 		flow->recovery.undoable = false;
 		flow->recovery.spurious_events++;

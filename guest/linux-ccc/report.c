@@ -82,7 +82,8 @@ static void write_hot(const struct sock *sk, struct ccc_flow *flow)
 	wire->inflight_bytes =
 		cpu_to_le32(ccc_bytes(tcp_packets_in_flight(tp), mss));
 	wire->mss_bytes = cpu_to_le16(min_t(u32, mss, U16_MAX));
-	wire->rtt_sample = cpu_to_le16(report->rtt_sample);
+	wire->rtt_sample = cpu_to_le16(
+		report->rtt_us ? ccc_rtt_sample(report->rtt_us) : 0);
 }
 
 static void write_addresses(const struct sock *sk,
@@ -147,16 +148,16 @@ static struct ccc_signals signals_of(const struct ccc_flow *flow)
 	};
 }
 
-static bool signals_differ(const struct ccc_flow *flow)
+bool ccc_report_is_told(const struct ccc_flow *flow)
 {
 	const struct ccc_signals *told = &flow->report.last_notified.signals;
 
-	return flow->report.state != told->state ||
-	       flow->report.active != told->active ||
-	       flow->report.priority != told->priority ||
-	       flow->recovery.congestion_events != told->congestion_events ||
-	       flow->recovery.timeouts != told->timeouts ||
-	       flow->recovery.spurious_events != told->spurious_events;
+	return flow->report.state == told->state &&
+	       flow->report.active == told->active &&
+	       flow->report.priority == told->priority &&
+	       flow->recovery.congestion_events == told->congestion_events &&
+	       flow->recovery.timeouts == told->timeouts &&
+	       flow->recovery.spurious_events == told->spurious_events;
 }
 
 /* Enough is acknowledged that was not told. */
@@ -180,7 +181,7 @@ static void note_notified(struct ccc_flow *flow, u64 now_us)
 	report->last_notified.cwnd_growth_bytes = report->cwnd_growth_bytes;
 	report->last_notified.signals = signals_of(flow);
 	report->last_notified.at_us = now_us;
-	report->rtt_sample = 0;
+	report->rtt_us = 0;
 }
 
 /* What the average is of. */
@@ -212,17 +213,16 @@ static void average_rtt(const struct tcp_sock *tp, struct ccc_flow *flow,
 	u32 cwnd = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache);
 	u64 delivered = report->delivered_bytes -
 			report->last_notified.delivered_bytes;
-	u32 rtt_us;
+	u32 rtt_us, part;
 
 	/* It has two segments for a part of the time. */
 	if (flow->cwnd.spread)
 		cwnd = min_t(u64, cwnd, flow->grant.cwnd_bytes);
 	rtt_us = rtt_now(tp, flow, delivered, cwnd, now_us);
-
-	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
-					    cwnd);
-	report->srtt_us = ccc_rtt_average(report->srtt_us, rtt_us, delivered,
-					  cwnd, report->rtt_rounds,
+	part = ccc_rtt_part(delivered, cwnd);
+	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, part);
+	report->srtt_us = ccc_rtt_average(report->srtt_us, rtt_us, part,
+					  report->rtt_rounds,
 					  &report->srtt_rest);
 }
 
@@ -257,7 +257,7 @@ static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,
 	u64 now_us;
 
 	update(sk, report, wire_state(sk, ca_state), active);
-	news = signals_differ(flow);
+	news = !ccc_report_is_told(flow);
 	if (!news && !has_progressed(tp, report))
 		return;
 	now_us = tcp_clock_us();
@@ -265,6 +265,43 @@ static void report_as(const struct sock *sk, struct ccc_flow *flow, u8 ca_state,
 					 flow->grant.report_interval_us))
 		return;
 	average_rtt(tp, flow, now_us);
+	publish(sk, flow, VIRTIO_CCC_OP_UPDATE, now_us);
+}
+
+bool ccc_report_is_steady(const struct ccc_flow *flow)
+{
+	return flow->report.state == VIRTIO_CCC_STATE_CA && flow->report.active;
+}
+
+/* What TCP will have counted as delivered when there is a message's worth. */
+u32 ccc_report_due_at(const struct tcp_sock *tp, const struct ccc_flow *flow)
+{
+	const struct ccc_report *report = &flow->report;
+	u64 told = report->delivered_bytes -
+		   report->last_notified.delivered_bytes;
+	u32 shift = min(READ_ONCE(report_shift), 31u);
+	u32 bytes = ccc_bytes(tcp_snd_cwnd(tp), tp->mss_cache) >> shift;
+
+	if (told >= bytes)
+		return report->tcp_delivered;
+	return report->tcp_delivered +
+	       DIV_ROUND_UP(bytes - (u32)told, max_t(u32, tp->mss_cache, 1));
+}
+
+bool ccc_report_is_early(const struct tcp_sock *tp, const struct ccc_flow *flow)
+{
+	return ccc_report_too_soon(tp->tcp_mstamp -
+					   flow->report.last_notified.at_us,
+				   flow->grant.report_interval_us);
+}
+
+/* There is a message's worth, of a flow in congestion avoidance. */
+void ccc_report_now(const struct sock *sk, struct ccc_flow *flow)
+{
+	u64 now_us = tcp_sk(sk)->tcp_mstamp;
+
+	update(sk, &flow->report, VIRTIO_CCC_STATE_CA, true);
+	average_rtt(tcp_sk(sk), flow, now_us);
 	publish(sk, flow, VIRTIO_CCC_OP_UPDATE, now_us);
 }
 
@@ -310,12 +347,17 @@ void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 		report->acked_limited_bytes += (u64)acked * mss;
 }
 
+/* ACKs that were limited by the window, and not counted then. */
+void ccc_report_quiet(struct ccc_flow *flow, u32 acked)
+{
+	flow->report.acked_limited_bytes += (u64)acked * flow->grant.mss;
+}
+
 void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us)
 {
 	if (rtt_us > 0)
-		flow->report.rtt_sample =
-			min_not_zero(flow->report.rtt_sample,
-				     ccc_rtt_sample(rtt_us));
+		flow->report.rtt_us =
+			min_not_zero(flow->report.rtt_us, (u32)rtt_us);
 }
 
 /* With another window the flow has another RTT. */

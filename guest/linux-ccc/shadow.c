@@ -52,6 +52,7 @@ static void start(struct ccc_shadow *shadow, u32 cwnd)
 	shadow->ssthresh = shadow->cwnd;
 	shadow->prior_cwnd = shadow->cwnd;
 	shadow->rest = 0;
+	shadow->owed = 0;
 	shadow->reducing = false;
 }
 
@@ -121,6 +122,27 @@ void ccc_shadow_follow_epoch(struct sock *sk, struct ccc_flow *flow,
 	}
 }
 
+/* What ccc_shadow_grow() does where there is a shadow window. */
+static u32 grow_apart(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 before = shadow->cwnd;
+
+	/* Of an ACK that the window does not limit it takes nothing. */
+	if (tcp_is_cwnd_limited(sk)) {
+		acked += shadow->owed;
+		shadow->owed = 0;
+	}
+	swap_windows(tp, shadow);
+	flow->inner->cong_avoid(sk, ack, acked);
+	swap_windows(tp, shadow);
+	shadow->cwnd = clamp(shadow->cwnd, 1u, CCC_CWND_MAX);
+	/* It has left slow start for good. */
+	shadow->ssthresh = min(shadow->ssthresh, shadow->cwnd);
+	return shadow->cwnd - before;
+}
+
 /*
  * Let the inner algorithm have the ACK.  The packets by which it grew; modulo
  * 2^32, as it may close its window.  Its slow start is no growth of the
@@ -142,14 +164,19 @@ u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow, u32 ack, u32 acked)
 		return after > before && !slow_start ? after - before : 0;
 	}
 	acked = ccc_scale_acked(acked, shadow->cwnd, before, &shadow->rest);
-	before = shadow->cwnd;
-	swap_windows(tp, shadow);
-	inner->cong_avoid(sk, ack, acked);
-	swap_windows(tp, shadow);
-	shadow->cwnd = clamp(shadow->cwnd, 1u, CCC_CWND_MAX);
-	/* It has left slow start for good. */
-	shadow->ssthresh = min(shadow->ssthresh, shadow->cwnd);
-	return shadow->cwnd - before;
+	return grow_apart(sk, flow, ack, acked);
+}
+
+/* The same for ACKs of before, which the granted window had limited. */
+u32 ccc_shadow_grow_late(struct sock *sk, struct ccc_flow *flow, u32 acked)
+{
+	struct ccc_shadow *shadow = &flow->shadow;
+
+	shadow->owed += ccc_scale_acked(acked, shadow->cwnd, flow->grant.part,
+					&shadow->rest);
+	if (!tcp_is_cwnd_limited(sk))
+		return 0;
+	return grow_apart(sk, flow, tcp_sk(sk)->snd_una, 0);
 }
 
 /* What the inner algorithm reduces the flow's window to. */

@@ -7,20 +7,31 @@
 
 #include "flow.h"
 
-static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+/*
+ * A message is due at a quiet ACK, and nothing else, so far; or, where it would be
+ * too early, a look at what may have changed.
+ */
+static noinline void tell_quietly(struct sock *sk, struct ccc_flow *flow, u32 acked)
+{
+	ccc_quiet_add_up(sk, flow);
+	if (ccc_report_is_early(tcp_sk(sk), flow))
+		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	else
+		ccc_report_now(sk, flow);
+	if (ccc_quiet_goes_on(sk, flow))
+		return;
+	flow->quiet.settled = false;
+	ccc_cwnd_update(sk, flow, acked);
+}
+
+static noinline void follow_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
+		       u32 acked, bool cwnd_limited)
 {
 	u8 ca_state = inet_csk(sk)->icsk_ca_state;
-	bool cwnd_limited = tcp_is_cwnd_limited(sk);
 	u32 before = tcp_snd_cwnd(tcp_sk(sk));
-	struct ccc_flow *flow;
 	u32 growth;
 
-	rcu_read_lock();
-	flow = ccc_flow_get_sender(sk);
-	if (!flow) {
-		ccc_inner_of(sk)->cong_avoid(sk, ack, acked);
-		goto unlock;
-	}
+	ccc_quiet_end(sk, flow);
 	/* What is spread over a round trip is limited by what is granted. */
 	cwnd_limited |= flow->cwnd.paced;
 	growth = ccc_shadow_grow(sk, flow, ack, acked);
@@ -30,7 +41,21 @@ static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	ccc_report_update(sk, flow, ca_state);
 	if (ca_state != TCP_CA_Loss)
 		ccc_cwnd_update(sk, flow, acked);
-unlock:
+}
+
+static void ccc_tcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	bool cwnd_limited = tcp_is_cwnd_limited(sk);
+	struct ccc_flow *flow;
+
+	rcu_read_lock();
+	flow = ccc_flow_get_sender(sk);
+	if (!flow)
+		ccc_inner_of(sk)->cong_avoid(sk, ack, acked);
+	else if (!cwnd_limited || !ccc_quiet_is(sk, flow))
+		follow_ack(sk, flow, ack, acked, cwnd_limited);
+	else if (ccc_quiet_ack(sk, flow, acked))
+		tell_quietly(sk, flow, acked);
 	rcu_read_unlock();
 }
 
@@ -49,23 +74,34 @@ static void ccc_tcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 	ccc_report_rtt(flow, sample->rtt_us);
 }
 
-static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
+/* Not in line: few ACKs come here, and all would save registers for it. */
+static noinline void watched_ack(struct sock *sk, u32 flags)
 {
-	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_flow *flow;
 
-	if (inner->in_ack_event)
-		inner->in_ack_event(sk, flags);
 	rcu_read_lock();
 	flow = ccc_flow_get(sk);
-	if (flow)
+	if (flow) {
+		ccc_quiet_end(sk, flow);
 		ccc_recovery_ack(sk, flow, flags);
+	}
 	/* cong_avoid() does not run while TCP reduces the window. */
 	if (flow && flow->report.state == VIRTIO_CCC_STATE_FR) {
 		ccc_report_end_of_data(sk, flow);
 		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
 	}
 	rcu_read_unlock();
+}
+
+static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
+{
+	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
+	const struct ccc_flow *flow = ccc_sk(sk)->flow;
+
+	if (inner->in_ack_event)
+		inner->in_ack_event(sk, flags);
+	if (flow && ccc_recovery_is_watched(sk, flow, flags))
+		watched_ack(sk, flags);
 }
 
 /*
@@ -79,6 +115,7 @@ static void begin_or_resume(struct sock *sk)
 	bool joins = !flow || !flow->report.active;
 
 	if (flow) {
+		ccc_quiet_end(sk, flow);
 		/* The aggregate has gone on without it and its shadow window. */
 		if (tcp_jiffies32 - tcp_sk(sk)->lsndtime > icsk->icsk_rto)
 			ccc_shadow_stop(sk, flow);
@@ -109,8 +146,10 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	struct ccc_flow *flow = ccc_flow_get(sk);
 
 	if (flow && (flow->release.waits || flow->cwnd.paced ||
-		     flow->cwnd.spread))
+		     flow->cwnd.spread)) {
+		ccc_quiet_end(sk, flow);
 		ccc_cwnd_release(sk, flow);
+	}
 	if (inner->min_tso_segs)
 		return inner->min_tso_segs(sk);
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_min_tso_segs);
@@ -150,8 +189,10 @@ static void ccc_tcp_release(struct sock *sk)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 
-	if (ccc_sk(sk)->flow)
+	if (ccc_sk(sk)->flow) {
+		ccc_quiet_end(sk, ccc_sk(sk)->flow);
 		ccc_flow_detach(sk);
+	}
 	if (inner->release)
 		inner->release(sk);
 }

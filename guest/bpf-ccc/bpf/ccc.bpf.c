@@ -29,7 +29,7 @@ static inline struct ccc_flow *flow_disturbed(struct sock *sk,
 
 	ccc_sk(sk)->settled = 0;
 	if (flow && flow->shadow.quiet_acked)
-		ccc_quiet_end(sk, flow);
+		ccc_quiet_add_up(sk, flow, tcp_is_cwnd_limited(sk));
 	return flow;
 }
 
@@ -80,33 +80,47 @@ void BPF_PROG(ccc_release, struct sock *sk)
 {
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_disturbed(sk, &table);
-	u32 slot;
 
 	ccc_timer_off(sk);
-	if (!flow)
-		return;
-	slot = flow->slot;
-	ccc_report_last(sk, table, flow);
-	ccc_sk(sk)->generation = 0;
-	ccc_slot_drop(table, slot);
+	if (flow)
+		ccc_flow_leave(sk, table, flow);
 }
 
 /* What the general way does with an ACK, and whether the next may be quiet. */
 static inline void report_and_follow(struct sock *sk, struct ccc_table *table,
-				     struct ccc_flow *flow, u32 acked, bool quiet)
+				     struct ccc_flow *flow, u32 acked)
 {
 	u8 state = ca_state(sk);
 	struct ccc_tcp tcp = {};
 
 	ccc_look_as(sk, &tcp, state);
 	ccc_report(table, flow, &tcp, 0);
-	if (quiet && ccc_quiet_goes_on(sk, flow))
-		return;
 	if (state != TCP_CA_Loss) {
 		ccc_cwnd_update(sk, table, flow, &tcp, acked);
 		ccc_quiet_next(sk, table, flow);
 	}
 	ccc_flow_park(sk, table);
+}
+
+/*
+ * A message is due at a quiet ACK, and nothing else, so far; or, where it would be
+ * too early, a look at what may have changed.
+ */
+static inline void tell_quietly(struct sock *sk, struct ccc_table *table,
+				struct ccc_flow *flow, u32 acked)
+{
+	struct ccc_tcp tcp = { .state = VIRTIO_CCC_STATE_CA, .active = true };
+	bool early;
+
+	ccc_quiet_add_up(sk, flow, true);
+	ccc_look(sk, &tcp);
+	early = ccc_report_too_soon(tcp.now_us - flow->report.notified_us,
+				    flow->grant.report_interval_us);
+	ccc_report(table, flow, &tcp, early ? 0 : VIRTIO_CCC_OP_UPDATE);
+	if (ccc_quiet_goes_on(sk, table, flow))
+		return;
+	ccc_cwnd_update(sk, table, flow, &tcp, acked);
+	ccc_quiet_next(sk, table, flow);
 }
 
 SEC("struct_ops")
@@ -115,28 +129,30 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_get_sender(sk, &table);
 	u32 before, growth;
-	bool cwnd_limited, quiet;
+	bool cwnd_limited;
 
 	if (!flow) {
+		/* Also one that sent when it was restored (TCP_REPAIR). */
+		ccc_sk(sk)->sender = 1;
 		inner_cong_avoid(sk, ack, acked);
 		return;
 	}
 	cwnd_limited = tcp_is_cwnd_limited(sk);
-	quiet = cwnd_limited && ccc_is_quiet(sk, table, flow);
-	if (quiet && !ccc_quiet_ack(sk, flow, acked))
+	if (cwnd_limited && ccc_is_quiet(sk, table, flow)) {
+		if (ccc_quiet_ack(sk, flow, acked))
+			tell_quietly(sk, table, flow, acked);
 		return;
-	if (flow->shadow.quiet_acked)
-		ccc_quiet_end(sk, flow);
-	if (!quiet) {
-		before = tcp_sk(sk)->snd_cwnd;
-		/* What is spread over a round trip is limited by what is granted. */
-		cwnd_limited |= flow->cwnd.paced;
-		growth = ccc_shadow_grow(sk, flow, ack, acked);
-		ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
-		if (flow->grant.coupled && ca_state(sk) != TCP_CA_Loss)
-			tcp_sk(sk)->snd_cwnd = before;
 	}
-	report_and_follow(sk, table, flow, acked, quiet);
+	if (flow->shadow.quiet_acked)
+		ccc_quiet_add_up(sk, flow, cwnd_limited);
+	before = tcp_sk(sk)->snd_cwnd;
+	/* What is spread over a round trip is limited by what is granted. */
+	cwnd_limited |= flow->cwnd.paced;
+	growth = ccc_shadow_grow(sk, flow, ack, acked);
+	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
+	if (flow->grant.coupled && ca_state(sk) != TCP_CA_Loss)
+		tcp_sk(sk)->snd_cwnd = before;
+	report_and_follow(sk, table, flow, acked);
 }
 
 SEC("struct_ops")
@@ -179,12 +195,19 @@ void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
  */
 static inline void begin_or_resume(struct sock *sk)
 {
-	struct ccc_table *table;
-	struct ccc_flow *flow = flow_disturbed(sk, &table);
-	bool joins = !flow || !flow->report.now.active;
 	u32 idle = (u32)bpf_jiffies64() - tcp_sk(sk)->lsndtime;
+	struct ccc_table *table;
 	struct ccc_tcp tcp = {};
+	struct ccc_flow *flow;
+	bool joins;
 
+	/* What is sent again to a peer that may have vanished needs no slot. */
+	if (ca_state(sk) == TCP_CA_Loss && !ccc_sk(sk)->generation) {
+		ccc_sk(sk)->sender = 1;
+		return;
+	}
+	flow = flow_disturbed(sk, &table);
+	joins = !flow || !flow->report.now.active;
 	if (flow) {
 		/* The aggregate has gone on without it and its shadow window. */
 		if (idle > inet_csk(sk)->icsk_rto)
@@ -224,17 +247,22 @@ void BPF_PROG(ccc_cwnd_event_tx_start, struct sock *sk)
 	begin_or_resume(sk);
 }
 
+/* Not in line, as watched_ack(). */
+static __noinline void rated_send(struct sock *sk)
+{
+	struct ccc_table *table;
+	struct ccc_flow *flow = ccc_flow_get(sk, &table);
+
+	if (flow)
+		ccc_cwnd_before_send(sk, flow);
+}
+
 SEC("struct_ops")
 u32 BPF_PROG(ccc_min_tso_segs, struct sock *sk)
 {
-	struct ccc_table *table;
-	struct ccc_flow *flow;
-
-	if (ccc_sk(sk)->rated) {
-		flow = ccc_flow_get(sk, &table);
-		if (flow)
-			ccc_cwnd_before_send(sk, flow);
-	}
+	/* One that has parked keeps its slot where it is. */
+	if (ccc_sk(sk)->rated && ccc_sk(sk)->generation)
+		rated_send(sk);
 	return sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_min_tso_segs;
 }
 
@@ -243,10 +271,13 @@ u32 BPF_PROG(ccc_ssthresh, struct sock *sk)
 {
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_disturbed(sk, &table);
+	u32 ssthresh;
 
 	if (!flow)
 		return inner_ssthresh(sk);
-	return ccc_recovery_ssthresh(sk, table, flow);
+	ssthresh = ccc_recovery_ssthresh(sk, table, flow);
+	ccc_flow_park(sk, table);
+	return ssthresh;
 }
 
 SEC("struct_ops")
@@ -256,10 +287,13 @@ void BPF_PROG(ccc_set_state, struct sock *sk, u8 state)
 	struct ccc_flow *flow = flow_disturbed(sk, &table);
 
 	ccc_sk(sk)->watched |= state > TCP_CA_Disorder;
-	if (flow)
-		ccc_recovery_set_state(sk, table, flow, state);
-	else
+	if (!flow) {
 		inner_set_state(sk, state);
+		return;
+	}
+	ccc_recovery_set_state(sk, table, flow, state);
+	/* No ACK comes of a peer that has vanished, or once all is acknowledged. */
+	ccc_flow_park(sk, table);
 }
 
 SEC("struct_ops")
@@ -267,10 +301,14 @@ u32 BPF_PROG(ccc_undo_cwnd, struct sock *sk)
 {
 	struct ccc_table *table;
 	struct ccc_flow *flow = flow_disturbed(sk, &table);
+	u32 cwnd;
 
 	if (!flow)
 		return tcp_reno_undo_cwnd(sk);
-	return ccc_recovery_undo_cwnd(sk, table, flow);
+	cwnd = ccc_recovery_undo_cwnd(sk, table, flow);
+	/* What was sent twice may be told of when nothing is on its way. */
+	ccc_flow_park(sk, table);
+	return cwnd;
 }
 
 SEC(".struct_ops.link")

@@ -24,13 +24,15 @@ static inline bool in_slow_start(const struct ccc_flow *flow)
 }
 
 /*
- * Have TCP wait for its pacing timer; a rate that the socket's owner or its
- * queue has set stays.
+ * Have TCP wait for its pacing timer, unless its queue waits (fq); a rate that the
+ * socket's owner has set stays.
  */
 static inline bool start_timer(struct sock *sk)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
 
+	if (sk->sk_pacing_status == SK_PACING_FQ)
+		return true;
 	if (!csk->timed && sk->sk_pacing_status == SK_PACING_NONE) {
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 		csk->timed = 1;
@@ -38,18 +40,10 @@ static inline bool start_timer(struct sock *sk)
 	return csk->timed;
 }
 
-/*
- * A time to send at that nobody waits for would make the RTT too short: it is
- * waited for.
- */
 static inline void stop_timer(struct sock *sk, struct ccc_flow *flow)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	if (flow->cwnd.paced || flow->cwnd.spread_rate || flow->cwnd.smooth ||
-	    tp->tcp_wstamp_ns > tp->tcp_clock_cache)
-		return;
-	ccc_timer_off(sk);
+	if (!flow->cwnd.paced && !flow->cwnd.spread_rate && !flow->cwnd.smooth)
+		ccc_timer_off(sk);
 }
 
 /* From now on it is sent at the rate of its window. */

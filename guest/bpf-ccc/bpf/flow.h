@@ -99,13 +99,15 @@ static inline u32 ccc_slot_of(const struct ccc_flow *flow)
 
 /*
  * TCP no longer waits for its timer, unless the socket's owner has set a rate
- * meanwhile.  It stays on for no socket that is not ours any more.
+ * meanwhile.  A time to send at that nobody waits for would make the RTT too short:
+ * it is waited for, also where the socket is not ours any more.
  */
 static inline void ccc_timer_off(struct sock *sk)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
 
-	if (!csk->timed)
+	if (!csk->timed ||
+	    tcp_sk(sk)->tcp_wstamp_ns > tcp_sk(sk)->tcp_clock_cache)
 		return;
 	csk->timed = 0;
 	if (sk->sk_max_pacing_rate == ~0UL &&
@@ -123,61 +125,6 @@ static inline u64 *ccc_word_of(u64 *bits, u32 slot)
 static inline u64 ccc_bit_of(u32 slot)
 {
 	return 1ull << (slot & 63);
-}
-
-/* Whether the slot of a flow that has parked is the caller's from now on. */
-static inline bool ccc_idle_clear(struct ccc_table *table, u32 slot)
-{
-	u64 bit = ccc_bit_of(slot);
-
-	return __sync_fetch_and_and(ccc_word_of(table->control.idle, slot),
-				    ~bit) & bit;
-}
-
-/* A flow that has parked goes on, unless another has its slot. */
-static __noinline bool ccc_flow_unpark(struct sock *sk)
-{
-	struct ccc_sock *csk = ccc_sk(sk);
-	struct ccc_table *table = ccc_table_of(csk->tenant);
-	u32 parked = csk->parked, slot = csk->slot;
-	volatile u32 *generation;
-
-	csk->parked = 0;
-	if (!table || table->control.id != csk->table_id)
-		goto gone;
-	generation = &ccc_flow_at(table, slot)->generation;
-	if (*generation != parked || !ccc_idle_clear(table, slot))
-		goto gone;
-	/* It was taken just now, and has parked again. */
-	if (*generation != parked) {
-		__sync_fetch_and_or(ccc_word_of(table->control.idle, slot),
-				    ccc_bit_of(slot));
-		goto gone;
-	}
-	csk->generation = parked;
-	return true;
-gone:
-	ccc_timer_off(sk);
-	return false;
-}
-
-/* The socket's flow, unless its table or slot has gone. */
-static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
-					    struct ccc_table **table)
-{
-	struct ccc_sock *csk = ccc_sk(sk);
-	struct ccc_flow *flow;
-
-	if (!csk->generation && !(csk->parked && ccc_flow_unpark(sk)))
-		return NULL;
-	*table = ccc_table_of(csk->tenant);
-	if (!*table || (*table)->control.id != csk->table_id) {
-		csk->generation = 0;
-		ccc_timer_off(sk);
-		return NULL;
-	}
-	flow = ccc_flow_at(*table, csk->slot);
-	return flow->generation == csk->generation ? flow : NULL;
 }
 
 /*

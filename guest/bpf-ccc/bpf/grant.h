@@ -70,11 +70,14 @@ static inline void watch_epoch(const struct ccc_tcp *tcp, u32 instance,
 	grant->epoch = epoch;
 }
 
-/* Once all before it was acknowledged it need not be kept, and wraps. */
+/*
+ * Once more than all before it was acknowledged it need not be kept, and wraps: an
+ * event at the ACK of the last segment before it is of that segment.
+ */
 static inline void forget_epoch(const struct ccc_tcp *tcp,
 				struct ccc_grant *grant)
 {
-	if (grant->epoch_known && !seq_before(tcp->snd_una, grant->epoch_begin))
+	if (grant->epoch_known && seq_before(grant->epoch_begin, tcp->snd_una))
 		grant->epoch_known = 0;
 }
 
@@ -93,37 +96,28 @@ static inline bool is_accepted(const struct ccc_table *table,
 	       *line < CCC_LINES;
 }
 
-/* The flow's part of @level, in packets. */
-static inline u32 part_of(const struct ccc_flow *flow, u64 level)
-{
-	const struct ccc_grant *grant = &flow->grant;
-
-	return ccc_grant_packets(level, grant->units, grant->mss,
-				 ccc_rounding_offset(flow->slot) +
-					 grant->rounding_offset);
-}
-
 static inline u64 units_of(const struct ccc_flow *flow, u32 flags)
 {
 	return ccc_grant_units(flow->report.now.priority, flow->report.srtt_us,
 			       flags & VIRTIO_CCC_L_RATE);
 }
 
+/* The flow's part of the levels. */
 static inline void divide(struct ccc_flow *flow, u32 mss)
 {
 	struct ccc_grant *grant = &flow->grant;
+	u32 offset = ccc_rounding_offset(flow->slot) + grant->rounding_offset;
 	u64 units = units_of(flow, grant->flags), level = grant->ssthresh_level;
-	bool same = units == grant->units && mss == grant->mss;
 
 	grant->units = units;
 	grant->mss = mss;
 	grant->cwnd_bytes = ccc_grant_bytes(grant->level, units);
-	grant->granted = part_of(flow, grant->level);
-	if (same)
-		return;
+	grant->granted = ccc_grant_packets(grant->level, units, mss, offset);
+	grant->begin = ccc_grant_begin(grant->granted, mss, offset);
 	grant->ssthresh = TCP_INFINITE_SSTHRESH;
 	if (level != VIRTIO_CCC_LEVEL_UNSET)
-		grant->ssthresh = max_t(u32, part_of(flow, level), 2);
+		grant->ssthresh = max_t(
+			u32, ccc_grant_packets(level, units, mss, offset), 2);
 }
 
 /* Growth comes in small steps, and reductions with an epoch. */
@@ -140,10 +134,6 @@ static inline void follow_line(struct ccc_grant *grant, u32 line,
 			       const struct ccc_line *read,
 			       const struct ccc_tcp *tcp, u32 instance)
 {
-	/* Between events all but the level stays: the threshold is divided then. */
-	if (grant->ssthresh_level != read->ssthresh_level ||
-	    grant->rounding_offset != read->rounding_offset)
-		grant->mss = 0;
 	grant->redivided = is_redivided(grant, read);
 	watch_epoch(tcp, instance, grant, read->epoch);
 	grant->line = line;

@@ -62,6 +62,7 @@ enum tcp_ca_event {
 enum {
 	SK_PACING_NONE,
 	SK_PACING_NEEDED,
+	SK_PACING_FQ,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), \
@@ -263,6 +264,15 @@ static inline bool tcp_is_cwnd_limited(const struct sock *sk)
 	if (BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited))
 		return true;
 	return tcp_in_slow_start(tp) && tp->snd_cwnd < 2 * tp->max_packets_out;
+}
+
+/*
+ * Whether data is on its way that was not acknowledged.  Before Linux 6.16 TCP counts
+ * what an ACK acknowledges only after in_ack_event().
+ */
+static inline bool tcp_has_sent(const struct tcp_sock *tp)
+{
+	return tp->packets_out && tp->snd_una != tp->snd_nxt;
 }
 
 /* Whether there is data that was never sent. */

@@ -8,6 +8,8 @@
 
 #include "grant.h"
 
+/* So long after a flow's message the loader looks for others by itself (serve.rs). */
+#define CCC_POLLED_US		500000
 /* A message per window >> this: 8 in a round trip. */
 #define CCC_REPORT_SHIFT	3
 
@@ -89,7 +91,7 @@ static inline void write_hot(const struct ccc_flow *flow,
 	wire->min_rtt_us = min_rtt == ~0U ? 0 : min_rtt;
 	wire->inflight_bytes = ccc_bytes(tcp->in_flight, mss);
 	wire->mss_bytes = min_t(u32, mss, U16_MAX);
-	wire->rtt_sample = report->rtt_sample;
+	wire->rtt_sample = report->rtt_us ? ccc_rtt_sample(report->rtt_us) : 0;
 }
 
 static inline void write_addresses(const struct sock *sk,
@@ -104,7 +106,8 @@ static inline void write_addresses(const struct sock *sk,
 	__builtin_memset(wire->saddr, 0, sizeof(wire->saddr));
 	__builtin_memset(wire->daddr, 0, sizeof(wire->daddr));
 	wire->family = 4;
-	if (common->skc_family == AF_INET6) {
+	if (bpf_core_field_exists(common->skc_v6_daddr) &&
+	    common->skc_family == AF_INET6) {
 		bpf_core_read(wire->saddr, 16, &common->skc_v6_rcv_saddr);
 		bpf_core_read(wire->daddr, 16, &common->skc_v6_daddr);
 		v6 = wire->daddr;
@@ -131,13 +134,11 @@ static inline void write_cold(const struct sock *sk, const struct ccc_flow *flow
 	__builtin_memcpy(wire->algorithm, flow->cubic ? wire_cubic : wire_reno, 16);
 }
 
-/* Of a packet that was delivered. */
+/* Of a packet that was delivered; 0, which is none, is more than any. */
 static inline void note_rtt(struct ccc_report *report, u32 rtt_us)
 {
-	u16 sample = ccc_rtt_sample(rtt_us);
-
-	if (rtt_us && (!report->rtt_sample || sample < report->rtt_sample))
-		report->rtt_sample = sample;
+	if (rtt_us - 1 < report->rtt_us - 1)
+		report->rtt_us = rtt_us;
 }
 
 /* Bring the flow's own numbers up to date. */
@@ -158,11 +159,22 @@ static inline void update(struct ccc_report *report, const struct ccc_tcp *tcp)
 static inline bool signals_differ(const struct ccc_signals *a,
 				  const struct ccc_signals *b)
 {
-	return a->congestion_events != b->congestion_events ||
-	       a->timeouts != b->timeouts ||
-	       a->spurious_events != b->spurious_events ||
-	       a->priority != b->priority || a->state != b->state ||
-	       a->active != b->active;
+	const u64 *one = (const u64 *)a, *other = (const u64 *)b;
+
+	return one[0] != other[0] || one[1] != other[1];
+}
+
+/*
+ * Whether it is more than that the flow has or has no data: that may be so thousands
+ * of times a second, and waits for the loader's next look.
+ */
+static inline bool has_happened(const struct ccc_signals *now,
+				const struct ccc_signals *told)
+{
+	struct ccc_signals as_active = *told;
+
+	as_active.active = now->active;
+	return signals_differ(now, &as_active);
 }
 
 static inline bool is_due(const struct ccc_tcp *tcp,
@@ -184,7 +196,7 @@ static inline void note_notified(struct ccc_report *report, u64 now_us)
 	report->notified_delivered_bytes = report->delivered_bytes;
 	report->notified_growth_bytes = report->cwnd_growth_bytes;
 	report->notified = report->now;
-	report->rtt_sample = 0;
+	report->rtt_us = 0;
 }
 
 /* What the average is of. */
@@ -209,42 +221,43 @@ static inline void average_rtt(const struct ccc_tcp *tcp, struct ccc_flow *flow)
 	u32 cwnd_bytes = ccc_bytes(tcp->cwnd, tcp->mss);
 	u64 delivered = report->delivered_bytes -
 			report->notified_delivered_bytes;
-	u32 rtt_us;
+	u32 rtt_us, part;
 
 	/* It has two segments for a part of the time. */
 	if (flow->cwnd.spread_rate)
 		cwnd_bytes = min_t(u64, cwnd_bytes, flow->grant.cwnd_bytes);
 	rtt_us = rtt_now(tcp, report, delivered, cwnd_bytes);
-	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, delivered,
-					    cwnd_bytes);
-	report->srtt_us = ccc_rtt_average(report->srtt_us, rtt_us, delivered,
-					  cwnd_bytes, report->rtt_rounds,
+	part = ccc_rtt_part(delivered, cwnd_bytes);
+	report->rtt_rounds = ccc_rtt_rounds(report->rtt_rounds, part);
+	report->srtt_us = ccc_rtt_average(report->srtt_us, rtt_us, part,
+					  report->rtt_rounds,
 					  &report->srtt_rest);
 }
 
 /*
- * Have the device look at the slot if @op says so or it is due.  Only then it is
- * written: counters tell all that was since, and a device that begins anew has a
- * window that is at most a message old.
+ * Have the device look at the slot if @op says so or it is due: an update that is
+ * asked for is known to be.  Only then it is written: counters tell all that was
+ * since, and a device that begins anew has a window that is at most a message old.
  */
 __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 		      const struct ccc_tcp *tcp, u32 op)
 {
 	struct virtio_ccc_report *wire;
-	bool urgent;
+	bool urgent, wakes;
 	u32 seq;
 
 	if (!table || !flow || !tcp)
 		return 0;
 	update(&flow->report, tcp);
-	urgent = op || signals_differ(&flow->report.now, &flow->report.notified);
+	urgent = (op && op != VIRTIO_CCC_OP_UPDATE) ||
+		 signals_differ(&flow->report.now, &flow->report.notified);
 	if (!op && (urgent || is_due(tcp, &flow->report,
-				     flow->grant.report_interval_us))) {
+				     flow->grant.report_interval_us)))
 		op = VIRTIO_CCC_OP_UPDATE;
-		average_rtt(tcp, flow);
-	}
 	if (!op)
 		return 0;
+	if (op == VIRTIO_CCC_OP_UPDATE)
+		average_rtt(tcp, flow);
 	wire = &table->report[ccc_slot_of(flow)];
 	seq = wire->seq | 1;
 	READ_FIELD(wire->seq) = seq;
@@ -252,8 +265,11 @@ __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 	write_hot(flow, tcp, wire);
 	ccc_barrier();	/* the last change before even */
 	READ_FIELD(wire->seq) = seq + 1;
+	wakes = urgent &&
+		(tcp->now_us - flow->report.notified_us > CCC_POLLED_US ||
+		 has_happened(&flow->report.now, &flow->report.notified));
 	note_notified(&flow->report, tcp->now_us);
-	ccc_tell(table, op, flow->slot, flow->generation, urgent);
+	ccc_tell(table, op, flow->slot, flow->generation, wakes);
 	return 0;
 }
 
@@ -265,7 +281,7 @@ static inline void ccc_look_as(const struct sock *sk, struct ccc_tcp *tcp,
 
 	ccc_look(sk, tcp);
 	tcp->state = wire_state(sk, state);
-	tcp->active = tp->packets_out || tcp_has_unsent(tp);
+	tcp->active = tcp_has_sent(tp) || tcp_has_unsent(tp);
 }
 
 /* The flow is, or will be, in @state. */

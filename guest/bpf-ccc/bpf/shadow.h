@@ -113,17 +113,17 @@ static inline u32 ccc_shadow_scale(struct ccc_shadow *shadow, u32 acked,
 
 /*
  * What ccc_shadow_grow() does where there is a shadow window, with what it is owed:
- * of an ACK that is not limited by the window the inner algorithm takes nothing.
+ * of an ACK that is not @limited by the window the inner algorithm takes nothing.
  */
 static inline u32 ccc_shadow_grow_apart(struct sock *sk, struct ccc_flow *flow,
-					u32 ack, u32 acked)
+					u32 ack, u32 acked, bool limited)
 {
 	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 before = shadow->cwnd;
 	u32 after;
 
-	if (tcp_is_cwnd_limited(sk)) {
+	if (limited) {
 		acked += shadow->owed;
 		shadow->owed = 0;
 	}
@@ -151,7 +151,8 @@ static inline u32 ccc_shadow_grow(struct sock *sk, struct ccc_flow *flow,
 	if (flow->shadow.cwnd)
 		return ccc_shadow_grow_apart(
 			sk, flow, ack,
-			ccc_shadow_scale(&flow->shadow, acked, before));
+			ccc_shadow_scale(&flow->shadow, acked, before),
+			tcp_is_cwnd_limited(sk));
 	inner_cong_avoid(sk, ack, acked);
 	return tp->snd_cwnd > before && !slow_start ? tp->snd_cwnd - before : 0;
 }

@@ -79,7 +79,7 @@ static inline void ccc_flow_park(struct sock *sk, struct ccc_table *table)
 {
 	struct ccc_sock *csk = ccc_sk(sk);
 
-	if (tcp_sk(sk)->packets_out &&
+	if (tcp_has_sent(tcp_sk(sk)) &&
 	    inet_csk(sk)->icsk_retransmits < CCC_DEAF_TIMEOUTS)
 		return;
 	csk->parked = csk->generation;
@@ -103,6 +103,64 @@ static inline void vacate(struct ccc_table *table, u32 slot)
 	READ_FIELD(wire->seq) = seq + 1;
 	ccc_tell(table, VIRTIO_CCC_OP_LEAVE, slot,
 		 ccc_flow_at(table, slot)->generation, true);
+}
+
+/* Whether the slot of a flow that has parked is the caller's from now on. */
+static inline bool ccc_idle_clear(struct ccc_table *table, u32 slot)
+{
+	u64 bit = ccc_bit_of(slot);
+
+	return __sync_fetch_and_and(ccc_word_of(table->control.idle, slot),
+				    ~bit) & bit;
+}
+
+/* A flow that has parked goes on, unless another has its slot. */
+static __noinline bool ccc_flow_unpark(struct sock *sk)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+	struct ccc_table *table = ccc_table_of(csk->tenant);
+	u32 parked = csk->parked, slot = csk->slot;
+	volatile u32 *generation;
+
+	csk->parked = 0;
+	if (!table || table->control.id != csk->table_id)
+		goto gone;
+	generation = &ccc_flow_at(table, slot)->generation;
+	if (*generation != parked || !ccc_idle_clear(table, slot))
+		goto gone;
+	/*
+	 * Another took it just now, and has parked: it leaves, for it may have
+	 * found its bit clear meanwhile and then gives the slot back no more.
+	 */
+	if (*generation != parked) {
+		vacate(table, slot);
+		ccc_slot_drop(table, slot);
+		goto gone;
+	}
+	csk->generation = parked;
+	return true;
+gone:
+	ccc_timer_off(sk);
+	return false;
+}
+
+/* The socket's flow, unless its table or slot has gone. */
+static inline struct ccc_flow *ccc_flow_get(struct sock *sk,
+					    struct ccc_table **table)
+{
+	struct ccc_sock *csk = ccc_sk(sk);
+	struct ccc_flow *flow;
+
+	if (!csk->generation && !(csk->parked && ccc_flow_unpark(sk)))
+		return NULL;
+	*table = ccc_table_of(csk->tenant);
+	if (!*table || (*table)->control.id != csk->table_id) {
+		csk->generation = 0;
+		ccc_timer_off(sk);
+		return NULL;
+	}
+	flow = ccc_flow_at(*table, csk->slot);
+	return flow->generation == csk->generation ? flow : NULL;
 }
 
 static inline bool idles_long(struct ccc_table *table, u32 slot, u64 now_us)
@@ -183,6 +241,17 @@ static inline struct ccc_flow *ccc_flow_take(struct sock *sk,
 	csk->slot = slot;
 	csk->generation = generation;
 	return flow;
+}
+
+/* What the device is to have of it is told while the slot is still the flow's. */
+static inline void ccc_flow_leave(struct sock *sk, struct ccc_table *table,
+				  struct ccc_flow *flow)
+{
+	u32 slot = flow->slot;
+
+	ccc_report_last(sk, table, flow);
+	ccc_sk(sk)->generation = 0;
+	ccc_slot_drop(table, slot);
 }
 
 #endif /* CCC_BPF_SLOT_H */

@@ -17,7 +17,7 @@
 #define CCC_PAGE		4096
 #define CCC_NAME		72
 
-/* Of which the device is told at every change; without holes. */
+/* Of which the device is told at every change; compared as two words, without holes. */
 struct ccc_signals {
 	u16 congestion_events;
 	u16 timeouts;
@@ -25,7 +25,8 @@ struct ccc_signals {
 	u16 priority;
 	u8 state;
 	u8 active;
-};
+	u8 reserved[6];
+} __attribute__((aligned(8)));
 
 /* report.h */
 struct ccc_report {
@@ -39,10 +40,9 @@ struct ccc_report {
 	u32 tcp_delivered;	/* tp->delivered that delivered_bytes includes */
 	u32 srtt_us;		/* over many round trips: shares by rate count it */
 	u32 rtt_rounds;		/* that many, in 256ths */
-	u32 tcp_due;		/* quiet.h: tp->delivered when a message is due, */
-	u32 sk_priority;	/* and of which, with tos, now.priority is */
-	u8 tos;
-	u16 rtt_sample;		/* least since the last message, on the wire */
+	u32 tcp_due;		/* quiet.h: tp->delivered when a message is due */
+	u32 rtt_us;		/* the least since the last message; 0: none */
+	u32 sk_priority;	/* quiet.h: of the socket, of which now.priority is */
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 cwnd_limited;	/* the window was the limit at the last ACK */
 	struct ccc_signals now;
@@ -93,8 +93,12 @@ struct ccc_grant {
 	u64 level;
 	u64 ssthresh_level;
 	u64 units;		/* of the levels, the flow's */
-	u64 cwnd_bytes;		/* its part of the level, not rounded */
-	u64 accepted;		/* quiet.h: the slot's first word of the device's */
+	u64 cwnd_bytes;		/* its part of the level, when that was last divided */
+	u64 begin;		/* of the bytes that are granted as these packets */
+	u64 same_level;		/* quiet.h: the first level that grants them, */
+	u64 same_levels;	/* how many do, */
+	u64 accepted;		/* the first words of the device's for the slot */
+	u64 status;		/* and of its status */
 	u32 cwnd;		/* its part of the levels, in packets, less its own event */
 	u32 granted;		/* the same without */
 	u32 ssthresh;

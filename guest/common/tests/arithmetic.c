@@ -95,6 +95,31 @@ static u64 odd_number(u64 *state)
 	}
 }
 
+static void a_level_stays_while_it_grants_the_same(struct kunit *test)
+{
+	u64 state = 1, near, level, units, begin;
+	u32 offset, packets, i, stayed = 0;
+	bool same;
+
+	for (i = 0; i < 200000; i++) {
+		units = odd_number(&state) >> 32;
+		level = odd_number(&state) >> 16;
+		offset = odd_number(&state);
+		packets = ccc_grant_packets(level, units, MSS, offset);
+		begin = ccc_grant_begin(packets, MSS, offset);
+		/* About where a packet more or less begins. */
+		near = level + div64_u64((u64)MSS << 32, max_t(u64, units, 1)) - 4 +
+		       (odd_number(&state) & 7);
+		near = i & 1 ? near : 2 * level - near;
+		same = ccc_grant_packets(near, units, MSS, offset) == packets &&
+		       packets != CCC_CWND_MAX && ccc_grant_is_short(near, units);
+		if (packets != CCC_CWND_MAX)
+			EXPECT_EQ(ccc_grant_stays(near, units, MSS, begin), same);
+		stayed += same;
+	}
+	EXPECT_GT(stayed, 1000u);
+}
+
 /*
  * tcp_snd_cwnd_set() warns of a window that is not above 0 as a signed number,
  * which ends a kernel that panics on warnings.
@@ -337,8 +362,8 @@ static u32 averaged(u32 average_us, u32 rtt_us, u64 delivered, u32 cwnd,
 {
 	u8 rest = 0;
 
-	return ccc_rtt_average(average_us, rtt_us, delivered, cwnd, rounds,
-			       &rest);
+	return ccc_rtt_average(average_us, rtt_us,
+			       ccc_rtt_part(delivered, cwnd), rounds, &rest);
 }
 
 /* An eighth of a window each, of an RTT that is off by a tenth. */
@@ -349,10 +374,10 @@ static void a_short_rtt_is_averaged_as_a_long_one(struct kunit *test)
 	int i;
 
 	for (i = 0; i < 2000; i++) {
-		average_us = ccc_rtt_average(average_us, 1000, 100, 800, MANY,
+		average_us = ccc_rtt_average(average_us, 1000, 1 << 5, MANY,
 					     &rest);
-		longer_us = ccc_rtt_average(longer_us, 1200, 100, 800, MANY,
-					     &other);
+		longer_us = ccc_rtt_average(longer_us, 1200, 1 << 5, MANY,
+					    &other);
 	}
 	EXPECT_EQ(average_us, 1000);
 	EXPECT_EQ(longer_us, 1200);
@@ -372,8 +397,8 @@ static void rtt_is_averaged(struct kunit *test)
 	EXPECT_EQ(averaged(0, 132000, 250, 500, 511), 132000);
 	EXPECT_EQ(averaged(100000, 132000, 250, 500, 512), 116000);
 	EXPECT_EQ(averaged(100000, 132000, 500, 500, 4 << 8), 116000);
-	EXPECT_EQ(ccc_rtt_rounds(128, 250, 500), 256u);
-	EXPECT_EQ(ccc_rtt_rounds(MANY, 900, 0), MANY);
+	EXPECT_EQ(ccc_rtt_rounds(128, ccc_rtt_part(250, 500)), 256u);
+	EXPECT_EQ(ccc_rtt_rounds(MANY, ccc_rtt_part(900, 0)), MANY);
 	EXPECT(!ccc_level_jumps(1000, 1125));
 	EXPECT(ccc_level_jumps(1000, 1126));
 	EXPECT(ccc_level_jumps(1000, 874));
@@ -448,6 +473,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(grant_of_one_flow),
 	KUNIT_CASE(grant_by_rate),
 	KUNIT_CASE(any_level_is_harmless),
+	KUNIT_CASE(a_level_stays_while_it_grants_the_same),
 	KUNIT_CASE(f6_no_grant_makes_a_window_that_tcp_refuses),
 	KUNIT_CASE(f8_a_cleared_counter_is_no_delivery),
 	KUNIT_CASE(rounding_keeps_the_sum),
