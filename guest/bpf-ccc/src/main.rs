@@ -16,6 +16,7 @@ mod hopeless;
 mod lent;
 mod log_limit;
 mod mark;
+mod mounts;
 mod places;
 mod privileged;
 mod program;
@@ -40,6 +41,7 @@ use std::{
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::{
@@ -50,9 +52,15 @@ use crate::{
     wanted::Wanted,
 };
 
+/// What the manual says below the options.
+const NEEDS: &str = "run and agent need Linux 6.1 or newer with BTF and the BPF JIT, a bpffs for --pins, and \
+    root, or the capabilities that their units have.\n\n\
+    Exit status: 0, it has ended as it was told to; 1, it failed, and may not the next time; 2, an option \
+    is wrong; 78, what no other attempt mends.  A message says what was expected.";
+
 /// Couples connections by BPF: those of cgroups and network namespaces of this host, or of a guest
 #[derive(Debug, Parser)]
-#[command(version = VERSION)]
+#[command(version = VERSION, after_help = NEEDS)]
 struct Args {
     /// What to do
     #[command(subcommand)]
@@ -108,6 +116,9 @@ enum Command {
     },
     /// Remove the program; connections go on alone
     Unload {
+        /// Wherever it is pinned: in every bpffs that is mounted here
+        #[arg(long, conflicts_with = "pins")]
+        all: bool,
         /// Where the program is
         #[command(flatten)]
         pinned: Pinned,
@@ -151,7 +162,8 @@ fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Manual => Ok(manual(&mut io::stdout())?),
         Command::Flows { json, pinned } => flows::print(&pinned.pins, json, &mut io::stdout()),
-        Command::Unload { pinned } => program::unload(&pinned.pins),
+        Command::Unload { all: true, .. } => program::unload_all(),
+        Command::Unload { pinned, .. } => program::unload(&pinned.pins),
         Command::Run { control, pinned } => {
             let asked = wanted::watch(control.control);
             let latest = move || {
@@ -163,8 +175,9 @@ fn run(args: Args) -> Result<()> {
         Command::Agent { cid, port, unix, cgroup, pinned } => {
             let address = unix.map_or(Address::Vsock { cid, port }, Address::Unix);
             let (name, place) = ("guest".to_owned(), Place::Cgroup(cgroup));
-            let mut guest = Some(vec![Tenant { name, place, daemon: Daemon::Relay(address) }]);
-            serve::run(tenants(&pinned.pins)?, move || guest.take(), &stop)
+            let guest = vec![Tenant { name, place, daemon: Daemon::Relay(address) }];
+            // Each time: what failed before, as for want of memory, is tried again.
+            serve::run(tenants(&pinned.pins)?, move || Some(guest.clone()), &stop)
         }
         Command::Relay { control, port } => {
             relay::run(control.control, port, &stop);
@@ -194,6 +207,7 @@ fn manual(to: &mut impl io::Write) -> io::Result<()> {
         write!(to, ".SH {}\n{parts}", sub.get_name().to_uppercase())?;
     }
     all.render_options_section(to)?;
+    all.render_extra_section(to)?;
     all.render_version_section(to)
 }
 
@@ -210,8 +224,19 @@ fn of_this_host(wanted: Wanted) -> Option<Tenant> {
     Some(Tenant { name, place: Place::parse(&place)?, daemon: Daemon::Here(socket) })
 }
 
+/// Each tenant takes several descriptors, and there may be a thousand of them: what whoever
+/// starts this has by default is for fewer.
+fn raise_limit_of_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if let Err(error) = raised {
+        log::warn!("descriptors stay limited to {:?}: {error}", limit.current);
+    }
+}
+
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    raise_limit_of_descriptors();
     match run(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

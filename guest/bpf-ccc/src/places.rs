@@ -13,14 +13,15 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rustix::{
-    fs::{FsWord, Mode, OFlags},
+    fs::{CWD, FsWord, Mode, OFlags, ResolveFlags},
+    io::Errno,
     net::{AddressFamily, SocketType},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use crate::hopeless::Hopeless;
+use crate::{hopeless::Hopeless, mounts};
 
 /// Socket option: the cookie of a socket's namespace.
 const SO_NETNS_COOKIE: c_int = 71;
@@ -68,27 +69,46 @@ impl Place {
     }
 
     /// The place, if it is there now.
-    pub fn find(&self, cgroup_root: &Path) -> Option<Found> {
+    ///
+    /// # Errors
+    /// If that cannot be told, as for want of descriptors.
+    pub fn find(&self, cgroup_root: &Path) -> Result<Option<Found>> {
         match self {
             Place::Cgroup(path) => {
                 let path = cgroup_root.join(path.trim_start_matches('/'));
-                Some(Found::Cgroup(fs::metadata(path).ok()?.ino()))
+                match fs::metadata(&path) {
+                    Err(error) if is_none(error.kind()) => Ok(None),
+                    there => {
+                        let there = there.with_context(|| path.display().to_string())?;
+                        Ok(Some(Found::Cgroup(there.ino())))
+                    }
+                }
             }
             Place::Netns(name) => {
                 // An absolute path stays as it is.
-                let there = namespace(&Path::new(NETNS).join(name)).ok()?;
-                Some(Found::Netns(cookie(&there).ok()?))
+                let there = namespace(&Path::new(NETNS).join(name))?;
+                there.map(|there| Ok(Found::Netns(cookie(&there)?))).transpose()
             }
         }
     }
 }
 
-/// A file of a namespace, without opening it: who may set a tenant's place could name a
-/// device, or a FIFO that nobody writes to.
-fn namespace(path: &Path) -> Result<File> {
-    let there = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
-    ensure!(rustix::fs::fstatfs(&there)?.f_type == NSFS, "{}: no namespace", path.display());
-    Ok(there)
+/// There is nothing of that name.
+fn is_none(error: io::ErrorKind) -> bool {
+    matches!(error, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The file of a namespace, if it is one, without opening it: who may set a tenant's place could name a
+/// device, or a FIFO that nobody writes to.  A process's own, `/proc/PID/ns/net`, is none: that
+/// number is another process's later, and the place of a tenant would be the host's.
+fn namespace(path: &Path) -> Result<Option<File>> {
+    let (how, lasts) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::NO_MAGICLINKS);
+    let there = match rustix::fs::openat2(CWD, path, how, Mode::empty(), lasts) {
+        Err(Errno::LOOP) => return Ok(None),
+        Err(error) if is_none(error.kind()) => return Ok(None),
+        there => File::from(there.with_context(|| path.display().to_string())?),
+    };
+    Ok((rustix::fs::fstatfs(&there)?.f_type == NSFS).then_some(there))
 }
 
 /// The cookie of a namespace: only a socket in it can be asked.
@@ -121,12 +141,7 @@ fn cookie(there: &File) -> Result<u64> {
 
 /// Where the second kind of cgroups is mounted.
 pub fn cgroup_root() -> Result<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let root = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        let (path, kind) = (words.nth(1)?, words.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(path))
-    });
+    let root = mounts::of_type("cgroup2")?.into_iter().next();
     let none = "no cgroup2 is mounted; expected one, as systemd does at /sys/fs/cgroup";
     root.ok_or_else(|| Hopeless(none.to_owned()).into())
 }
@@ -144,15 +159,20 @@ mod tests {
 
     #[test]
     fn a_namespace_is_found_and_a_fifo_is_neither_found_nor_waited_for() {
-        let own = namespace(Path::new("/proc/self/ns/net")).expect("a namespace");
-        assert!(own.metadata().is_ok());
+        let lasting = std::env::temp_dir().join(format!("ccc-bpf-netns-{}", std::process::id()));
+        std::os::unix::fs::symlink("/proc/self/ns/net", &lasting).expect("a link");
+        for process_s in [Path::new("/proc/self/ns/net"), &lasting] {
+            let found = namespace(process_s).expect("an answer");
+            assert!(found.is_none(), "{}", process_s.display());
+        }
+        fs::remove_file(&lasting).expect("removed");
         let fifo = std::env::temp_dir().join(format!("ccc-bpf-fifo-{}", std::process::id()));
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).expect("a FIFO");
         let place = Place::Netns(fifo.display().to_string());
         let found = place.find(Path::new("/"));
         fs::remove_file(&fifo).expect("removed");
-        assert_eq!(found, None);
+        assert_eq!(found.expect("an answer"), None);
     }
 
     #[test]
@@ -166,7 +186,15 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_found() {
         let place = Place::Cgroup("/of-nobody".to_owned());
-        assert_eq!(place.find(Path::new("/proc")), None);
-        assert_eq!(Place::Netns("/proc/self/nobody".to_owned()).find(Path::new("/")), None);
+        assert_eq!(place.find(Path::new("/proc")).expect("an answer"), None);
+        let place = Place::Netns("/proc/self/nobody".to_owned());
+        assert_eq!(place.find(Path::new("/")).expect("an answer"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_for_is_not_said_to_be_gone() {
+        let long = "x".repeat(5000);
+        assert!(Place::Cgroup(long.clone()).find(Path::new("/proc")).is_err());
+        assert!(Place::Netns(long).find(Path::new("/")).is_err());
     }
 }

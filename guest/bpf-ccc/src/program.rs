@@ -2,9 +2,9 @@
 //! The BPF program in the kernel, pinned, so that connections keep it and their tables
 //! whatever becomes of this process.
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fs::{self, DirBuilder, File, Permissions},
-    hash::{DefaultHasher, Hash, Hasher},
     io,
     mem::MaybeUninit,
     os::{
@@ -24,7 +24,7 @@ use libbpf_rs::{
     skel::{OpenSkel, SkelBuilder},
 };
 use rustix::{
-    fs::{FlockOperation, FsWord, flock, statfs},
+    fs::{AtFlags, FlockOperation, FsWord, flock, statat, statfs, unlinkat},
     io::Errno,
 };
 
@@ -37,7 +37,8 @@ use crate::{
     alone::{self, Alone},
     hopeless::Hopeless,
     lent::Layout,
-    mark,
+    mark::{self, digest},
+    mounts,
 };
 
 /// Mode of the pins' directory: who may open it could hold its lock.
@@ -53,6 +54,8 @@ const TABLES: &str = "tables";
 const CGROUPS: &str = "cgroups";
 const NETNS: &str = "netns";
 const MESSAGES: &str = "messages";
+/// What is there once all else is.
+const COMPLETE: &str = "complete";
 
 /// The file system of pins (BPF_FS_MAGIC).
 const BPFFS: FsWord = 0xcafe_4a11;
@@ -67,8 +70,10 @@ pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ccc.bpf.o"))
 /// The maps of the program.
 #[derive(Debug)]
 pub struct Program {
-    /// Of this process alone for as long as it has this.
-    _alone: File,
+    /// The directory of pins: of this process alone for as long as it has this.
+    root: File,
+    /// What is pinned there, below it.
+    pinned: Vec<PathBuf>,
     /// The tenants' tables.
     pub tables: Tables,
     /// Numbers of tenants by their cgroups.
@@ -94,16 +99,9 @@ pub struct Tables {
     pub tenants: u32,
 }
 
-/// In 16 digits.
-pub fn hash(what: impl Hash) -> String {
-    let mut hash = DefaultHasher::new();
-    what.hash(&mut hash);
-    format!("{:016x}", hash.finish())
-}
-
 /// The pins of this program in `pins`.
 fn directory(pins: &Path) -> PathBuf {
-    pins.join(hash(OBJECT))
+    pins.join(digest(OBJECT))
 }
 
 fn quiet(level: PrintLevel, text: String) {
@@ -124,9 +122,9 @@ impl Program {
         let made = begin.recursive(true).mode(OWNERS_ALONE).create(pins);
         made.with_context(|| Hopeless(no_bpffs(pins)))?;
         let alone = lock(pins)?;
-        if !directory.join("complete").exists() {
+        if !directory.join(COMPLETE).exists() {
             if directory.exists() {
-                remove(&directory)?;
+                set_aside(&directory, pins)?;
             }
             load(open, pins, &directory, cgroup_root)?;
         }
@@ -137,7 +135,8 @@ impl Program {
             })
         };
         Ok(Program {
-            _alone: alone,
+            pinned: pinned(pins, &directory)?,
+            root: alone,
             tables: Tables::new(map(TABLES)?, &said),
             cgroups: map(CGROUPS)?,
             netns: map(NETNS)?,
@@ -145,6 +144,30 @@ impl Program {
             alone: Alone::of(pins)?,
         })
     }
+}
+
+impl Program {
+    /// Makes sure that nobody has removed what is pinned: it would go on serving, and new
+    /// connections would have the host's own algorithm.
+    pub fn check_pinned(&self) -> Result<()> {
+        let is_there = |pin: &&PathBuf| statat(&self.root, pin.as_path(), AtFlags::empty()).is_ok();
+        let Some(gone) = self.pinned.iter().find(|pin| !is_there(pin)) else { return Ok(()) };
+        // Whatever is left, the next start loads it.
+        for pin in self.pinned.iter().filter(|pin| pin.ends_with(COMPLETE)) {
+            let _ = unlinkat(&self.root, pin.as_path(), AtFlags::REMOVEDIR);
+        }
+        bail!(
+            "somebody has removed the pin {}, so new connections are not coupled; a new start of \
+             ccc-bpf mends that, as its unit does at once",
+            gone.display()
+        )
+    }
+}
+
+/// All in the directory, by their paths below that of the pins.
+fn pinned(pins: &Path, directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)?;
+    entries.map(|entry| Ok(entry?.path().strip_prefix(pins)?.to_owned())).collect()
 }
 
 impl Tables {
@@ -191,6 +214,18 @@ fn no_bpffs(directory: &Path) -> String {
     )
 }
 
+/// Has what was cut short be a program before, if it may have the only pins of the tables.
+fn set_aside(directory: &Path, pins: &Path) -> Result<()> {
+    if !has_same_layout(directory) {
+        return remove(directory);
+    }
+    let aside = pins.join(digest(&[b"cut short", OBJECT].concat()));
+    if aside.exists() {
+        remove(&aside)?;
+    }
+    Ok(fs::rename(directory, aside)?)
+}
+
 /// Loads the program in place of earlier ones, whose maps it takes over if it can: connections
 /// that have those go on with them, coupled.
 fn load(
@@ -232,10 +267,8 @@ fn load(
         }
     }
     let mut skel = open.load().map_err(not_loaded)?;
-    others
-        .iter()
-        .filter(|other| Some(*other) != before)
-        .try_for_each(|other| tell_what_is_left(pins, other))?;
+    let tables = skel.maps.ccc_tables.info()?.info.id;
+    others.iter().try_for_each(|other| tell_what_is_left(pins, other, tables))?;
     let root = File::open(cgroup_root)?;
     let choose = skel.progs.ccc_choose.attach_cgroup(root.as_raw_fd());
     fs::create_dir(directory).with_context(|| no_bpffs(directory))?;
@@ -243,6 +276,8 @@ fn load(
     skel.maps.ccc_cgroups.pin(directory.join(CGROUPS))?;
     skel.maps.ccc_netns.pin(directory.join(NETNS))?;
     skel.maps.ccc_messages.pin(directory.join(MESSAGES))?;
+    // From here on these have what those before had: who is cut short has not lost it.
+    fs::create_dir(directory.join(mark::name()))?;
     // Their names are wanted now, and new connections have no algorithm of ours until then.
     others.iter().try_for_each(|other| remove(other))?;
     let mut links = vec![
@@ -260,9 +295,8 @@ fn load(
             link.disconnect();
         }
     }
-    fs::create_dir(directory.join(mark::name()))?;
     // The last: what was cut short is begun anew.
-    Ok(fs::create_dir(directory.join("complete"))?)
+    Ok(fs::create_dir(directory.join(COMPLETE))?)
 }
 
 /// Another attempt may find memory, or not be interrupted; else somebody has to do something.
@@ -335,14 +369,20 @@ fn register(map: &mut MapMut<'_>) -> Result<Link> {
     Ok(map.attach_struct_ops()?)
 }
 
-/// Whether a program that was pinned there can leave its maps to this one.
+/// Whether a program that was pinned there, in whole or not, can leave its maps to this one.
 fn has_same_layout(directory: &Path) -> bool {
-    directory.join("complete").exists() && directory.join(mark::name()).exists()
+    let has = |name: &str| directory.join(name).exists();
+    has(&mark::name()) && [TABLES, CGROUPS, NETNS, MESSAGES].into_iter().all(has)
 }
 
-/// Connections are not coupled again that have the tables of a program pinned there.
-fn tell_what_is_left(pins: &Path, directory: &Path) -> Result<()> {
+/// Connections are not coupled again that have the tables of a program pinned there, unless these
+/// are the ones with that number.
+fn tell_what_is_left(pins: &Path, directory: &Path, kept: u32) -> Result<()> {
     let Ok(tables) = MapHandle::from_pinned_path(directory.join(TABLES)) else { return Ok(()) };
+    let map = tables.info()?.info.id;
+    if map == kept {
+        return Ok(());
+    }
     let has = |tenant: &u32| matches!(number(&tables, &tenant.to_ne_bytes()), Ok(Some(_)));
     let tenants = (0..tables.max_entries()).filter(has).count();
     if tenants > 0 {
@@ -351,7 +391,7 @@ fn tell_what_is_left(pins: &Path, directory: &Path) -> Result<()> {
              tenants go on alone until they end; new ones are coupled"
         );
         // Only doctor misses it.
-        if let Err(error) = alone::note(pins, tables.info()?.info.id, tenants) {
+        if let Err(error) = alone::note(pins, map, tenants) {
             log::warn!("cannot note connections that go on alone: {error}");
         }
     }
@@ -433,6 +473,29 @@ pub fn unload(pins: &Path) -> Result<()> {
     }
 }
 
+/// The same wherever earlier ones of us have pinned: their `--pins` are not known.
+pub fn unload_all() -> Result<()> {
+    let all: BTreeSet<PathBuf> =
+        mounts::of_type("bpf")?.iter().flat_map(|at| pins_below(at)).collect();
+    let failed = |pins: &&PathBuf| {
+        unload(pins).inspect_err(|error| log::error!("{}: {error:#}", pins.display())).is_err()
+    };
+    let left = all.iter().filter(failed).count();
+    ensure!(left == 0, "what is pinned there stays until the next boot");
+    Ok(())
+}
+
+/// Directories in which there are programs of ours.
+fn pins_below(at: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(at).into_iter().flatten().flatten();
+    let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let below = |path: PathBuf| match is_ours(&path) && path.join(TABLES).exists() {
+        true => vec![at.to_owned()],
+        false => pins_below(&path),
+    };
+    inside.flat_map(|entry| below(entry.path())).collect()
+}
+
 /// Where earlier ones of us have pinned, and nothing else that is there.
 fn ours(pins: &Path) -> io::Result<Vec<PathBuf>> {
     let paths = fs::read_dir(pins)?.map(|entry| Ok(entry?.path()));
@@ -483,15 +546,39 @@ mod tests {
     #[test]
     fn maps_are_left_to_programs_of_their_layout_and_protocol() {
         let before = std::env::temp_dir().join(format!("ccc-bpf-left-{}", std::process::id()));
-        let left_by = |mark: &str| {
+        let left_by = |mark: &str, maps: &[&str]| {
             let _ = fs::remove_dir_all(&before);
-            for name in ["complete", mark] {
+            for name in maps.iter().chain([&mark]) {
                 fs::create_dir_all(before.join(name)).expect("made");
             }
             has_same_layout(&before)
         };
-        assert!(left_by(&mark::name()) && !left_by("layout-of-nobody"));
+        let maps = [TABLES, CGROUPS, NETNS, MESSAGES];
+        assert!(left_by(&mark::name(), &maps) && !left_by("layout-of-nobody", &maps));
+        // It was being removed.
+        assert!(!left_by(&mark::name(), &maps[1..]));
         fs::remove_dir_all(&before).expect("removed");
+    }
+
+    #[test]
+    fn what_was_cut_short_leaves_its_maps_once_no_other_has_them() {
+        let pins = std::env::temp_dir().join(format!("ccc-bpf-cut-{}", std::process::id()));
+        let directory = directory(&pins);
+        let cut_short = |names: &[&str]| {
+            for name in names {
+                fs::create_dir_all(directory.join(name)).expect("made");
+            }
+            set_aside(&directory, &pins).expect("done");
+            assert!(!directory.exists());
+            ours(&pins).expect("read").iter().any(|other| has_same_layout(other))
+        };
+        let mark = mark::name();
+        let all = [TABLES, CGROUPS, NETNS, MESSAGES, &mark, RENO];
+        assert!(!cut_short(&all[..4]), "those before were still there");
+        assert!(cut_short(&all) && cut_short(&all), "again, too");
+        assert!(cut_short(&all[..2]), "what is aside stays until another has it");
+        assert_eq!(fs::read_dir(&pins).expect("read").count(), 1);
+        fs::remove_dir_all(&pins).expect("removed");
     }
 
     #[test]
@@ -524,6 +611,19 @@ mod tests {
             assert!(ended(-done).is_ok());
         }
         assert!(ended(-libc::EPERM).is_err());
+    }
+
+    #[test]
+    fn pins_are_found_wherever_they_are() {
+        let bpffs = std::env::temp_dir().join(format!("ccc-bpf-all-{}", std::process::id()));
+        let (here, there) = (bpffs.clone(), bpffs.join("a/b"));
+        for pins in [&here, &there] {
+            fs::create_dir_all(directory(pins).join(TABLES)).expect("made");
+        }
+        // One of others, who call theirs by such numbers, too.
+        fs::create_dir_all(bpffs.join("c/0123456789abcdef/map")).expect("made");
+        assert_eq!(BTreeSet::from_iter(pins_below(&bpffs)), BTreeSet::from([here, there]));
+        fs::remove_dir_all(&bpffs).expect("removed");
     }
 
     #[test]

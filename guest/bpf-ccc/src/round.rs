@@ -7,7 +7,7 @@
 //! and after all others.
 
 /// Waiting for so long is waiting: who is there, or is not, says so at once.
-const SLOW_US: u64 = 100_000;
+pub const SLOW_US: u64 = 100_000;
 
 /// A tenant, as far as a round goes.
 pub trait Tended {

@@ -24,6 +24,7 @@ use zerocopy::FromBytes;
 
 use crate::{
     tenants::{Tenant, Tenants},
+    watch::Changed,
     watchdog::Watchdog,
 };
 
@@ -31,11 +32,14 @@ use crate::{
 const TEND_US: u64 = 100_000;
 /// How often it is looked where the tenants' places are, if nothing tells of a change.
 const LOOK_US: u64 = 500_000;
+/// How often that is with namespaces, if mounts tell of a change.
+const LOOK_ALL_US: u64 = 5_000_000;
 /// How often at most, whatever is made and removed beside them.
 const LOOK_LEAST_US: u64 = 1000;
 /// How often it is looked for messages that wake nobody, while there are messages at all.
 const POLL_US: u64 = 1000;
-/// After so long without one there are none.
+/// After so long without one there are none: for longer than `CCC_POLLED_US` of bpf/report.h, in which
+/// the program wakes nobody for a flow that has told something.
 const QUIET_US: u64 = 1_000_000;
 /// Messages that are passed on before anything else is looked at.
 const BATCH: usize = 1024;
@@ -55,8 +59,8 @@ fn read(bytes: &[u8]) -> Option<(u32, Doorbell)> {
     Some((number, Doorbell::read_from_prefix(message).ok()?.0))
 }
 
-/// Waits until there are messages, something has come, or so long; whether places may be others.
-fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<bool> {
+/// Waits until there are messages, something has come, or so long; which places may be others.
+fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<Changed> {
     // SAFETY: the ring keeps it open, and is borrowed for as long.
     let messages = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
     let wakes = std::iter::once(messages).chain(tenants.wakes());
@@ -68,8 +72,8 @@ fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<bool> 
         Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
         _ => {}
     }
-    let changed = all[..watched].iter().any(|fd| !fd.revents().is_empty());
-    if changed {
+    let changed = tenants.watch().changed(&all[..watched]);
+    if changed.any() {
         tenants.watch().drain();
     }
     Ok(changed)
@@ -101,25 +105,29 @@ pub fn run(
     })?;
     let ring = builder.build()?;
     let mut watchdog = Watchdog::start();
-    let (mut tend_at, mut looked_at, mut quiet_at) = (0, 0, 0);
-    let mut changed = false;
+    let (mut tend_at, mut looked_at, mut all_looked_at, mut quiet_at) = (0, 0, 0, 0);
+    let mut changed = Changed::default();
+    let all_us = if tenants.borrow().watch().sees_mounts() { LOOK_ALL_US } else { LOOK_US };
     while !stop.load(Ordering::Relaxed) {
         let now = now_us();
-        if now >= looked_at + look_us(changed) {
-            (looked_at, changed) = (now, false);
-            tenants.borrow_mut().look();
+        if now >= looked_at + look_us(changed.any()) {
+            let all = changed.namespaces || now >= all_looked_at + all_us;
+            all_looked_at = if all { now } else { all_looked_at };
+            (looked_at, changed) = (now, Changed::default());
+            tenants.borrow_mut().look(all);
         }
         if now >= tend_at {
             tend_at = now + TEND_US;
+            tenants.borrow().check_pinned()?;
             if let Some(wanted) = wanted() {
                 tenants.borrow_mut().follow(wanted);
             }
             tenants.borrow_mut().tend(&mut watchdog);
         }
-        let next = tend_at.min(looked_at + look_us(changed));
+        let next = tend_at.min(looked_at + look_us(changed.any()));
         let rest_us = next.saturating_sub(now_us());
         let most_us = if now < quiet_at { rest_us.min(POLL_US) } else { rest_us };
-        changed |= wait(&ring, &tenants.borrow(), most_us)?;
+        changed = changed.and(wait(&ring, &tenants.borrow(), most_us)?);
         let taken = ring.consume_raw_n(BATCH);
         ensure!(
             taken >= 0,

@@ -117,6 +117,11 @@ impl Tenants {
         &self.watch
     }
 
+    /// Makes sure that new connections of the tenants are coupled.
+    pub fn check_pinned(&self) -> Result<()> {
+        self.program.check_pinned()
+    }
+
     /// Where the program's messages are.
     pub fn messages(&self) -> Result<MapHandle> {
         Ok(MapHandle::try_from(&self.program.messages)?)
@@ -186,7 +191,12 @@ impl Tenants {
     fn place(&mut self, name: &str, wanted: Tenant) {
         let Some(tenant) = self.tenants.get_mut(name) else { return };
         let same = tenant.wanted.as_ref().is_some_and(|before| before.place == wanted.place);
-        let found = wanted.place.find(&self.cgroup_root);
+        let found = wanted.place.find(&self.cgroup_root).unwrap_or_else(|error| {
+            let what = format_args!("tenant {name}: cannot look for its place: {error:#}");
+            tenant.said.say(Level::Error, what);
+            // It is where it was, for all that is known.
+            tenant.found.filter(|_| same)
+        });
         if tenant.wanted.as_ref().is_some_and(|before| *before != wanted) {
             tenant.front = None;
         }
@@ -201,14 +211,16 @@ impl Tenants {
         tenant.wanted = Some(wanted);
     }
 
-    /// Places of tenants that are there no more, or are there again.
-    pub fn look(&mut self) {
+    /// Places of tenants that are there no more, or are there again: cgroups, and namespaces too,
+    /// each of which takes a thread that enters it.
+    pub fn look(&mut self, namespaces: bool) {
         self.program.alone.look();
+        let is_asked = |place: &Place| namespaces || matches!(place, Place::Cgroup(_));
         let known = self.tenants.iter();
         let known: Vec<_> =
             known.filter_map(|(name, t)| Some((name.clone(), t.wanted.clone()?))).collect();
         self.watch_parents(known.iter().map(|(_, wanted)| &wanted.place));
-        for (name, wanted) in known {
+        for (name, wanted) in known.into_iter().filter(|(_, wanted)| is_asked(&wanted.place)) {
             self.place(&name, wanted);
         }
     }

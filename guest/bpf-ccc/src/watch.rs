@@ -13,6 +13,30 @@ use rustix::{
     fs::inotify::{self, CreateFlags, WatchFlags},
 };
 
+/// Places that may have come or gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Cgroups.
+    pub cgroups: bool,
+    /// Network namespaces.
+    pub namespaces: bool,
+}
+
+impl Changed {
+    /// Any.
+    pub fn any(self) -> bool {
+        self.cgroups || self.namespaces
+    }
+
+    /// These, too.
+    pub fn and(self, other: Changed) -> Changed {
+        Changed {
+            cgroups: self.cgroups || other.cgroups,
+            namespaces: self.namespaces || other.namespaces,
+        }
+    }
+}
+
 /// Without either, places are found when they are looked for.
 #[derive(Debug)]
 pub struct Watch {
@@ -47,10 +71,22 @@ impl Watch {
         self.watched = added;
     }
 
-    /// What to poll; anything that is returned of them is a change.
+    /// What to poll; anything that is returned of them is a change ([`Watch::changed`]).
     pub fn polled(&self) -> Vec<PollFd<'_>> {
         let inotify = self.inotify.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
         inotify.chain(self.mounts.iter().map(|fd| PollFd::new(fd, PollFlags::PRI))).collect()
+    }
+
+    /// What may be another, by what was polled.
+    pub fn changed(&self, polled: &[PollFd<'_>]) -> Changed {
+        let (directories, mounts) = polled.split_at(usize::from(self.inotify.is_some()));
+        let told = |of: &[PollFd<'_>]| of.iter().any(|fd| !fd.revents().is_empty());
+        Changed { cgroups: told(directories), namespaces: told(mounts) }
+    }
+
+    /// Whether it is told of namespaces.
+    pub fn sees_mounts(&self) -> bool {
+        self.mounts.is_some()
     }
 
     /// Forgets what has been told.

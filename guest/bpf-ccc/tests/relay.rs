@@ -98,6 +98,14 @@ impl Relay {
         until(what, || self.log().contains(what));
     }
 
+    /// What it has had of processors, in the kernel's hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("there");
+        let behind_name = stat.rsplit(')').next().expect("a name");
+        let number = |word: &str| word.parse::<u64>().expect("a number");
+        behind_name.split_whitespace().skip(11).take(2).map(number).sum()
+    }
+
     /// Ends it as a service manager does.
     fn end(mut self) {
         let pid = self.child.id().to_string();
@@ -292,6 +300,8 @@ fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
     // Half of WatchdogSec= in ccc-relay.service, and how often it tells here.
     const MOST: Duration = Duration::from_secs(5);
     const EVERY: Duration = Duration::from_millis(500);
+    // How long it is measured for what it costs when all is done.
+    const REST: Duration = Duration::from_secs(5);
     let (place, _) = Place::with("many", |place| {
         let names: Vec<String> = (0..VMS).map(|number| format!("vm{number}")).collect();
         let paths: Vec<PathBuf> = names.iter().map(|name| place.at(name).join("vm")).collect();
@@ -330,5 +340,9 @@ fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
         assert!(began.elapsed() < Duration::from_secs(120), "{longest:?}");
     }
     println!("{VMS} VMs: all served after {:?}, silent for {longest:?}", began.elapsed());
+    let before = relay.ticks();
+    thread::sleep(REST);
+    let at_rest = relay.ticks() - before;
+    println!("at rest {at_rest} hundredths of a second of a processor in {REST:?}");
     relay.end();
 }

@@ -13,11 +13,13 @@ use log::Level;
 
 use super::lobby::Greeted;
 use crate::{
+    back_off::BackOff,
     frames::{Frame, Frames},
     front::Front,
     front_end::FrontEnd,
     lent::{Layout, Lent},
     log_limit::Limited,
+    round::SLOW_US,
     serve::now_us,
     wanted::Wanted,
 };
@@ -31,6 +33,9 @@ const QUIET_US: u64 = 1_000_000;
 /// Grants are looked at so often while there are reports, and so often while there are none.
 const BUSY: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(20);
+/// How far apart it is looked for what the daemon has written: an agent that says little, and often,
+/// may have used each of its slots, and all of these are looked at.
+const TELL_US: u64 = 500;
 /// After so long without a report there are none.
 const REPORTS_US: u64 = 1_000_000;
 /// Slots and lines of a guest: what an agent has, and room for later ones.
@@ -45,6 +50,7 @@ pub struct Agent<'a> {
     table: Lent,
     /// None while the daemon is not there.
     front: Option<FrontEnd>,
+    back_off: BackOff,
     told: Option<String>,
     /// What the agent knows of the daemon's part.
     status: ExtentStatus,
@@ -55,6 +61,7 @@ pub struct Agent<'a> {
     heard_us: u64,
     reported_us: u64,
     tend_at_us: u64,
+    tell_at_us: u64,
 }
 
 impl<'a> Agent<'a> {
@@ -75,6 +82,7 @@ impl<'a> Agent<'a> {
             frames,
             table,
             front: None,
+            back_off: BackOff::default(),
             told: None,
             status: zerocopy::transmute!([0u8; 64]),
             lines: vec![zerocopy::transmute!([0u8; 64]); lines as usize],
@@ -83,6 +91,7 @@ impl<'a> Agent<'a> {
             heard_us: now_us,
             reported_us: now_us,
             tend_at_us: 0,
+            tell_at_us: 0,
         })
     }
 
@@ -111,20 +120,24 @@ impl<'a> Agent<'a> {
         if let Some(front) = &mut self.front {
             front.flush();
         }
-        self.tell();
+        if now >= self.tell_at_us {
+            self.tell_at_us = now + TELL_US;
+            self.tell();
+        }
         self.frames.flush()
     }
 
     /// Looks after the connection to the daemon, and says until when grants hold.
     fn tend(&mut self, now: u64, said: &mut Limited) {
-        let Agent { vm, front, table, told, .. } = self;
+        let Agent { vm, front, back_off, table, told, .. } = self;
         let name = &vm.name;
         let received = front.as_mut().map(|there| there.receive(now, table));
         if let Some(Err(error)) = received {
             said.say(Level::Warn, format_args!("tenant {name}: {error:#}; its flows go on alone"));
             *front = None;
+            back_off.ended(now);
         }
-        if front.is_none() {
+        if front.is_none() && back_off.is_over(now) {
             match FrontEnd::connect(&vm.socket, table, now) {
                 Ok(there) => (*front, *told) = (Some(there), None),
                 Err(error) => {
@@ -135,8 +148,16 @@ impl<'a> Agent<'a> {
                         said.say(Level::Warn, what);
                     }
                     *told = Some(error);
+                    // The agent is not heard while somebody is waited for who does not answer.
+                    let after = now_us();
+                    if after - now >= SLOW_US {
+                        back_off.ended(after);
+                    }
                 }
             }
+        }
+        if front.is_some() && table.is_accepted() {
+            back_off.served();
         }
         let until = front.as_mut().map_or(0, |front| front.lease(now));
         let hold_us = u32::try_from(until.saturating_sub(now)).unwrap_or(u32::MAX);

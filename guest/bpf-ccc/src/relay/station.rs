@@ -62,7 +62,7 @@ impl<'a> Station<'a> {
                 look_at_way_us = now_us() + LOOK_AT_WAY_US;
                 door.check_way()?;
             }
-            let has_said = self.wait(door)?;
+            let (has_said, has_come) = self.wait(door)?;
             self.serve(has_said);
             let now_us = now_us();
             for stream in std::iter::from_fn(|| door.next()).take(ROOM) {
@@ -70,7 +70,9 @@ impl<'a> Station<'a> {
             }
             self.hear(now_us);
             // Nor do those that come and go take more of this host than one that sends.
-            thread::sleep(PACE);
+            if has_come {
+                thread::sleep(PACE);
+            }
         }
         Ok(())
     }
@@ -79,13 +81,14 @@ impl<'a> Station<'a> {
         if self.agent.is_none() && self.lobby.wakes().next().is_none() { REST } else { LOOK }
     }
 
-    /// Waits until somebody says something or comes; whether the agent has.
-    fn wait(&self, door: &Door) -> Result<bool> {
+    /// Waits until somebody says something or comes; whether the agent has said something, and
+    /// whether anybody has.
+    fn wait(&self, door: &Door) -> Result<(bool, bool)> {
         let most = self.agent.as_ref().map_or(self.rest(), |agent| agent.patience(now_us()));
         let agent = self.agent.iter().map(Agent::wakes);
         let all = agent.chain([door.wakes()]).chain(self.lobby.wakes());
         let ready = wait(all, most)?;
-        Ok(self.agent.is_some() && ready[0])
+        Ok((self.agent.is_some() && ready[0], ready.contains(&true)))
     }
 
     fn serve(&mut self, has_said: bool) {
@@ -137,7 +140,12 @@ impl<'a> Station<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, os::unix::net::UnixStream, time::Instant};
+    use std::{
+        fs::{self, File},
+        os::unix::net::{UnixListener, UnixStream},
+        path::PathBuf,
+        time::Instant,
+    };
 
     use ccc_proto::wire;
 
@@ -164,13 +172,18 @@ mod tests {
 
     /// What happens at a VM's place where these peers do as they do.
     fn place(peers: impl FnOnce(&dyn Fn() -> Frames<File>)) {
+        place_at("/nowhere".into(), peers);
+    }
+
+    /// The same where the daemon listens there.
+    fn place_at(socket: PathBuf, peers: impl FnOnce(&dyn Fn() -> Frames<File>)) {
         let (sender, door) = door::passed().expect("a door");
         let enter = || {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
             sender.pass(ours.into());
             Frames::over(theirs.into()).expect("a peer")
         };
-        let vm = Wanted { name: "vm".into(), place: "vsock:3".into(), socket: "/nowhere".into() };
+        let vm = Wanted { name: "vm".into(), place: "vsock:3".into(), socket };
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let (vm, stop) = (&vm, &stop);
@@ -215,6 +228,32 @@ mod tests {
             say(&mut agent, &hello());
             assert!(is_served(&mut agent, SOON));
         });
+    }
+
+    #[test]
+    fn an_agent_hears_more_often_of_the_relay_than_a_daemon_that_hangs() {
+        let path = std::env::temp_dir().join(format!("ccc-bpf-hung-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let daemon = UnixListener::bind(&path).expect("bound");
+        daemon.set_nonblocking(true).expect("set");
+        place_at(path.clone(), |enter| {
+            let mut agent = enter();
+            say(&mut agent, &hello());
+            let (mut heard, mut asked) = (0, Vec::new());
+            let began = Instant::now();
+            while heard < asked.len() + 5 {
+                assert!(began.elapsed() < Duration::from_secs(20), "{heard} of {asked:?}");
+                say(&mut agent, &Frame::Alive(0));
+                thread::sleep(Duration::from_millis(20));
+                // It takes the connections, and answers nobody.
+                asked.extend(daemon.accept());
+                agent.receive().expect("it has its place");
+                while let Some(frame) = agent.next().expect("whole") {
+                    heard += usize::from(matches!(frame, Frame::Alive(_)));
+                }
+            }
+        });
+        fs::remove_file(&path).expect("removed");
     }
 
     #[test]
