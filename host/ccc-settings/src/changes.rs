@@ -40,6 +40,11 @@ impl<T> Changes<T> {
         self.fields.is_empty()
     }
 
+    /// The value of a field, if it is among them.
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name)
+    }
+
     /// One field of them, if it is among them.
     pub fn only(&self, name: &str) -> Changes<T> {
         let field = self.fields.get(name).map(|value| (name.to_owned(), value.clone()));

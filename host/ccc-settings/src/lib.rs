@@ -8,6 +8,7 @@
 mod changes;
 mod fault;
 mod field;
+mod level;
 mod path;
 mod rate;
 mod types;
@@ -15,8 +16,9 @@ mod types;
 pub use changes::{Changes, difference, text};
 pub use fault::Fault;
 pub use field::{Field, Table};
+pub use level::{Level, Want, dues};
 pub use path::{FilePath, SocketPath};
-pub use rate::RATE;
+pub use rate::{RATE, bytes_of_mbit};
 pub use types::{
     DEFAULT_GROUP, Enforce, GroupSettings, LogLevel, LogSettings, NO_GROUP, RuleSettings,
     VmSettings, VmSpec, check_name,

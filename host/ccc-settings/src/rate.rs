@@ -8,6 +8,11 @@ pub const RATE: &str = "_mbit";
 /// Units of a rate, as `tc` has them, as powers of ten of a Mbit/s.
 const UNITS: [(&str, i32); 5] = [("kbit", -3), ("mbit", 0), ("gbit", 3), ("tbit", 6), ("bit", -6)];
 
+/// A rate in Mbit/s, in bytes a second.
+pub fn bytes_of_mbit(mbit: f64) -> u64 {
+    (mbit * 1e6 / 8.0) as u64
+}
+
 /// A rate with its unit, as a number of Mbit/s: `10gbit`.
 pub(crate) fn with_unit(text: &str) -> Option<Value> {
     let text = text.to_ascii_lowercase();
@@ -25,7 +30,8 @@ pub(crate) fn with_unit(text: &str) -> Option<Value> {
         .map_or(Some((plain, 0)), |(digits, own)| Some((digits, own.parse::<i32>().ok()?)))?;
     let power = power.checked_add(own)?;
     let mbit: f64 = format!("{digits}e{power}").parse().ok()?;
-    Some(json!(mbit))
+    // What JSON does not have would be no rate at all, which a cap may be.
+    mbit.is_finite().then(|| json!(mbit))
 }
 
 #[cfg(test)]

@@ -19,8 +19,11 @@ use crate::{
     },
 };
 
+mod floors;
 mod trial;
 
+use floors::Floors;
+pub use floors::Shortfall;
 pub use trial::{Trial, TrialError, TrialSpec};
 
 /// The engine with the groups and VMs of the settings.
@@ -35,6 +38,8 @@ pub struct Coupling {
     watches: Watches,
     /// VMs whose taps are held: what they lose there is nothing to the others.
     held: BTreeSet<usize>,
+    /// When floors were last looked at.
+    floors_at: Micros,
 }
 
 #[derive(Debug)]
@@ -50,6 +55,8 @@ struct Group {
     alone: BTreeSet<usize>,
     /// What a client tries with it.
     trial: Option<Trial>,
+    /// Whether its floors can be met.
+    floors: Floors,
 }
 
 /// What a verdict comes from.
@@ -226,6 +233,7 @@ impl Coupling {
                 apart: BTreeSet::new(),
                 alone: BTreeSet::new(),
                 trial: None,
+                floors: Floors::default(),
             }
         };
         let groups = settings.groups.iter().map(&mut add).collect();
@@ -237,6 +245,7 @@ impl Coupling {
             vms,
             watches: Watches::default(),
             held: BTreeSet::new(),
+            floors_at: 0,
         }
     }
 
@@ -343,7 +352,7 @@ impl Coupling {
     fn rest_watches(&mut self, now: Micros) {
         let groups = 0..self.groups.len();
         let uncoupled: Vec<usize> = groups.filter(|group| !self.is_coupled(*group)).collect();
-        self.watches.rest(now, uncoupled.into_iter());
+        self.watches.rest(now, &self.settings, uncoupled.into_iter());
     }
 
     /// Takes what was read at taps; whose verdict has changed, and what is to be held.

@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{ErrorKind, Read, Write},
     os::unix::{fs::PermissionsExt, net::UnixStream},
+    thread,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ use ccc_proto::{
 };
 use serde_json::{Value, json};
 use support::{
-    daemon::{Daemon, text, until},
+    daemon::{Daemon, text, until, until_within},
     driver::{Driver, Extent, report},
     frontend::{FrontEnd, Mode},
     operator::Operator,
@@ -396,6 +397,28 @@ fn several_requests_go_over_one_connection() {
         let length = stream.read(&mut answer).unwrap();
         assert!(String::from_utf8_lossy(&answer[..length]).starts_with("HTTP/1.1 200 OK"));
     }
+}
+
+#[test]
+fn floors_that_are_more_than_there_is_are_told() {
+    let (mut daemon, operator) = start(&TWO, "");
+    operator.patch("/v1/vms/a", &json!({"floor_mbit": 50}));
+    let mut a = driver(&daemon, "a");
+    let extent = a.offer_extent(0, 4, 4);
+    let mut now = report(1);
+    a.tell(&extent, wire::OP_REGISTER, 0, &now);
+    let short = || operator.get("/v1/groups/g")["shortfall"].clone();
+    assert_eq!(short(), json!(null));
+    let mut bytes = 0;
+    until_within("told", Duration::from_secs(60), || {
+        thread::sleep(Duration::from_millis(200));
+        bytes += 25_000;
+        (now.delivered_bytes, now.acked_limited_bytes) = (bytes.into(), bytes.into());
+        a.tell(&extent, wire::OP_UPDATE, 0, &now);
+        short()["floors"] == 6_250_000
+    });
+    assert!(short()["delivered"].as_u64().is_some_and(|rate| rate < 200_000), "{}", short());
+    daemon.says("group g: its floors cannot be met: those of VMs that want them are 50.00 Mbit/s");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ccc_proto::wire;
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, PATIENCE, until},
     driver::{Driver, report},
@@ -96,6 +96,26 @@ fn metrics_tell_what_the_control_socket_tells() {
         assert!(line.starts_with('#') || plain.contains(line), "{line} is not in\n{plain}");
     }
     assert!(answer.ends_with("# EOF\n") && !plain.contains("# EOF"), "{answer}");
+}
+
+#[test]
+fn floors_and_caps_are_told() {
+    let (_daemon, operator, metrics) = start();
+    let before = scrape(metrics, "GET /metrics");
+    assert!(before.contains("ccc_vm_floor_bytes_per_second{vm=\"b\"} 0.0\n"), "{before}");
+    assert!(!before.contains("ccc_vm_cap_bytes_per_second{"), "{before}");
+    operator.patch("/v1/vms/b", &json!({"floor_mbit": 2, "cap_mbit": 8}));
+    // What was told before may be told again for a moment.
+    for line in [
+        "ccc_vm_floor_bytes_per_second{vm=\"a\"} 0.0\n",
+        "ccc_vm_floor_bytes_per_second{vm=\"b\"} 250000.0\n",
+        "ccc_vm_cap_bytes_per_second{vm=\"b\"} 1000000.0\n",
+    ] {
+        until(line, || scrape(metrics, "GET /metrics").contains(line));
+    }
+    let b = &operator.get("/v1/groups/g")["vms"][1];
+    assert_eq!((&b["floor_mbit"], &b["cap_mbit"]), (&json!(2.0), &json!(8.0)));
+    assert_eq!(b["due_permille"], Value::Null, "it sends nothing");
 }
 
 #[test]

@@ -4,12 +4,13 @@
 mod support;
 
 use std::{
-    fs,
-    os::unix::net::{UnixDatagram, UnixListener},
+    fs::{self, File},
+    os::unix::net::{UnixDatagram, UnixListener, UnixStream},
     process::Command,
 };
 
 use ccc_proto::wire::{self, Report};
+use rustix::net::sockopt::socket_peercred;
 use serde_json::json;
 use support::{
     daemon::{Daemon, PATIENCE, PROGRAM, Program, run, text, until},
@@ -93,7 +94,12 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
         (UnixListener::bind(at("vm")).unwrap(), UnixListener::bind(at("control")).unwrap());
     let config = at("ccc.toml");
     let elsewhere = at("elsewhere");
-    let own = format!("[vm.web]\nsocket = \"{}\"\n", elsewhere.display());
+    let configured = at("configured");
+    let own = format!(
+        "[daemon]\ncontrol = \"{}\"\n[vm.web]\nsocket = \"{}\"\n",
+        configured.display(),
+        elsewhere.display()
+    );
     fs::write(&config, own).unwrap();
     // Out of the way of the numbers the shell copies them to.
     let passed = [&vm, &control].map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 10).unwrap());
@@ -110,11 +116,19 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
         command.args(["-c", script]).env("NOTIFY_SOCKET", at("notify"));
         command
     };
-    let daemon = Program(shell(&script).spawn().unwrap());
+    let log = at("log");
+    let daemon = Program(shell(&script).stderr(File::create(&log).unwrap()).spawn().unwrap());
     let mut said = [0; 64];
     let length = notify.recv(&mut said).unwrap();
     assert_eq!(&said[..length], b"READY=1\n");
-    assert!(!elsewhere.exists(), "the socket is the service manager's");
+    assert!(!elsewhere.exists() && !configured.exists(), "sockets are the service manager's");
+    let told = fs::read_to_string(&log).unwrap();
+    let (theirs, ours) = (at("control"), configured.display());
+    assert!(told.contains(&format!("[daemon] control to {}", theirs.display())), "{told}");
+    assert!(told.contains(&format!("ListenStream= of the socket's unit to {ours}")), "{told}");
+    let client = UnixStream::connect(&theirs).unwrap();
+    let listens = socket_peercred(&client).unwrap().pid.as_raw_nonzero().get();
+    assert_eq!(i64::from(listens), i64::from(daemon.0.id()), "clients see no other daemon");
     let mut driver = Driver::connect(&at("vm"), Mode::Eventfd);
     let extent = driver.offer_extent(0, 4, 1);
     driver.register(&extent, 0, 1);

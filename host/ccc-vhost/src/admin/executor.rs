@@ -2,7 +2,9 @@
 //! Carries out what operators ask for.
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use ccc_settings::{Changes, Enforce, GroupSettings, LogSettings, VmSettings, VmSpec, difference};
+use ccc_settings::{
+    Changes, Enforce, GroupSettings, LogSettings, VmSettings, VmSpec, Want, difference, dues,
+};
 
 use super::{
     ApiError, Command, Reply,
@@ -368,6 +370,8 @@ impl Executor<'_> {
         let mut vms: Vec<MemberView> =
             self.numbers().into_iter().filter_map(|vm| self.member(vm, index)).collect();
         vms.sort_by(|a, b| a.name.cmp(&b.name));
+        let path = status.map(|status| status.path).unwrap_or_default();
+        set_dues(&mut vms, path.rate_bytes);
         GroupView {
             name: group.name.clone(),
             settings: group.settings.clone(),
@@ -375,10 +379,11 @@ impl Executor<'_> {
             ssthresh: status.and_then(|status| status.ssthresh_bytes),
             epoch: status.map_or(0, |status| status.epoch),
             active_flows: status.map_or(0, |status| status.active_flows),
-            path: status.map(|status| status.path).unwrap_or_default().into(),
+            path: path.into(),
             mode: status.and_then(|status| status.mode).map(mode_name),
             vms,
             trial: self.coupling.trial(index).map(|t| TrialView::new(t, clock::monotonic())),
+            shortfall: self.coupling.shortfall(self.now, index).map(Into::into),
         }
     }
 
@@ -389,13 +394,27 @@ impl Executor<'_> {
         let part = backend.map(|backend| backend.device().part_of(group, &grant));
         let Part { flows, bytes: part, srtt_us } = part.unwrap_or_default();
         let there = flows > 0 || vm.group() == Some(group);
-        let (name, weight) = (vm.name.clone(), vm.settings.weight);
+        let VmSettings { weight, coupled, floor_mbit, cap_mbit, .. } = vm.settings;
+        let name = vm.name.clone();
         let evidence = self.coupling.evidence(self.now, number, group).into();
         let watched = self.coupling.watches().vm(group, number);
         let tap = vm.settings.tap.as_ref().zip(watched);
         let tap = tap.map(|(tap, watched)| TapView::new(tap, watched, self.now));
         let conduct = self.coupling.conduct(number, group).into();
-        there.then_some(MemberView { name, weight, flows, part, srtt_us, evidence, conduct, tap })
+        there.then_some(MemberView {
+            name,
+            weight,
+            coupled,
+            floor_mbit,
+            cap_mbit,
+            flows,
+            part,
+            due_permille: None,
+            srtt_us,
+            evidence,
+            conduct,
+            tap,
+        })
     }
 
     /// What is known of a VM by its tap.
@@ -442,5 +461,59 @@ fn count(counters: &counters::Counters) -> CountersView {
         stale: counters.refused(counters::Kind::Stale),
         no_line: counters.refused(counters::Kind::Line),
         over_limit: counters.refused(counters::Kind::Limit),
+    }
+}
+
+/// What each VM whose flows are granted something is due of what all of them deliver.
+fn set_dues(vms: &mut [MemberView], rate_bytes: u64) {
+    let mut sending: Vec<&mut MemberView> = vms.iter_mut().filter(|vm| vm.part > 0).collect();
+    let want = |vm: &&mut MemberView| {
+        let MemberView { weight, floor_mbit, cap_mbit, .. } = **vm;
+        Want::of(&VmSettings { weight, floor_mbit, cap_mbit, ..VmSettings::default() })
+    };
+    let dues = dues(rate_bytes, &sending.iter().map(want).collect::<Vec<_>>());
+    for (vm, due) in sending.iter_mut().zip(dues) {
+        // Before anything is delivered nothing can be told.
+        vm.due_permille = (rate_bytes > 0).then_some((due * 1000.0).round() as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccc_core::{Conduct, Evidence};
+
+    use super::*;
+
+    fn member(weight: f64, floor_mbit: f64, cap_mbit: Option<f64>, part: u64) -> MemberView {
+        MemberView {
+            name: String::new(),
+            weight,
+            coupled: true,
+            floor_mbit,
+            cap_mbit,
+            flows: 1,
+            part,
+            due_permille: None,
+            srtt_us: None,
+            evidence: Evidence::default().into(),
+            conduct: Conduct::default().into(),
+            tap: None,
+        }
+    }
+
+    #[test]
+    fn who_sends_is_due_what_floor_cap_and_weight_say() {
+        let dues = |vms: &mut [MemberView], rate| {
+            set_dues(vms, rate);
+            vms.iter().map(|vm| vm.due_permille).collect::<Vec<_>>()
+        };
+        let idle = || member(9.0, 0.0, None, 0);
+        let mut vms = [member(3.0, 0.0, None, 1), member(1.0, 0.0, None, 1), idle()];
+        assert_eq!(dues(&mut vms, 1_250_000), [Some(750), Some(250), None]);
+        let mut vms = [member(3.0, 0.0, Some(2.0), 1), member(1.0, 0.0, None, 1), idle()];
+        assert_eq!(dues(&mut vms, 1_250_000), [Some(200), Some(800), None]);
+        let mut vms = [member(3.0, 0.0, None, 1), member(1.0, 6.0, None, 1), idle()];
+        assert_eq!(dues(&mut vms, 1_250_000), [Some(400), Some(600), None]);
+        assert_eq!(dues(&mut vms, 0), [None; 3], "nothing is delivered");
     }
 }

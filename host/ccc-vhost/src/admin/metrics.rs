@@ -7,7 +7,7 @@
 //! is what the rest of the control socket tells.
 use std::{collections::BTreeSet, fmt};
 
-use ccc_settings::Enforce;
+use ccc_settings::{Enforce, bytes_of_mbit};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
@@ -78,13 +78,18 @@ struct OfVm(&'static str, &'static str, fn(&VmView) -> f64);
 struct CountOfVm(&'static str, &'static str, fn(&CountersView) -> u64);
 /// A number of each group, if it is known.
 struct OfGroup(&'static str, &'static str, fn(&GroupView) -> Option<f64>);
+/// A number of each VM in each group, if it is known.
+struct OfSome(&'static str, &'static str, fn(&MemberView) -> Option<f64>);
 /// A number of each VM in each group.
 struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
 
-const OF_VM: [OfVm; 8] = [
+const OF_VM: [OfVm; 9] = [
     OfVm("vm_device", "Whether its guest is to have the device", |vm| truth(vm.settings.device)),
     OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
     OfVm("vm_weight", "The weight in force", |vm| vm.settings.weight),
+    OfVm("vm_floor_bytes_per_second", "It has no less of its group while it wants that", |vm| {
+        bytes_of_mbit(vm.settings.floor_mbit) as f64
+    }),
     OfVm("vm_flows", "Flows in the slots of its guest", |vm| vm.flows as f64),
     OfVm("vm_coupled_flows", "Those that are coupled", |vm| vm.coupled_flows as f64),
     OfVm(
@@ -131,11 +136,23 @@ const OF_GROUP: [OfGroup; 6] = [
     }),
 ];
 
-const OF_MEMBER: [OfMember; 3] = [
+const OF_MEMBER: [OfMember; 4] = [
     OfMember("group_vm_weight", "Weight of a VM in a group", |of| of.weight),
     OfMember("group_vm_flows", "Coupled flows of a VM in a group", |of| of.flows as f64),
     OfMember("group_vm_window_bytes", "What is granted to the flows of a VM in a group", |of| {
         of.part as f64
+    }),
+    OfMember("group_vm_delivered_ratio", "Its part of what was delivered of late", |of| {
+        f64::from(of.conduct.delivered_permille) / 1e3
+    }),
+];
+
+const OF_SOME: [OfSome; 2] = [
+    OfSome("group_vm_due_ratio", "Its due of that, by floor, cap and weight", |of| {
+        of.due_permille.map(|due| f64::from(due) / 1e3)
+    }),
+    OfSome("group_vm_rtt_seconds", "Mean round-trip time of its flows that send", |of| {
+        of.srtt_us.map(|us| us as f64 / 1e6)
     }),
 ];
 
@@ -170,6 +187,10 @@ impl Collector for MetricsView {
         let held =
             vms.iter().filter_map(|(vm, _)| Some(([("vm", vm.name.clone())], vm.held? as f64)));
         gauges(&mut to, "vm_held_bytes_per_second", "What it is held to at its tap", held)?;
+        let caps = vms.iter().filter_map(|(vm, _)| {
+            Some(([("vm", vm.name.clone())], bytes_of_mbit(vm.settings.cap_mbit?) as f64))
+        });
+        gauges(&mut to, "vm_cap_bytes_per_second", "It has no more of its group", caps)?;
         for CountOfVm(name, help, value) in COUNTS_OF_VM {
             let of = |(vm, _): &(VmView, _)| ([("vm", vm.name.clone())], value(&vm.counters));
             counters(&mut to, name, help, vms.iter().map(of))?;
@@ -216,14 +237,17 @@ fn encode_groups(to: &mut DescriptorEncoder<'_>, groups: &[GroupView]) -> fmt::R
         });
         gauges(to, name, help, members)?;
     }
-    let rtts = groups.iter().flat_map(|group| {
-        let of = |vm: &MemberView| {
-            let labels = [("group", group.name.clone()), ("vm", vm.name.clone())];
-            Some((labels, vm.srtt_us? as f64 / 1e6))
-        };
-        group.vms.iter().filter_map(of).collect::<Vec<_>>()
-    });
-    gauges(to, "group_vm_rtt_seconds", "Mean round-trip time of its flows that send", rtts)
+    for OfSome(name, help, value) in OF_SOME {
+        let members = groups.iter().flat_map(|group| {
+            let of = |vm: &MemberView| {
+                let labels = [("group", group.name.clone()), ("vm", vm.name.clone())];
+                Some((labels, value(vm)?))
+            };
+            group.vms.iter().filter_map(of).collect::<Vec<_>>()
+        });
+        gauges(to, name, help, members)?;
+    }
+    Ok(())
 }
 
 fn gauges<L: EncodeLabelSet>(

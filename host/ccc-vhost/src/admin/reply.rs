@@ -6,7 +6,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 
 use crate::{
-    coupling::Trial,
+    coupling::{Shortfall, Trial},
     device::{
         counters::KINDS,
         inspect::{FlowPage, FlowView},
@@ -196,6 +196,23 @@ pub struct GroupView {
     pub vms: Vec<MemberView>,
     /// What a client tries with it.
     pub trial: Option<TrialView>,
+    /// By how much its floors are more than it can give, if they are.
+    pub shortfall: Option<ShortfallView>,
+}
+
+/// Floors that are more than there is, in bytes a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ShortfallView {
+    /// Those of all VMs that want them.
+    pub floors: u64,
+    /// What all VMs have together.
+    pub delivered: u64,
+}
+
+impl From<Shortfall> for ShortfallView {
+    fn from(Shortfall { floors, delivered }: Shortfall) -> ShortfallView {
+        ShortfallView { floors, delivered }
+    }
 }
 
 /// A trial of a group.
@@ -250,12 +267,21 @@ pub fn mode_name(mode: QueueMode) -> &'static str {
 pub struct MemberView {
     /// The VM.
     pub name: String,
-    /// Its share.
+    /// Its weight.
     pub weight: f64,
+    /// Its flows are coupled, by its own settings.
+    pub coupled: bool,
+    /// It has no less while it wants that, Mbit/s.
+    pub floor_mbit: f64,
+    /// It has no more, Mbit/s.
+    pub cap_mbit: Option<f64>,
     /// Its flows coupled here.
     pub flows: usize,
     /// What they are granted together, bytes.
     pub part: u64,
+    /// Its due of what is delivered there, by floor, cap and weight, of 1000; of one that is
+    /// granted something.
+    pub due_permille: Option<u32>,
     /// Mean round-trip time of those that have something to send, microseconds.
     pub srtt_us: Option<u64>,
     /// What speaks for and against its being behind the group's bottleneck.

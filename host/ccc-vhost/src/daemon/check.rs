@@ -51,10 +51,16 @@ fn state_damage(settings: &Settings) -> Option<(bool, String)> {
 
 /// What is otherwise than the operator may think.
 pub fn warnings(settings: &Settings) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = warnings_of_settings(settings);
     if let Some((true, told)) = state_damage(settings) {
         warnings.push(format!("{told}; the daemon goes on with what can be read of it"));
     }
+    warnings
+}
+
+/// The same of the settings alone: who serves reads the state file in any case, and tells of it.
+pub fn warnings_of_settings(settings: &Settings) -> Vec<String> {
+    let mut warnings = Vec::new();
     if let Some(control) = &settings.daemon.control {
         let dir = |path: &Path| path.parent().map(Path::to_owned);
         let beside = settings.vms.values().find(|vm| dir(&vm.socket) == dir(control));

@@ -58,15 +58,14 @@ fn read(file: &Path) -> Result<Settings> {
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     open_files::raise_files();
-    for warning in check::warnings(&settings) {
+    for warning in check::warnings_of_settings(&settings) {
         log::warn!("{warning}");
     }
     let daemon = settings.daemon.clone();
     let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
     if let Some((_, found)) = &mut kept {
-        let unbounded = found.state.apply(&mut settings);
-        found.trouble = found.trouble.take().or(unbounded);
+        found.unbounded = found.state.apply(&mut settings);
         for line in settings.overridden() {
             log::warn!("{line}");
         }
@@ -112,7 +111,7 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
     if let Some(why) = &trouble {
         log::warn!("{why}; the daemon goes on with what can be read of it");
     }
-    Ok((path, Found { lock, state, aside: aside.is_some(), trouble }))
+    Ok((path, Found { lock, state, aside: aside.is_some(), trouble, unbounded: Vec::new() }))
 }
 
 /// The next change replaces the file, so one that could not be read is put beside it, which
@@ -162,12 +161,30 @@ fn operators(
     authorization: &Authorization,
     activated: &mut Activated,
 ) -> Result<Option<(UnixListener, Option<Bound>)>> {
+    let manner = authorization.manner();
     if let Some(fd) = activated.socket(CONTROL) {
-        return Ok(Some((listener::inherited(fd)?, None)));
+        let listener = listener::inherited(fd, manner.backlog)?;
+        tell_other_path(path, &listener);
+        return Ok(Some((listener, None)));
     }
     let Some(path) = path else { return Ok(None) };
-    let (listener, bound) = listener::bind(path, authorization.manner())?;
+    let (listener, bound) = listener::bind(path, manner)?;
     Ok(Some((listener, Some(bound))))
+}
+
+/// VMs are served all the same.
+fn tell_other_path(configured: Option<&PathBuf>, listener: &UnixListener) {
+    let passed = listener.local_addr().ok();
+    let passed = passed.as_ref().and_then(|address| address.as_pathname());
+    let (Some(configured), Some(passed)) = (configured, passed) else { return };
+    if configured != passed {
+        log::warn!(
+            "nobody listens on {0}: the service manager passes {1} as the control socket; set \
+             [daemon] control to {1}, or ListenStream= of the socket's unit to {0}",
+            configured.display(),
+            passed.display()
+        );
+    }
 }
 
 /// What clients ask for, if there can be any.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ccc_settings::{
-    Changes, Fault, GroupSettings, RuleSettings, SocketPath, Table, VmSettings, VmSpec,
+    Changes, Fault, GroupSettings, NO_GROUP, RuleSettings, SocketPath, Table, VmSettings, VmSpec,
 };
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -21,8 +21,22 @@ const VERSION: u64 = 1;
 /// Settings of groups that were called otherwise when version 1 began.  Files with these
 /// names are on hosts, and are read until there is a version 2.
 const RENAMED: [(&str, &str); 2] = [("aggression", "equivalent_tcps"), ("coco", "growth_source")];
-/// What has to fit together: a cap is no less than the floor.
-const BOUNDS: [&str; 2] = ["floor_mbit", "cap_mbit"];
+/// A VM's setting that 0.1.0 does not know, which leaves out all of a VM for it: it is kept
+/// beside the VMs, where only it is lost.
+const CAP: &str = "cap_mbit";
+const FLOOR: &str = "floor_mbit";
+/// What has to fit together, a cap that is no less than the floor: what is left out for that,
+/// the first that mends it.
+const BOUNDS: [&[&str]; 3] = [&[CAP], &[FLOOR], &[FLOOR, CAP]];
+
+/// A VM that is without a bound of its changes until somebody sets one.
+#[derive(Debug)]
+pub struct Unbounded {
+    /// Its name.
+    pub vm: String,
+    /// Why.
+    pub why: String,
+}
 /// Largest state file, bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -85,6 +99,20 @@ pub enum Change {
     SetRules(Option<Vec<RuleSettings>>),
 }
 
+impl Change {
+    /// Whether the VM of that name has other bounds by this, or is gone.
+    pub fn bounds(&self, name: &str) -> bool {
+        match self {
+            Change::UpdateVm(vm, changes) => {
+                let bounds = changes.part(|field| field == FLOOR || field == CAP);
+                vm == name && bounds != Changes::default()
+            }
+            Change::PutVm(vm, _) | Change::DeleteVm(vm) | Change::ResetVm(vm) => vm == name,
+            Change::UpdateGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => false,
+        }
+    }
+}
+
 impl State {
     /// Makes sure that the file can be where it is to be.
     pub fn check_directory(path: &Path) -> Result<(), StateError> {
@@ -133,17 +161,24 @@ impl State {
             return (state, vec![Fault::new("version", VERSION.to_string(), &version)]);
         }
         let mut faults = Vec::new();
+        let mut caps = BTreeMap::new();
         for (name, value) in fields {
             match name.as_str() {
                 "added" => state.added = each(&name, value, read_added, &mut faults),
                 "vms" => state.vms = each(&name, value, read_changes, &mut faults),
+                "caps" => caps = each(&name, value, read_cap, &mut faults),
                 "groups" => state.groups = each(&name, value, read_group, &mut faults),
                 "rules" => match read_rules(value) {
                     Ok(rules) => state.rules = Some(rules),
                     Err(fault) => faults.push(fault),
                 },
-                _ => faults.push(Fault::unknown(&name, "version, added, vms, groups or rules")),
+                _ => {
+                    faults.push(Fault::unknown(&name, "version, added, vms, caps, groups or rules"))
+                }
             }
+        }
+        for (name, cap) in caps {
+            state.vms.entry(name).or_default().then(cap);
         }
         (state, faults)
     }
@@ -153,11 +188,21 @@ impl State {
         let added =
             self.added.iter().map(|(name, socket)| (name.clone(), json!({"socket": socket})));
         let added: Map<String, Value> = added.collect();
-        let vms =
-            self.vms.iter().map(|(name, changes)| (name.clone(), json!(self.told(name, changes))));
-        let vms: Map<String, Value> = vms.collect();
+        let (mut vms, mut caps) = (Map::new(), Map::new());
+        for (name, changes) in &self.vms {
+            let told = self.told(name, changes);
+            vms.insert(name.clone(), json!(told.part(|field| field != CAP)));
+            if let Some(cap) = told.value(CAP) {
+                // No cap is a change, too, where the configuration has one.
+                let cap = if cap.is_null() { json!(NO_GROUP) } else { cap.clone() };
+                caps.insert(name.clone(), cap);
+            }
+        }
         let mut value =
             json!({"version": VERSION, "added": added, "vms": vms, "groups": self.groups});
+        if !caps.is_empty() {
+            value["caps"] = Value::Object(caps);
+        }
         if let Some(rules) = &self.rules {
             value["rules"] = json!(rules);
         }
@@ -233,30 +278,37 @@ impl State {
 
     /// Puts the changes over the configuration.  What they name may be gone
     /// from there; that is told and left out, but kept for when it comes back.
-    /// Why a VM is without the floor and cap of its changes, if one is.
-    pub fn apply(&self, settings: &mut Settings) -> Option<String> {
+    /// Returns the VMs that are without a bound of their changes.
+    pub fn apply(&self, settings: &mut Settings) -> Vec<Unbounded> {
         self.add_vms(settings);
         let told =
-            |what: &str, error: SettingsError| log::warn!("state of {what} not used: {error}");
+            |what: &str, error: &SettingsError| log::warn!("state of {what} not used: {error}");
         for (name, changes) in &self.groups {
             if let Err(error) = settings.change_group(name, changes) {
-                told(&format!("group {name}"), error);
+                told(&format!("group {name}"), &error);
             }
         }
-        let mut unbounded = None;
+        let mut unbounded = Vec::new();
         for (name, changes) in &self.vms {
             let Err(error) = settings.put_changes(name, changes) else { continue };
-            // The configuration may have a floor by now that is above a cap of before.
-            let without = changes.part(|field| !BOUNDS.contains(&field));
-            if without != *changes && settings.put_changes(name, &without).is_ok() {
-                unbounded.get_or_insert_with(|| format!("VM {name}: {error}"));
-                told(&format!("VM {name}, floor and cap,"), error);
-            } else {
-                told(&format!("VM {name}"), error);
+            // The configuration may have a floor by now that is above a cap of before, or a cap
+            // below a floor.
+            let mut without = BOUNDS.iter().map(|bounds| {
+                (bounds.join(" and "), changes.part(|field| !bounds.contains(&field)))
+            });
+            let put = without
+                .find(|(_, rest)| rest != changes && settings.put_changes(name, rest).is_ok());
+            match put {
+                Some((bounds, _)) => {
+                    told(&format!("VM {name}, {bounds},"), &error);
+                    let why = format!("VM {name}: {error}");
+                    unbounded.push(Unbounded { vm: name.clone(), why });
+                }
+                None => told(&format!("VM {name}"), &error),
             }
         }
         if let Some(Err(error)) = self.rules.as_ref().map(|rules| settings.set_rules(rules)) {
-            told("rules", error);
+            told("rules", &error);
         }
         // All changes are in force: two VMs may have exchanged their taps.
         for tap in settings.doubled_taps() {
@@ -333,6 +385,14 @@ fn read_changes<T: Table>(value: Value) -> (Option<Changes<T>>, Vec<Fault>) {
     let (changes, faults) = Changes::collect(fields);
     let any = faults.is_empty() || !changes.is_empty();
     (any.then_some(changes), faults)
+}
+
+fn read_cap(value: Value) -> (Option<Changes<VmSettings>>, Vec<Fault>) {
+    let mut cap = Changes::default();
+    match cap.set(CAP, value) {
+        Ok(()) => (Some(cap), Vec::new()),
+        Err(fault) => (None, vec![fault]),
+    }
 }
 
 fn read_group(value: Value) -> (Option<Changes<GroupSettings>>, Vec<Fault>) {
@@ -461,6 +521,33 @@ mod tests {
         assert_eq!((floor_mbit, cap_mbit), (1.0, Some(2.0)));
     }
 
+    /// 0.1.0 leaves out all of a VM with a setting that it does not know, and only this key.
+    #[test]
+    fn caps_are_kept_where_an_older_daemon_loses_nothing_else() {
+        let mut state = state();
+        let spec = VmSpec::read(json!({"socket": "/c", "cap_mbit": 9.5})).expect("right");
+        state.note(&Change::PutVm("c".to_owned(), spec));
+        let changes = |cap| Changes::read(json!({"weight": 4, "cap_mbit": cap})).expect("right");
+        state.note(&Change::UpdateVm("b".to_owned(), changes(json!(2))));
+        state.note(&Change::UpdateVm("a".to_owned(), changes(Value::Null)));
+        let written = state.json();
+        assert_eq!(written["caps"], json!({"a": "none", "b": 2.0, "c": 9.5}));
+        let vms = written["vms"].as_object().expect("VMs");
+        assert_eq!(vms["a"], json!({"group": null, "weight": 4.0}));
+        assert!(vms.values().all(|vm| vm.get("cap_mbit").is_none()), "{written}");
+        let read = State::from_json(written.clone()).expect("as it was written");
+        assert_eq!(read.json(), written);
+        // Of an added VM no cap is as if it were left out.
+        let no_cap = Changes::read(json!({"cap_mbit": null})).expect("right");
+        state.note(&Change::UpdateVm("c".to_owned(), no_cap));
+        assert_eq!(state.json()["caps"], json!({"a": "none", "b": 2.0}));
+        let before = json!({"version": 1, "vms": {"a": {"weight": 2.5, "cap_mbit": 7}}});
+        let read = State::from_json(before).expect("as it was written before");
+        assert_eq!(read.json()["caps"], json!({"a": 7.0}));
+        let wrong = json!({"version": 1, "caps": {"a": 0}});
+        assert_eq!(State::from_json(wrong).expect_err("no cap").field, "caps.a.cap_mbit");
+    }
+
     #[test]
     fn a_cap_below_a_new_floor_takes_no_other_change_along() {
         let changes = json!({"cap_mbit": 2, "weight": 3, "tap": "vnet7"});
@@ -469,12 +556,20 @@ mod tests {
         let floor = Changes::read(json!({"floor_mbit": 6})).expect("right");
         settings.change_vm(&name, &floor).expect("of a new configuration");
         let state = json!({"version": 1, "vms": {name.clone(): changes}});
-        let told = State::from_json(state).expect("right").apply(&mut settings);
+        let mut told = State::from_json(state).expect("right").apply(&mut settings);
         let VmSettings { floor_mbit, cap_mbit, weight, tap, .. } = &settings.vms[&0].settings;
         assert_eq!((*floor_mbit, *cap_mbit, *weight), (6.0, None, 3.0));
         assert_eq!(tap.as_deref(), Some("vnet7"));
-        let told = told.expect("who has no cap is told of");
+        let told = told.pop().expect("who has no cap is told of").why;
         assert!(told.starts_with("VM default: invalid cap_mbit: expected no less than"), "{told}");
+        let mut settings = Settings::single(Path::new("/s"));
+        let floor = Changes::read(json!({"floor_mbit": 6})).expect("right");
+        settings.change_vm(&name, &floor).expect("of a new configuration");
+        let changes = json!({"cap_mbit": 2, "floor_mbit": 8});
+        let state = json!({"version": 1, "vms": {name.clone(): changes}});
+        State::from_json(state).expect("right").apply(&mut settings);
+        let floor_mbit = settings.vms[&0].settings.floor_mbit;
+        assert_eq!(floor_mbit, 8.0, "it has the floor that was set last");
     }
 
     #[test]

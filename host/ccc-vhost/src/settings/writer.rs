@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use super::{
     lock::Lock,
-    state::{self, Change, State},
+    state::{self, Change, State, Unbounded},
 };
 
 /// Time until what could not be written is tried again.
@@ -68,6 +68,7 @@ pub struct StateWriter {
     trouble: Trouble,
     /// Of the file as it was found: no change mends that.
     found: Option<String>,
+    unbounded: Vec<Unbounded>,
 }
 
 /// The file as it was found.
@@ -81,12 +82,14 @@ pub struct Found {
     pub aside: bool,
     /// Why it cannot be read or written, or not all of it.
     pub trouble: Option<String>,
+    /// VMs that are without a bound that it says.
+    pub unbounded: Vec<Unbounded>,
 }
 
 impl StateWriter {
     /// Keeps changes from what was `found` on in the file at `path`.
     pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
-        let Found { lock, state, aside, trouble } = found;
+        let Found { lock, state, aside, trouble, unbounded } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let mut store = Store::new(path, state);
@@ -99,18 +102,26 @@ impl StateWriter {
             store.run(&taken);
         };
         std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(StateWriter { orders: Some(orders), ended, trouble, found })
+        Ok(StateWriter { orders: Some(orders), ended, trouble, found, unbounded })
     }
 
     /// Why changes are not kept, or those of before not used, if so; the latter until the
-    /// daemon starts again.
+    /// daemon starts again, or somebody has changed the VMs that are without a bound: a line each.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.get().or_else(|| self.found.clone())
+        let file = self.trouble.get().or_else(|| self.found.clone());
+        let unbounded = self.unbounded.iter().map(|unbounded| unbounded.why.clone());
+        let lines: Vec<String> = file.into_iter().chain(unbounded).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     /// Keeps a change, and does something after that; nothing if this ends meanwhile.
     /// Never waits: whoever asks for changes is admitted in a bounded number.
-    pub fn keep(&self, change: Change, done: impl FnOnce(Result<(), NotKept>) + Send + 'static) {
+    pub fn keep(
+        &mut self,
+        change: Change,
+        done: impl FnOnce(Result<(), NotKept>) + Send + 'static,
+    ) {
+        self.unbounded.retain(|unbounded| !change.bounds(&unbounded.vm));
         let order = Order { change, done: Box::new(done) };
         if let Some(orders) = &self.orders {
             // Without the thread there is nobody left to wait.
@@ -254,6 +265,28 @@ mod tests {
         store.behind |= store.state.note(&change());
         store.save().expect("nothing to do");
         assert!(!path.exists(), "the same again");
+    }
+
+    #[test]
+    fn a_vm_is_without_a_bound_until_it_has_another() {
+        let dir = tempfile::tempdir().expect("directory");
+        let without = |vm: &str| Unbounded { vm: vm.to_owned(), why: format!("VM {vm}: too low") };
+        let unbounded = vec![without("a"), without("c")];
+        let found = Found { unbounded, ..Found::default() };
+        let path = dir.path().join("state.json");
+        let mut writer = StateWriter::start(&path, found).expect("started");
+        let keep = |writer: &mut StateWriter, change| {
+            writer.keep(change, |kept| kept.expect("kept"));
+            writer.trouble()
+        };
+        let cap = || ccc_settings::Changes::read(json!({"cap_mbit": 9})).expect("right");
+        let other = Change::UpdateVm("b".to_owned(), cap());
+        let both = Some("VM a: too low\nVM c: too low");
+        assert_eq!(keep(&mut writer, change()).as_deref(), both, "each is told of");
+        assert_eq!(keep(&mut writer, other).as_deref(), both);
+        let left = keep(&mut writer, Change::UpdateVm("a".to_owned(), cap()));
+        assert_eq!(left.as_deref(), Some("VM c: too low"));
+        assert_eq!(keep(&mut writer, Change::UpdateVm("c".to_owned(), cap())), None);
     }
 
     #[test]

@@ -72,6 +72,10 @@ pub trait Host {
     /// Holds a tap to a rate, or no more.
     fn hold(&mut self, hold: &Hold) -> Result<(), HoldError>;
 
+    /// Taps that it holds no more, though nobody said so to it: they were made anew, or
+    /// somebody has taken away what holds them.
+    fn lost(&mut self) -> Vec<String>;
+
     /// Taps that an earlier daemon has held, and that still are.
     fn left_over(&mut self) -> Vec<String>;
 }

@@ -35,12 +35,15 @@ const INSTANCE_BYTES: usize = 128;
 const MARK: u16 = 0xccc;
 /// The queue of a tap that is held, in time at its rate, and its least.
 const QUEUE_MS: u64 = 100;
-const QUEUE_BYTES: u64 = 30_000;
-/// What may go at once, in time at its rate, and its least: a jumbo frame.
+/// What may go at once, in time at its rate, and its least: the largest packet of a guest with
+/// what comes before it, for one that is in the queue and never has the tokens, since the rate
+/// is lower now, would hold up all behind it.
 const BURST_MS: u64 = 10;
-const BURST_BYTES: u64 = 10_000;
+const BURST_BYTES: u64 = 68_000;
+const TOKEN_BUCKET: &str = "tbf";
 
 const ATTRIBUTE_NAME: u16 = 3;
+const ATTRIBUTE_QDISC: u16 = 6;
 const ATTRIBUTE_LINK_INFO: u16 = 18;
 const ATTRIBUTE_ALIAS: u16 = 20;
 const INFO_KIND: u16 = 1;
@@ -61,8 +64,17 @@ pub struct Kernel {
     instance: String,
     /// Indices of taps, by name.
     indices: BTreeMap<String, u32>,
-    /// Indices of the devices of those that are held.
-    held: BTreeMap<String, u32>,
+    /// Those that are held.
+    held: BTreeMap<String, Held>,
+}
+
+/// A tap that is held.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// Its index.
+    tap: u32,
+    /// That of its device.
+    device: u32,
 }
 
 /// An intermediate device of ours.
@@ -105,6 +117,12 @@ impl Kernel {
 
     /// Our devices.
     fn devices(&mut self) -> io::Result<Vec<Device>> {
+        let instance = self.instance.clone();
+        self.devices_by(|alias| tap_of(alias, &instance))
+    }
+
+    /// Devices of which the alias says for which tap.
+    fn devices_by(&mut self, tap: impl Fn(&str) -> Option<&str>) -> io::Result<Vec<Device>> {
         let request = Writer::default().put(&[0; LINK_BYTES]);
         let links = self.socket.ask(kind::GET_LINK, flag::DUMP, &request)?;
         let ours = links.iter().filter_map(|body| {
@@ -113,7 +131,7 @@ impl Kernel {
                 let (_, word) = all.find(|(kind, _)| *kind == wanted)?;
                 Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
             };
-            let tap = tap_of(word(ATTRIBUTE_ALIAS)?, &self.instance)?.to_owned();
+            let tap = tap(word(ATTRIBUTE_ALIAS)?)?.to_owned();
             let name = word(ATTRIBUTE_NAME)?.to_owned();
             Some(Device { index: u32_at(body, 4)?, name, tap })
         });
@@ -122,6 +140,13 @@ impl Kernel {
 
     fn device_of(&mut self, tap: &str) -> io::Result<Option<Device>> {
         Ok(self.devices()?.into_iter().find(|device| device.tap == tap))
+    }
+
+    /// Whether a daemon of another configuration holds a tap.
+    fn is_anothers(&mut self, tap: &str) -> io::Result<bool> {
+        let instance = self.instance.clone();
+        let others = self.devices_by(|alias| tap_of_another(alias, &instance))?;
+        Ok(others.iter().any(|device| device.tap == tap))
     }
 
     fn make_device(&mut self, tap: &str, of: u32) -> io::Result<u32> {
@@ -148,9 +173,19 @@ impl Kernel {
 
     /// A token bucket with a rate, in place of the one before.
     fn set_rate(&mut self, device: u32, rate: u64) -> io::Result<()> {
-        let qdisc = tc(device, u32::from(MARK) << 16, PARENT_ROOT, 0).word(TC_KIND, "tbf");
+        let qdisc = tc(device, u32::from(MARK) << 16, PARENT_ROOT, 0).word(TC_KIND, TOKEN_BUCKET);
         let request = qdisc.nest(TC_OPTIONS, token_bucket(rate));
         self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::REPLACE, &request).map(drop)
+    }
+
+    /// Whether a device is there with a token bucket.  The interface tells: a `RTM_GETQDISC` has
+    /// no answer without `NLM_F_ECHO`, but goes to all who listen for changes of qdiscs.
+    fn has_token_bucket(&mut self, device: u32) -> io::Result<bool> {
+        let answer = unless_gone(self.socket.ask(kind::GET_LINK, 0, &link(device, 0)))?;
+        let bodies = answer.unwrap_or_default();
+        let link = bodies.first().and_then(|body| body.get(LINK_BYTES..)).unwrap_or_default();
+        let qdisc = attributes(link).find(|(kind, _)| *kind == ATTRIBUTE_QDISC);
+        Ok(qdisc.is_some_and(|(_, word)| word.strip_suffix(&[0]) == Some(TOKEN_BUCKET.as_bytes())))
     }
 
     fn make_ingress(&mut self, tap: u32) -> io::Result<()> {
@@ -163,12 +198,36 @@ impl Kernel {
         self.socket.ask(kind::DELETE_QDISC, 0, &request).map(drop)
     }
 
-    /// Whether the filters of a tap's ingress qdisc are all ours.
-    fn is_ingress_ours(&mut self, tap: u32) -> io::Result<bool> {
+    /// Whether each filter of a tap's ingress qdisc is ours.
+    fn are_filters_ours(&mut self, tap: u32) -> io::Result<Vec<bool>> {
         let request = tc(tap, 0, HANDLE_INGRESS, 0);
         let filters = self.socket.ask(kind::GET_FILTER, flag::DUMP, &request)?;
         let preference = |body: &Vec<u8>| u32_at(body, 16).map(|info| info >> 16);
-        Ok(filters.iter().all(|body| preference(body) == Some(MARK.into())))
+        Ok(filters.iter().map(|body| preference(body) == Some(MARK.into())).collect())
+    }
+
+    /// Whether its ingress qdisc has filters of ours and no other: an empty one may be anybody's.
+    fn is_ingress_ours(&mut self, tap: u32) -> io::Result<bool> {
+        let ours = self.are_filters_ours(tap)?;
+        Ok(!ours.is_empty() && ours.into_iter().all(|ours| ours))
+    }
+
+    /// Takes away an ingress qdisc of ours whose device is gone: what comes in there is lost.
+    fn clear_ingress(&mut self, tap: u32) -> io::Result<()> {
+        match unless_gone(self.is_ingress_ours(tap))?.unwrap_or_default() {
+            true => unless_gone(self.delete_ingress(tap)).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a tap that was held is so no more; one that is not there comes back, or not.
+    fn is_lost(&mut self, tap: &str, held: Held) -> bool {
+        let Some(index) = self.indices.get(tap).copied() else { return false };
+        let leads = unless_gone(self.are_filters_ours(index));
+        // What cannot be told now is told the next time.
+        index != held.tap
+            || leads.is_ok_and(|ours| !ours.unwrap_or_default().contains(&true))
+            || self.has_token_bucket(held.device).is_ok_and(|has| !has)
     }
 
     fn set_filter(&mut self, tap: u32, device: u32) -> io::Result<()> {
@@ -187,6 +246,12 @@ impl Kernel {
         let index = self.index(tap).map_err(failed("find the interface"))?;
         let left = self.device_of(tap).map_err(failed("look for the device"))?;
         let is_left = left.is_some();
+        if !is_left {
+            if self.is_anothers(tap).map_err(failed("look for the device"))? {
+                return Err(HoldError::Others { tap: tap.to_owned() });
+            }
+            self.clear_ingress(index).map_err(failed("clear the ingress qdisc"))?;
+        }
         // First: a qdisc without a device that says whose it is would be taken for another's.
         let device = match left {
             Some(device) => device.index,
@@ -221,7 +286,7 @@ impl Kernel {
     ) -> Result<(), (&'static str, io::Error)> {
         self.set_rate(device, rate).map_err(|e| ("set the rate", e))?;
         self.set_filter(index, device).map_err(|e| ("set the filter", e))?;
-        self.held.insert(tap.to_owned(), device);
+        self.held.insert(tap.to_owned(), Held { tap: index, device });
         Ok(())
     }
 
@@ -229,7 +294,15 @@ impl Kernel {
     fn end(&mut self, tap: &str) -> Result<(), HoldError> {
         self.held.remove(tap);
         let failed = |why| HoldError::Kernel { what: "look for the device", tap: tap.into(), why };
-        let Some(device) = self.device_of(tap).map_err(failed)? else { return Ok(()) };
+        let Some(device) = self.device_of(tap).map_err(failed)? else {
+            let what = "look for the interface";
+            let failed = |why| HoldError::Kernel { what, tap: tap.into(), why };
+            if self.is_anothers(tap).map_err(failed)? {
+                return Ok(());
+            }
+            let index = unless_gone(self.index(tap)).map_err(failed)?;
+            return index.map_or(Ok(()), |index| self.clear_ingress(index)).map_err(failed);
+        };
         let left = |what| {
             let (tap, device) = (tap.to_owned(), device.name.clone());
             move |why| HoldError::Left { what, tap, device, why }
@@ -269,6 +342,12 @@ fn tap_of<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
     }
 }
 
+/// The same, if it is of another daemon.
+fn tap_of_another<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
+    let (tap, by) = alias.strip_prefix(OURS)?.split_once(BY)?;
+    (by != instance).then_some(tap)
+}
+
 /// What came of it, if that which it is about is still there.
 fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
@@ -287,8 +366,7 @@ impl Host for Kernel {
         if let Some(bytes) = known.and_then(|index| self.received_at(index).ok()) {
             return Some(bytes);
         }
-        // A domain that starts again has another tap of the same name, which nothing holds.
-        self.held.remove(tap);
+        // A domain that starts again has another tap of the same name.
         self.indices.remove(tap);
         let index = self.index(tap).ok()?;
         self.indices.insert(tap.to_owned(), index);
@@ -300,11 +378,19 @@ impl Host for Kernel {
             return self.end(tap);
         };
         // Another rate is all that changes most of the time.
-        let device = self.held.get(tap).copied();
+        let device = self.held.get(tap).map(|held| held.device);
         if device.is_some_and(|device| self.set_rate(device, rate).is_ok()) {
             return Ok(());
         }
         self.begin(tap, rate)
+    }
+
+    fn lost(&mut self) -> Vec<String> {
+        let held: Vec<_> = self.held.iter().map(|(tap, held)| (tap.clone(), *held)).collect();
+        let lost = held.into_iter().filter(|(tap, held)| self.is_lost(tap, *held));
+        let lost: Vec<_> = lost.map(|(tap, _)| tap).collect();
+        self.held.retain(|tap, _| !lost.contains(tap));
+        lost
     }
 
     fn left_over(&mut self) -> Vec<String> {
@@ -330,8 +416,9 @@ fn token_bucket(rate: u64) -> Writer {
     const PARAMETERS: u16 = 1;
     const RATE_64: u16 = 4;
     const BURST: u16 = 6;
-    let queue = (rate.saturating_mul(QUEUE_MS) / 1000).max(QUEUE_BYTES);
     let burst = (rate.saturating_mul(BURST_MS) / 1000).max(BURST_BYTES);
+    // A packet that may go has room there, too.
+    let queue = (rate.saturating_mul(QUEUE_MS) / 1000).max(2 * burst);
     let limited = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
     let rate = rate.max(1);
     // `struct tc_tbf_qopt`: two `struct tc_ratespec`, of which the second is not used.
@@ -379,6 +466,8 @@ mod tests {
         assert_eq!(told, "ccc-vhost holds vnet0 by /etc/ccc/a.toml");
         assert_eq!(tap_of(&told, "/etc/ccc/a.toml"), Some("vnet0"));
         assert_eq!(tap_of(&told, "/etc/ccc/b.toml"), None, "another daemon's");
+        assert_eq!(tap_of_another(&told, "/etc/ccc/b.toml"), Some("vnet0"));
+        assert_eq!(tap_of_another(&told, "/etc/ccc/a.toml"), None);
         assert_eq!(tap_of("somebody's", "/etc/ccc/a.toml"), None);
         assert_eq!(tap_of("ccc-vhost holds vnet0", "/etc/ccc/a.toml"), Some("vnet0"), "of before");
         let long = instance_of(Path::new(&format!("/{}/a.toml", "ä".repeat(100))));

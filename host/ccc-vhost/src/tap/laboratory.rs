@@ -44,6 +44,10 @@ impl Host for Laboratory {
         }
     }
 
+    fn lost(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn left_over(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -14,7 +14,6 @@ mod capacity;
 pub mod host;
 pub mod kernel;
 pub mod laboratory;
-mod level;
 mod netlink;
 mod recent;
 pub mod thread;

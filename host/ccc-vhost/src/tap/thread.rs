@@ -52,6 +52,8 @@ pub struct Done {
     pub missing: Vec<(usize, String)>,
     /// What came of each hold.
     pub holds: Vec<(Hold, Result<(), HoldError>)>,
+    /// Taps that are held no more, though they are to be.
+    pub lost: Vec<String>,
 }
 
 impl Order {
@@ -65,6 +67,7 @@ impl Order {
                 None => done.missing.push((*vm, tap.clone())),
             }
         }
+        done.lost = host.lost();
         done.at = clock();
         done
     }

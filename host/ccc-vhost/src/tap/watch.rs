@@ -10,10 +10,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use ccc_core::{Claims, Micros};
+use ccc_settings::{Level, Want};
 
 use super::{
     capacity::{Capacity, Load, Losses},
-    level::{Level, Want},
     recent::{Count, Recent, SPAN_US},
 };
 
@@ -61,6 +61,10 @@ const WITNESS_PART: u64 = 8;
 /// after twice that the next time, and so on up to the most.
 const HELD_US: Micros = 10_000_000;
 const HELD_MOST_US: Micros = 640_000_000;
+/// Up to so much of what its shaper lets go, in parts of 16, it counts as that: some waits in the
+/// shaper's queue.  And from so much on that queue is backlogged.
+const KEPT: u64 = 20;
+const BACKLOGGED: u64 = 15;
 
 /// A VM as it is seen in a period.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,8 +116,18 @@ pub struct Verdict {
     pub sent: u64,
     /// What its reports say of them.
     pub claimed: u64,
-    /// Its share.
+    /// Its share; of one above its cap, that.
     pub share: u64,
+}
+
+impl Verdict {
+    /// What is said of a VM that is judged no more.
+    pub fn over(&self) -> &'static str {
+        match self.reason {
+            Reason::AboveCap => "keeps to its cap",
+            Reason::Unreported | Reason::AboveShare => "keeps below its share",
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -125,10 +139,13 @@ impl fmt::Display for Verdict {
             Reason::AboveShare => "sends above its grant",
             Reason::AboveCap => "sends above its cap",
         };
+        let of_what = if self.reason == Reason::AboveCap { "cap" } else { "share" };
+        // One that was judged at once has sent nothing of note in all of a second.
+        let burst = if self.sent > self.share { "" } else { "a burst, for " };
         write!(
             f,
-            "{why}: {sent:.2} Mbit/s came from it in a second, of which it reported \
-             {claimed:.2}; its share was {share:.2}"
+            "{why}: {burst}{sent:.2} Mbit/s came from it in a second, of which it reported \
+             {claimed:.2}; its {of_what} was {share:.2}"
         )
     }
 }
@@ -152,6 +169,8 @@ pub struct Watched {
     exits: u64,
     exited_at: Option<Micros>,
     verdict: Option<Verdict>,
+    /// The latest, whether it still holds or not.
+    latest: Option<Verdict>,
     /// When it was last judged, or held.
     judged: Option<Micros>,
     /// Since when it has kept to its share while it is held, and for how long it has to.
@@ -165,6 +184,11 @@ impl Watched {
     /// What it is judged for, if it is.
     pub fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
+    }
+
+    /// What it was judged for last, whether it still is or not.
+    pub fn latest(&self) -> Option<&Verdict> {
+        self.latest.as_ref()
     }
 
     /// How often it was judged.
@@ -240,19 +264,37 @@ impl Watch {
         self.vms.retain(|vm, _| is_there(*vm));
     }
 
-    /// Nobody is watched: what was seen of the VMs is not what comes next.
-    pub fn rest(&mut self) {
-        self.vms.values_mut().for_each(Watched::rest);
+    /// Nobody is judged but for its cap: what was seen of the VMs is not what comes next.
+    pub fn rest(&mut self, has_cap: impl Fn(usize) -> bool) {
+        self.vms.iter_mut().for_each(|(vm, watched)| watched.rest(has_cap(*vm)));
     }
 
-    /// Takes a period of VMs of the group, by number; those whose verdict has changed.
-    pub fn period(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<usize> {
+    /// Takes a period of VMs while the group rests; those whose verdict has changed.
+    pub fn period_of_caps(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for (vm, seen, count) in self.count(now, seen) {
+            let (Some(watched), Some(cap)) = (self.vms.get_mut(&vm), seen.cap) else { continue };
+            watched.share = cap;
+            if watched.judge(now, &count, false) {
+                changed.push(vm);
+            }
+        }
+        changed
+    }
+
+    fn count(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<(usize, Seen, Count)> {
         let counts = seen.iter().filter_map(|(vm, seen)| {
             let count = self.vms.entry(*vm).or_default().take(now, seen)?;
             Some((*vm, *seen, count))
         });
-        let counts: Vec<(usize, Seen, Count)> = counts.collect();
+        let counts = counts.collect();
         self.vms.values_mut().for_each(|vm| vm.forget_old(now));
+        counts
+    }
+
+    /// Takes a period of VMs of the group, by number; those whose verdict has changed.
+    pub fn period(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<usize> {
+        let counts = self.count(now, seen);
         self.measure(now);
         let wants: Vec<Want> = self.vms.values_mut().map(|vm| vm.want(now)).collect();
         let level = Level::of(self.capacity.rate(), &wants);
@@ -296,10 +338,22 @@ impl Watch {
 }
 
 impl Watched {
-    /// What it was judged for, and how often, stays known.
-    fn rest(&mut self) {
-        let Watched { judged, kept_since, held_us, verdicts, .. } = *self;
-        *self = Watched { judged, kept_since, held_us, verdicts, ..Watched::default() };
+    /// What it was judged for, and how often, stays known; and what tells whether it keeps to
+    /// its cap.
+    fn rest(&mut self, has_cap: bool) {
+        let Watched { latest, judged, kept_since, held_us, verdicts, .. } = *self;
+        let known = Watched { latest, judged, kept_since, held_us, verdicts, ..Watched::default() };
+        *self = match self.cap().filter(|_| has_cap) {
+            None => known,
+            Some(share) => Watched {
+                last: self.last,
+                recent: std::mem::take(&mut self.recent),
+                above_cap: self.above_cap,
+                verdict: self.verdict.filter(|verdict| verdict.reason == Reason::AboveCap),
+                share,
+                ..known
+            },
+        };
     }
 
     /// Takes what is seen; what was counted since it was last seen, if it was.
@@ -390,6 +444,7 @@ impl Watched {
         }
         (self.excess, self.above_cap) = (0, 0);
         self.verdict = Some(self.found(now, is_above_cap));
+        self.latest = self.verdict;
         self.held_us = self.next_hold_us(now);
         (self.judged, self.kept_since) = (Some(now), now);
         self.verdicts += 1;
@@ -440,7 +495,7 @@ impl Watched {
             since: now,
             sent: sum.rate(sum.sent_bytes),
             claimed: sum.rate(sum.claimed_bytes),
-            share: self.share,
+            share: self.cap().filter(|_| is_above_cap).unwrap_or(self.share),
         }
     }
 
@@ -448,10 +503,19 @@ impl Watched {
     /// without one is seen only without one.
     fn has_kept_to_its_share(&mut self, now: Micros) -> bool {
         self.judged = Some(now);
-        if self.recent.sent_rate() > self.share / 4 * 5 {
+        let most = if self.waits_at_its_cap() { BACKLOGGED } else { KEPT };
+        if self.recent.sent_rate() > self.share / 16 * most {
             self.kept_since = now;
         }
         now.saturating_sub(self.kept_since) >= self.held_us
+    }
+
+    /// Whether it is above its cap as soon as it is let go with its shaper's queue backlogged: one
+    /// that had told of what it sent may follow its grants then, which is tried, and once.
+    fn waits_at_its_cap(&self) -> bool {
+        let tells = |verdict: &Verdict| verdict.claimed >= verdict.sent / 4;
+        let is_tried = self.held_us == HELD_US && self.verdict.as_ref().is_some_and(tells);
+        self.cap().is_some() && !is_tried
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ccc_core::{Claims, Micros};
-use ccc_settings::Enforce;
+use ccc_settings::{Enforce, bytes_of_mbit};
 
 use super::{
     host::Hold,
@@ -33,8 +33,10 @@ pub struct Judged {
     pub vm: usize,
     /// Index of its group.
     pub group: usize,
-    /// What it is judged for now, if it is.
-    pub verdict: Option<Verdict>,
+    /// What it is judged for now, or was.
+    pub verdict: Verdict,
+    /// It is so now.
+    pub is_judged: bool,
 }
 
 /// The watches of all groups.
@@ -76,13 +78,19 @@ impl Watches {
         }
     }
 
-    /// Nobody is watched in groups that are not coupled: their flows are granted nothing, so
-    /// nothing tells what they may send.  What is held there is to be let go.
-    pub fn rest(&mut self, now: Micros, uncoupled: impl Iterator<Item = usize>) {
+    /// Nobody is watched but for its cap in groups that are not coupled: their flows are granted
+    /// nothing, so nothing else tells what they may send.  What is held there for that is to be
+    /// let go.
+    pub fn rest(
+        &mut self,
+        now: Micros,
+        settings: &Settings,
+        uncoupled: impl Iterator<Item = usize>,
+    ) {
         self.resting.retain(|_, until| *until > now);
         self.resting.extend(uncoupled.map(|group| (group, now + REST_US)));
         let resting = self.groups.iter_mut().filter(|(group, _)| self.resting.contains_key(group));
-        resting.for_each(|(_, watch)| watch.rest());
+        resting.for_each(|(_, watch)| watch.rest(|vm| has_cap(settings, vm)));
     }
 
     /// Taps to look at, by the number of the VM: none that two VMs name, for what comes in
@@ -116,9 +124,14 @@ impl Watches {
         let mut judged = Vec::new();
         for (group, seen) in seen {
             let watch = self.groups.entry(group).or_default();
-            judged.extend(watch.period(reading.now, &seen).into_iter().map(|vm| {
-                let verdict = watch.vm(vm).and_then(Watched::verdict).copied();
-                Judged { vm, group, verdict }
+            let changed = match self.resting.contains_key(&group) {
+                true => watch.period_of_caps(reading.now, &seen),
+                false => watch.period(reading.now, &seen),
+            };
+            judged.extend(changed.into_iter().filter_map(|vm| {
+                let watched = watch.vm(vm)?;
+                let is_judged = watched.verdict().is_some();
+                Some(Judged { vm, group, verdict: *watched.latest()?, is_judged })
             }));
         }
         judged
@@ -150,7 +163,8 @@ impl Watches {
 
     /// The group a VM is watched in now, if it is.
     fn watched_in(&self, settings: &Settings, number: usize) -> Option<usize> {
-        group_of(settings, number).filter(|group| !self.resting.contains_key(group))
+        let rests = |group: &usize| self.resting.contains_key(group);
+        group_of(settings, number).filter(|group| !rests(group) || has_cap(settings, number))
     }
 
     /// Taps of VMs that are to be held, and their rates.
@@ -184,6 +198,11 @@ impl Watches {
             self.told.insert(tap.clone(), now);
         }
         again
+    }
+
+    /// A tap is not held, though it is to be: that is seen to.
+    pub fn take_lost(&mut self, tap: &str) {
+        self.held.remove(tap);
     }
 
     /// What is known of a VM by its tap.
@@ -223,6 +242,10 @@ fn group_of(settings: &Settings, number: usize) -> Option<usize> {
     (enforce != Enforce::Off).then_some(group)
 }
 
+fn has_cap(settings: &Settings, number: usize) -> bool {
+    settings.vms.get(&number).is_some_and(|vm| vm.settings.cap_mbit.is_some())
+}
+
 fn seen_of(vm: &Vm, received: Received, claims: Claims) -> Seen {
     Seen {
         at: received.at,
@@ -232,10 +255,6 @@ fn seen_of(vm: &Vm, received: Received, claims: Claims) -> Seen {
         floor: bytes_of_mbit(vm.settings.floor_mbit),
         cap: vm.settings.cap_mbit.map(bytes_of_mbit),
     }
-}
-
-fn bytes_of_mbit(mbit: f64) -> u64 {
-    (mbit * 1e6 / 8.0) as u64
 }
 
 #[cfg(test)]

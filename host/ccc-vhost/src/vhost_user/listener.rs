@@ -153,12 +153,16 @@ impl Endpoint {
     }
 }
 
-/// Takes over a listening socket the parent process opened.
-pub fn inherited(fd: RawFd) -> Result<UnixListener, ListenError> {
-    match Endpoint::inherited(fd)? {
-        Endpoint::Listening { listener, .. } => Ok(listener),
-        Endpoint::Connected(_) => Err(ListenError::NotListening(fd)),
-    }
+/// Takes over a listening socket the parent process opened, with as many that may wait as its
+/// own would have.
+pub fn inherited(fd: RawFd, backlog: i32) -> Result<UnixListener, ListenError> {
+    let Endpoint::Listening { listener, .. } = Endpoint::inherited(fd)? else {
+        return Err(ListenError::NotListening(fd));
+    };
+    // To who connects the kernel names the process that has called this last: by that clients
+    // know one daemon from the next.
+    net::listen(&listener, backlog).map_err(|error| ListenError::Descriptor(fd, error.into()))?;
+    Ok(listener)
 }
 
 /// Listens on `path`, in place of a socket nobody listens on any more.

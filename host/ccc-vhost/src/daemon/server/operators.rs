@@ -32,7 +32,7 @@ impl Server {
         for PendingCommand { command, by, reply_to } in pending {
             let outcome = self.carry_out(&command, &by)?;
             self.publish()?;
-            match (outcome, &self.state_writer) {
+            match (outcome, &mut self.state_writer) {
                 (Ok((reply, Some(change))), Some(writer)) => writer.keep(change, |kept| {
                     reply_to.send(kept.map(|()| reply).map_err(ApiError::from));
                 }),

@@ -11,7 +11,7 @@ use log::Level;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Server, ServerError};
-use crate::event_loop::clock;
+use crate::{coupling::Shortfall, event_loop::clock};
 
 /// One that took longer, as who is stopped meanwhile does, lets nobody wait longer for the next.
 const PAUSE_US: Micros = 1_000;
@@ -93,9 +93,27 @@ impl Server {
             let level = if verdict.is_against() { Level::Warn } else { Level::Info };
             log::log!(level, "{verdict}");
         }
+        self.tell_floors();
         let due = self.coupling.next_deadline().into_iter().chain(self.taps_due).min();
         self.clock.wake_at(due)?;
         self.publishing.published(began);
         Ok(())
+    }
+
+    /// Says of which groups the floors have come to be more than there is.
+    fn tell_floors(&mut self) {
+        for (group, short) in self.coupling.take_floors(self.clock.now()) {
+            let Some(Shortfall { floors, delivered }) = short else {
+                log::info!(GROUP = group.as_str(); "group {group}: its floors are met now");
+                continue;
+            };
+            let mbit = |bytes: u64| bytes as f64 * 8.0 / 1e6;
+            log::warn!(GROUP = group.as_str();
+                "group {group}: its floors cannot be met: those of VMs that want them are {:.2} Mbit/s \
+                 together, and all VMs have {:.2}, so each has as much less, and who has no floor next \
+                 to nothing; lower floors (cccctl set VM --floor RATE), or move VMs elsewhere",
+                mbit(floors), mbit(delivered)
+            );
+        }
     }
 }

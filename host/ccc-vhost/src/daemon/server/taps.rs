@@ -129,13 +129,12 @@ impl Server {
         let settings = self.coupling.settings();
         for one in judged {
             let (vm, group) = (&settings.vms[&one.vm].name, &settings.groups[one.group].name);
-            match one.verdict {
-                Some(verdict) => {
-                    log::warn!(VM = vm.as_str(), GROUP = group.as_str(); "VM {vm}: in group {group}, {verdict}")
-                }
-                None => {
-                    log::info!(VM = vm.as_str(), GROUP = group.as_str(); "VM {vm}: keeps below its share in group {group} now")
-                }
+            let verdict = one.verdict;
+            if one.is_judged {
+                log::warn!(VM = vm.as_str(), GROUP = group.as_str(); "VM {vm}: in group {group}, {verdict}");
+            } else {
+                let over = verdict.over();
+                log::info!(VM = vm.as_str(), GROUP = group.as_str(); "VM {vm}: {over} in group {group} now");
             }
         }
         self.map_held();
@@ -155,6 +154,14 @@ impl Server {
 
     /// Takes what came of holds, and says what failed, of whose tap.
     fn take_holds(&mut self, done: &Done) {
+        for tap in &done.lost {
+            self.coupling.watches_mut().take_lost(tap);
+            let vm = self.coupling.settings().names_at(tap);
+            log::warn!(
+                VM = vm; "tap {tap} is held no more, for it was made anew or somebody has removed its ingress qdisc, or \
+                 the device or token bucket that it leads through; it is held again"
+            );
+        }
         for (hold, outcome) in &done.holds {
             let told = self.coupling.watches_mut().take_hold(done.at, hold, outcome.is_ok());
             let Some(error) = outcome.as_ref().err().filter(|_| told) else { continue };

@@ -111,10 +111,29 @@ fn who_sends_above_its_cap_is_judged_though_nobody_loses() {
         group.go_with_shapers(10_000, &[quiet(honest(2.0)), bad]);
         assert_eq!(group.verdict(1).map(|verdict| verdict.reason), Some(Reason::AboveCap));
         assert_eq!(group.share(1), 2.0, "it may have all of its cap");
+        assert_eq!(group.verdict(1).map(|verdict| verdict.share), Some(2 * MBIT));
         assert!(group.verdict(0).is_none());
         group.go_with_shapers(30_000, &[quiet(honest(2.0)), quiet(honest(1.5))]);
         assert!(group.verdict(1).is_none(), "it has kept to it for long enough");
     }
+}
+
+#[test]
+fn who_waits_at_its_cap_is_not_let_go() {
+    let calm = Does { loses: false, ..honest(2.0) };
+    let mut group = Group::new();
+    set(&mut group, 1, 0, Some(2));
+    // It has no module, and its TCP does what the shaper tells it.
+    group.go_with_shapers(600_000, &[calm, alone(5.0)]);
+    assert_eq!(group.changed, [1], "its queue is backlogged: let go, it would be above its cap");
+    group.go_with_shapers(12_000, &[calm, alone(1.5)]);
+    assert_eq!(group.changed, [1, 1], "it has nothing to send beyond its cap");
+    // One that has told of what it sent may follow its grants: that is tried, and once.
+    let mut group = Group::new();
+    set(&mut group, 1, 0, Some(2));
+    let deaf = Does { granted: 2.0, loses: false, ..honest(5.0) };
+    group.go_with_shapers(600_000, &[calm, deaf]);
+    assert_eq!(group.changed, [1, 1, 1]);
 }
 
 #[test]
@@ -358,4 +377,13 @@ fn what_a_judgement_rests_on_is_said() {
         "has no module, or sends what is not coupled: 20.00 Mbit/s came from it in a second, of \
          which it reported 0.00; its share was 2.50"
     );
+    assert_eq!(verdict.over(), "keeps below its share");
+    let (sent, claimed) = (MBIT / 20, 0);
+    let burst = Verdict { reason: Reason::AboveCap, sent, claimed, ..verdict };
+    assert_eq!(
+        burst.to_string(),
+        "sends above its cap: a burst, for 0.05 Mbit/s came from it in a second, of which it \
+         reported 0.00; its cap was 2.50"
+    );
+    assert_eq!(burst.over(), "keeps to its cap");
 }

@@ -45,10 +45,10 @@ impl Host {
 
     /// The same while the group rests, as it is looked at.
     fn flood_uncoupled(&mut self) {
-        self.watches.rest(self.now, [0].into_iter());
+        self.watches.rest(self.now, &self.settings, [0].into_iter());
         assert_eq!(self.watches.taps(&self.settings), [], "nobody is looked at");
         self.flood();
-        self.watches.rest(self.now, [0].into_iter());
+        self.watches.rest(self.now, &self.settings, [0].into_iter());
     }
 
     fn holds(&mut self) -> Vec<(String, bool)> {
@@ -91,10 +91,10 @@ fn in_a_group_that_is_not_coupled_nobody_is_judged_and_who_is_held_is_let_go() {
     host.flood_uncoupled();
     assert_eq!(host.holds(), []);
     host.now += REST_US - 1;
-    host.watches.rest(host.now, std::iter::empty());
+    host.watches.rest(host.now, &host.settings, std::iter::empty());
     assert_eq!(host.watches.taps(&host.settings), [], "flows come back one by one");
     host.now += 1;
-    host.watches.rest(host.now, std::iter::empty());
+    host.watches.rest(host.now, &host.settings, std::iter::empty());
     assert_eq!(host.watches.taps(&host.settings).len(), 2);
     host.flood();
     assert_eq!(host.holds(), vnet0(true), "it is coupled again, and floods on");

@@ -2,6 +2,8 @@
 //! Weighted max-min between floors and caps: who wants less than its share keeps that, who is
 //! to have more than its weight's part has that, and the others share the rest by weight.
 
+use crate::{VmSettings, bytes_of_mbit};
+
 /// One who wants something of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
@@ -14,6 +16,15 @@ pub struct Want {
 }
 
 impl Want {
+    /// A VM that takes all it is given, by its settings.
+    pub fn of(settings: &VmSettings) -> Want {
+        Want {
+            weight: (settings.weight * 256.0).max(1.0) as u32,
+            least: bytes_of_mbit(settings.floor_mbit),
+            most: settings.cap_mbit.map(bytes_of_mbit),
+        }
+    }
+
     /// Its part by weight.
     fn by_weight(&self, level: u128) -> u128 {
         (level * u128::from(self.weight)) >> FRACTION
@@ -111,6 +122,14 @@ impl Level {
     }
 }
 
+/// What each is due of what all have together of a whole, of 1.
+pub fn dues(whole: u64, wants: &[Want]) -> Vec<f64> {
+    let level = Level::of(whole, wants);
+    let due = |want: &Want| want.wants().min(level.share(want.weight).max(want.least).into());
+    let sum: u128 = wants.iter().map(due).sum();
+    wants.iter().map(|want| due(want) as f64 / sum.max(1) as f64).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +167,25 @@ mod tests {
         assert_eq!(share(1000, &[floored(2000), want(1, None)], 1), 0, "nothing is left");
         let limited = Want { most: Some(50), ..floored(600) };
         assert_eq!(share(1000, &[limited, want(1, None)], 1), 950, "it does not take it");
+    }
+
+    #[test]
+    fn what_is_due_is_by_floor_cap_and_weight() {
+        let vm = |weight, floor_mbit, cap_mbit| {
+            Want::of(&VmSettings { weight, floor_mbit, cap_mbit, ..VmSettings::default() })
+        };
+        let of_10_mbit = |wants: &[Want]| {
+            let permille = |due: f64| (due * 1000.0).round() / 1000.0;
+            dues(1_250_000, wants).into_iter().map(permille).collect::<Vec<_>>()
+        };
+        let [plain, three] = [vm(1.0, 0.0, None), vm(3.0, 0.0, None)];
+        assert_eq!(of_10_mbit(&[plain, three]), [0.25, 0.75]);
+        assert_eq!(of_10_mbit(&[vm(1.0, 6.0, None), three]), [0.6, 0.4]);
+        assert_eq!(of_10_mbit(&[plain, vm(3.0, 0.0, Some(2.0))]), [0.8, 0.2]);
+        // What all are capped to, and floors that are more than there is.
+        assert_eq!(of_10_mbit(&[vm(1.0, 0.0, Some(1.0)), vm(1.0, 0.0, Some(3.0))]), [0.25, 0.75]);
+        assert_eq!(of_10_mbit(&[vm(1.0, 30.0, None), vm(1.0, 10.0, None)]), [0.75, 0.25]);
+        assert_eq!(dues(0, &[plain]), [0.0]);
     }
 
     #[test]

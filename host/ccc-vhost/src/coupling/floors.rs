@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Whether a group can give its VMs the floors that they are to have.
+//!
+//! Nobody reserves anything for a floor, so more can be promised than there is.  Only VMs that
+//! take all they are given want theirs.
+use ccc_core::{Claims, Micros};
+
+use super::Coupling;
+
+/// A group is looked at once in so long; after a longer time what was seen is of the past.
+const PERIOD_US: Micros = 1_000_000;
+const STALE_US: Micros = 5_000_000;
+/// So much longer short than not it has to be before that is told, and what counts of it at the
+/// most: so much longer it has to be met then before that is told.
+const SHORT_US: Micros = 10_000_000;
+const MOST_SHORT_US: Micros = 60_000_000;
+/// Floors above what is delivered by less are met: a percentage.
+const TOLERATED_PERCENT: u64 = 110;
+/// That floors cannot be met is not in the log again before so long.
+const AGAIN_US: Micros = 600_000_000;
+
+/// Floors that are more than what a group delivers, both bytes a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The floors of all VMs that want them.
+    pub floors: u64,
+    /// What all VMs have together.
+    pub delivered: u64,
+}
+
+/// What is known of a group's floors.
+#[derive(Debug, Default)]
+pub(super) struct Floors {
+    looked_at: Micros,
+    delivered_bytes: u64,
+    /// For how long they were not met, less how long they were.
+    short_us: Micros,
+    shortfall: Option<Shortfall>,
+    /// When it was last logged that they are not met, and whether that is what was logged last.
+    logged_at: Option<Micros>,
+    is_logged: bool,
+}
+
+impl Floors {
+    /// Takes what VMs' floors are, and what their reports say.
+    fn look(&mut self, now: Micros, vms: impl Iterator<Item = (u64, Claims)>) {
+        let (mut floors, mut bytes) = (0_u64, 0_u64);
+        for (floor, claims) in vms {
+            bytes = bytes.wrapping_add(claims.delivered_bytes);
+            floors = floors.saturating_add(if claims.backlogged { floor } else { 0 });
+        }
+        let time_us = now.saturating_sub(self.looked_at).max(1);
+        let delivered =
+            bytes.saturating_sub(self.delivered_bytes).saturating_mul(1_000_000) / time_us;
+        (self.looked_at, self.delivered_bytes) = (now, bytes);
+        let is_short = floors > delivered.saturating_mul(TOLERATED_PERCENT) / 100;
+        if !is_short || time_us > STALE_US {
+            self.short_us = self.short_us.saturating_sub(time_us);
+        } else {
+            self.short_us = (self.short_us + time_us).min(MOST_SHORT_US);
+        }
+        self.shortfall = match self.shortfall {
+            None if self.short_us >= SHORT_US => Some(Shortfall { floors, delivered }),
+            Some(_) if self.short_us == 0 => None,
+            Some(_) if is_short => Some(Shortfall { floors, delivered }),
+            before => before,
+        };
+    }
+
+    /// What is to be logged, if something is: that they cannot be met, or are again.
+    fn news(&mut self, now: Micros) -> Option<Option<Shortfall>> {
+        let is_soon = |at: Micros| now.saturating_sub(at) < AGAIN_US;
+        let is_short = self.shortfall.is_some();
+        if is_short == self.is_logged || is_short && self.logged_at.is_some_and(is_soon) {
+            return None;
+        }
+        self.is_logged = is_short;
+        if is_short {
+            self.logged_at = Some(now);
+        }
+        Some(self.shortfall)
+    }
+}
+
+impl Coupling {
+    /// Looks at the floors of all groups, if it is time to: names of groups whose floors have come
+    /// to be more than there is, or are so no more.
+    pub fn take_floors(&mut self, now: Micros) -> Vec<(String, Option<Shortfall>)> {
+        if now.saturating_sub(self.floors_at) < PERIOD_US {
+            return Vec::new();
+        }
+        self.floors_at = now;
+        let mut news = Vec::new();
+        for (group, named) in self.groups.iter_mut().zip(&self.settings.groups) {
+            let floor = |number: &usize| {
+                let vm = self.settings.vms.get(number)?;
+                Some(ccc_settings::bytes_of_mbit(vm.settings.floor_mbit))
+            };
+            // Most groups have no floor, and what their VMs say need not be looked at.
+            let has_floors = group.vms.iter().filter_map(floor).any(|floor| floor > 0);
+            if !has_floors && group.floors.shortfall.is_none() {
+                continue;
+            }
+            let vms = group.vms.iter().filter_map(|number| {
+                Some((floor(number)?, self.engine.claims(self.vms.get(number)?.id, group.id)))
+            });
+            group.floors.look(now, vms);
+            news.extend(group.floors.news(now).map(|short| (named.name.clone(), short)));
+        }
+        news
+    }
+
+    /// By how much the floors of a group are more than what it delivers, if they are.
+    pub fn shortfall(&self, now: Micros, group: usize) -> Option<Shortfall> {
+        let floors = &self.groups[group].floors;
+        // Where nobody reports any more nobody wants anything.
+        let is_of_now = now.saturating_sub(floors.looked_at) <= STALE_US;
+        floors.shortfall.filter(|_| is_of_now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Floors of which two are wanted, 6 MB/s each, and one is not; what was delivered, and logged.
+    #[derive(Default)]
+    struct Group {
+        floors: Floors,
+        now: Micros,
+        delivered_bytes: u64,
+        logged: Vec<Option<Shortfall>>,
+    }
+
+    impl Group {
+        fn go(&mut self, seconds: u64, rate: u64) {
+            for _ in 0..seconds {
+                self.now += PERIOD_US;
+                self.delivered_bytes += rate;
+                let wants = |backlogged, delivered_bytes| {
+                    (6_000_000, Claims { backlogged, delivered_bytes, ..Claims::default() })
+                };
+                let vms = [wants(true, self.delivered_bytes), wants(true, 0), wants(false, 0)];
+                self.floors.look(self.now, vms.into_iter());
+                self.logged.extend(self.floors.news(self.now));
+            }
+        }
+    }
+
+    #[test]
+    fn floors_that_are_more_than_there_is_are_told_after_a_while() {
+        let mut group = Group::default();
+        group.go(100, 11_500_000);
+        assert_eq!(
+            group.floors.shortfall, None,
+            "what is not wanted, and headers, count for nothing"
+        );
+        group.go(9, 5_000_000);
+        assert_eq!(group.floors.shortfall, None, "a loss is over by then");
+        group.go(1, 5_000_000);
+        let short = Some(Shortfall { floors: 12_000_000, delivered: 5_000_000 });
+        assert_eq!(group.floors.shortfall, short);
+        group.go(60, 5_000_000);
+        group.go(59, 12_000_000);
+        assert_eq!(group.floors.shortfall, short, "it may be chance");
+        group.go(1, 12_000_000);
+        assert_eq!(group.floors.shortfall, None);
+        assert_eq!(group.logged, [short, None]);
+    }
+
+    #[test]
+    fn floors_that_are_met_now_and_then_are_logged_once_in_a_while() {
+        let mut group = Group::default();
+        for _ in 0..20 {
+            group.go(15, 5_000_000);
+            group.go(15, 12_000_000);
+        }
+        assert_eq!(group.logged.len(), 2, "{:?}", group.logged);
+        group.go(600, 5_000_000);
+        assert_eq!(group.logged.len(), 3);
+    }
+
+    #[test]
+    fn a_vm_that_has_gone_takes_no_floor_along() {
+        let mut group = Group::default();
+        group.go(100, 12_000_000);
+        group.delivered_bytes = 0;
+        group.go(5, 12_000_000);
+        assert_eq!(group.floors.shortfall, None);
+    }
+}
