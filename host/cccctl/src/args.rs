@@ -186,7 +186,7 @@ pub struct AddTenant {
     /// What is wanted of its coupling
     #[command(flatten)]
     pub settings: Options<VmSettings>,
-    /// Where the daemon listens for it [default: /run/ccc/vm/NAME.sock]
+    /// Where the daemon listens for it [default: /run/ccc/tenant/NAME.sock]
     #[arg(long, value_name = "PATH", value_parser = socket)]
     pub vhost_socket: Option<SocketPath>,
 }

@@ -22,6 +22,19 @@ impl<T: Table + 'static> Args for Options<T> {
     }
 }
 
+impl<T> Options<T> {
+    /// As they are said on a command line, each after a space.
+    pub fn said(&self) -> String {
+        let said = |(name, text): (&str, String)| format!(" --{} {text}", long(name));
+        self.0.texts().map(said).collect()
+    }
+}
+
+/// An option's name.  The text of a rate has its unit, so its name needs none: `--cap 10gbit`.
+fn long(name: &str) -> String {
+    name.strip_suffix(RATE).unwrap_or(name).replace('_', "-")
+}
+
 fn option<T: Table + 'static>(field: &'static Field) -> Arg {
     let help = format!("{}: {}", field.description(), field.expected_text());
     let name = field.name.as_str();
@@ -30,11 +43,10 @@ fn option<T: Table + 'static>(field: &'static Field) -> Arg {
         let wrong = |fault: Fault| format!("expected {}", fault.expected);
         changes.set_text(name, text).map(|()| changes).map_err(wrong)
     };
-    let (long, arg) = (name.replace('_', "-"), Arg::new(name).value_parser(parse).help(help));
-    // The text of a rate has its unit, so its name needs none: `--cap 10gbit`.
+    let arg = Arg::new(name).value_parser(parse).help(help).long(long(name));
     match name.strip_suffix(RATE) {
-        Some(rate) => arg.long(rate).alias(long).value_name(rate),
-        None => arg.long(long),
+        Some(rate) => arg.alias(name.replace('_', "-")).value_name(rate),
+        None => arg,
     }
 }
 

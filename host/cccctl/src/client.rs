@@ -90,14 +90,16 @@ pub enum ClientError {
     /// No answer in time.
     #[error(
         "the daemon at {socket} has not answered within {} s; does it hang? VMs go on meanwhile, \
-         and systemd starts one that hangs again (systemctl status ccc-vhost says so)",
-        .waited.as_secs_f64()
+         and systemd starts one that hangs again (systemctl status ccc-vhost says so){}",
+        .waited.as_secs_f64(), may_be_done(*.asked_change)
     )]
     Silent {
         /// Its socket.
         socket: PathBuf,
         /// For so long.
         waited: Duration,
+        /// It may have been asked to change something.
+        asked_change: bool,
     },
     /// The daemon refuses.
     #[error("{told}")]
@@ -127,8 +129,8 @@ impl Client {
         Ok(Client { socket: socket.to_owned(), patience, runtime })
     }
 
-    fn silent(&self, waited: Duration) -> ClientError {
-        ClientError::Silent { socket: self.socket.clone(), waited }
+    fn silent(&self, waited: Duration, asked_change: bool) -> ClientError {
+        ClientError::Silent { socket: self.socket.clone(), waited, asked_change }
     }
 
     /// The daemon's socket.
@@ -170,12 +172,12 @@ impl Client {
         let (Patience { absent, answer, .. }, left) = (self.patience, self.patience.left());
         if left.is_zero() {
             // Nobody waits for what would come of it.
-            return Err(self.silent(answer));
+            return Err(self.silent(answer, false));
         }
         let began = Instant::now();
         let (status, answer) = self.runtime.block_on(async {
             // What the last try came to, for whoever has no time for another.
-            let mut last = Err(self.silent(answer));
+            let mut last = Err(self.silent(answer, method != "GET"));
             let tries = async {
                 loop {
                     last = exchange(&self.socket, method, path, body).await;
@@ -192,9 +194,7 @@ impl Client {
         if status == 200 {
             return Ok(answer);
         }
-        let told = answer["error"].as_str().map(str::to_owned);
-        let told = told.unwrap_or_else(|| format!("the daemon answers {status}"));
-        Err(ClientError::Told { status, told })
+        Err(ClientError::Told { status, told: refusal(status, &answer) })
     }
 }
 
@@ -210,6 +210,15 @@ impl ClientError {
     }
 }
 
+/// What was sent waits in the daemon's socket.
+fn may_be_done(asked_change: bool) -> &'static str {
+    if asked_change {
+        "; the change may still be made, when it goes on: cccctl show or group tells"
+    } else {
+        ""
+    }
+}
+
 /// The daemon is busy, or not there yet.
 fn worth_another(done: &Result<(u16, Value), ClientError>, may_come: bool) -> bool {
     match done {
@@ -221,6 +230,18 @@ fn worth_another(done: &Result<(u16, Value), ClientError>, may_come: bool) -> bo
         // Too many wait to be accepted.
         Err(ClientError::Connect { source, .. }) => source.kind() == io::ErrorKind::WouldBlock,
         Err(_) => false,
+    }
+}
+
+/// What a daemon says that does not do what it is asked for.
+fn refusal(status: u16, answer: &Value) -> String {
+    let Some(told) = answer["error"].as_str() else {
+        return format!("the daemon answers {status}");
+    };
+    // What is not known here either is not sent.
+    match told.contains("an unknown key") {
+        true => format!("{told}; the daemon is older than this program: upgrade ccc-vhost"),
+        false => told.to_owned(),
     }
 }
 
@@ -286,6 +307,15 @@ mod tests {
     fn names_cannot_leave_their_place_in_a_path() {
         assert_eq!(path("vms", "web-1.a_b"), "/v1/vms/web-1.a_b");
         assert_eq!(path("vms", "a/b c?"), "/v1/vms/a%2Fb%20c%3F");
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_know_a_setting_is_to_be_upgraded() {
+        let told = |words: &str| refusal(400, &serde_json::json!({"error": words}));
+        let unknown = "invalid cap_mbit: expected weight or group, got an unknown key";
+        assert!(told(unknown).starts_with(unknown) && told(unknown).ends_with("upgrade ccc-vhost"));
+        assert_eq!(told("no VM `wbe`"), "no VM `wbe`");
+        assert_eq!(refusal(418, &Value::Null), "the daemon answers 418");
     }
 
     #[test]

@@ -52,8 +52,8 @@ pub enum Error {
     Trial(String),
     /// Somebody else has changed what is tried.
     #[error(
-        "group {0} or the weights of its VMs were changed meanwhile, so nothing was compared; the \
-         trial has ended: see cccctl group {0}"
+        "group {0} was changed meanwhile, or which VMs it has, their weights, floors or caps, or whether one is \
+         coupled, so nothing was compared; the trial has ended: see cccctl group {0}"
     )]
     Changed(String),
     /// What a trial has seen is of two daemons.
@@ -210,7 +210,13 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         return Ok(plain(changed?, views::vm));
     }
     match host.note(set) {
-        Ok(()) => {}
+        Ok(false) => {}
+        Ok(true) => journal::say(&format!(
+            "in force until domain {0} stops: only the metadata of the running one say so, and its next \
+             start is as before; to have it then, too: cccctl attach {0}{1}",
+            set.vm,
+            set.changes.said()
+        )),
         // It is a VM of somebody else's.
         Err(DomainError::Virsh(error)) if error.is_no_domain() => {}
         // Few guests with an agent are libvirt's.

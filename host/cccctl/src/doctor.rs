@@ -8,6 +8,7 @@ pub mod alone;
 mod cap;
 mod place;
 mod release;
+mod tap;
 
 use ccc_settings::NO_GROUP;
 use serde::Serialize;
@@ -58,29 +59,41 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             alone(vm),
             refused(vm),
             torn(vm),
-            judged(vm, group),
-            group.and_then(|group| not_seen(vm, group)),
+            tap::judged(vm, group),
+            group.and_then(|group| tap::not_seen(vm, group)),
             cap::not_held(vm, group),
         ];
         found.into_iter().flatten()
     });
     let of_groups = groups
         .iter()
-        .flat_map(|group| [left_alone(group), tried(group), powerless(status, group)])
+        .flat_map(|group| {
+            [left_alone(group), tried(group), floors_not_met(group), tap::powerless(status, group)]
+        })
         .flatten();
-    not_kept(status).into_iter().chain(of_vms).chain(of_groups).collect()
+    not_kept(status).chain(of_vms).chain(of_groups).collect()
 }
 
 /// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
-fn not_kept(status: &Value) -> Option<Finding> {
-    let why = status["not_kept"].as_str()?;
-    Some(Finding {
+fn not_kept(status: &Value) -> impl Iterator<Item = Finding> {
+    status["not_kept"].as_str().unwrap_or_default().lines().map(one_not_kept)
+}
+
+fn one_not_kept(why: &str) -> Finding {
+    if let Some((vm, _)) = why.strip_prefix("VM ").and_then(|rest| rest.split_once(": ")) {
+        return Finding {
+            of: vm.to_owned(),
+            what: format!("what was set of it is not all in force: {why}"),
+            remedy: format!("set what is to hold now: cccctl set {vm} --floor RATE --cap RATE"),
+        };
+    }
+    Finding {
         of: "the daemon".to_owned(),
         what: format!("its state file is not as it should be: {why}"),
         remedy: "make room, or make it writable: it is tried again with the next change; see \
                  cccctl list, groups and rules for what is in force, and set again what is missing"
             .to_owned(),
-    })
+    }
 }
 
 /// As text: a line each, or one that says that all is well.
@@ -177,30 +190,7 @@ fn not_coupled(vm: &Value) -> Option<Finding> {
         let remedy = format!("cccctl set {name} --group GROUP, if that is not on purpose");
         return Some(Finding::new(vm, "it is in no group", remedy));
     }
-    held(vm).or_else(|| left_out(vm))
-}
-
-/// A VM that is held loses in a queue of its own.
-fn held(vm: &Value) -> Option<Finding> {
-    if vm["left_held"] == true {
-        let tap = word(&vm["tap"]);
-        let remedy = format!(
-            "the daemon lets it go, or holds it anew, within seconds; if it does not, its log says \
-             why; by hand: tc qdisc del dev {tap} ingress"
-        );
-        let what = format!("an earlier daemon has left its tap {tap} held, so it is not coupled");
-        return Some(Finding::new(vm, what, remedy));
-    }
-    // One without a device has nothing that could be coupled.
-    let is_held = vm["held"].is_number() && !has_no_device(vm);
-    is_held.then(|| {
-        let remedy = format!(
-            "they are coupled again when it has kept below its share for a while; cccctl group {} \
-             has what was seen",
-            word(&vm["group"])
-        );
-        Finding::new(vm, "it is held at its tap, so its flows are not coupled", remedy)
-    })
+    tap::held(vm).or_else(|| left_out(vm))
 }
 
 /// Some of its flows are not coupled.
@@ -291,59 +281,6 @@ fn torn(vm: &Value) -> Option<Finding> {
     })
 }
 
-/// Its tap does not show what it says.
-fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
-    let name = word(&vm["name"]);
-    let reason = vm["judged"].as_str()?;
-    if vm["held"].is_null() && group.is_some_and(|group| group["enforce"] == "on") {
-        return Some(Finding::new(
-            vm,
-            format!("it is to be held at its tap, and is not: {reason}"),
-            format!("the daemon's log says why (journalctl -u ccc-vhost | grep 'VM {name}:')"),
-        ));
-    }
-    // It reports nothing, and has its share: that is as it is to be.
-    if has_no_device(vm) && vm["held"].is_number() {
-        return None;
-    }
-    let held = vm["held"]
-        .as_f64()
-        .map(|bytes| format!(", and is held to {:.1} Mbit/s", bytes * 8.0 / 1e6));
-    Some(Finding::new(
-        vm,
-        format!("its tap shows what its reports do not: {reason}{}", held.unwrap_or_default()),
-        format!(
-            "cccctl group has what was seen and what {name} may have; see whether its guest has the \
-             module and what else it sends; the group's enforce = \"on\" holds it to its share"
-        ),
-    ))
-}
-
-/// Its group is to judge it by a tap that is not named, or is not looked at though it runs.
-fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
-    let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "off")?;
-    let (name, group_name) = (word(&vm["name"]), word(&group["name"]));
-    let vain = format!("enforce = \"{enforce}\" of {group_name} does nothing to it");
-    let Some(tap) = vm["tap"].as_str() else {
-        return Some(Finding::new(
-            vm,
-            format!("it has no tap, so {vain}"),
-            format!("cccctl set {name} --tap INTERFACE (virsh domiflist {name} says which)"),
-        ));
-    };
-    let unseen = vm["connected"] == true && member(vm, group)?["tap"].is_null();
-    unseen.then(|| {
-        Finding::new(
-            vm,
-            format!("nothing is counted at its tap {tap}, so {vain}"),
-            format!(
-                "see whether the interface is there (ip link show {tap}), is no other VM's, and \
-                 no rule (cccctl rules) leads flows of {name} to other groups"
-            ),
-        )
-    })
-}
-
 /// Its flows are not coupled, whatever is said of its VMs.
 fn left_alone(group: &Value) -> Option<Finding> {
     (group["coupled"] == false).then(|| {
@@ -369,19 +306,21 @@ fn tried(group: &Value) -> Option<Finding> {
     Some(Finding::new(group, what, remedy))
 }
 
-/// It is to hold VMs, and nobody may.
-fn powerless(status: &Value, group: &Value) -> Option<Finding> {
-    // An older daemon does not say.
-    let is = group["enforce"] == "on" && status["may_hold"] == false;
-    is.then(|| {
-        let what = "enforce = \"on\" cannot hold any VM: the daemon has no CAP_NET_ADMIN";
-        let remedy = format!(
-            "systemctl edit ccc-vhost: [Service] AmbientCapabilities=CAP_NET_ADMIN and \
-             CapabilityBoundingSet=CAP_NET_ADMIN, then restart it; or cccctl group {} --enforce observe",
-            word(&group["name"])
-        );
-        Finding::new(group, what, remedy)
-    })
+/// Its VMs are promised more than there is.  An older daemon does not say.
+fn floors_not_met(group: &Value) -> Option<Finding> {
+    let mbit = |key| group["shortfall"][key].as_u64().map(|bytes| bytes as f64 * 8.0 / 1e6);
+    let what = format!(
+        "its floors cannot be met: those of VMs that want them are {:.1} Mbit/s together, and all \
+         VMs have {:.1}",
+        mbit("floors")?,
+        mbit("delivered")?
+    );
+    let remedy = format!(
+        "cccctl group {} has its VMs and what is due to each; lower floors (cccctl set VM --floor \
+         RATE), or give VMs another uplink; VMs without a floor have next to nothing meanwhile",
+        word(&group["name"])
+    );
+    Some(Finding::new(group, what, remedy))
 }
 
 #[cfg(test)]
@@ -432,10 +371,16 @@ mod tests {
             (nothing(), json!({"trial": {"coupled": false, "by": "x", "ends_ms": 0}})),
             (json!({"coupled": false}), nothing()),
         ];
-        for (vm, group) in alone {
+        let some = [
+            (json!({"coupled_flows": 3}), nothing()),
+            (json!({"device": false, "tap": "tap0"}), json!({"enforce": "observe"})),
+        ];
+        for (vm, group) in alone.into_iter().chain(some) {
             let found = capped(vm, group);
             assert!(found.len() == 1 && found[0].ends_with("flows are not coupled"), "{found:?}");
         }
+        let lisa = capped(nothing(), json!({"policy": "lisa"}));
+        assert!(lisa.len() == 1 && lisa[0].ends_with("alone once they have lost"), "{lisa:?}");
         let at = |flows: u64, srtt_us: u64, enforce: &str| {
             let member = json!({"name": "web", "flows": flows, "srtt_us": srtt_us, "tap": {}});
             capped(json!({"tap": "tap0"}), json!({"vms": [member], "enforce": enforce}))
@@ -504,6 +449,10 @@ mod tests {
                 "40 of 400 messages came while its driver wrote what they tell of -> its driver is",
             ),
             (json!({"judged": "unreported"}), "its reports do not: unreported -> cccctl group"),
+            (
+                json!({"judged": "above its cap"}),
+                "shows that it sends above its cap -> cccctl group",
+            ),
         ] {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");
@@ -561,6 +510,16 @@ mod tests {
     fn a_hold_that_an_earlier_daemon_left_is_told() {
         let told = words(json!({"left_held": true, "tap": "vnet0", "coupled_flows": 0}));
         assert!(told.starts_with("an earlier daemon has left its tap vnet0 held"), "{told}");
+    }
+
+    #[test]
+    fn bounds_that_do_not_fit_together_are_told() {
+        let why =
+            "VM web: invalid cap_mbit: expected no less than its floor\nVM db: invalid cap_mbit";
+        let found = findings(&json!({"not_kept": why}), &json!({}), &json!({}));
+        let of: Vec<&str> = found.iter().map(|finding| finding.of.as_str()).collect();
+        assert_eq!(of, ["web", "db"]);
+        assert!(found[0].remedy.ends_with("cccctl set web --floor RATE --cap RATE"));
     }
 
     #[test]
@@ -643,6 +602,30 @@ mod tests {
     }
 
     #[test]
+    fn a_cap_is_told_in_words_that_fit() {
+        let found = of(json!({"cap_mbit": 2.0, "device": false, "flows": 0, "coupled_flows": 0}));
+        assert!(found[0].remedy.starts_with("have it held at its tap"), "{found:?}");
+        let held = json!({"judged": "above its cap", "held": 250_000.0, "coupled_flows": 0});
+        let remedy = &of(held)[0].remedy;
+        assert!(
+            remedy.starts_with("they are coupled again when it has kept to its cap"),
+            "{remedy}"
+        );
+    }
+
+    #[test]
+    fn floors_that_are_more_than_there_is_are_told() {
+        let of = |shortfall| of_both(json!({}), json!({"shortfall": shortfall}));
+        let found = of(json!({"floors": 1_500_000, "delivered": 625_000}));
+        assert_eq!((found.len(), found[0].of.as_str()), (1, "uplink"));
+        let what = "its floors cannot be met: those of VMs that want them are 12.0 Mbit/s together, \
+                    and all VMs have 5.0";
+        assert_eq!(found[0].what, what);
+        assert!(found[0].remedy.starts_with("cccctl group uplink has its VMs"), "{found:?}");
+        assert_eq!(of(Value::Null), []);
+    }
+
+    #[test]
     fn a_group_that_is_left_alone_is_told() {
         let groups = json!({"groups": [{"name": "uplink", "coupled": false}]});
         let text = text(&findings(&json!({}), &json!({"vms": []}), &groups));
@@ -654,5 +637,24 @@ mod tests {
         assert_eq!(findings(&json!([]), &json!({}), &json!([1])), []);
         let nothing = findings(&json!({}), &json!({"vms": [{}]}), &json!({}));
         assert_eq!(nothing.len(), 1, "it is in no group");
+    }
+
+    #[test]
+    fn a_cap_at_a_tap_that_is_not_looked_at_is_told() {
+        let of = |device: bool, seen: Value| {
+            let vm = json!({"name": "web", "group": "uplink", "coupled": true, "device": device,
+                "state": "absent", "connected": device, "flows": 0, "coupled_flows": 0,
+                "tap": "vnet0", "cap_mbit": 100.0});
+            let member = json!({"name": "web", "tap": seen});
+            let group = json!({"name": "uplink", "enforce": "on", "coupled": true,
+                "vms": [member]});
+            let found = findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]}));
+            found.into_iter().map(|finding| finding.what).collect::<Vec<_>>()
+        };
+        let found = of(false, Value::Null);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("nothing is counted at its tap vnet0"), "{found:?}");
+        assert!(found[1].starts_with("nothing holds it to its cap of 100"), "{found:?}");
+        assert!(of(false, json!({"interface": "vnet0"})).is_empty());
     }
 }

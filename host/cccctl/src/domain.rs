@@ -277,16 +277,21 @@ impl<'a> Host<'a> {
     }
 
     /// Writes a change that was made to a VM into the metadata of its domain, so that
-    /// it lasts as long as that runs, if it is one of ours.
-    pub fn note(&self, set: &Set) -> Result<(), DomainError> {
+    /// it lasts as long as that runs, if it is one of ours; whether its next start is without.
+    pub fn note(&self, set: &Set) -> Result<bool, DomainError> {
         let (id, running) = self.find(&set.vm)?;
-        let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(()) };
+        let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(false) };
         let mut wanted = had.clone();
         wanted.settings.then(set.changes.0.clone());
         if wanted != had {
             self.virsh.set_metadata(&id, WANTED, Some(&wanted.element()?))?;
         }
-        Ok(())
+        if !self.virsh.is_persistent(&id)? {
+            return Ok(false);
+        }
+        let next = Domain::parse(&self.virsh.persistent(&id)?)?.told()?.unwrap_or_default();
+        let next = next.settings.apply(&VmSettings::default());
+        Ok(set.changes.0.apply(&next) != next)
     }
 
     fn tell(&self, name: &str, socket: &Path, wanted: &Wanted) -> Result<Value, ClientError> {

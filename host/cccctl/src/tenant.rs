@@ -13,8 +13,10 @@ use crate::{
     views,
 };
 
-/// Where the daemon listens, unless something else is said.
-const SOCKETS: &str = "/run/ccc/vm";
+/// Where the daemon listens, unless something else is said: no QEMU can enter there.
+const SOCKETS: &str = "/run/ccc/tenant";
+/// That of VMs, where an older package has made no other directory.
+const OF_VMS: &str = "/run/ccc/vm";
 
 /// Why a tenant is not as it was to be.
 #[derive(Debug, Error)]
@@ -113,9 +115,20 @@ fn below_the_root(path: &str) -> &str {
     below.unwrap_or(path).trim_matches('/')
 }
 
+/// A process's namespace is another's once its number is used again: maybe the host's.
+fn check_lasts(netns: &str) -> Result<(), Fault> {
+    if !Path::new(netns).starts_with("/proc") {
+        return Ok(());
+    }
+    let expected = "a name or a path that stays with its namespace";
+    let remedy = "give it a name with `ip netns attach NAME PID`, then --netns NAME";
+    Err(Fault::new("--netns", expected, &json!(netns)).remedy(remedy))
+}
+
 /// What is asked for, and what of this host it is.
 fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
     let AddTenant { cgroup, netns, vsock, settings, .. } = add;
+    netns.as_deref().map_or(Ok(()), check_lasts)?;
     let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", below_the_root(path)));
     let netns = netns.iter().map(|name| format!("netns:{name}"));
     let vsock = vsock.iter().map(|path| format!("vsock:{path}"));
@@ -129,7 +142,10 @@ fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
 
 /// A tenant as the daemon takes it; what has its default is not said, as with domains.
 fn spec(add: &AddTenant, settings: &Changes<VmSettings>) -> Result<Value, Fault> {
-    let socket = Path::new(SOCKETS).join(format!("{}.sock", add.name));
+    let is_there = |at: &&Path| at.is_dir();
+    let directory = [SOCKETS, OF_VMS].map(Path::new).into_iter().find(is_there);
+    let directory = directory.unwrap_or(Path::new(SOCKETS));
+    let socket = directory.join(format!("{}.sock", add.name));
     let socket = match &add.vhost_socket {
         Some(socket) => socket.clone(),
         None => SocketPath::read("socket", Some(json!(socket)))?,
@@ -164,12 +180,18 @@ mod tests {
         let web = add(&["--cgroup", "/system.slice/nginx.service", "--weight", "3"]);
         let web = web.expect("a tenant");
         assert_eq!(web["tenant"], "cgroup:system.slice/nginx.service");
-        assert_eq!((&web["weight"], &web["socket"]), (&json!(3.0), &json!("/run/ccc/vm/web.sock")));
+        assert_eq!(
+            (&web["weight"], &web["socket"]),
+            (&json!(3.0), &json!("/run/ccc/tenant/web.sock"))
+        );
         for directory in ["/sys/fs/cgroup/a.slice/b", "/sys/fs/cgroup/unified/a.slice/b/"] {
             let by_directory = add(&["--cgroup", directory]).expect("a tenant");
             assert_eq!(by_directory["tenant"], "cgroup:a.slice/b");
         }
         assert_eq!(add(&["--netns", "w"]).expect("a tenant")["tenant"], "netns:w");
+        let by_process = parsed(&["--netns", "/proc/7/ns/net"]).expect("right");
+        let refused = settings(&by_process).expect_err("of a process").to_string();
+        assert!(refused.contains("ip netns attach NAME PID"), "{refused}");
         assert_eq!(add(&["--vsock", "/run/a"]).expect("a tenant")["tenant"], "vsock:/run/a");
         assert_eq!(add(&["--vsock", "7"]).expect("a tenant")["tenant"], "vsock:7");
         for odd in ["a", "2", "0", "-1", "4294967296", "/run/../a"] {

@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ccc_settings::{VmSettings, Want};
 use serde::Serialize;
 use serde_json::{Value, json};
 use signal_hook::{
@@ -89,14 +90,15 @@ pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
                 .to_owned(),
         ));
     }
-    check(&client.get(&group)?, &trial.group)?;
+    let begun = client.get(&group)?;
+    check(&begun, &trial.group)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The second time at once: the daemon does the rest.
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&ended))?;
         flag::register(signal, Arc::clone(&ended))?;
     }
-    let run = Run { client, trial, group, ended };
+    let run = Run { client, trial, group, members: members(&begun), ended };
     let pairs = run.pairs();
     run.end();
     let pairs = pairs?;
@@ -138,6 +140,8 @@ struct Run<'a> {
     trial: &'a Trial,
     /// Path of the group.
     group: String,
+    /// Its VMs as they were when it began: phases of others are not to be compared.
+    members: BTreeMap<String, Member>,
     ended: Arc<AtomicBool>,
 }
 
@@ -180,31 +184,31 @@ impl Run<'_> {
         let settling = Instant::now();
         while settling.elapsed() < *settle {
             self.wait(INTERVAL.min(settle.saturating_sub(settling.elapsed())))?;
-            self.weights(coupled, daemon)?;
+            self.go_on(coupled, daemon)?;
         }
-        let weights = self.weights(coupled, daemon)?;
-        let came_before = self.came(weights.keys())?;
+        self.go_on(coupled, daemon)?;
+        let came_before = self.came()?;
         let (began, mut phase) = (Instant::now(), Phase::default());
         loop {
-            phase.look(began.elapsed(), &self.look(weights.keys())?);
+            phase.look(began.elapsed(), &self.look()?);
             if began.elapsed() >= *off {
                 break;
             }
             self.wait(INTERVAL.min(off.saturating_sub(began.elapsed())))?;
-            if self.weights(coupled, daemon)? != weights {
-                return Err(Error::Changed(group.clone()));
-            }
+            self.go_on(coupled, daemon)?;
         }
         // A daemon that was restarted counts anew.
-        let came = self.came(weights.keys())?.checked_sub(came_before);
+        let came = self.came()?.checked_sub(came_before);
         let all_seen = came.is_some_and(|came| phase.came() as f64 >= SEEN * came as f64);
-        Ok(phase.outcome(&weights, all_seen))
+        let wants = self.members.iter().map(|(vm, member)| (vm.clone(), member.want)).collect();
+        Ok(phase.outcome(&wants, all_seen))
     }
 
     /// Flows that VMs have begun since the daemon's start.
-    fn came<'a>(&self, vms: impl Iterator<Item = &'a String>) -> Result<u64, ClientError> {
-        let each =
-            vms.map(|vm| Ok(self.client.get(&path("vms", vm))?["counters"]["registered"].as_u64()));
+    fn came(&self) -> Result<u64, ClientError> {
+        let registered =
+            |vm: &String| Ok(self.client.get(&path("vms", vm))?["counters"]["registered"].as_u64());
+        let each = self.members.keys().map(registered);
         each.map(|count| count.map(Option::unwrap_or_default)).sum()
     }
 
@@ -237,30 +241,55 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The VMs of the group, with their weights, if it is as this phase has it; and asks the
-    /// daemon to leave it so.
-    fn weights(&self, coupled: bool, daemon: Option<i32>) -> Result<BTreeMap<String, f64>, Error> {
+    /// Asks the daemon to leave the group as this phase has it, if it is so, with the VMs of
+    /// before.
+    fn go_on(&self, coupled: bool, daemon: Option<i32>) -> Result<(), Error> {
         let group = self.client.get(&self.group)?;
         if self.client.listener()? != daemon {
             return Err(Error::Restarted);
         }
-        if group["coupled"] != true || group["trial"]["coupled"] != coupled {
+        let is_so = group["coupled"] == true && group["trial"]["coupled"] == coupled;
+        if !is_so || members(&group) != self.members {
             return Err(Error::Changed(self.trial.group.clone()));
         }
         self.couple(coupled)?;
-        let vms = list(&group["vms"]).iter();
-        Ok(vms.map(|vm| (word(&vm["name"]), vm["weight"].as_f64().unwrap_or(1.0))).collect())
+        Ok(())
     }
 
     /// Their flows: without rules all are of this group.
-    fn look<'a>(&self, vms: impl Iterator<Item = &'a String>) -> Result<Look, Error> {
+    fn look(&self) -> Result<Look, Error> {
         let mut look = Look::new();
-        for vm in vms {
+        for vm in self.members.keys() {
             let flows = all_flows(self.client, &path("vms", vm))?;
             look.extend(flows.iter().filter_map(|flow| one(vm, flow)));
         }
         Ok(look)
     }
+}
+
+/// What is set of a VM of the group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Member {
+    want: Want,
+    coupled: bool,
+}
+
+/// The VMs of a group's answer.
+fn members(group: &Value) -> BTreeMap<String, Member> {
+    // An older daemon does not say whether they are coupled.
+    let member = |vm| Member { want: want(vm), coupled: vm["coupled"] != false };
+    list(&group["vms"]).iter().map(|vm| (word(&vm["name"]), member(vm))).collect()
+}
+
+/// What a VM of an answer is to have, by floor, cap and weight.
+fn want(vm: &Value) -> Want {
+    let number = |name: &str| vm[name].as_f64();
+    Want::of(&VmSettings {
+        weight: number("weight").unwrap_or(1.0),
+        floor_mbit: number("floor_mbit").unwrap_or(0.0),
+        cap_mbit: number("cap_mbit"),
+        ..VmSettings::default()
+    })
 }
 
 /// A flow of an answer.

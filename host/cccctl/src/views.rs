@@ -212,14 +212,21 @@ pub fn status(answer: &Value) -> String {
 
 /// The parts of the VMs in a group.
 pub fn parts(answer: &Value) -> String {
-    let mut table = Table::new(["VM", "WEIGHT", "FLOWS", "PART", "APART", "LOSES ALONE"]);
+    let mut table =
+        Table::new(["VM", "WEIGHT", "FLOWS", "PART", "HAS %", "DUE %", "APART", "LOSES ALONE"]);
     for part in list(&answer["vms"]) {
         let cells = [&part["weight"], &part["flows"], &part["part"]].map(number);
         let [weight, flows, bytes] = cells;
+        let [has, due] =
+            [&part["conduct"]["delivered_permille"], &part["due_permille"]].map(percent);
         let [apart, alone] = [apart(&part["evidence"]), alone(&part["conduct"])];
-        table.row([word(&part["name"]), weight, flows, bytes, apart, alone]);
+        table.row([word(&part["name"]), weight, flows, bytes, has, due, apart, alone]);
     }
     table.text()
+}
+
+fn percent(permille: &Value) -> String {
+    permille.as_f64().map_or_else(|| "-".to_owned(), |of| format!("{:.1}", of / 10.0))
 }
 
 /// Whether a VM seems to be behind another bottleneck, and what says so.

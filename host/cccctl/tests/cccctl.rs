@@ -39,7 +39,7 @@ fn everything_can_be_looked_at() {
     let groups = daemon.prints(&["groups"]);
     assert_eq!(line(&groups, "uplink")[1..6], ["ctrltcp", "rate", "1", "mean", "5"]);
     let group = daemon.prints(&["group", "uplink"]);
-    assert_eq!(line(&group, "web"), ["web", "3", "0", "0", "-", "-"]);
+    assert_eq!(line(&group, "web"), ["web", "3", "0", "0", "0.0", "-", "-", "-"]);
     assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
     let top = daemon.prints(&["top", "--count", "2", "--interval", "0.05"]);
     assert_eq!(top.matches("GROUP").count(), 2);
@@ -100,22 +100,57 @@ fn vms_and_groups_are_changed() {
     );
 }
 
-#[test]
-fn o9_what_is_set_lasts_unless_it_is_of_a_domain_that_is_not_told() {
-    let daemon = Daemon::start();
-    let virsh = daemon.dir.path().join("virsh");
-    fs::write(&virsh, "#!/bin/sh\necho 'error: failed to connect' >&2\nexit 1\n").unwrap();
-    fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
+/// What `cccctl set web` says, where virsh is this script.
+fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
+    let path = daemon.dir.path().join("virsh");
+    fs::write(&path, virsh).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let set = Command::new(env!("CARGO_BIN_EXE_cccctl"))
-        .args(["set", "web", "--weight", "4"])
+        .args([&["set", "web"], changes].concat())
         .env("CCC_CONTROL", daemon.control())
         .env("PATH", daemon.dir.path())
         .output()
         .unwrap();
     let told = String::from_utf8(set.stderr).unwrap();
     assert!(set.status.success(), "{told}");
+    told
+}
+
+#[test]
+fn o9_what_is_set_lasts_unless_it_is_of_a_domain_that_is_not_told() {
+    let daemon = Daemon::start();
+    let virsh = "#!/bin/sh\necho 'error: failed to connect' >&2\nexit 1\n";
+    let told = set_beside(&daemon, virsh, &["--weight", "4"]);
     assert!(told.contains("in force; if web is a libvirt domain, "), "{told}");
     assert!(told.contains("failed to connect"), "{told}");
+}
+
+/// A domain that runs with weight 3, and whose next start has the weight that is given.
+const VIRSH: &str = r#"#!/bin/sh
+domain() {
+    echo "<domain type='qemu' $2><name>web</name><uuid>7</uuid><metadata>"
+    echo "<ccc:vm xmlns:ccc='urn:ccc:vm:1' weight='$1'/></metadata></domain>"
+}
+case "$*" in
+*metadata*) ;;
+*--persistent*) echo 7 ;;
+*--inactive*) domain "NEXT" ;;
+*dumpxml*) domain 3 "id='1'" ;;
+*) exit 1 ;;
+esac
+"#;
+
+#[test]
+fn what_is_set_of_a_domain_lasts_until_it_stops_and_that_is_said() {
+    let daemon = Daemon::start();
+    let set = |next: &str| {
+        let changes = ["--weight", "4", "--cap", "10gbit"];
+        set_beside(&daemon, &VIRSH.replace("NEXT", next), &changes)
+    };
+    let told = set("3");
+    assert!(told.contains("in force until domain web stops"), "{told}");
+    assert!(told.contains("cccctl attach web --weight 4 --cap 10000\n"), "{told}");
+    assert_eq!(set("4' cap_mbit='10gbit"), "");
 }
 
 #[test]
@@ -191,8 +226,12 @@ fn without_rules() -> Daemon {
 
 /// A trial that runs on a daemon, once it has uncoupled the group.
 fn trial(daemon: &Daemon) -> std::process::Child {
+    trial_with(daemon, ["--off", "2s", "--settle", "0s"])
+}
+
+fn trial_with(daemon: &Daemon, how: [&str; 4]) -> std::process::Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cccctl"));
-    command.args(["trial", "uplink", "--off", "2s", "--settle", "0s", "--times", "2", "--json"]);
+    command.args(["trial", "uplink", "--times", "2", "--json"]).args(how);
     let command = command.env("CCC_CONTROL", daemon.control());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
@@ -250,6 +289,30 @@ fn a_trial_that_somebody_else_meddles_with_compares_nothing() {
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(said.contains("changed meanwhile"), "{said}");
     assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
+}
+
+#[test]
+fn a_trial_whose_vms_are_changed_between_two_phases_compares_nothing() {
+    let changes = ["--weight=5", "--coupled=off", "--floor=1mbit", "--cap=7mbit"];
+    std::thread::scope(|scope| {
+        for change in changes {
+            scope.spawn(move || {
+                let daemon = without_rules();
+                // The second phase has begun, and nothing counts yet.
+                let child = trial_with(&daemon, ["--off", "2s", "--settle", "3s"]);
+                daemon.prints(&["set", "web", change]);
+                let done = child.wait_with_output().unwrap();
+                let said = String::from_utf8(done.stderr).unwrap();
+                assert_eq!(
+                    (done.status.code(), done.stdout.len()),
+                    (Some(1), 0),
+                    "{change}: {said}"
+                );
+                assert!(said.contains("changed meanwhile"), "{change}: {said}");
+                assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null, "{change}");
+            });
+        }
+    });
 }
 
 #[test]

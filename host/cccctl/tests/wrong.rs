@@ -74,12 +74,20 @@ fn a_weight_that_is_none() {
 #[test]
 fn a_floor_or_a_cap_that_is_none() {
     let daemon = Daemon::start();
-    for wrong in ["--cap=0", "--cap=-1gbit", "--cap=fast", "--cap=1gb", "--cap=NaN", "--cap=2tbit"]
-    {
+    for wrong in [
+        "--cap=0",
+        "--cap=-1gbit",
+        "--cap=fast",
+        "--cap=1gb",
+        "--cap=NaN",
+        "--cap=2tbit",
+        "--cap=1e400",
+        "--cap=1e400gbit",
+    ] {
         let told = ["--cap", "expected a number from 0.1 to 1000000, or none", "10gbit"];
         refused(&daemon, &["set", "web", wrong], USAGE, &told);
     }
-    for wrong in ["--floor=-1", "--floor=nothing", "--floor=2tbit"] {
+    for wrong in ["--floor=-1", "--floor=nothing", "--floor=2tbit", "--floor=1e400bit"] {
         let told = ["--floor", "expected a number from 0 to 1000000"];
         refused(&daemon, &["set", "web", wrong], USAGE, &told);
     }
@@ -221,7 +229,15 @@ fn a_daemon_that_hangs_or_is_not_there() {
     assert_eq!(output.status.code(), Some(FAILED), "{said}");
     assert!(said.contains(daemon.control().to_str().unwrap()), "{said}");
     assert!(said.contains("has not answered within 10 s") && said.contains("systemctl"), "{said}");
+    assert!(
+        said.contains("the change may still be made") && said.contains("cccctl show"),
+        "{said}"
+    );
+    let output = cccctl(&daemon, &["list"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("10 s") && !said.contains("change"), "nothing was asked for: {said}");
     daemon.signal("-CONT");
+    support::until("it is made", || daemon.json(&["show", "web"])["weight"] == 2.0);
     let mut nowhere = Command::new(env!("CARGO_BIN_EXE_cccctl"));
     let output = nowhere.args(["--socket", "/nowhere/control", "status"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -3,7 +3,7 @@
 //! tap, where the host may.
 use serde_json::Value;
 
-use super::{Finding, has_no_device, member};
+use super::{Finding, has_no_device, member, tap::not_seen};
 use crate::views::word;
 
 /// A guest's flows wait between pairs of segments from such a round-trip time on, and never in a
@@ -16,17 +16,22 @@ const PAIR_BITS: f64 = 2.0 * 1448.0 * 8.0;
 /// holds it to.
 pub fn not_held(vm: &Value, group: Option<&Value>) -> Option<Finding> {
     let cap = vm["cap_mbit"].as_f64()?;
-    if vm["tap"].is_string() && group.is_some_and(|group| group["enforce"] == "on") {
+    let holds = |group: &Value| group["enforce"] == "on" && not_seen(vm, group).is_none();
+    if group.is_some_and(holds) {
         return None;
     }
     let couples = group.is_some_and(is_coupling) && vm["coupled"] != false;
     let is_granted = couples && !has_no_device(vm) && vm["state"] != "no driver";
-    let why = match is_granted {
-        true => above_cap_by_pairs(vm, group?, cap)?,
-        false => "its flows are not coupled".to_owned(),
+    let alone = if is_granted {
+        some_are_alone(vm, group?)
+    } else {
+        Some("its flows are not coupled".to_owned())
     };
+    // One without a device has nothing that could be coupled.
+    let may_couple = alone.is_some() && !has_no_device(vm);
+    let couple = if may_couple { "couple them, or " } else { "" };
+    let why = alone.or_else(|| above_cap_by_pairs(vm, group?, cap))?;
     let name = word(&vm["name"]);
-    let couple = if is_granted { "" } else { "couple them, or " };
     Some(Finding::new(
         vm,
         format!("nothing holds it to its cap of {cap} Mbit/s, as {why}"),
@@ -42,6 +47,16 @@ pub fn not_held(vm: &Value, group: Option<&Value>) -> Option<Finding> {
 fn is_coupling(group: &Value) -> bool {
     let is_off = group["coupled"] == false || group["trial"]["coupled"] == false;
     !is_off && group["policy"] != "uncoupled"
+}
+
+/// Why a VM's flows may be above its cap, of which only some are granted something.
+fn some_are_alone(vm: &Value, group: &Value) -> Option<String> {
+    if group["policy"] == "lisa" {
+        return Some("the policy lisa leaves its flows alone once they have lost".to_owned());
+    }
+    let (flows, coupled) = (vm["flows"].as_u64()?, vm["coupled_flows"].as_u64()?);
+    let alone = flows.checked_sub(coupled).filter(|alone| *alone > 0)?;
+    Some(format!("{alone} of its {flows} flows are not coupled"))
 }
 
 /// Why a VM's flows may be above its cap, though they do as they are granted: each sends two

@@ -3,6 +3,7 @@
 //! or the socket of a VMM.
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -15,22 +16,35 @@ use crate::views::word;
 const MOUNTS: &str = "/proc/self/mounts";
 /// Where `ip netns` keeps them.
 const NETNS: &str = "/run/netns";
+/// A namespace, as all others on the file system of namespaces.
+const OWN_NETNS: &str = "/proc/self/ns/net";
 
 /// A tenant's place is not there: it may be mistyped, or what makes it has not started.
 pub fn gone(vm: &Value) -> Option<Finding> {
     let cgroups = cgroups(&fs::read_to_string(MOUNTS).unwrap_or_default());
     let place = vm["tenant"].as_str()?;
-    missing(place, cgroups.as_deref(), Path::new(NETNS)).map(|place| {
-        let name = word(&vm["name"]);
-        Finding::new(
-            vm,
-            format!("its place is not there: no {}", place.display()),
-            format!(
-                "start what makes it; if it is mistyped: cccctl tenant remove {name}, then \
-                 cccctl tenant add {name} with the right one"
-            ),
-        )
-    })
+    let missing = missing(place, cgroups.as_deref(), Path::new(NETNS));
+    let what = match missing {
+        Some(place) => format!("its place is not there: no {}", place.display()),
+        None => format!("{} is no network namespace", not_one(place)?.display()),
+    };
+    let name = word(&vm["name"]);
+    Some(Finding::new(
+        vm,
+        what,
+        format!(
+            "start what makes it; if it is mistyped: cccctl tenant remove {name}, then \
+             cccctl tenant add {name} with the right one"
+        ),
+    ))
+}
+
+/// The file that a tenant has for its namespace and that is none.
+fn not_one(place: &str) -> Option<PathBuf> {
+    let path = Path::new(NETNS).join(place.strip_prefix("netns:")?);
+    let device = |path: &Path| fs::metadata(path).ok().map(|there| there.dev());
+    let (its, of_namespaces) = (device(&path)?, device(Path::new(OWN_NETNS))?);
+    (its != of_namespaces).then_some(path)
 }
 
 /// Another tenant has a tenant's place: a place is that of the first.
@@ -87,6 +101,14 @@ mod tests {
         assert_eq!(missing("cgroup:sytem.slice"), Some(cgroups.join("sytem.slice")));
         assert_eq!(missing("netns:web"), Some(netns.join("web")));
         assert_eq!(missing("of another release"), None);
+    }
+
+    #[test]
+    fn a_file_that_is_no_namespace_is_told() {
+        let file = gone(&json!({"name": "web", "tenant": "netns:/etc/passwd"}));
+        assert_eq!(file.expect("a finding").what, "/etc/passwd is no network namespace");
+        assert_eq!(gone(&json!({"name": "web", "tenant": "netns:/proc/self/ns/net"})), None);
+        assert_eq!(gone(&json!({"name": "web", "tenant": "vsock:7"})), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ccc_settings::{Changes, Fault, SocketPath, VmSettings, VmSpec};
+use ccc_settings::{Changes, Fault, NO_GROUP, SocketPath, VmSettings, VmSpec};
 use serde_json::json;
 use thiserror::Error;
 
@@ -87,7 +87,9 @@ impl Wanted {
     /// The attributes of its element, in one order whoever wrote them.
     pub fn attributes(&self) -> BTreeMap<&str, String> {
         let socket = self.socket.as_ref().map(|path| ("socket", path.display().to_string()));
-        self.settings.texts().chain(socket).collect()
+        // Left out it is none, too, and an older release knows no caps.
+        let is_no_cap = |(name, text): &(&str, String)| *name == "cap_mbit" && text == NO_GROUP;
+        self.settings.texts().filter(|said| !is_no_cap(said)).chain(socket).collect()
     }
 }
 

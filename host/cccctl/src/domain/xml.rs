@@ -513,6 +513,20 @@ mod tests {
         assert!(!text.contains("ccc") && !text.contains("commandline"), "{text}");
     }
 
+    /// Which an older release would not read.
+    #[test]
+    fn no_cap_is_not_written() {
+        let mut domain = Domain::parse(PLAIN).expect("right");
+        let with = |cap: &str| {
+            let cap = [("cap_mbit".to_owned(), cap.to_owned())];
+            Wanted::read(&cap).expect("right")
+        };
+        domain.attach("web", &with("2")).expect("attached");
+        assert!(domain.text().expect("text").contains("cap_mbit=\"2\""));
+        domain.attach("web", &with("none")).expect("attached");
+        assert!(!domain.text().expect("text").contains("cap_mbit"));
+    }
+
     #[test]
     fn other_arguments_of_qemu_stay() {
         let own = "<qemu:commandline><qemu:arg value='-device'/><qemu:arg value='edu,id=x'/>\

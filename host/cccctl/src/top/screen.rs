@@ -44,23 +44,17 @@ impl Screen {
     fn foot(&self) -> Line<'static> {
         match &self.trouble {
             Some(trouble) => Line::from(format!("not of now: {trouble}")).red(),
-            None => Line::from("│ is what the weight says   arrows scroll, q quits").dim(),
+            None => {
+                Line::from("│ is what floor, cap and weight say   arrows scroll, q quits").dim()
+            }
         }
     }
 }
 
 /// A group: a line, and one for each of its VMs.
 fn group(of: &Value) -> Vec<Line<'static>> {
-    let vms = list(&of["vms"]);
-    // Whose flows are all idle is granted nothing.
-    let wants = |vm: &&Value| vm["part"].as_u64().is_some_and(|bytes| bytes > 0);
-    let weight = |vm: &Value| vm["weight"].as_f64().unwrap_or(0.0);
-    let weights: f64 = vms.iter().filter(wants).map(weight).sum();
     let mut lines = vec![heading(of)];
-    lines.extend(vms.iter().map(|vm| {
-        let wanted = wants(&vm).then(|| weight(vm) / weights);
-        member(vm, wanted)
-    }));
+    lines.extend(list(&of["vms"]).iter().map(member));
     lines.push(Line::default());
     lines
 }
@@ -82,24 +76,25 @@ fn heading(of: &Value) -> Line<'static> {
     Line::from(vec![Span::from(word(&of["name"])).bold(), Span::from(said)])
 }
 
-/// A VM: its share of what was delivered of late, beside what its weight says.
-fn member(vm: &Value, wanted: Option<f64>) -> Line<'static> {
+/// A VM: its share of what was delivered of late, beside its due.
+fn member(vm: &Value) -> Line<'static> {
+    let due = vm["due_permille"].as_f64().map(|permille| permille / 1000.0);
     let share = vm["conduct"]["delivered_permille"].as_f64().unwrap_or(0.0) / 1000.0;
     let flows = vm["flows"].as_u64().unwrap_or(0);
     let name: String = word(&vm["name"]).chars().take(20).collect();
-    let told = wanted.map_or("     -".to_owned(), |wanted| format!("{:5.1}%", wanted * 100.0));
+    let told = due.map_or("     -".to_owned(), |due| format!("{:5.1}%", due * 100.0));
     Line::from(vec![
         Span::from(format!("  {name:<20} {flows:>6} flows {:5.1}% of {told} ", share * 100.0)),
-        Span::styled(bar(share, wanted), color(vm, share, wanted)),
+        Span::styled(bar(share, due), color(vm, share, due)),
         Span::from(trouble(vm)),
     ])
 }
 
-fn color(vm: &Value, share: f64, wanted: Option<f64>) -> Style {
+fn color(vm: &Value, share: f64, due: Option<f64>) -> Style {
     if !trouble(vm).is_empty() {
         return Style::new().fg(Color::Red);
     }
-    let off = wanted.is_some_and(|wanted| (share / wanted - 1.0).abs() > OFF);
+    let off = due.is_some_and(|due| (share / due - 1.0).abs() > OFF);
     Style::new().fg(if off { Color::Yellow } else { Color::Green })
 }
 
@@ -113,10 +108,10 @@ fn trouble(vm: &Value) -> String {
     found.iter().filter(|(is, _)| *is).map(|(_, what)| *what).collect()
 }
 
-/// A bar of a share, with a mark at what is wanted.
-fn bar(share: f64, wanted: Option<f64>) -> String {
+/// A bar of a share, with a mark at what is due.
+fn bar(share: f64, due: Option<f64>) -> String {
     let eighths = |part: f64| (part.clamp(0.0, 1.0) * (BAR * 8) as f64).round() as usize;
-    let (filled, mark) = (eighths(share), wanted.map(|wanted| (eighths(wanted) / 8).min(BAR - 1)));
+    let (filled, mark) = (eighths(share), due.map(|due| (eighths(due) / 8).min(BAR - 1)));
     let cell = |cell: usize| match mark {
         Some(mark) if mark == cell => "│",
         _ => EIGHTHS[filled.saturating_sub(cell * 8).min(8)],
@@ -140,20 +135,21 @@ mod tests {
     }
 
     fn two() -> Value {
-        let vm = |name: &str, weight: u32, flows: u32, permille: u32| {
+        let vm = |name: &str, due: Option<u32>, flows: u32, permille: u32| {
             json!({
-                "name": name, "weight": weight, "flows": flows, "part": 10 * permille,
+                "name": name, "weight": 1, "flows": flows, "due_permille": due,
                 "conduct": {"delivered_permille": permille, "alone": false},
                 "evidence": {"apart": false}, "tap": null})
         };
-        let vms = [vm("web", 3, 1, 750), vm("db", 1, 16, 250), vm("idle", 9, 0, 0)];
+        let vms =
+            [vm("web", Some(750), 1, 750), vm("db", Some(250), 16, 250), vm("idle", None, 0, 0)];
         let path = json!({"rate": 1_181_250, "queue_us": 5_400, "shared": false});
         json!({"groups": [
             {"name": "uplink", "coupled": true, "active_flows": 17, "path": path, "vms": vms}]})
     }
 
     #[test]
-    fn shares_are_bars_beside_what_weights_say() {
+    fn shares_are_bars_beside_what_is_due() {
         let mut screen = Screen { groups: two(), ..Screen::default() };
         let lines = drawn(&mut screen, 6);
         assert_eq!(lines[0], "uplink  9.45 Mbit/s, 5.4 ms queue, 17 active flows");

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use ccc_settings::{Want, dues};
 use serde::Serialize;
 
 /// A use of a slot of a VM: its VM, slot and generation.
@@ -23,7 +24,7 @@ pub struct Flow {
     pub active: bool,
 }
 
-/// What there was at a time: flows, and the weights of their VMs.
+/// What there was at a time: flows.
 pub type Look = HashMap<FlowId, Flow>;
 
 /// What a phase came to; what cannot be said is `None`.
@@ -119,9 +120,9 @@ impl Phase {
         }
     }
 
-    /// What it came to, with the weights of the VMs.  Unless all flows were seen, nothing is
+    /// What it came to, with what the VMs are to have.  Unless all flows were seen, nothing is
     /// known of what depends on the short ones.
-    pub fn outcome(&self, weights: &BTreeMap<String, f64>, all_seen: bool) -> Outcome {
+    pub fn outcome(&self, wants: &BTreeMap<String, Want>, all_seen: bool) -> Outcome {
         let bytes = self.bytes.values().sum::<u64>() as f64;
         let of_bytes = |value: f64| (bytes > 0.0).then(|| value / bytes);
         let seconds: f64 = self.completed.iter().map(Duration::as_secs_f64).sum();
@@ -130,33 +131,34 @@ impl Phase {
             goodput_mbit: all_seen.then(|| bytes * 8e-6 / self.latest.as_secs_f64().max(1e-3)),
             events_per_gbyte: of_bytes(self.events as f64 * 1e9).filter(|_| all_seen),
             rtt_ms: of_bytes(self.rtt_byte_us / 1e3),
-            share_error_percent: self.share_error(weights),
+            share_error_percent: self.share_error(wants),
             completion_s: (all_seen && count > 0).then(|| seconds / count as f64),
         }
     }
 
-    fn share_error(&self, weights: &BTreeMap<String, f64>) -> Option<f64> {
+    fn share_error(&self, wants: &BTreeMap<String, Want>) -> Option<f64> {
         let always = |vm: &String| self.active_looks.get(vm) == Some(&self.looks);
-        let busy: Vec<(f64, f64)> = weights
+        let (wants, bytes): (Vec<Want>, Vec<f64>) = wants
             .iter()
             .filter(|(vm, _)| always(vm))
-            .map(|(vm, weight)| (*weight, self.bytes.get(vm).copied().unwrap_or(0) as f64))
-            .collect();
-        let sums =
-            busy.iter().fold((0.0, 0.0), |(all, sum), (weight, bytes)| (all + weight, sum + bytes));
-        if busy.len() < 2 || sums.1 == 0.0 {
+            .map(|(vm, want)| (*want, self.bytes.get(vm).copied().unwrap_or(0) as f64))
+            .unzip();
+        let sum: f64 = bytes.iter().sum();
+        if wants.len() < 2 || sum == 0.0 {
             return None;
         }
-        let errors = busy.iter().map(|(weight, bytes)| {
-            let (share, wanted) = (bytes / sums.1, weight / sums.0);
-            (share / wanted - 1.0).abs() * 100.0
-        });
+        let rate = sum / self.latest.as_secs_f64().max(1e-3);
+        let dues = dues(rate as u64, &wants);
+        let errors =
+            bytes.iter().zip(dues).map(|(bytes, due)| (bytes / sum / due - 1.0).abs() * 100.0);
         errors.reduce(f64::max)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ccc_settings::VmSettings;
+
     use super::*;
 
     fn flow(vm: &str, slot: u64, delivered: u64, events: u16) -> (FlowId, Flow) {
@@ -164,8 +166,13 @@ mod tests {
         ((vm.to_owned(), slot, 1), flow)
     }
 
-    fn weights() -> BTreeMap<String, f64> {
-        [("a".to_owned(), 3.0), ("b".to_owned(), 1.0)].into()
+    fn wants(of_b: VmSettings) -> BTreeMap<String, Want> {
+        let of_a = VmSettings { weight: 3.0, ..VmSettings::default() };
+        [("a".to_owned(), Want::of(&of_a)), ("b".to_owned(), Want::of(&of_b))].into()
+    }
+
+    fn weights() -> BTreeMap<String, Want> {
+        wants(VmSettings::default())
     }
 
     #[test]
@@ -199,6 +206,22 @@ mod tests {
         phase.look(Duration::from_secs(1), &[flow("a", 0, 500, 0), flow("b", 0, 500, 0)].into());
         // 1/2 where 1/4 is wanted.
         assert_eq!(phase.outcome(&weights(), true).share_error_percent, Some(100.0));
+    }
+
+    #[test]
+    fn who_has_its_floor_or_its_cap_is_not_off() {
+        let mut phase = Phase::default();
+        phase.look(Duration::ZERO, &[flow("a", 0, 0, 0), flow("b", 0, 0, 0)].into());
+        // 10 Mbit/s, half of them each.
+        let end = [flow("a", 0, 625_000, 0), flow("b", 0, 625_000, 0)];
+        phase.look(Duration::from_secs(1), &end.into());
+        let error = |of_b| phase.outcome(&wants(of_b), true).share_error_percent;
+        let floor = VmSettings { floor_mbit: 5.0, ..VmSettings::default() };
+        let cap = VmSettings { weight: 9.0, cap_mbit: Some(5.0), ..VmSettings::default() };
+        for bounded in [floor, cap] {
+            assert!(error(bounded).is_some_and(|error| error < 0.01));
+        }
+        assert_eq!(error(VmSettings::default()), Some(100.0));
     }
 
     #[test]

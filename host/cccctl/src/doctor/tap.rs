@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What VMs' taps show, and whether what is to be held there can be.
+use serde_json::Value;
+
+use super::{Finding, has_no_device, member};
+use crate::views::word;
+
+/// A VM that is held loses in a queue of its own.
+pub fn held(vm: &Value) -> Option<Finding> {
+    if vm["left_held"] == true {
+        let tap = word(&vm["tap"]);
+        let remedy = format!(
+            "the daemon lets it go, or holds it anew, within seconds; if it does not, its log says \
+             why; by hand: tc qdisc del dev {tap} ingress"
+        );
+        let what = format!("an earlier daemon has left its tap {tap} held, so it is not coupled");
+        return Some(Finding::new(vm, what, remedy));
+    }
+    // One without a device has nothing that could be coupled.
+    let is_held = vm["held"].is_number() && !has_no_device(vm);
+    is_held.then(|| {
+        let keeps = match vm["judged"].as_str() {
+            Some("above its cap") => "to its cap",
+            _ => "below its share",
+        };
+        let remedy = format!(
+            "they are coupled again when it has kept {keeps} for a while; cccctl group {} has what \
+             was seen",
+            word(&vm["group"])
+        );
+        Finding::new(vm, "it is held at its tap, so its flows are not coupled", remedy)
+    })
+}
+
+/// Its tap does not show what it says.
+pub fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
+    let name = word(&vm["name"]);
+    let reason = vm["judged"].as_str()?;
+    if vm["held"].is_null() && group.is_some_and(|group| group["enforce"] == "on") {
+        return Some(Finding::new(
+            vm,
+            format!("it is to be held at its tap, and is not: {reason}"),
+            format!("the daemon's log says why (journalctl -u ccc-vhost | grep 'VM {name}:')"),
+        ));
+    }
+    // It reports nothing, and has its share: that is as it is to be.
+    if has_no_device(vm) && vm["held"].is_number() {
+        return None;
+    }
+    let held = vm["held"]
+        .as_f64()
+        .map(|bytes| format!(", and is held to {:.1} Mbit/s", bytes * 8.0 / 1e6));
+    let held = held.unwrap_or_default();
+    if reason == "above its cap" {
+        let remedy = format!(
+            "cccctl group has what was seen; what is no TCP counts there, and ACKs do; \
+             enforce = \"on\" of the group holds it to its cap; if that is too low: cccctl set {name} --cap \
+             RATE"
+        );
+        return Some(Finding::new(
+            vm,
+            format!("its tap shows that it sends {reason}{held}"),
+            remedy,
+        ));
+    }
+    Some(Finding::new(
+        vm,
+        format!("its tap shows what its reports do not: {reason}{held}"),
+        format!(
+            "cccctl group has what was seen and what {name} may have; see whether its guest has the \
+             module and what else it sends; the group's enforce = \"on\" holds it to its share"
+        ),
+    ))
+}
+
+/// Its group is to judge it by a tap that is not named, or is not looked at though it runs.
+pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
+    let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "off")?;
+    let (name, group_name) = (word(&vm["name"]), word(&group["name"]));
+    let vain = format!("enforce = \"{enforce}\" of {group_name} does nothing to it");
+    let Some(tap) = vm["tap"].as_str() else {
+        return Some(Finding::new(
+            vm,
+            format!("it has no tap, so {vain}"),
+            format!("cccctl set {name} --tap INTERFACE (virsh domiflist {name} says which)"),
+        ));
+    };
+    // Nothing but its tap tells whether one without a device runs.
+    let may_run = vm["connected"] == true || has_no_device(vm);
+    let unseen = may_run && member(vm, group)?["tap"].is_null();
+    unseen.then(|| {
+        Finding::new(
+            vm,
+            format!("nothing is counted at its tap {tap}, so {vain}"),
+            format!(
+                "see whether the interface is there (ip link show {tap}), is no other VM's, and \
+                 no rule (cccctl rules) leads flows of {name} to other groups"
+            ),
+        )
+    })
+}
+
+/// It is to hold VMs, and nobody may.
+pub fn powerless(status: &Value, group: &Value) -> Option<Finding> {
+    // An older daemon does not say.
+    let is = group["enforce"] == "on" && status["may_hold"] == false;
+    is.then(|| {
+        let what = "enforce = \"on\" cannot hold any VM: the daemon has no CAP_NET_ADMIN";
+        let remedy = format!(
+            "systemctl edit ccc-vhost: [Service] AmbientCapabilities=CAP_NET_ADMIN and \
+             CapabilityBoundingSet=CAP_NET_ADMIN, then restart it; or cccctl group {} --enforce observe",
+            word(&group["name"])
+        );
+        Finding::new(group, what, remedy)
+    })
+}
