@@ -10,7 +10,7 @@ HOST := --manifest-path host/Cargo.toml
 LAB := --manifest-path experiments/lab/Cargo.toml
 LAW := --manifest-path experiments/law/Cargo.toml
 PYTHON = PYTHONPATH=experiments $$(scripts/build venv)
-LIBVIRT := libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 man-db openssh-client prometheus systemd checkpolicy semodule-utils
+LIBVIRT := apparmor libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients iproute2 man-db openssh-client prometheus systemd checkpolicy semodule-utils
 
 QUICK ?=
 TESTS ?=
@@ -35,6 +35,8 @@ kernel: deps ## the laboratory's kernel
 	@scripts/build kernel >/dev/null
 module: deps ## the guest module for it
 	@scripts/build module >/dev/null
+# What is installed says of which commit it is.
+install install-bpf: export CCC_VERSION ?= $(shell scripts/version)
 install: host ## DESTDIR= PREFIX=/usr QEMU_GROUP=: the daemon, cccctl, units, hook, manuals, monitoring
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' QEMU_GROUP='$(QEMU_GROUP)' scripts/install
 install-bpf: bpf ## DESTDIR= PREFIX=/usr: ccc-bpf, its units and manual
@@ -165,6 +167,11 @@ newest-bpf: bpf ## the program on the newest kernel of Debian's backports, in QE
 	@guest/bpf-ccc/tests/run-on-newest $(CARGO_TARGET_DIR)
 bench-bpf: bpf ## what an acknowledgement costs beside BPF Reno
 	@$(PYTHON) -m host_tenants cost --out out/$@
+
+.PHONY: dashboard
+dashboard: bpf ## the panels of monitoring/ with namespaces as tenants and a real Prometheus
+	@scripts/build deps prometheus
+	@$(PYTHON) -m host_tenants dashboard --out out/$@
 
 .PHONY: demo-qemu variants-qemu
 demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is only compared

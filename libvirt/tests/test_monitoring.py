@@ -64,13 +64,13 @@ def test_a_prometheus_sees_shares_and_a_daemon_that_is_down(daemon, domain, rece
     daemon.stop()
     daemon.metrics = METRICS
     daemon.start()
-    daemon.cccctl("attach", "web", "--group", "uplink", "--weight", "3")
+    daemon.cccctl("attach", "web", "--group", "uplink", "--weight", "3", "--floor", "1kbit", "--cap", "1gbit")
     domain.boot()
     send(domain)
     until("all flows coupled", lambda: all_coupled(domain, daemon))
     until("Prometheus has seen them", lambda: value('ccc_vm_coupled_flows{vm="web"}') == COUNT)
     assert value('ccc_vm_weight{vm="web"}') == 3
-    until("the rules have run", lambda: value('ccc:group_vm_weight:ratio{vm="web"}') == 1)
+    until("it is alone there", lambda: value('ccc_group_vm_due_ratio{vm="web"}') == 1)
     until("rates are known", lambda: (value('rate(ccc_vm_reports_total{vm="web"}[5m])') or 0) > 0)
     with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
         HERE.run("promtool", "check", "metrics", stdin=answer.read().decode())

@@ -34,6 +34,26 @@ def test_a_service_that_ends_is_started_again_later_and_later(unit):
     assert settings["RestartSteps"] == "8" and settings["RestartMaxDelaySec"] == "5s"
 
 
+def test_a_service_brings_its_user(tmp_path):
+    """Each of the two packages may be there without the other, and they say the same of a user whom both have."""
+    made: dict[str, set[str]] = {}
+    for number, unit in enumerate(UNITS):
+        settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+        if "User" not in settings:
+            continue
+        root = tmp_path / str(number)
+        (root / "usr/lib/sysusers.d").mkdir(parents=True)
+        (root / "etc").mkdir()
+        for conf in unit.parent.glob("*-sysusers.conf"):
+            shutil.copy(conf, root / "usr/lib/sysusers.d")
+        HERE.run("systemd-sysusers", f"--root={root}")
+        passwd = root / "etc/passwd"
+        users = passwd.read_text().splitlines() if passwd.exists() else []
+        [user] = [line for line in users if line.split(":")[0] == settings["User"]]
+        made.setdefault(settings["User"], set()).add(re.sub(r":[0-9]+:[0-9]+:", ":", user))
+    assert made and all(len(words) == 1 for words in made.values()), made
+
+
 def test_what_operators_have_made_of_the_control_directory_stays(tmp_path):
     """A package's upgrade applies our file alone, a boot all of them."""
     for name in ("sysusers", "tmpfiles"):
@@ -79,6 +99,28 @@ def test_libvirtds_profile_lets_it_run_our_emulator(tmp_path):
         shutil.copy(PROJECT / "libvirt/apparmor" / ours, local)
         compiled = HERE.attempt(*compiler)
         assert compiled.ok and emulator in compiled.text, compiled.text
+
+
+def test_the_daemons_profile_compiles_and_is_what_its_unit_names(tmp_path):
+    """Whether the daemon can do all that it has to in it is seen where AppArmor is in force: make test-packages."""
+    if not shutil.which("apparmor_parser"):
+        pytest.skip("no apparmor_parser: apt-get install apparmor")
+    HERE.run("env", f"DESTDIR={tmp_path}", "PREFIX=/opt/ccc", PROJECT / "scripts/install")
+    profile = tmp_path / "etc/apparmor.d/ccc-vhost"
+    # What a host has more is read with it.
+    base = tmp_path / "base"
+    shutil.copytree("/etc/apparmor.d", base)
+    (base / "local").mkdir(exist_ok=True)
+    (base / "local/ccc-vhost").write_text("/srv/vms/*.sock rw,\n")
+    compiler = ("apparmor_parser", "--skip-kernel-load", "--skip-cache", "--base", base)
+    compiled = HERE.attempt(*compiler, "--debug", profile)
+    assert compiled.ok, compiled.text
+    for path in ("/opt/ccc/bin/ccc-vhost", "/srv/vms/", "/run/ccc/", "/var/lib/ccc/"):
+        assert path in compiled.text, f"the profile has no rule of {path}"
+    [name] = HERE.run(*compiler, "--names", profile).split()
+    unit = (tmp_path / "opt/ccc/lib/systemd/system/ccc-vhost.service").read_text()
+    # Where AppArmor is not, the daemon starts all the same.
+    assert f"\nAppArmorProfile=-{name}\n" in unit, f"the unit does not name {name}"
 
 
 def test_the_selinux_policy_compiles(tmp_path):

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import apparmor
 import pytest
 from testbed import artefacts
 from testbed.errors import CommandError
-from testbed.host import HERE, Host
+from testbed.host import Host
 from testbed.libvirt import Domain
-from testbed.machine import SSH_OPTIONS, VirtualMachine
+from testbed.machine import VirtualMachine
 from testbed.wait import until
 from versions import NEW, OLD
 
@@ -165,12 +166,6 @@ def host(logs: Path) -> Iterator[VirtualMachine]:
     machine.close()
 
 
-def give(machine: VirtualMachine, where: str, *files: Path) -> None:
-    """Copies files there."""
-    options = ("-q", "-P", str(machine.port), "-i", machine.key, *SSH_OPTIONS.split())
-    HERE.run("scp", *options, *files, f"root@127.0.0.1:{where}")
-
-
 def test_the_guide_word_by_word(host, packages, logs, measured):
     # What is below these is what they say.
     install, in_guest, look = blocks("## In short")[:3]
@@ -179,11 +174,12 @@ def test_the_guide_word_by_word(host, packages, logs, measured):
     prepared = host.host.attempt("sh", "-e", stdin=PREPARE, timeout_s=PATIENCE_S)
     assert prepared.ok, prepared.text
     for version, where in ((NEW, "out/packages"), (OLD, "old")):
-        give(host, where, *(packages / version).glob("*.deb"))
-    give(host, IMAGES, *(artefacts.build("guide-guest") / name for name in ("vmlinuz", "initrd")))
+        host.give(where, *(packages / version).glob("*.deb"))
+    host.give(IMAGES, *(artefacts.build("guide-guest") / name for name in ("vmlinuz", "initrd")))
 
     operator = Operator(host.host, logs / "transcript.txt")
     define(host.host, operator, install, confine)
+    assert apparmor.profile_of_the_daemon(host.host) == apparmor.ENFORCED
     guests = {name: Guest(name, host.host) for name in GUESTS}
     start(operator, guests, in_guest)
     sending = f'"active_flows": {sum(FLOWS.values())}'
@@ -193,10 +189,13 @@ def test_the_guide_word_by_word(host, packages, logs, measured):
     operator.follows(look[:-1])  # The last one takes half an hour.
     operator.types("cccctl list")
     operator.types("cccctl doctor", 0, 4)
+    change(operator)
     find_who_bypasses(operator, guests["bob"])
     before = connections(host.host)
     upgrade(operator)
     assert connections(host.host) == before, "a connection has ended"
+    assert apparmor.profile_of_the_daemon(host.host) == apparmor.ENFORCED
+    assert apparmor.refused(host.host) == []
 
     for name, guest in guests.items():
         operator.follows([line.replace("alice", name) for line in remove[:-1]])
@@ -233,6 +232,29 @@ def start(operator: Operator, guests: dict[str, Guest], lines: list[str]) -> Non
         until(f"{name}: its shell answers", lambda guest=guest: guest.attempt("true") is not None, PATIENCE_S, poll_s=5)
         guest.run("\n".join(line for line in lines if not line.startswith("apt")))
         guest.send(FLOWS[name])
+
+
+def change(operator: Operator) -> None:
+    """What the document sets, asks and takes back, while flows run."""
+    for heading, number in (("### The log", 0), ("### Floors and caps", 0), ("### Attach and detach", 0)):
+        # What stands for one of two lines is none.
+        operator.follows([line for line in blocks(heading)[number] if "[" not in line])
+    operator.types("cccctl show web | grep 'cap mbit'")
+    section = DOCUMENT.read_text().split("\n### Weights\n", 1)[1]
+    metadata = re.search(r"`(virsh metadata DOMAIN .*?)`", section)
+    assert metadata, "no such line in the document"
+    operator.types(metadata[1].replace("DOMAIN", "alice"))
+    operator.types("cccctl sync alice")
+    assert "in force until domain alice stops" in operator.types("cccctl set alice --weight 3 --cap 900kbit")
+    operator.types("cccctl group uplink --share window")
+    operator.types("cccctl group uplink --share rate")
+    operator.types("cccctl log --level info")
+    operator.types("cccctl top --count 1")
+    operator.types("ccc-vhost --config /etc/ccc/ccc.toml --check")
+    operator.types("cccctl tenant remove web")
+    # Before a downgrade.
+    operator.types("cccctl attach alice --cap none --coupled on --weight 4")
+    assert "cap_mbit" not in operator.types("virsh dumpxml alice") + operator.types("virsh dumpxml --inactive alice")
 
 
 def find_who_bypasses(operator: Operator, bob: Guest) -> None:

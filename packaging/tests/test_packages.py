@@ -4,6 +4,7 @@ removed and purged, by dpkg and systemd."""
 
 import json
 import re
+import time
 
 import pytest
 from container import Container
@@ -111,6 +112,23 @@ def test_daemon_and_tool_may_be_of_two_releases(host, daemon, tool):
     host.run("cccctl", "remove", "web")
 
 
+def test_a_downgrade_costs_a_vm_its_cap_alone(host):
+    install(host, NEW)
+    until("it is well", lambda: is_well(host))
+    host.run(HOOK, "web", "prepare", "begin", "-", stdin=DOMAIN)
+    host.run("cccctl", "set", "web", "--weight", "3", "--cap", "5gbit")
+    install(host, OLD)
+    until("the older one answers", lambda: host.attempt("cccctl", "list").ok)
+    web = json.loads(host.run("cccctl", "--json", "show", "web"))
+    assert (web["weight"], web["group"]) == (3, "uplink"), web
+    told = json.loads(host.attempt("cccctl", "--json", "status").stdout)["not_kept"]
+    assert "invalid caps" in told, told
+    # A cap in the configuration is for the operator to take out, and is named.
+    host.run("sh", "-c", f"printf '[vm.mail]\\nsocket = \"/run/ccc/vm/m\"\\ncap_mbit = 5\\n' >> {CONFIGURATION}")
+    checked = host.attempt("ccc-vhost", "--config", CONFIGURATION, "--check")
+    assert not checked.ok and "vm.mail.cap_mbit" in checked.text, checked.text
+
+
 def test_systemd_keeps_the_daemon_up(host):
     install(host, OLD)
     until("it is well", lambda: is_well(host))
@@ -119,6 +137,31 @@ def test_systemd_keeps_the_daemon_up(host):
         host.run("systemctl", "kill", f"--signal={signal}", "ccc-vhost")
         # systemd gives one that hangs up after WatchdogSec.
         until(f"it is back after SIG{signal}", lambda: main_pid(host) not in ("0", pid) and is_well(host))
+
+
+def test_a_daemon_that_is_stopped_stays_so_and_does_nothing_of_what_it_was_asked_for(host):
+    """That is how coupling is switched off, whoever asks for something meanwhile."""
+    install(host, NEW)
+    until("it is well", lambda: is_well(host))
+    host.run("systemctl", "enable", "--now", "libvirtd", "ccc-watch")
+    until("domains are watched", lambda: host.attempt("systemctl", "is-active", "ccc-watch").ok)
+    assert share(host) == "rate"
+    host.run("systemctl", "stop", "ccc-vhost")
+    refused = host.attempt("cccctl", "group", "uplink", "--share", "window")
+    assert not refused.ok and "systemctl start ccc-vhost" in refused.stderr, refused.text
+    # It starts uncoupled.
+    host.run(HOOK, "web", "prepare", "begin", "-", stdin=DOMAIN)
+    # ccc-watch looks twice a second whether the daemon is there.
+    time.sleep(3)
+    assert host.attempt("systemctl", "is-active", "ccc-vhost").stdout.strip() == "inactive"
+
+    host.run("systemctl", "start", "ccc-vhost")
+    assert share(host) == "rate", "a change that had failed was made"
+    assert not host.attempt("cccctl", "show", "web").ok, "a VM that nobody could tell of is there"
+
+
+def share(host: Host) -> str:
+    return json.loads(host.run("cccctl", "--json", "group", "uplink"))["share"]
 
 
 def test_the_unit_lets_the_daemon_confine_itself(host):
@@ -159,8 +202,9 @@ def test_a_host_without_libvirt_needs_none_of_it(host):
     until("it is well", lambda: is_well(host))
     there = host.run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev} ${Package}\n")
     assert "ii  libvirt" not in there, there
-    owners = host.run("stat", "--format=%U:%G", "/run/ccc", "/run/ccc/vm", "/run/ccc/control").split()
-    assert owners == ["ccc:libvirt-qemu", "ccc:libvirt-qemu", "ccc:ccc"]
+    directories = ("/run/ccc", "/run/ccc/vm", "/run/ccc/control", "/run/ccc/tenant")
+    owners = host.run("stat", "--format=%U:%G", *directories).split()
+    assert owners == ["ccc:libvirt-qemu", "ccc:libvirt-qemu", "ccc:ccc", "ccc:ccc"]
     host.run("cccctl", "tenant", "add", "web", "--cgroup", "system.slice", "--group", "uplink")
 
 
