@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import agents, cgroups, cost, demo, faults, migrates, plot, yields
+from . import agents, cgroups, cost, dashboard, demo, faults, migrates, plot, yields
 
 _INSIDE = "CCC_HOST_TENANTS"
-EXPERIMENTS = ("demo", "yields", "test", "cost", "agents", "migrates")
+EXPERIMENTS = ("demo", "yields", "test", "cost", "agents", "migrates", "dashboard")
 
 
 def main() -> int:
@@ -45,6 +45,7 @@ def run(name: str, out: Path) -> bool:
         "test": faults.run,
         "cost": cost.run,
         "agents": agents.run,
+        "dashboard": dashboard.run,
     }
     return others[name](out)
 

@@ -163,15 +163,22 @@ def measure(case: Case, received: dict, bed: Dumbbell) -> dict:
 
 def scored(name: str, case: Case, runs: list[dict]) -> list[Score]:
     def each(coupled: bool, value: Callable[[dict], float]) -> list[float]:
-        return [value(run) for run in runs if run["pair"] == case.name and run["coupled"] == coupled]
+        def is_of_case(run: dict) -> bool:
+            # Uncoupled there are no weights.
+            return run["pair"] == case.name if coupled else run["flows"] == case.flows
 
+        return [value(run) for run in runs if run["coupled"] == coupled and is_of_case(run)]
+
+    sums, before = (each(coupled, lambda run: run["sum_mbits"]) for coupled in (True, False))
+    goodput = Score.ratio(
+        f"{name}, {case.name}: goodput over uncoupled", Interval.ratio(sums, before), ">=", GOODPUT_LEAST
+    )
     if case.weights != (1, 1):
         wanted = case.weights[0] / case.weights[1]
         off = each(True, lambda run: 100 * abs(run["mbits"][0] / run["mbits"][1] / wanted - 1))
         what = f"{name}, {case.name}: error of the weights"
-        return [Score.mean(what, Interval.of(off), "%", "<=", WEIGHTS_WITHIN_PERCENT)]
+        return [Score.mean(what, Interval.of(off), "%", "<=", WEIGHTS_WITHIN_PERCENT), goodput]
     jains, without = (each(coupled, lambda run: run["jain"]) for coupled in (True, False))
-    sums, before = (each(coupled, lambda run: run["sum_mbits"]) for coupled in (True, False))
     return [
         Score.mean(
             f"{name}, {case.name}: Jain's index of the tenants",
@@ -181,5 +188,5 @@ def scored(name: str, case: Case, runs: list[dict]) -> list[Score]:
             JAIN_LEAST,
             uncoupled=Interval.of(without).mean,
         ),
-        Score.ratio(f"{name}, {case.name}: goodput over uncoupled", Interval.ratio(sums, before), ">=", GOODPUT_LEAST),
+        goodput,
     ]

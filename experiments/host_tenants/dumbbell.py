@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .service import until
+
 HERE = Path(__file__).resolve().parent
 RECEIVER = "10.2.0.2"
 PORT = 5001
@@ -88,8 +90,8 @@ class Dumbbell:
         time.sleep(0.2)
         self._add(self.sender(number))
         # The kernel takes the interfaces of the one before away when it comes to it.
-        while self._has(self.namespace("router"), f"in{number}"):
-            time.sleep(0.01)
+        router, interface = self.namespace("router"), f"in{number}"
+        until(f"{interface} of the namespace before has gone", lambda: not self._has(router, interface))
         self._attach(number)
         return file.stat().st_ino == before
 
@@ -168,15 +170,21 @@ class Dumbbell:
         enter = ("nsenter", f"--net=/run/netns/{self.sender(number)}", sys.executable)
         return json.loads(subprocess.run([*enter, *words], check=True, stdout=subprocess.PIPE).stdout)
 
-    def idle(self, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
-        return self._told("idle", number, flows, seconds, algorithm)
+    def be_reached(self, port: int, yes: bool) -> None:
+        """Whether what is sent to a port of the receiver's arrives, or nothing tells what becomes of it."""
+        do(self.namespace("router"), f"ip rule {'del' if yes else 'add'} ipproto tcp dport {port} blackhole")
+
+    def idle(self, number: int, flows: int, seconds: float, algorithm: str, port: int = PORT) -> subprocess.Popen:
+        return self._told("idle", number, flows, seconds, algorithm, port)
 
     def change(self, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
         return self._told("change", number, flows, seconds, algorithm)
 
-    def _told(self, what: str, number: int, flows: int, seconds: float, algorithm: str) -> subprocess.Popen:
+    def _told(
+        self, what: str, number: int, flows: int, seconds: float, algorithm: str, port: int = PORT
+    ) -> subprocess.Popen:
         """What does something when a line comes."""
-        words = (str(HERE / "traffic.py"), what, RECEIVER, str(PORT), str(flows), str(seconds), algorithm)
+        words = (str(HERE / "traffic.py"), what, RECEIVER, str(port), str(flows), str(seconds), algorithm)
         return self._start(self.sender(number), sys.executable, *words, stdin=subprocess.PIPE)
 
     def watch(self, seconds: float) -> subprocess.Popen:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
-from subprocess import CalledProcessError, Popen
+from subprocess import PIPE, CalledProcessError, Popen
+from subprocess import run as run_command
 
 from ccc_experiments.scores import Score, print_scores, write_result
 
@@ -17,7 +18,7 @@ from . import cgroups, demo, quiet, relayed, upgraded, watched
 from .btf import Types
 from .dumbbell import DEAF_PORT, Dumbbell
 from .one_tenant import one_tenant
-from .service import Service, bpf, until
+from .service import TARGET, Service, bpf, until
 
 QUICK = bool(os.environ.get("QUICK"))
 KILLS = int(os.environ.get("KILLS") or (10 if QUICK else 100))
@@ -43,10 +44,10 @@ CONNECTS_AFTER_S = 0.01
 
 def run(out: Path) -> bool:
     before = ours()
-    of_relay = relayed.run(out, KILLS, BACK_WITHIN_S)
+    of_relay = [*relayed.run(out, KILLS, BACK_WITHIN_S), *relayed.short_at_first(out)]
     scores = [verified(out), *watched.run(out), *quiet.noticed(out), *demo.shortest(out), *kills(out), *of_relay]
-    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *stuck(out)]
-    scores += upgraded.run(out)
+    scores += [*one_place(out), *restarts(out), *made_again(out), *full(out), *stuck(out), *vanished(out)]
+    scores += [*removed(out), *unpinned(out), *upgraded.run(out)]
     scores += [*changes(out), *come_and_go(out)]
     with suppress(TimeoutError):
         until("nothing left", lambda: ours() <= before, 30)
@@ -79,6 +80,7 @@ def kills(out: Path) -> list[Score]:
     service = Service(out, {"g": {}})
     back: dict[str, list[float]] = {"daemon": [], "loader": []}
     following: list[int] = []
+    again: list[int] = []
     with ExitStack() as stack:
         stack.callback(service.stop)
         service.start()
@@ -93,9 +95,7 @@ def kills(out: Path) -> list[Score]:
         for number, flows in enumerate(FLOWS):
             bed.send(number, flows, enough, "reno")
         until("flows coupled", lambda: coupled(service) == sum(FLOWS))
-        with suppress(TimeoutError):
-            until("they follow grants", lambda: follow_grants() == sum(FLOWS), 5)
-        before = follow_grants()
+        before = all_follow_grants()
         for _ in range(KILLS // 2):
             for what, kill, start in (
                 ("daemon", service.kill_daemon, service.start_daemon),
@@ -105,12 +105,13 @@ def kills(out: Path) -> list[Score]:
                 time.sleep(AWAY_S)
                 following.append(follow_grants())
                 back[what].append(time_until_back(service, start))
+                again.append(all_follow_grants())
         replaced(service)
         time.sleep(AWAY_S)
         back["loader before an upgrade"] = [time_until_back(service, service.start_loader)]
         receiver.terminate()
         received = json.loads(receiver.communicate()[0])
-    found = {"back_s": back, "following_grants": following, "received": received}
+    found = {"back_s": back, "following_grants": following, "following_again": again, "received": received}
     (out / "kills.json").write_text(json.dumps(found, indent=1) + "\n")
     silent = max(map(silent_seconds, received["bytes_by_second"].values()))
     return [
@@ -122,6 +123,8 @@ def kills(out: Path) -> list[Score]:
         # Or there could be none for want of a look.
         at_least("flows that follow grants before these", before, sum(FLOWS)),
         at_most(f"{KILLS} kills: flows that follow grants once the lease is over", max(following), "1", 0),
+        # What the daemon counts as coupled is its own word.
+        at_least(f"{KILLS} kills: flows that follow grants once all are coupled again", min(again), sum(FLOWS)),
         at_most(f"{KILLS} kills: seconds in which nothing arrived from a tenant", silent, "1", 0),
     ]
 
@@ -143,6 +146,13 @@ def follow_grants() -> int:
         flows = value[first + bit // 8 :: size]
         found += sum(bool(int(byte, 16) & mask) for byte in flows)
     return found
+
+
+def all_follow_grants() -> int:
+    """Flows that do, as soon as all do."""
+    with suppress(TimeoutError):
+        until("they follow grants", lambda: follow_grants() == sum(FLOWS), 5)
+    return follow_grants()
 
 
 def of_program() -> Types:
@@ -284,18 +294,29 @@ def made_again(out: Path) -> list[Score]:
 
 def beside_all_slots(service: Service, bed: Dumbbell, whose: str, parked_least: int) -> tuple[list[Score], Popen]:
     """Four flows begin while others have held all slots for long; they go on."""
+    all_held(service)
+    time.sleep(2)
+    slots = coupled(service)
+    scores, bulk = beside_parked(service, bed, whose, parked_least)
+    return [at_least(f"flows coupled of {IDLE} {whose}", slots, SLOTS), *scores], bulk
+
+
+def all_held(service: Service) -> None:
     with suppress(TimeoutError):
         until("all slots are held", lambda: coupled(service) >= SLOTS)
-    time.sleep(2)
-    slots, parked, before = coupled(service), slots_parked(), counters(service, "a")
+
+
+def beside_parked(service: Service, bed: Dumbbell, whose: str, parked_least: int) -> tuple[list[Score], Popen]:
+    parked, before = slots_parked(), counters(service, "a")
     bulk = bed.send(0, 4, 8, "reno")
     time.sleep(4)
     after = counters(service, "a")
     begun, departed = (after[key] - before[key] for key in ("registered", "left"))
+    alone = flows(service) - coupled(service)
     scores = [
-        at_least(f"flows coupled of {IDLE} {whose}", slots, SLOTS),
-        at_least("slots that these have parked", parked, parked_least),
+        at_least(f"slots parked of {IDLE} {whose}", parked, parked_least),
         at_least("flows coupled of 4 that find all slots held by these", begun, 4),
+        at_most("flows of theirs then that are not coupled", alone, "1", 0),
         at_least("departures of parked flows in favour of these 4", departed, 4),
     ]
     return scores, bulk
@@ -334,6 +355,70 @@ def stuck(out: Path) -> list[Score]:
             until("all have left", lambda: flows(service) == 0, 40)
         held = slots_in_use()
     return [*scores, at_most("slots held once they have been reset", held, "1", 0)]
+
+
+def vanished(out: Path) -> list[Score]:
+    """Connections that have data on its way hold all slots, and their peer has vanished."""
+    with one_tenant(out, "ccc-vanished", 80) as (service, bed):
+        bed.be_deaf(80)
+        idle = bed.idle(0, IDLE, 70, "reno", DEAF_PORT)
+        all_held(service)
+        bed.be_reached(DEAF_PORT, False)
+        tell(idle, "")
+        # Once each has waited four times for its peer, the longest for 1.6 s on a machine that is not busy.
+        with suppress(TimeoutError):
+            until("all have parked", lambda: slots_parked() >= SLOTS - 4, 25)
+        scores, bulk = beside_parked(service, bed, "whose peer has vanished", SLOTS - 4)
+        bulk.wait()
+        bed.be_reached(DEAF_PORT, True)
+        idle.communicate(timeout=30)
+    return scores
+
+
+def removed(out: Path) -> list[Score]:
+    """The package is removed: what is pinned elsewhere than at the usual place goes, unless it is in use."""
+    service = Service(out, {"g": {}})
+    service.pins = Path("/sys/fs/bpf/else/where")
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        service.start()
+        until("the program is loaded", lambda: any(service.pins.glob("*/complete")))
+        said = remove_package()
+        service.kill_loader()
+        remove_package()
+        left = len(list(service.pins.rglob("*")))
+    return [
+        at_least("a package that is removed tells of a program that stays", said.count("until the next boot"), 1),
+        at_most("pins that it leaves of one that nobody runs", left, "1", 0),
+    ]
+
+
+def unpinned(out: Path) -> list[Score]:
+    """Somebody removes the pins while the loader runs, as who cleans up after another program of BPF might."""
+    with one_tenant(out, "ccc-unpinned", 60) as (service, bed):
+        for pin in service.pins.glob("*/*"):
+            pin.rmdir() if pin.is_dir() else pin.unlink()
+        with suppress(TimeoutError):
+            until("the loader ends", service.loader_has_ended, 5)
+        said = (out / "loader.log").read_text().count("somebody has removed the pin")
+        service.start_loader()
+        service.await_connected("a")
+        bed.send(0, 2, 30, "reno")
+        with suppress(TimeoutError):
+            until("flows are coupled", lambda: coupled(service) == 2, 10)
+        found = coupled(service)
+    return [
+        at_least("pins removed: the loader ends and says so", said, 1),
+        at_least("  and started anew couples new flows, of 2", found, 2),
+    ]
+
+
+def remove_package() -> str:
+    """Has done what is done before that; what it says."""
+    before = Path(__file__).resolve().parents[2] / "packaging/debian/ccc-bpf.prerm"
+    environment = {**os.environ, "PATH": f"{TARGET}:{os.environ['PATH']}"}
+    command = ["sh", str(before), "remove"]
+    return run_command(command, env=environment, check=True, stderr=PIPE, text=True).stderr
 
 
 def changes(out: Path) -> list[Score]:
@@ -405,7 +490,7 @@ def come_and_go(out: Path) -> list[Score]:
         stack.callback(bed.end)
         bed.make()
         bed.receive(60 + 10 * CGROUPS)
-        flows = wanted = 0
+        found = wanted = 0
         # Sockets that linger keep those of the tenants before.
         before = tables()
         for begin in range(0, CGROUPS, AT_A_TIME):
@@ -414,16 +499,23 @@ def come_and_go(out: Path) -> list[Score]:
                 service.add(name, "cgroup", cgroups.make(name), "g")
             until("all connected", lambda: all(one["connected"] for one in service.tenants().values()), 60)
             senders = [bed.send(0, 1, 2, "reno", cgroups.path(name)) for name in names[:5]]
-            for sender in senders:
-                sender.wait()
             wanted += len(senders)
-            flows += sum(one["counters"]["registered"] for one in map(service.show, names[:5]))
+            found += most_coupled(service, senders)
             for name in names:
                 service.remove(name)
             until("all removed", lambda: tables() <= before, 60)
             for name in names:
                 cgroups.path(name).rmdir()
-    return [Score(f"{CGROUPS} cgroups: flows coupled of {wanted}", flows, "1", ">=", wanted)]
+    return [Score(f"{CGROUPS} cgroups: flows coupled of {wanted}", found, "1", ">=", wanted)]
+
+
+def most_coupled(service: Service, senders: list[Popen]) -> int:
+    """Flows that were coupled at the same time while these sent."""
+    most = 0
+    while any(sender.poll() is None for sender in senders):
+        most = max(most, coupled(service))
+        time.sleep(0.05)
+    return most
 
 
 def tables() -> set[int]:

@@ -19,11 +19,16 @@ _SOCK, _NET = 0xFFFF_8880_0100_0000, 0xFFFF_8880_0200_0000
 _TABLE = 0xFFFF_C900_0100_0000
 MSS, WINDOW, ACKED, RTT_US = 1448, 140, 2, 30_000
 _SLOT, _GENERATION, _ID = 3, 7, 9
-_ACKS = 200
+# Of virtio_ccc.h: shares by rate, as groups have them by default.
+_COUPLED, _RATE, _PRIORITY_ONE = 1, 4, 256
+# Until its averages have settled, and what is counted then.
+_WARM, _ACKS = 3000, 2000
 # What a socket knows, struct ccc_sock in bpf/flow.h, of which there is no type information; behind CUBIC's.
-_KNOWN, _INNER_BYTES = struct.Struct("<QQIIIBBBBBB"), 64
+_KNOWN, _INNER_BYTES = struct.Struct("<QQIIIBBBBBB2xI"), 64
+_LEVELS = ("level", "ssthresh_level")
 _FIELDS = (
     "table_id", "look_us", "tenant", "slot", "generation", "cubic", "sender", "rated", "watched", "settled", "timed",
+    "parked",
 )  # fmt: skip
 # Those of TCP's calls that are for each ACK, in their order.
 _OF_ACK = ("in_ack_event", "cong_avoid", "min_tso_segs")
@@ -84,8 +89,11 @@ class Flow:
 
     def know(self, **changed: int) -> None:
         """Changes what the socket knows."""
-        known = dict(zip(_FIELDS, _KNOWN.unpack(self.processor.read(self._private, _KNOWN.size))))
-        self.processor.write(self._private, _KNOWN.pack(*(known | changed).values()))
+        self.processor.write(self._private, _KNOWN.pack(*(self.known() | changed).values()))
+
+    def known(self) -> dict[str, int]:
+        """What the socket knows."""
+        return dict(zip(_FIELDS, _KNOWN.unpack(self.processor.read(self._private, _KNOWN.size))))
 
     def call(self, name: str, *arguments: int) -> int:
         """Instructions of one of TCP's calls for the socket."""
@@ -96,11 +104,12 @@ class Flow:
             **{"inet_conn.icsk_inet.sk.__sk_common.skc_net.net": _NET},
             **{"inet_conn.icsk_ca_state": 0}, snd_cwnd=WINDOW, snd_cwnd_clamp=0xFFFFFFFF, snd_ssthresh=WINDOW,
             packets_out=WINDOW, max_packets_out=WINDOW, mss_cache=MSS, srtt_us=RTT_US * 8,
-            tcp_mstamp=1_000_000, write_seq=1 << 30, is_cwnd_limited=1, delivered=1000,
+            tcp_mstamp=1_000_000, snd_nxt=WINDOW * MSS, write_seq=1 << 30, is_cwnd_limited=1, delivered=1000,
         )  # fmt: skip
         self.control.set(id=_ID, lease_us=1 << 60)
         self.status.set(status=1, instance=5)
-        self.line.set(seq=2, epoch=1, flags=1, level=self._level(WINDOW), ssthresh_level=self._level(WINDOW))
+        level = self._level(WINDOW)
+        self.line.set(seq=2, epoch=1, flags=_COUPLED | _RATE, level=level, ssthresh_level=level)
         self.grant.set(generation=_GENERATION, flags=1)
         self.flow.set(generation=_GENERATION, slot=_SLOT)
 
@@ -115,22 +124,26 @@ class Flow:
 
     @staticmethod
     def _level(packets: float) -> int:
-        return int(packets * MSS * (1 << 32)) // 256
+        return int(packets * MSS * (1 << 32)) // (_PRIORITY_ONE * RTT_US)
 
     def ack(self, line_changes: bool, rtt_us: int = RTT_US) -> int:
         """Instructions that it costs; the line with a little more for everybody, if it changes."""
         self.sock.set(
-            tcp_mstamp=self.sock.get("tcp_mstamp") + 500,
+            # As many in a round trip as its window has.
+            tcp_mstamp=self.sock.get("tcp_mstamp") + RTT_US * ACKED // WINDOW,
             delivered=self.sock.get("delivered") + ACKED,
             snd_una=self.sock.get("snd_una") + ACKED * MSS,
             snd_nxt=self.sock.get("snd_nxt") + ACKED * MSS,
             **{"rack.rtt_us": rtt_us},
         )
         if line_changes:
-            level = self.line.get("level")
-            self.line.set(seq=self.line.get("seq") + 2, level=level + level // 100_000)
+            self.line.set(seq=self.line.get("seq") + 2, **{name: _more(self.line.get(name)) for name in _LEVELS})
         arguments = {"in_ack_event": (0x8,), "cong_avoid": (1, ACKED), "min_tso_segs": ()}
         return sum(self.call(name, *arguments[name]) for name in _OF_ACK if name in self.starts)
+
+
+def _more(level: int) -> int:
+    return level + level // 100_000
 
 
 def tables(program: int, value: int) -> int:
@@ -143,23 +156,29 @@ def tables(program: int, value: int) -> int:
 
 
 def count(ours: dict[str, int], plain: int) -> dict[str, Any]:
-    """Instructions of the least BPF Reno, and of ours while the line stays, and where it changes before each ACK;
-    and what one costs more that sends a message."""
+    """Instructions of the least BPF Reno, and of ours where no message is due, while the line stays and where it
+    changes before each ACK; and of those that send one."""
     flow = Flow(ours)
-    for _ in range(50):
-        flow.ack(True)
-    quiet = [flow.ack(False) for _ in range(_ACKS)]
-    changed = [flow.ack(True) for _ in range(_ACKS)]
+    for _ in range(_WARM):
+        flow.ack(False)
+    quiet, _ = _measured(flow, False)
+    # The device answers each message with another line, which the next finds.
+    changed, telling = _measured(flow, True)
     if not flow.flow.get("grant.coupled"):
         raise RuntimeError("the flow that is made up is not coupled, as the program has it")
     reno = Processor()
     least = reno.run(reno.load(plain), _SOCK, 1, ACKED)
-    return {
-        "reno": least,
-        "quiet": _spread(quiet),
-        "line changes": _spread(changed),
-        "message": max(quiet) - median(quiet),
-    }
+    return {"reno": least, "quiet": _spread(quiet), "line changes": _spread(changed), "message": _spread(telling)}
+
+
+def _measured(flow: Flow, line_changes: bool) -> tuple[list[int], list[int]]:
+    """What ACKs cost that send no message, and that do."""
+    silent, telling = [], []
+    for _ in range(_ACKS):
+        told = flow.flow.get("report.notified_us")
+        cost = flow.ack(line_changes)
+        (silent if flow.flow.get("report.notified_us") == told else telling).append(cost)
+    return silent, telling
 
 
 def _spread(counts: list[int]) -> dict[str, float]:

@@ -7,12 +7,15 @@ The agent is on this machine, as that of a guest would be in the guest; it so us
 
 import json
 import random
+import re
+import resource
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from subprocess import Popen
 
 from ccc_experiments.scores import Score
 
@@ -28,6 +31,10 @@ _HELLO, _REPORT, _MESSAGE = 1, 2, 3
 _LENGTHS = {_HELLO: 16, _REPORT: 128, _MESSAGE: 16, 4: 0, 5: 64, 6: 64, 7: 16}
 _REVISION = 1
 _LIES_S = 5.0
+# An agent's address space: more than enough, and the steps to what is too little.  A table has
+# more than a step.
+_MEMORY = 1 << 30
+_STEP = 1 << 17
 
 
 def run(out: Path, kills: int, back_within_s: float) -> list[Score]:
@@ -78,6 +85,42 @@ def run(out: Path, kills: int, back_within_s: float) -> list[Score]:
         Score("relayed: reports taken meanwhile, a second", during / _LIES_S, "1", ">=", 1),
         Score("doctor tells of an agent of another release, and what to upgrade", told, "1", ">=", 1),
     ]
+
+
+def short_at_first(out: Path) -> list[Score]:
+    """An agent that has no room for its table, and then has."""
+    service = Service(out, {"g": {}})
+    with ExitStack() as stack:
+        stack.callback(service.stop)
+        # The program is there, and no table.
+        service.start()
+        until("the program is loaded", lambda: any(service.pins.glob("*/complete")))
+        service.kill_loader()
+        service.start_relay()
+        service.add("vm", "vsock", str(service.run / "vm"), "g")
+        service.agent = (str(service.run / f"vm_{PORT}"), cgroups.make("relayed"))
+        agent = with_the_least_memory(service, out / "agent.log")
+        resource.prlimit(agent.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        connected = 0
+        with suppress(TimeoutError):
+            service.await_connected("vm")
+            connected = 1
+    return [Score("agent coupled that could not make its table at first", connected, "1", ">=", 1)]
+
+
+def with_the_least_memory(service: Service, log: Path) -> Popen:
+    """An agent that goes on, but for its table; with less it ends."""
+    log.unlink(missing_ok=True)
+
+    def says_so() -> bool:
+        return bool(re.search("ERROR.* tenant guest: ", log.read_text()))
+
+    for most in range(_STEP, _MEMORY, _STEP):
+        agent = service.start_agent("prlimit", f"--as={most}:{_MEMORY}")
+        until("it ends, or says so", lambda agent=agent: says_so() or agent.poll() is not None)
+        if says_so():
+            return agent
+    raise RuntimeError("no agent had too little memory for its table alone")
 
 
 def killed(service: Service, kill, start) -> float:

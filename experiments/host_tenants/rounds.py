@@ -16,11 +16,16 @@ from ccc_experiments.scores import Score
 WEIGHTS = {"web": 3, "bulk": 1}
 SHARE = WEIGHTS["bulk"] / sum(WEIGHTS.values())
 # Of the path when its queue is full: 100 ms, and 83 packets at 10 Mbit/s.
-RTT_S = 0.1 + 83 * 1514 * 8 / 10e6
+PATH_MBITS = 10
+RTT_S = 0.1 + 83 * 1514 * 8 / (PATH_MBITS * 1e6)
 # After so many the bulk has what is its own; so many are looked at.
 ROUNDS, LOOKED_AT = 2, 10
 # How far from its part the bulk is to be, in one round trip; one packet of 40 is 2.5 %.
 MOST, LEAST = 1.25, 0.9
+# Of the path, that both together use at the least: or half of it could be lost and all parts be right.
+USED = 0.95
+# Once a tenant has ended: what bulk takes two round trips for is not used meanwhile.
+USED_LATER = 0.8
 # More than what begins a connection, a round trip before its data, and less than the first of these.
 HANDSHAKE_BYTES = 500
 
@@ -37,14 +42,20 @@ def judged(out: Path, samples: list[list[float]]) -> tuple[list[dict], list[Scor
     taking = by_round(samples, [ended for _, ended in spans])
     parts = [bulk / (SHARE * uplink) for _, bulk in yielding]
     rests = [bulk / uplink for _, bulk in taking]
+    used = [sum(web + bulk for web, bulk in rounds) / len(rounds) / PATH_MBITS for rounds in (yielding, taking)]
     scores = [
-        Score("bulk alone: its rate over that of all", alone[1] / uplink, "ratio", ">=", 0.95),
+        Score("bulk alone: its rate over that of all", alone[1] / uplink, "ratio", ">=", 0.95, guard=True),
+        Score("  of the path that it uses", alone[1] / PATH_MBITS, "ratio", ">=", USED, guard=True),
         Score("a tenant begins: round trips until bulk has its part and no more",
               settles(part <= MOST for part in parts), "1", "<=", ROUNDS),
         Score("  and then over its part", sum(parts[ROUNDS:]) / len(parts[ROUNDS:]), "ratio", "<=", 1.1),
+        Score("  of the path that both use then", used[0], "ratio", ">=", USED, guard=True),
         Score("together: error of bulk's part", 100 * abs(together[1] / uplink / SHARE - 1), "%", "<=", 5),
-        Score("a tenant ends: round trips until bulk has all", settles(took(rests)), "1", "<=", ROUNDS),
-        Score("  and then over that of all", sum(rests[ROUNDS:]) / len(rests[ROUNDS:]), "ratio", ">=", LEAST),
+        Score("a tenant ends: round trips until bulk has all", settles(took(rests)), "1", "<=", ROUNDS,
+              guard=True),
+        Score("  and then over that of all", sum(rests[ROUNDS:]) / len(rests[ROUNDS:]), "ratio", ">=", LEAST,
+              guard=True),
+        Score("  of the path that is used then", used[1], "ratio", ">=", USED_LATER, guard=True),
     ]  # fmt: skip
     draw(out, samples, spans, settled)
     found = {"sending": spans, "over_its_part_by_round": parts, "over_all_by_round": rests, "samples": samples}

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -35,16 +35,21 @@ class Service:
     """What is started runs as long as this does, with these groups; flows to `elsewhere` are left alone."""
 
     def __init__(
-        self, out: Path, groups: dict[str, dict], elsewhere: str = "", vms: dict[str, str] | None = None
+        self,
+        out: Path,
+        groups: dict[str, dict],
+        elsewhere: str = "",
+        vms: dict[str, str] | None = None,
+        metrics: str = "",
     ) -> None:
-        """`vms` are the groups of virtual machines that have the device."""
+        """`vms` are the groups of virtual machines that have the device; `metrics` is an address for them."""
         self.out = out
         self.run = Path("/run/ccc-host")
         (self.run / "vm").mkdir(parents=True, exist_ok=True)
         self.control = self.run / "control.sock"
         self.pins = Path("/sys/fs/bpf/ccc")
         self.config = self.run / "config.toml"
-        self.config.write_text(_config(self.run, groups, elsewhere, vms or {}))
+        self.config.write_text(_config(self.run, groups, elsewhere, vms or {}, metrics))
         # The tenants of an earlier one.
         (self.run / "state.json").unlink(missing_ok=True)
         self._daemon: subprocess.Popen | None = None
@@ -67,9 +72,26 @@ class Service:
         command = [TARGET / "ccc-bpf", "run", "--pins", self.pins, "--control", self.control]
         self._loader = self._spawn(log, command, level, environment)
 
-    def loader_paused(self) -> AbstractContextManager[None]:
+    def loader_has_ended(self) -> bool:
+        return self._loader is None or self._loader.poll() is not None
+
+    @contextmanager
+    def loader_paused(self) -> Iterator[None]:
         """It does not see what happens meanwhile, as between two of its looks."""
-        return _paused(self._loader)
+        with ExitStack() as stack:
+            until("the loader is between two looks", lambda: self._pauses_apart(stack))
+            yield
+
+    def _pauses_apart(self, stack: ExitStack) -> bool:
+        """Pauses the loader, unless it holds a namespace just then, which would stay while it is paused."""
+        assert self._loader
+        with ExitStack() as paused:
+            paused.enter_context(_paused(self._loader))
+            names = [os.readlink(file) for file in Path(f"/proc/{self._loader.pid}/fd").iterdir()]
+            if any(name.startswith(("net:", "/run/netns")) for name in names):
+                return False
+            stack.push(paused.pop_all())
+        return True
 
     def daemon_paused(self) -> AbstractContextManager[None]:
         return _paused(self._daemon)
@@ -80,10 +102,11 @@ class Service:
     def kill_relay(self) -> None:
         self._end(self._relay, signal.SIGKILL)
 
-    def start_agent(self) -> None:
+    def start_agent(self, *by: str) -> subprocess.Popen:
         relay, cgroup = self.agent
-        command = [TARGET / "ccc-bpf", "agent", "--pins", self.pins, "--unix", relay, "--cgroup", cgroup]
+        command = [*by, TARGET / "ccc-bpf", "agent", "--pins", self.pins, "--unix", relay, "--cgroup", cgroup]
         self._agent = self._spawn("agent", command)
+        return self._agent
 
     def kill_agent(self) -> None:
         self._end(self._agent, signal.SIGKILL)
@@ -132,6 +155,10 @@ class Service:
     def change(self, name: str, group: str, weight: float) -> None:
         self._ask("set", name, "--group", group, "--weight", str(weight))
 
+    def tell(self, *words: str) -> None:
+        """Any command of an operator's."""
+        self._ask(*words)
+
     def remove(self, name: str) -> None:
         self._ask("tenant", "remove", name)
 
@@ -155,13 +182,20 @@ def _paused(process: subprocess.Popen | None) -> Iterator[None]:
     assert process
     process.send_signal(signal.SIGSTOP)
     try:
+        until("it is stopped", lambda: _state(process.pid) == "T")
         yield
     finally:
         process.send_signal(signal.SIGCONT)
 
 
-def _config(run: Path, groups: dict[str, dict], elsewhere: str, vms: dict[str, str]) -> str:
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _config(run: Path, groups: dict[str, dict], elsewhere: str, vms: dict[str, str], metrics: str) -> str:
     lines = ["[daemon]", f'control = "{run}/control.sock"', f'state = "{run}/state.json"']
+    if metrics:
+        lines.append(f'metrics = "{metrics}"')
     for name, settings in groups.items():
         lines.append(f"[group.{name}]")
         lines.extend(f"{key} = {json.dumps(value)}" for key, value in settings.items())

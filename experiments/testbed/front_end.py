@@ -37,15 +37,15 @@ _PATIENCE_S = 10.0
 
 
 class FrontEnd:
-    """A VM at the daemon, whose tables have so many slots and lines."""
+    """A VM at the daemon, whose tables have so many slots and lines; its memory is a file, or has no name."""
 
-    def __init__(self, path: Path, slots: int, lines: int) -> None:
+    def __init__(self, path: Path, slots: int, lines: int, memory: Path | None = None) -> None:
         self.slots, self.lines = slots, lines
         self._status = _REPORTS + mmap.PAGESIZE * -(-slots * ctypes.sizeof(wire.Report) // mmap.PAGESIZE)
         self._line = self._status + ctypes.sizeof(wire.ExtentStatus)
         self._grant = self._line + lines * ctypes.sizeof(wire.GrantLine)
         size = mmap.PAGESIZE * -(-(self._grant + slots * ctypes.sizeof(wire.SlotGrant)) // mmap.PAGESIZE)
-        self._file = os.memfd_create("guest")
+        self._file = os.open(memory, os.O_RDWR | os.O_CREAT) if memory else os.memfd_create("guest")
         os.ftruncate(self._file, size)
         self._memory = mmap.mmap(self._file, size)
         self._kick = os.eventfd(0)
