@@ -27,7 +27,7 @@ FLOWS = [{"name": "alice", "address": "192.0.2.1"}, {"name": "bob", "address": "
 
 @dataclass(frozen=True)
 class Refusal:
-    """A role with something wrong, and what it says; `facts` are what a machine is said to be."""
+    """A role, or the module, with something wrong, and what it says; `facts` are what a machine is said to be."""
 
     role: str
     variables: dict = field(default_factory=dict)
@@ -61,6 +61,10 @@ VARIABLES = (
     _host("value of host_state must be one of: present, absent, got: gone", host_state="gone"),
     _host("host_wait", host_wait="long"),
     Refusal("domain", {"domain_list": [ALICE | {"weight": 0}]}, "expected weights from 0.01 to 1000, got 0"),
+    Refusal("domain", {"domain_list": [ALICE | {"cap_mbit": "10gbit"}]}, "expected caps from 0.1 to 1000000 Mbit/s"),
+    # The module, whoever calls it.
+    Refusal("ccc_vm", ALICE | {"cap_mbit": "10gbit"}, "invalid cap_mbit: expected a number from 0.1 to 1000000,"),
+    Refusal("ccc_vm", ALICE | {"floor_mbit": 1234567.8}, "from 0 to 1000000, got 1234567.8"),
     Refusal("domain", {"domain_list": [ALICE, ALICE]}, "expected each domain once, got alice, alice"),
     Refusal("domain", {"domain_list": [{"name": "al ice"}]}, "expected names of 1 to 64 letters"),
     Refusal("domain", {"domain_list": [ALICE | {"state": "gone"}]}, "must be one of: present, absent, got: gone"),
@@ -128,11 +132,14 @@ def _tasks(refusal: Refusal, facts: dict | None) -> list[dict]:
     if facts:
         tasks.append({"name": "Forget what it was", "meta": "clear_facts"})
         tasks.append({"name": "Be it", "ansible.builtin.set_fact": {**facts, "cacheable": True}})
+    tried = {"name": "Have the role", "vars": refusal.variables,
+             "ansible.builtin.include_role": {"name": f"ccc.coupling.{refusal.role}"}}
+    if refusal.role == "ccc_vm":
+        tried = {"name": "Have the module", "ccc.coupling.ccc_vm": refusal.variables}
     return [*tasks, {
         "name": about,
         "block": [
-            {"name": "Have the role", "vars": refusal.variables,
-             "ansible.builtin.include_role": {"name": f"ccc.coupling.{refusal.role}"}},
+            tried,
             {"name": "See that it ended", "ansible.builtin.fail": {"msg": "not refused"}},
         ],
         "rescue": [

@@ -138,23 +138,24 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ccc.coupling.plugins.module_utils import description
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-RANGES = {"weight": (0.01, 1000), "floor_mbit": (0, 1e6)}
+# A cap may be none, too.
+RANGES = {"weight": (0.01, 1000), "floor_mbit": (0, 1e6), "cap_mbit": (0.1, 1e6)}
 SETTINGS = ("group", "weight", "coupled", "tap", "floor_mbit", "cap_mbit")
-# What metadata may write in several ways; a cap may be none, too.
-NUMBERS = (*RANGES, "cap_mbit")
 
 
 def text_of(value):
     """A setting as the metadata write it."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "%g" % value if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "%d" % value if value.is_integer() else repr(value)
+    return value
 
 
 def same(key, one, other):
     """Whether two texts of a setting say the same: a weight of 3 is one of 3.0, a group 10 is none 010."""
     try:
-        return float(one) == float(other) if key in NUMBERS else one == other
+        return float(one) == float(other) if key in RANGES else one == other
     except (TypeError, ValueError):
         return one == other
 
@@ -233,6 +234,8 @@ class Domain:
         has = description.settings(root)
         if has is None:
             return self.wanted or {"group": "default"}
+        # No cap is not written.
+        has = dict({"cap_mbit": "none"}, **has)
         return {key: value for key, value in self.wanted.items() if not same(key, has.get(key), value)}
 
     def steps(self):
@@ -315,8 +318,18 @@ def check(module):
         module.fail_json(msg="invalid name: expected 1 to 64 of letters, digits, '.', '_' and '-', got '%s'; rename the domain (virsh domrename)" % name)
     for key, (least, most) in RANGES.items():
         value = module.params[key]
-        if value is not None and not least <= value <= most:
-            module.fail_json(msg="domain %s: invalid %s: expected a number from %g to %g, got %g" % (name, key, least, most, value))
+        if value is None or (key == "cap_mbit" and value == "none"):
+            continue
+        try:
+            holds = least <= float(value) <= most
+        except ValueError:
+            holds = False
+        if not holds:
+            unit = ", without a unit, or none" if key == "cap_mbit" else ""
+            module.fail_json(
+                msg="domain %s: invalid %s: expected a number from %s to %s%s, got %s"
+                % (name, key, text_of(float(least)), text_of(float(most)), unit, text_of(value))
+            )
     socket = module.params["vhost_socket"]
     if socket is not None and (not socket.startswith("/") or len(socket) > 107):
         module.fail_json(msg="domain %s: invalid vhost_socket: expected an absolute path of at most 107 bytes, got %s" % (name, socket))
