@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
@@ -53,7 +54,8 @@ _FIRMWARE = """<domain type='qemu'>
 
 def virsh(*arguments: str, stdin: str | None = None) -> Outcome:
     """A call of libvirt's that may fail, but not hang."""
-    return HERE.attempt("virsh", "-q", *arguments, stdin=stdin, timeout_s=CALL_S)
+    with _with_log_of_libvirtd():
+        return HERE.attempt("virsh", "-q", *arguments, stdin=stdin, timeout_s=CALL_S)
 
 
 def set_metadata(name: str, element: str, *where: str, host: Host = HERE) -> None:
@@ -70,10 +72,17 @@ def restart_libvirtd(path: str | None = None) -> None:
     started = HERE.attempt("libvirtd", "--daemon", "--listen", environment=environment, timeout_s=CALL_S)
     if not started.ok:
         raise CommandError(f"libvirtd: {started.text}\n{_log_of_libvirtd()}")
+    with _with_log_of_libvirtd():
+        until("libvirtd answers", lambda: HERE.attempt("virsh", "-q", "list", timeout_s=CALL_S).ok)
+
+
+@contextmanager
+def _with_log_of_libvirtd() -> Iterator[None]:
+    """What takes too long tells what libvirtd has said of late."""
     try:
-        until("libvirtd answers", lambda: virsh("list").ok)
+        yield
     except TimedOut as late:
-        raise CommandError(f"{late}\n{_log_of_libvirtd()}") from late
+        raise TimedOut(f"{late}\n{_log_of_libvirtd()}") from late
 
 
 def _log_of_libvirtd(lines: int = 20) -> str:
@@ -167,7 +176,14 @@ class Domain:
         self._attempt("destroy", self._uuid())
 
     def remove(self) -> None:
-        """Leaves nothing of it."""
+        """Leaves nothing of it, also where libvirtd hangs: each later test would find it."""
+        try:
+            self._undefine()
+        except TimedOut:
+            restart_libvirtd()
+            self._undefine()
+
+    def _undefine(self) -> None:
         self.destroy()
         self._attempt("undefine", self._uuid())
 
@@ -190,7 +206,8 @@ class Domain:
         return [device["name"] for device in json.loads(answer)["return"]]
 
     def _attempt(self, *arguments: str) -> Outcome:
-        return self.host.attempt("virsh", "-q", *arguments, timeout_s=CALL_S)
+        with _with_log_of_libvirtd():
+            return self.host.attempt("virsh", "-q", *arguments, timeout_s=CALL_S)
 
     def _uuid(self) -> str:
         """virsh takes a name of digits for the id of another domain."""
