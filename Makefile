@@ -102,14 +102,13 @@ same-data: ## BASE=commit: whether its seeded runs give the same data as this tr
 
 ##@ The law under conditions drawn at random
 .PHONY: law law-check law-model law-mutants law-replay law-speed attack-search
-RUNS ?= 2000
 ATTACKS ?= 1000
 LAW_SEED = $(or $(SEED),1)
 law-model: deps
 	@echo "law: building" >&2
 	@$(CARGO) build --release $(LAW)
 law: law-model ## RUNS=100000 conditions in a fast model, coupled beside uncoupled; SEED=1
-	@$(CARGO_TARGET_DIR)/release/ccc-law fuzz --runs $(RUNS) --seed $(LAW_SEED) \
+	@$(CARGO_TARGET_DIR)/release/ccc-law fuzz --runs $(or $(RUNS),2000) --seed $(LAW_SEED) \
 		--known experiments/law/known.json --out out/law
 attack-search: build law-model ## ATTACKS=1000 lies composed in that model, the worst done to real kernels
 	@$(CARGO_TARGET_DIR)/release/ccc-law attack --runs $(ATTACKS) --seed $(LAW_SEED) --out out/attack-search/model
@@ -158,9 +157,9 @@ demo-migration: bpf ## virsh migrate as a tenant beside another
 	@scripts/build deps $(LIBVIRT)
 	@scripts/build qemu >/dev/null
 	@$(PYTHON) -m host_tenants migrates --out out/$@
-demo-agent: bpf ## the same with Debian 12 and 13 guests that have the agent, and no module; QUICK=1
+demo-agent: bpf ## the same with Debian 12 and 13 guests that have the agent, and no module; QUICK=1, RUNS=5
 	@scripts/build qemu vsock machine-bookworm machine-trixie >/dev/null
-	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants agents --out out/$@
+	@QUICK='$(QUICK)' RUNS='$(RUNS)' $(PYTHON) -m host_tenants agents --out out/$@
 test-bpf: bpf ## daemon and loader killed, cgroups that come and go; KILLS=100 CGROUPS=1000
 	@QUICK='$(QUICK)' KILLS='$(KILLS)' CGROUPS='$(CGROUPS)' $(PYTHON) -m host_tenants test --out out/$@
 newest-bpf: bpf ## the program on the newest kernel of Debian's backports, in QEMU
