@@ -159,6 +159,7 @@ def stop(process: "subprocess.Popen[str]", timeout_s: float = 10) -> None:
 
 def is_running(pid: int) -> bool:
     """Whether a process exists and has not ended."""
-    with suppress(FileNotFoundError):
+    # It may end between the look and the reading, too.
+    with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     return False

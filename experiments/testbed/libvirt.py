@@ -73,7 +73,13 @@ def restart_libvirtd(path: str | None = None) -> None:
     if not started.ok:
         raise CommandError(f"libvirtd: {started.text}\n{_log_of_libvirtd()}")
     with _with_log_of_libvirtd():
-        until("libvirtd answers", lambda: HERE.attempt("virsh", "-q", "list", timeout_s=CALL_S).ok)
+        until("libvirtd answers", _answers)
+
+
+def _answers() -> bool:
+    with suppress(TimedOut):
+        return HERE.attempt("virsh", "-q", "list", timeout_s=CALL_S).ok
+    return False
 
 
 @contextmanager
@@ -176,14 +182,9 @@ class Domain:
         self._attempt("destroy", self._uuid())
 
     def remove(self) -> None:
-        """Leaves nothing of it, also where libvirtd hangs: each later test would find it."""
-        try:
-            self._undefine()
-        except TimedOut:
+        """Leaves nothing of it, also where a test has left no libvirtd that answers: each later one would find it."""
+        if self.host == HERE and not _answers():
             restart_libvirtd()
-            self._undefine()
-
-    def _undefine(self) -> None:
         self.destroy()
         self._attempt("undefine", self._uuid())
 

@@ -5,8 +5,10 @@ import os
 import select
 import socket
 import struct
+import subprocess
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from testbed import layout, vhost_user, virtio_ccc
@@ -14,7 +16,7 @@ from testbed.artefacts import program
 from testbed.bottleneck import PORT, Receiver
 from testbed.daemon import Daemon
 from testbed.errors import CommandError, TestbedError, TimedOut
-from testbed.host import HERE
+from testbed.host import HERE, is_running
 from testbed.random_device import RandomDevice
 from testbed.vhost_user import GuestMemory, Virtqueue
 from testbed.wait import until
@@ -35,6 +37,20 @@ def test_waiting_ends_when_it_is_so_and_names_what_never_was():
     assert until("the third time", lambda: next(answers)) < 1
     with pytest.raises(TimedOut, match="a miracle: not within 0.1 s"):
         until("a miracle", lambda: False, 0.1)
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_none(monkeypatch):
+    process = subprocess.Popen(["sleep", "60"])
+    assert is_running(process.pid)
+
+    def read_late(path: Path) -> str:
+        with path.open() as opened:
+            process.kill()
+            process.wait()
+            return opened.read()
+
+    monkeypatch.setattr(Path, "read_text", read_late)
+    assert not is_running(process.pid)
 
 
 def test_a_command_that_fails_or_hangs_is_named_with_its_words():
