@@ -18,6 +18,7 @@ mod log_limit;
 mod mark;
 mod mounts;
 mod places;
+mod placing;
 mod privileged;
 mod program;
 mod relay;

@@ -19,6 +19,7 @@ use crate::{
     lent::Lent,
     log_limit::Limited,
     places::{Found, Place},
+    placing::{Owners, Placing},
     program::{self, Program},
     remote::{Address, Remote},
     round::{self, Tended},
@@ -61,13 +62,9 @@ pub struct Tenant {
 #[derive(Debug)]
 struct Served {
     table: Table,
-    wanted: Option<Tenant>,
-    /// The place under which the program finds it.
-    found: Option<Found>,
-    /// It was found there: until then there is nothing of it that the daemon could couple.
-    placed: bool,
-    /// It was said that the place is another tenant's.
-    taken: bool,
+    /// Where its daemon is, once somebody has said so.
+    daemon: Option<Daemon>,
+    placing: Placing,
     front: Option<Box<dyn Front>>,
     back_off: BackOff,
     /// What whoever is connected to can have said.
@@ -130,11 +127,9 @@ impl Tenants {
     fn insert(&mut self, name: String, table: Table, found: Option<Found>) {
         self.names.insert(table.number, name.clone());
         let tenant = Served {
+            placing: Placing::new(name.clone(), table.number, found),
             table,
-            wanted: None,
-            found,
-            placed: false,
-            taken: false,
+            daemon: None,
             front: None,
             back_off: BackOff::default(),
             said: Limited::default(),
@@ -162,7 +157,10 @@ impl Tenants {
                     }
                 }
             }
-            self.place(&name, wanted);
+            self.place(&name, &wanted.place);
+            if let Some(tenant) = self.tenants.get_mut(&name) {
+                tenant.follow(wanted.daemon);
+            }
         }
     }
 
@@ -177,10 +175,9 @@ impl Tenants {
     }
 
     fn remove(&mut self, name: &str) {
-        let Some(tenant) = self.tenants.remove(name) else { return };
+        let Some(mut tenant) = self.tenants.remove(name) else { return };
         self.names.remove(&tenant.table.number);
-        let number = tenant.table.number;
-        let done = tenant.found.map_or(Ok(()), |found| forget(&self.program, found, number));
+        let done = tenant.placing.leave(&self.program);
         if let Err(error) = done.and_then(|()| tenant.table.remove(&self.program.tables)) {
             log::error!("tenant {name}: cannot be removed from the program: {error:#}");
         }
@@ -188,27 +185,13 @@ impl Tenants {
     }
 
     /// Makes sure that the program finds a tenant by its place.
-    fn place(&mut self, name: &str, wanted: Tenant) {
+    fn place(&mut self, name: &str, place: &Place) {
         let Some(tenant) = self.tenants.get_mut(name) else { return };
-        let same = tenant.wanted.as_ref().is_some_and(|before| before.place == wanted.place);
-        let found = wanted.place.find(&self.cgroup_root).unwrap_or_else(|error| {
-            let what = format_args!("tenant {name}: cannot look for its place: {error:#}");
-            tenant.said.say(Level::Error, what);
-            // It is where it was, for all that is known.
-            tenant.found.filter(|_| same)
-        });
-        if tenant.wanted.as_ref().is_some_and(|before| *before != wanted) {
+        let found = place.find(&self.cgroup_root);
+        if tenant.placing.wanted().is_some_and(|before| before != place) {
             tenant.front = None;
         }
-        // A place that never was there is told of once.
-        let missed = found.is_none() && tenant.wanted.as_ref() != Some(&wanted);
-        if missed || found != tenant.found {
-            if let Err(error) = tenant.change_place(&self.program, name, &wanted, found) {
-                log::error!("tenant {name}: {error:#}");
-            }
-        }
-        tenant.placed = tenant.found.is_some() || (tenant.placed && same);
-        tenant.wanted = Some(wanted);
+        tenant.placing.place(&self.program, place, found);
     }
 
     /// Places of tenants that are there no more, or are there again: cgroups, and namespaces too,
@@ -217,11 +200,12 @@ impl Tenants {
         self.program.alone.look();
         let is_asked = |place: &Place| namespaces || matches!(place, Place::Cgroup(_));
         let known = self.tenants.iter();
-        let known: Vec<_> =
-            known.filter_map(|(name, t)| Some((name.clone(), t.wanted.clone()?))).collect();
-        self.watch_parents(known.iter().map(|(_, wanted)| &wanted.place));
-        for (name, wanted) in known.into_iter().filter(|(_, wanted)| is_asked(&wanted.place)) {
-            self.place(&name, wanted);
+        let known: Vec<_> = known
+            .filter_map(|(name, tenant)| Some((name.clone(), tenant.placing.wanted()?.clone())))
+            .collect();
+        self.watch_parents(known.iter().map(|(_, place)| place));
+        for (name, place) in known.into_iter().filter(|(_, place)| is_asked(place)) {
+            self.place(&name, &place);
         }
     }
 
@@ -277,36 +261,12 @@ impl Tenants {
 }
 
 impl Served {
-    /// One place is one tenant's: who has it first.  Others have it once it is free.
-    fn change_place(
-        &mut self,
-        program: &Program,
-        name: &str,
-        wanted: &Tenant,
-        found: Option<Found>,
-    ) -> Result<()> {
-        let number = self.table.number;
-        if let Some(old) = self.found.take() {
-            forget(program, old, number)?;
+    /// Where its daemon is from now on.
+    fn follow(&mut self, daemon: Daemon) {
+        if self.daemon.as_ref().is_some_and(|before| *before != daemon) {
+            self.front = None;
         }
-        let Some(new) = found else {
-            log::info!("tenant {name}: is not there: {:?}", wanted.place);
-            return Ok(());
-        };
-        let owner = owner(program, new)?;
-        if owner.is_some_and(|owner| owner != number) {
-            if !std::mem::replace(&mut self.taken, true) {
-                log::warn!(
-                    "tenant {name}: {:?} is another tenant's; expected one each",
-                    wanted.place
-                );
-            }
-            return Ok(());
-        }
-        note(program, new, number)?;
-        log::info!("tenant {name}: is {new:x?}");
-        (self.found, self.taken) = (found, false);
-        Ok(())
+        self.daemon = Some(daemon);
     }
 
     fn receive(&mut self, name: &str, now_us: u64) {
@@ -322,11 +282,11 @@ impl Served {
 
     /// Whether it has tried.
     fn connect(&mut self, name: &str, now_us: u64) -> bool {
-        if self.front.is_some() || !self.placed || !self.back_off.is_over(now_us) {
+        if self.front.is_some() || !self.placing.is_placed() || !self.back_off.is_over(now_us) {
             return false;
         }
-        let Some(wanted) = &self.wanted else { return false };
-        match wanted.daemon.connect(self.table.lent(), now_us) {
+        let Some(daemon) = &self.daemon else { return false };
+        match daemon.connect(self.table.lent(), now_us) {
             Ok(front) => {
                 self.said.say(Level::Info, format_args!("tenant {name}: connected"));
                 (self.front, self.told) = (Some(front), None);
@@ -407,21 +367,19 @@ fn key(program: &Program, found: Found) -> (&MapHandle, [u8; 8]) {
     }
 }
 
-fn note(program: &Program, found: Found, number: u32) -> Result<()> {
-    let (map, key) = key(program, found);
-    Ok(map.update(&key, &number.to_ne_bytes(), MapFlags::ANY)?)
-}
-
-/// Whose a place is.
-fn owner(program: &Program, found: Found) -> Result<Option<u32>> {
-    let (map, key) = key(program, found);
-    program::number(map, &key)
-}
-
-fn forget(program: &Program, found: Found, number: u32) -> Result<()> {
-    if owner(program, found)? != Some(number) {
-        return Ok(());
+impl Owners for Program {
+    fn owner(&self, found: Found) -> Result<Option<u32>> {
+        let (map, key) = key(self, found);
+        program::number(map, &key)
     }
-    let (map, key) = key(program, found);
-    Ok(map.delete(&key)?)
+
+    fn note(&self, found: Found, number: u32) -> Result<()> {
+        let (map, key) = key(self, found);
+        Ok(map.update(&key, &number.to_ne_bytes(), MapFlags::ANY)?)
+    }
+
+    fn forget(&self, found: Found) -> Result<()> {
+        let (map, key) = key(self, found);
+        Ok(map.delete(&key)?)
+    }
 }
