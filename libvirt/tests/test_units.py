@@ -25,10 +25,20 @@ def test_a_service_may_do_little_else(unit):
     HERE.run("systemd-analyze", "security", "--offline=true", f"--threshold={threshold}", unit)
 
 
+def settings_of(unit: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+
+
+def test_the_relay_may_have_threads_for_as_many_vms_as_it_may_have_descriptors_for():
+    settings = settings_of(PROJECT / "guest/bpf-ccc/systemd/ccc-relay.service")
+    descriptors_of_a_vm, threads_of_a_vm = 16, 2
+    assert int(settings["TasksMax"]) > int(settings["LimitNOFILE"]) / descriptors_of_a_vm * threads_of_a_vm
+
+
 @pytest.mark.parametrize("unit", sorted(UNITS), ids=lambda unit: unit.name)
 def test_a_service_that_ends_is_started_again_later_and_later(unit):
     """Each 200 ms it would fill the journal, where nobody but an operator can mend what is wrong."""
-    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+    settings = settings_of(unit)
     if settings.get("Restart") != "always":
         pytest.skip("it is not")
     assert settings["RestartSteps"] == "8" and settings["RestartMaxDelaySec"] == "5s"
@@ -38,7 +48,7 @@ def test_a_service_brings_its_user(tmp_path):
     """Each of the two packages may be there without the other, and they say the same of a user whom both have."""
     made: dict[str, set[str]] = {}
     for number, unit in enumerate(UNITS):
-        settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+        settings = settings_of(unit)
         if "User" not in settings:
             continue
         root = tmp_path / str(number)

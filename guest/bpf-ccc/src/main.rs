@@ -166,7 +166,7 @@ fn run(args: Args) -> Result<()> {
         Command::Unload { all: true, .. } => program::unload_all(),
         Command::Unload { pinned, .. } => program::unload(&pinned.pins),
         Command::Run { control, pinned } => {
-            let asked = wanted::watch(control.control);
+            let asked = wanted::watch(control.control)?;
             let latest = move || {
                 let wanted = asked.try_iter().last()?;
                 Some(wanted.into_iter().filter_map(of_this_host).collect())
@@ -180,10 +180,7 @@ fn run(args: Args) -> Result<()> {
             // Each time: what failed before, as for want of memory, is tried again.
             serve::run(tenants(&pinned.pins)?, move || Some(guest.clone()), &stop)
         }
-        Command::Relay { control, port } => {
-            relay::run(control.control, port, &stop);
-            Ok(())
-        }
+        Command::Relay { control, port } => relay::run(control.control, port, &stop),
     }
 }
 

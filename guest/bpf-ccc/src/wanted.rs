@@ -31,9 +31,12 @@ pub struct Wanted {
 }
 
 /// Asks again and again, on a thread of its own: nobody waits for a daemon that is slow.
-pub fn watch(control: PathBuf) -> Receiver<Vec<Wanted>> {
+///
+/// # Errors
+/// If there may be no more threads.
+pub fn watch(control: PathBuf) -> Result<Receiver<Vec<Wanted>>> {
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    let asks = move || {
         let mut told = None;
         loop {
             match ask(&control) {
@@ -53,8 +56,9 @@ pub fn watch(control: PathBuf) -> Receiver<Vec<Wanted>> {
             }
             thread::sleep(EVERY);
         }
-    });
-    receiver
+    };
+    thread::Builder::new().spawn(asks).context("no thread that asks the daemon")?;
+    Ok(receiver)
 }
 
 fn ask(control: &Path) -> Result<Vec<Wanted>> {

@@ -18,6 +18,8 @@ use std::{
 use ccc_proto::wire;
 use serde_json::json;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ccc-bpf");
+
 /// A directory of its own, with the control socket of such a daemon.
 struct Place(PathBuf);
 
@@ -80,8 +82,13 @@ struct Relay {
 
 impl Relay {
     fn start(place: &Place, name: &str) -> Relay {
+        Relay::start_by(&mut Command::new(PROGRAM), place, name)
+    }
+
+    /// By a command of which the program is the last word.
+    fn start_by(command: &mut Command, place: &Place, name: &str) -> Relay {
         let log = place.at(name);
-        let child = Command::new(env!("CARGO_BIN_EXE_ccc-bpf"))
+        let child = command
             .args(["relay", "--control"])
             .arg(place.at("control"))
             .stderr(fs::File::create(&log).expect("a log"))
@@ -217,6 +224,40 @@ fn a_second_tenant_with_the_same_path_is_told_once() {
     relay.end();
 }
 
+/// Only root can have a user of its own for it, whose processes alone count.
+#[test]
+fn who_finds_no_thread_is_told_once_and_tried_again_and_nobody_else_is_harmed() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // The loop, who asks the daemon, and who passes connections on; and one VM.
+    const THREADS: u32 = 4;
+    let names = ["a", "b", "c"];
+    let vms = |place: &Place, names: &[&str]| {
+        let paths = names.iter().map(|name| place.at(name)).collect::<Vec<_>>();
+        let all = names.iter().zip(&paths);
+        let all: Vec<_> = all.map(|(name, path)| (*name, &**path, Path::new("/nowhere"))).collect();
+        tenants(&all)
+    };
+    let (place, now) = Place::with("threads", |place| vms(place, &names));
+    let user = 0x4000_0000 + std::process::id();
+    let mut command = Command::new("setpriv");
+    // It may be where others may not look.
+    let may_look = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"];
+    command.arg(format!("--reuid={user}")).arg("--clear-groups").args(may_look);
+    command.args(["prlimit", &format!("--nproc={THREADS}"), PROGRAM]);
+    let relay = Relay::start_by(&mut command, &place, "relay");
+    until("one is served", || is_there(&place.at("a_1063")));
+    relay.says("tenant c: is not served: no thread for it");
+    thread::sleep(Duration::from_millis(1200));
+    let told = relay.log().matches("is not served: no thread for it").count();
+    assert_eq!(told, 2, "{}", relay.log());
+    assert!(is_there(&place.at("a_1063")), "{}", relay.log());
+    *now.lock().expect("whole") = vms(&place, &names[1..2]);
+    until("the next is served", || is_there(&place.at("b_1063")));
+    relay.end();
+}
+
 #[test]
 fn a_socket_that_is_removed_is_made_again_and_who_came_by_it_stays() {
     let place = Place::new("removed");
@@ -314,7 +355,7 @@ fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
     });
     let manager = UnixDatagram::bind(place.at("notify")).expect("bound");
     manager.set_read_timeout(Some(MOST)).expect("set");
-    let limited = format!("ulimit -n $(ulimit -Hn); exec {} \"$@\"", env!("CARGO_BIN_EXE_ccc-bpf"));
+    let limited = format!("ulimit -n $(ulimit -Hn); exec {PROGRAM} \"$@\"");
     let child = Command::new("sh")
         .args(["-c", &limited, "sh", "relay", "--control"])
         .arg(place.at("control"))

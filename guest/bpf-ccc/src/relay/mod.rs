@@ -13,7 +13,7 @@
 //! What comes is a guest's: it is bounded here, and what it means the daemon judges as any
 //! driver's.  Each VM has a thread, for which nobody waits.
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use log::Level;
 
 mod agent;
@@ -63,25 +63,29 @@ impl Serving {
         let stop = Arc::new(AtomicBool::new(false));
         let (vm, until) = (wanted.clone(), Arc::clone(&stop));
         let cid = place.parse().ok();
+        let builder = thread::Builder::new();
         let thread = if let Some(cid) = cid {
             let (sender, door) = door::passed()?;
-            relay.doors.open(cid, sender);
-            thread::spawn(move || serve(&vm, || Ok(&door), &until))
+            let thread = builder.spawn(move || serve(&vm, || Ok(&door), &until));
+            thread.inspect(|_| relay.doors.open(cid, sender))
         } else {
             let path = PathBuf::from(format!("{place}_{}", relay.port));
             let directories = relay.directories.clone();
-            thread::spawn(move || serve(&vm, || Door::at(&path, &directories), &until))
+            builder.spawn(move || serve(&vm, || Door::at(&path, &directories), &until))
         };
+        let thread =
+            thread.context("no thread for it; expected one each (TasksMax=, ulimit -u)")?;
         Ok(Serving { wanted: wanted.clone(), cid, stop, thread })
     }
 }
 
 /// Serves the daemon's tenants that are VMs with an agent, until it is to stop.
-pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
-    let asked = wanted::watch(control);
+pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) -> Result<()> {
+    let asked = wanted::watch(control)?;
     let doors = Doors::default();
     let (open, until) = (doors.clone(), Arc::clone(stop));
-    thread::spawn(move || cids::serve(port, &open, &until));
+    let passes_on = move || cids::serve(port, &open, &until);
+    thread::Builder::new().spawn(passes_on).context("no thread for connections by CIDs")?;
     let mut relay = Relay { port, doors, ..Relay::default() };
     let mut watchdog = Watchdog::start();
     while !stop.load(Ordering::Relaxed) {
@@ -91,6 +95,7 @@ pub fn run(control: PathBuf, port: u32, stop: &Arc<AtomicBool>) {
         }
     }
     relay.end();
+    Ok(())
 }
 
 /// All that are served.
@@ -102,8 +107,8 @@ struct Relay {
     serving: BTreeMap<String, Serving>,
     /// Those that are to end, each in its own time: the daemon may let one wait.
     ending: Vec<Serving>,
-    /// Tenants whose place is another's, as was told.
-    second: BTreeSet<String>,
+    /// Why tenants are not served, as was told.
+    told: BTreeMap<String, String>,
 }
 
 impl Relay {
@@ -120,7 +125,7 @@ impl Relay {
             }
         }
         self.ending.retain(|known| !known.thread.is_finished());
-        self.second.retain(|name| wanted.iter().any(|vm| vm.name == *name));
+        self.told.retain(|name, _| wanted.iter().any(|vm| vm.name == *name));
         for vm in wanted {
             let place = vm.place.strip_prefix(VSOCK);
             if let Some(place) = place.filter(|_| !self.serving.contains_key(&vm.name)) {
@@ -137,20 +142,25 @@ impl Relay {
             return;
         }
         let mut others = self.serving.values().map(|known| &known.wanted);
-        if let Some(Wanted { name: other, .. }) = others.find(|it| is_same(&it.place, &vm.place)) {
-            let place = &vm.place;
-            if self.second.insert(name.clone()) {
-                log::warn!(
-                    "tenant {name}: is not served: {place} is tenant {other}'s; cccctl tenant \
-                     remove one of them"
-                );
+        let other = others.find(|it| is_same(&it.place, &vm.place)).map(|it| &it.name);
+        let served = match other {
+            Some(other) => {
+                Err(anyhow!("{} is tenant {other}'s; cccctl tenant remove one of them", vm.place))
             }
-            return;
-        }
-        self.second.remove(name);
-        match Serving::start(vm, place, self) {
-            Ok(serving) => drop(self.serving.insert(name.clone(), serving)),
-            Err(error) => log::error!("tenant {name}: {error:#}"),
+            None => Serving::start(vm, place, self),
+        };
+        match served {
+            Ok(serving) => {
+                self.told.remove(name);
+                self.serving.insert(name.clone(), serving);
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                if self.told.get(name) != Some(&why) {
+                    log::warn!("tenant {name}: is not served: {why}");
+                    self.told.insert(name.clone(), why);
+                }
+            }
         }
     }
 
