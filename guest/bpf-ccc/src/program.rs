@@ -456,44 +456,91 @@ fn lock(pins: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Removes all that earlier ones of us have pinned, unless one runs.  Connections go on as the
-/// kernel's own algorithm does.
-pub fn unload(pins: &Path) -> Result<()> {
-    if !pins.exists() {
-        return Ok(());
+/// Removes all that earlier ones of us have pinned, unless one runs, and says what that was.
+/// Connections go on as the kernel's own algorithm does.
+pub fn unload(pins: &Path, to: &mut impl io::Write) -> Result<()> {
+    let at = pins.display();
+    let is_there = pins.try_exists().with_context(|| cannot_look(pins))?;
+    let removed = if is_there {
+        let elsewhere = format!("{at} is not in a bpffs; expected the --pins of run or agent");
+        ensure!(statfs(pins)?.f_type == BPFFS, Hopeless(elsewhere));
+        remove_all(pins)?
+    } else {
+        0
+    };
+    match removed {
+        0 => writeln!(to, "no program of ccc-bpf at {at}: nothing was removed")?,
+        _ => writeln!(to, "removed the program of ccc-bpf at {at}")?,
     }
+    Ok(())
+}
+
+/// How many programs there were.
+fn remove_all(pins: &Path) -> Result<usize> {
     let _alone = lock(pins)?;
-    ours(pins)?.iter().try_for_each(|ours| remove(ours))?;
+    let ours = ours(pins)?;
+    ours.iter().try_for_each(|ours| remove(ours))?;
     alone::forget(pins)?;
     match fs::remove_dir(pins) {
         Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
             bail!("cannot remove {}: {error}", pins.display())
         }
-        _ => Ok(()),
+        _ => Ok(ours.len()),
     }
 }
 
 /// The same wherever earlier ones of us have pinned: their `--pins` are not known.
-pub fn unload_all() -> Result<()> {
-    let all: BTreeSet<PathBuf> =
-        mounts::of_type("bpf")?.iter().flat_map(|at| pins_below(at)).collect();
-    let failed = |pins: &&PathBuf| {
-        unload(pins).inspect_err(|error| log::error!("{}: {error:#}", pins.display())).is_err()
+pub fn unload_all(to: &mut impl io::Write) -> Result<()> {
+    let (mut all, mut left) = (BTreeSet::new(), 0);
+    let mut failed = |error| {
+        log::error!("{error:#}");
+        left += 1;
     };
-    let left = all.iter().filter(failed).count();
+    for looked in mounts::of_type("bpf")?.iter().flat_map(|at| pins_below(at)) {
+        match looked {
+            Ok(pins) => {
+                all.insert(pins);
+            }
+            Err(error) => failed(error),
+        }
+    }
+    for pins in &all {
+        let unloaded = unload(pins, to).with_context(|| pins.display().to_string());
+        unloaded.unwrap_or_else(&mut failed);
+    }
     ensure!(left == 0, "what is pinned there stays until the next boot");
+    if all.is_empty() {
+        writeln!(to, "no program of ccc-bpf in any bpffs: nothing was removed")?;
+    }
     Ok(())
 }
 
-/// Directories in which there are programs of ours.
-fn pins_below(at: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(at).into_iter().flatten().flatten();
-    let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+fn cannot_look(at: &Path) -> String {
+    format!("cannot look at {}; expected root", at.display())
+}
+
+/// Directories in which there are programs of ours, and where it cannot be told.
+fn pins_below(at: &Path) -> Vec<Result<PathBuf>> {
+    let look = || -> io::Result<Vec<PathBuf>> {
+        let mut inside = Vec::new();
+        for entry in fs::read_dir(at)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                inside.push(entry.path());
+            }
+        }
+        Ok(inside)
+    };
     let below = |path: PathBuf| match is_ours(&path) && path.join(TABLES).exists() {
-        true => vec![at.to_owned()],
+        true => vec![Ok(at.to_owned())],
         false => pins_below(&path),
     };
-    inside.flat_map(|entry| below(entry.path())).collect()
+    match look() {
+        Ok(inside) => inside.into_iter().flat_map(below).collect(),
+        // It has gone meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => vec![Err(error).with_context(|| cannot_look(at))],
+    }
 }
 
 /// Where earlier ones of us have pinned, and nothing else that is there.
@@ -622,7 +669,8 @@ mod tests {
         }
         // One of others, who call theirs by such numbers, too.
         fs::create_dir_all(bpffs.join("c/0123456789abcdef/map")).expect("made");
-        assert_eq!(BTreeSet::from_iter(pins_below(&bpffs)), BTreeSet::from([here, there]));
+        let found: Result<BTreeSet<PathBuf>> = pins_below(&bpffs).into_iter().collect();
+        assert_eq!(found.expect("read"), BTreeSet::from([here, there]));
         fs::remove_dir_all(&bpffs).expect("removed");
     }
 
@@ -634,13 +682,20 @@ mod tests {
             fs::create_dir_all(directory).expect("done");
             fs::write(directory.join("map"), "").expect("done");
         }
-        unload(&pins).expect("done");
+        assert_eq!(remove_all(&pins).expect("done"), 1);
         assert!(!ours.exists() && others.join("map").exists());
         fs::remove_dir_all(&others).expect("done");
         let running = lock(&pins).expect("alone");
-        assert!(unload(&pins).is_err() && pins.exists());
+        assert!(remove_all(&pins).is_err() && pins.exists());
         drop(running);
-        unload(&pins).expect("done");
+        assert_eq!(remove_all(&pins).expect("done"), 0);
         assert!(!pins.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_said_to_be_gone() {
+        let long = PathBuf::from("x".repeat(5000));
+        assert!(unload(&long, &mut io::sink()).is_err());
+        assert!(pins_below(&long).iter().any(Result::is_err));
     }
 }
