@@ -2,7 +2,7 @@
 //! The BPF program in the kernel, pinned, so that connections keep it and their tables
 //! whatever becomes of this process.
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     ffi::OsStr,
     fs::{self, DirBuilder, File, Permissions},
     io,
@@ -482,7 +482,11 @@ fn remove_all(pins: &Path) -> Result<usize> {
     ours.iter().try_for_each(|ours| remove(ours))?;
     alone::forget(pins)?;
     match fs::remove_dir(pins) {
-        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+        // What others have there stays, and so does where a bpffs is mounted.
+        Err(error)
+            if ![io::ErrorKind::DirectoryNotEmpty, io::ErrorKind::ResourceBusy]
+                .contains(&error.kind()) =>
+        {
             bail!("cannot remove {}: {error}", pins.display())
         }
         _ => Ok(ours.len()),
@@ -491,22 +495,26 @@ fn remove_all(pins: &Path) -> Result<usize> {
 
 /// The same wherever earlier ones of us have pinned: their `--pins` are not known.
 pub fn unload_all(to: &mut impl io::Write) -> Result<()> {
-    let (mut all, mut left) = (BTreeSet::new(), 0);
+    let (mut all, mut left) = (BTreeMap::new(), 0);
     let mut failed = |error| {
         log::error!("{error:#}");
         left += 1;
     };
-    for looked in mounts::of_type("bpf")?.iter().flat_map(|at| pins_below(at)) {
-        match looked {
-            Ok(pins) => {
-                all.insert(pins);
+    for at in mounts::of_type("bpf")? {
+        for looked in pins_below(&at) {
+            match looked {
+                Ok(pins) => {
+                    all.insert(pins, at.clone());
+                }
+                Err(error) => failed(error),
             }
-            Err(error) => failed(error),
         }
     }
-    for pins in &all {
-        let unloaded = unload(pins, to).with_context(|| pins.display().to_string());
-        unloaded.unwrap_or_else(&mut failed);
+    for (pins, at) in &all {
+        match unload(pins, to).with_context(|| pins.display().to_string()) {
+            Ok(()) => remove_parents(pins, at),
+            Err(error) => failed(error),
+        }
     }
     ensure!(left == 0, "what is pinned there stays until the next boot");
     if all.is_empty() {
@@ -515,8 +523,24 @@ pub fn unload_all(to: &mut impl io::Write) -> Result<()> {
     Ok(())
 }
 
+/// Directories in a bpffs that were made for pins, and have nothing else.
+fn remove_parents(pins: &Path, at: &Path) {
+    let mut parents = pins.ancestors().skip(1).take_while(|parent| *parent != at);
+    parents.all(|parent| fs::remove_dir(parent).is_ok());
+}
+
 fn cannot_look(at: &Path) -> String {
     format!("cannot look at {}; expected root", at.display())
+}
+
+/// Others may call theirs by such a name.
+fn is_of_this_user(directory: &Path) -> bool {
+    let Ok(there) = fs::symlink_metadata(directory) else { return false };
+    let is_ours = there.uid() == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        log::warn!("{} is of user {}: it is left alone", directory.display(), there.uid());
+    }
+    is_ours
 }
 
 /// Directories in which there are programs of ours, and where it cannot be told.
@@ -532,7 +556,8 @@ fn pins_below(at: &Path) -> Vec<Result<PathBuf>> {
         Ok(inside)
     };
     let below = |path: PathBuf| match is_ours(&path) && path.join(TABLES).exists() {
-        true => vec![Ok(at.to_owned())],
+        true if is_of_this_user(&path) => vec![Ok(at.to_owned())],
+        true => Vec::new(),
         false => pins_below(&path),
     };
     match look() {
@@ -572,6 +597,8 @@ pub fn number(map: &MapHandle, key: &[u8]) -> Result<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]

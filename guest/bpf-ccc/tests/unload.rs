@@ -18,6 +18,19 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
+/// With no other bpffs than one at a path, which has what the commands make in it.
+fn in_bpffs(at: &str, commands: &str, arguments: &[&str]) -> Output {
+    let script = "for other in $(findmnt -rnt bpf -o TARGET); do umount \"$other\"; done
+        if grep -q ' bpf ' /proc/self/mounts; then exit 9; fi
+        at=$1; shift; mount -t bpf -o mode=0700 bpf \"$at\"; cd \"$at\"";
+    let program = format!("{PROGRAM} unload \"$@\"; find . -mindepth 1 -type d");
+    Command::new("unshare")
+        .args(["--mount", "sh", "-ec", &format!("{script}; {commands}; {program}"), "sh", at])
+        .args(arguments)
+        .output()
+        .expect("run")
+}
+
 /// As a user without rights, who may run what only root can find.
 fn as_nobody(before: &str, arguments: &[&str]) -> Output {
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/0";
@@ -74,5 +87,27 @@ fn elsewhere_than_in_a_bpffs_nothing_is_touched() {
     assert!(text(&ended.stderr).contains("is not in a bpffs"), "{}", text(&ended.stderr));
     let mode = fs::metadata(&directory).expect("there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o755);
+    fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
+fn what_was_made_for_pins_goes_with_them_and_what_is_of_others_stays() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (directory, ours) = (directory("left"), "0123456789abcdef/tables");
+    let at = directory.display().to_string();
+    let here = in_bpffs(&at, &format!("mkdir -p {ours}"), &["--pins", &at]);
+    assert!(here.status.success(), "{}", text(&here.stderr));
+    assert_eq!(text(&here.stdout), format!("removed the program of ccc-bpf at {at}\n"));
+    let made = format!("mkdir -p a/b/{ours} c/{ours} d/e d/{ours}; chown -R 65534 c");
+    let all = in_bpffs(&at, &made, &["--all"]);
+    assert!(all.status.success(), "{}", text(&all.stderr));
+    let said = text(&all.stdout);
+    let mut left: Vec<&str> = said.lines().filter(|line| line.starts_with("./")).collect();
+    left.sort_unstable();
+    let theirs = "./c/0123456789abcdef";
+    assert_eq!(left, ["./c", theirs, &format!("{theirs}/tables"), "./d", "./d/e"], "{said}");
+    assert!(text(&all.stderr).contains("is of user 65534: it is left alone"));
     fs::remove_dir_all(directory).expect("removed");
 }
