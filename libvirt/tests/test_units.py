@@ -17,16 +17,32 @@ MOST_EXPOSURE = 20
 # They load BPF.
 MORE_EXPOSURE = {"ccc-agent.service": 45, "ccc-bpf.service": 45}
 
+# To load BPF.
+LOADER = {"CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON", "CAP_SYS_ADMIN"}
+# Whoever adds one says there in the unit what for.
+CAPABILITIES = {
+    "ccc-agent.service": LOADER | {"CAP_NET_BIND_SERVICE"},
+    "ccc-bpf.service": LOADER | {"CAP_DAC_OVERRIDE"},
+    "ccc-relay.service": set(),
+}
+
+
+def settings_of(unit: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+
+
+@pytest.mark.parametrize("name", sorted(CAPABILITIES))
+def test_a_service_of_bpf_has_these_capabilities_and_no_others(name):
+    settings = settings_of(PROJECT / "guest/bpf-ccc/systemd" / name)
+    assert set(settings["CapabilityBoundingSet"].split()) == CAPABILITIES[name]
+    assert "AmbientCapabilities" not in settings
+
 
 @pytest.mark.parametrize("unit", sorted(UNITS), ids=lambda unit: unit.name)
 def test_a_service_may_do_little_else(unit):
     """A threshold that is passed makes systemd-analyze fail."""
     threshold = MORE_EXPOSURE.get(unit.name, MOST_EXPOSURE)
     HERE.run("systemd-analyze", "security", "--offline=true", f"--threshold={threshold}", unit)
-
-
-def settings_of(unit: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
 
 
 def test_the_relay_may_have_threads_for_as_many_vms_as_it_may_have_descriptors_for():
