@@ -61,8 +61,41 @@ impl Placing {
         self.is_placed
     }
 
+    /// Has it where it is to be from now on; whether that is another place than before, or the
+    /// first one.
+    pub fn follow(
+        &mut self,
+        owners: &impl Owners,
+        wanted: &Place,
+        find: impl FnOnce(&Place) -> Result<Option<Found>>,
+    ) -> bool {
+        let is_new = self.wanted.as_ref() != Some(wanted);
+        if is_new {
+            self.is_taken = false;
+            self.place(owners, wanted, find(wanted));
+        }
+        is_new
+    }
+
+    /// Looks again.
+    pub fn look(
+        &mut self,
+        owners: &impl Owners,
+        find: impl FnOnce(&Place) -> Result<Option<Found>>,
+    ) {
+        if let Some(wanted) = self.wanted.clone() {
+            self.place(owners, &wanted, find(&wanted));
+        }
+    }
+
+    /// Whether it is to be looked again though nothing tells of a change: the place was another
+    /// tenant's, or could not be looked for.
+    pub fn is_waiting(&self) -> bool {
+        self.is_taken || self.told.is_some()
+    }
+
     /// Makes sure that the program finds it where it is to be, which was looked for just now.
-    pub fn place(&mut self, owners: &impl Owners, wanted: &Place, looked: Result<Option<Found>>) {
+    fn place(&mut self, owners: &impl Owners, wanted: &Place, looked: Result<Option<Found>>) {
         let is_new = self.wanted.as_ref() != Some(wanted);
         // Where an earlier loader has found it is where it is, for all that is known.
         let may_stay = !is_new || self.wanted.is_none();
@@ -177,6 +210,26 @@ mod tests {
         tenant.place(&owners, &Place::Netns("other".to_owned()), no_descriptors());
         assert_eq!(owners.owner(THERE).expect("known"), None);
         assert!(!tenant.is_placed());
+    }
+
+    #[test]
+    fn what_is_followed_is_looked_for_once_unless_it_is_another() {
+        let (owners, mut looks) = (Fake::default(), 0);
+        let mut tenant = Placing::new("web".to_owned(), 3, None);
+        let mut follow = |wanted: &Place| {
+            tenant.follow(&owners, wanted, |_| {
+                looks += 1;
+                Ok(Some(THERE))
+            })
+        };
+        let other = Place::Netns("other".to_owned());
+        let are_new = [&web(), &web(), &web(), &other, &other].map(follow);
+        assert_eq!(are_new, [true, false, false, true, false]);
+        assert_eq!(looks, 2);
+        tenant.look(&owners, |_| no_descriptors());
+        assert!(tenant.is_waiting());
+        tenant.look(&owners, |_| Ok(Some(THERE)));
+        assert!(!tenant.is_waiting());
     }
 
     #[test]

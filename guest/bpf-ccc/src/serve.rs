@@ -33,7 +33,7 @@ const TEND_US: u64 = 100_000;
 /// How often it is looked where the tenants' places are, if nothing tells of a change.
 const LOOK_US: u64 = 500_000;
 /// How often that is with namespaces, if mounts tell of a change.
-const LOOK_ALL_US: u64 = 5_000_000;
+const LOOK_MOUNTED_US: u64 = 5_000_000;
 /// How often at most, whatever is made and removed beside them.
 const LOOK_LEAST_US: u64 = 1000;
 /// How often it is looked for messages that wake nobody, while there are messages at all.
@@ -79,9 +79,28 @@ fn wait(ring: &RingBuffer<'_>, tenants: &Tenants, most_us: u64) -> Result<Change
     Ok(changed)
 }
 
-/// How long after a look the next one is.
-fn look_us(changed: bool) -> u64 {
-    if changed { LOOK_LEAST_US } else { LOOK_US }
+/// When it is looked for places of a kind.
+struct Looks {
+    every_us: u64,
+    ended_us: u64,
+    took_us: u64,
+}
+
+impl Looks {
+    fn new(every_us: u64) -> Looks {
+        Looks { every_us, ended_us: 0, took_us: 0 }
+    }
+
+    /// When the next one is: not before as long has passed as the last one took, for leases are
+    /// renewed and messages passed on meanwhile.
+    fn at_us(&self, is_changed: bool) -> u64 {
+        let wait_us = if is_changed { LOOK_LEAST_US } else { self.every_us };
+        self.ended_us + wait_us.max(self.took_us)
+    }
+
+    fn ended(&mut self, began_us: u64, now_us: u64) {
+        (self.ended_us, self.took_us) = (now_us, now_us - began_us);
+    }
 }
 
 /// Serves until it is to stop; `wanted` gives the tenants that there are to be, if they may be
@@ -105,17 +124,24 @@ pub fn run(
     })?;
     let ring = builder.build()?;
     let mut watchdog = Watchdog::start();
-    let (mut tend_at, mut looked_at, mut all_looked_at, mut quiet_at) = (0, 0, 0, 0);
+    let (mut tend_at, mut quiet_at) = (0, 0);
     let mut changed = Changed::default();
-    let all_us = if tenants.borrow().watch().sees_mounts() { LOOK_ALL_US } else { LOOK_US };
+    let mounted_us = if tenants.borrow().watch().sees_mounts() { LOOK_MOUNTED_US } else { LOOK_US };
+    let (mut cgroups, mut namespaces) = (Looks::new(LOOK_US), Looks::new(mounted_us));
     while !stop.load(Ordering::Relaxed) {
         let now = now_us();
-        if now >= looked_at + look_us(changed.any()) {
-            let all = changed.namespaces || now >= all_looked_at + all_us;
-            all_looked_at = if all { now } else { all_looked_at };
-            (looked_at, changed) = (now, Changed::default());
-            tenants.borrow_mut().look(all);
+        if now >= cgroups.at_us(changed.cgroups) {
+            changed.cgroups = false;
+            tenants.borrow_mut().look(Changed { cgroups: true, ..Changed::default() });
+            cgroups.ended(now, now_us());
         }
+        let now = now_us();
+        if now >= namespaces.at_us(changed.namespaces) {
+            changed.namespaces = false;
+            tenants.borrow_mut().look(Changed { namespaces: true, ..Changed::default() });
+            namespaces.ended(now, now_us());
+        }
+        let now = now_us();
         if now >= tend_at {
             tend_at = now + TEND_US;
             tenants.borrow().check_pinned()?;
@@ -124,7 +150,8 @@ pub fn run(
             }
             tenants.borrow_mut().tend(&mut watchdog);
         }
-        let next = tend_at.min(looked_at + look_us(changed.any()));
+        let look_at = cgroups.at_us(changed.cgroups).min(namespaces.at_us(changed.namespaces));
+        let next = tend_at.min(look_at);
         let rest_us = next.saturating_sub(now_us());
         let most_us = if now < quiet_at { rest_us.min(POLL_US) } else { rest_us };
         changed = changed.and(wait(&ring, &tenants.borrow(), most_us)?);
@@ -148,6 +175,16 @@ pub fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_waits_as_long_as_the_last_one_took() {
+        let mut looks = Looks::new(LOOK_US);
+        looks.ended(7, 7);
+        assert_eq!((looks.at_us(true), looks.at_us(false)), (7 + LOOK_LEAST_US, 7 + LOOK_US));
+        looks.ended(7, 7 + 2 * LOOK_US);
+        assert_eq!(looks.at_us(true), 7 + 4 * LOOK_US);
+        assert_eq!(looks.at_us(false), looks.at_us(true));
+    }
 
     #[test]
     fn a_message_is_read_behind_its_tenant() {

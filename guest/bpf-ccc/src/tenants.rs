@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::BorrowedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
@@ -25,7 +25,7 @@ use crate::{
     round::{self, Tended},
     serve,
     table::Table,
-    watch::Watch,
+    watch::{Changed, Watch},
     watchdog::Watchdog,
 };
 
@@ -157,9 +157,8 @@ impl Tenants {
                     }
                 }
             }
-            self.place(&name, &wanted.place);
             if let Some(tenant) = self.tenants.get_mut(&name) {
-                tenant.follow(wanted.daemon);
+                tenant.follow(&self.program, &self.cgroup_root, wanted);
             }
         }
     }
@@ -184,28 +183,17 @@ impl Tenants {
         log::info!("tenant {name}: removed; its flows go on alone");
     }
 
-    /// Makes sure that the program finds a tenant by its place.
-    fn place(&mut self, name: &str, place: &Place) {
-        let Some(tenant) = self.tenants.get_mut(name) else { return };
-        let found = place.find(&self.cgroup_root);
-        if tenant.placing.wanted().is_some_and(|before| before != place) {
-            tenant.front = None;
-        }
-        tenant.placing.place(&self.program, place, found);
-    }
-
-    /// Places of tenants that are there no more, or are there again: cgroups, and namespaces too,
-    /// each of which takes a thread that enters it.
-    pub fn look(&mut self, namespaces: bool) {
+    /// Looks for places of these kinds that are there no more, or are there again; each namespace
+    /// takes a thread that enters it.
+    pub fn look(&mut self, kinds: Changed) {
         self.program.alone.look();
-        let is_asked = |place: &Place| namespaces || matches!(place, Place::Cgroup(_));
-        let known = self.tenants.iter();
-        let known: Vec<_> = known
-            .filter_map(|(name, tenant)| Some((name.clone(), tenant.placing.wanted()?.clone())))
-            .collect();
-        self.watch_parents(known.iter().map(|(_, place)| place));
-        for (name, place) in known.into_iter().filter(|(_, place)| is_asked(place)) {
-            self.place(&name, &place);
+        let wanted = |tenant: &Served| tenant.placing.wanted().cloned();
+        let known: Vec<Place> = self.tenants.values().filter_map(wanted).collect();
+        self.watch_parents(known.iter());
+        for tenant in self.tenants.values_mut() {
+            if kinds.has(tenant.placing.wanted()) || tenant.placing.is_waiting() {
+                tenant.placing.look(&self.program, |place| place.find(&self.cgroup_root));
+            }
         }
     }
 
@@ -261,12 +249,14 @@ impl Tenants {
 }
 
 impl Served {
-    /// Where its daemon is from now on.
-    fn follow(&mut self, daemon: Daemon) {
-        if self.daemon.as_ref().is_some_and(|before| *before != daemon) {
+    /// It is to be so from now on.
+    fn follow(&mut self, program: &Program, cgroup_root: &Path, wanted: Tenant) {
+        let find = |place: &Place| place.find(cgroup_root);
+        let is_elsewhere = self.placing.follow(program, &wanted.place, find);
+        if is_elsewhere || self.daemon.as_ref() != Some(&wanted.daemon) {
             self.front = None;
         }
-        self.daemon = Some(daemon);
+        self.daemon = Some(wanted.daemon);
     }
 
     fn receive(&mut self, name: &str, now_us: u64) {

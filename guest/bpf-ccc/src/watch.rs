@@ -13,7 +13,9 @@ use rustix::{
     fs::inotify::{self, CreateFlags, WatchFlags},
 };
 
-/// Places that may have come or gone.
+use crate::places::Place;
+
+/// Kinds of places, as those that may have come or gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Cgroups.
@@ -26,6 +28,15 @@ impl Changed {
     /// Any.
     pub fn any(self) -> bool {
         self.cgroups || self.namespaces
+    }
+
+    /// Whether a place is of these.
+    pub fn has(self, place: Option<&Place>) -> bool {
+        match place {
+            Some(Place::Cgroup(_)) => self.cgroups,
+            Some(Place::Netns(_)) => self.namespaces,
+            None => false,
+        }
     }
 
     /// These, too.
