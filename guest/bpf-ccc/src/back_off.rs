@@ -23,9 +23,14 @@ impl BackOff {
         self.wait_us = 0;
     }
 
+    /// None is tried before then, whatever it serves.
+    pub fn rest_until(&mut self, at_us: u64) {
+        self.at_us = self.at_us.max(at_us);
+    }
+
     /// The connection has ended.
     pub fn ended(&mut self, now_us: u64) {
-        self.at_us = now_us + self.wait_us;
+        self.rest_until(now_us + self.wait_us);
         self.wait_us = (2 * self.wait_us).clamp(FIRST_US, MOST_US);
     }
 }

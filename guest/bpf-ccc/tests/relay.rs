@@ -3,14 +3,17 @@
 use std::{
     cell::Cell,
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::{
         fs::PermissionsExt,
         net::{UnixDatagram, UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     process::{Child, Command},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -221,6 +224,99 @@ fn a_second_tenant_with_the_same_path_is_told_once() {
     *now.lock().expect("whole") = tenants(&[("second", &place.at("vm"), Path::new("/nowhere"))]);
     relay.says("tenant first: is served no more");
     until("the second has it", || relay.log().matches("listening at /").count() == 2);
+    relay.end();
+}
+
+/// A daemon that takes what vhost-user says as if it understood it; connections so far.
+fn daemon_at(socket: &Path) -> Arc<AtomicUsize> {
+    // Requests that are answered in any case, and a flag of others that are.
+    const GET_FEATURES: u32 = 1;
+    const GET_PROTOCOL_FEATURES: u32 = 15;
+    const GET_CONFIG: u32 = 24;
+    const NEED_REPLY: u32 = 8;
+    // The version, and that it is an answer.
+    const ANSWER: u32 = 1 | 4;
+    const REPLY_ACK_AND_CONFIG: u64 = 1 << 3 | 1 << 9;
+    const CONFIG_HEADER_BYTES: usize = 12;
+    let listener = UnixListener::bind(socket).expect("bound");
+    let connections = Arc::new(AtomicUsize::new(0));
+    let came = Arc::clone(&connections);
+    let serve = |mut stream: UnixStream| -> io::Result<std::convert::Infallible> {
+        loop {
+            let mut header = [0; 12];
+            stream.read_exact(&mut header)?;
+            let [request, flags, bytes] =
+                [0, 4, 8].map(|at| u32::from_le_bytes(header[at..at + 4].try_into().expect("4")));
+            let mut said = vec![0; bytes as usize];
+            stream.read_exact(&mut said)?;
+            let (is_asked, answer) = match request {
+                GET_FEATURES => (true, u64::MAX.to_le_bytes().to_vec()),
+                GET_PROTOCOL_FEATURES => (true, REPLY_ACK_AND_CONFIG.to_le_bytes().to_vec()),
+                GET_CONFIG => {
+                    // One of its fields is the revision.
+                    for field in said[CONFIG_HEADER_BYTES..].chunks_exact_mut(4) {
+                        field.copy_from_slice(&wire::REVISION.to_le_bytes());
+                    }
+                    (true, said)
+                }
+                _ => (flags & NEED_REPLY != 0, vec![0; 8]),
+            };
+            if is_asked {
+                let header = [request, ANSWER, answer.len() as u32].map(u32::to_le_bytes);
+                stream.write_all(&[header.as_flattened(), &answer].concat())?;
+            }
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            came.fetch_add(1, Ordering::Relaxed);
+            thread::spawn(move || serve(stream));
+        }
+    });
+    connections
+}
+
+/// What an agent says that is there.
+const ALIVE: [u8; 8] = [4, 0, 0, 0, 0, 0, 0, 0];
+
+/// An agent that has said its hello, and heard something.
+fn agent_at(socket: &Path) -> UnixStream {
+    let mut agent = UnixStream::connect(socket).expect("connected");
+    let numbers = [1, wire::REVISION, 0, 8, 1, 0].map(u32::to_le_bytes);
+    agent.write_all(numbers.as_flattened()).expect("a hello");
+    agent.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+    let _ = agent.read(&mut [0]);
+    agent
+}
+
+#[test]
+fn agents_that_come_and_go_have_the_daemon_connected_to_once_a_second() {
+    const FLOOD: Duration = Duration::from_secs(3);
+    let (place, _) =
+        Place::with("agents", |place| tenants(&[("vm", &place.at("vm"), &place.at("daemon"))]));
+    let connections = daemon_at(&place.at("daemon"));
+    let connections = || connections.load(Ordering::Relaxed);
+    let relay = Relay::start(&place, "relay");
+    until("it listens", || is_there(&place.socket()));
+    let (began, mut agents) = (Instant::now(), 0);
+    while began.elapsed() < FLOOD {
+        drop(agent_at(&place.socket()));
+        agents += 1;
+    }
+    let most = began.elapsed().as_secs() as usize + 1;
+    assert!(agents > 2 * most, "{agents} agents");
+    assert!((2..=most).contains(&connections()), "{} for {agents} agents", connections());
+    thread::sleep(Duration::from_secs(1));
+    // The VM's own agent after a quiet time, and when it is started again.
+    for most in [Duration::from_millis(700), Duration::from_millis(1700)] {
+        let (before, began) = (connections(), Instant::now());
+        let mut agent = agent_at(&place.socket());
+        while connections() == before {
+            assert!(began.elapsed() < most, "{}", relay.log());
+            thread::sleep(Duration::from_millis(5));
+            agent.write_all(&ALIVE).expect("it is served");
+        }
+    }
     relay.end();
 }
 

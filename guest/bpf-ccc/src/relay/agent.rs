@@ -26,6 +26,9 @@ use crate::{
 
 /// How often the daemon's connection is looked after, and an agent hears until when grants hold.
 const TEND_US: u64 = 100_000;
+/// How far apart connections to the daemon are, however often agents come and go: the VM's own
+/// agent, which is started again, waits no longer.
+const CONNECT_US: u64 = 1_000_000;
 /// An agent that is silent for longer has gone: it says something ten times a second.
 const SILENT_US: u64 = 5_000_000;
 /// One that is silent for so long makes way for another.
@@ -50,7 +53,6 @@ pub struct Agent<'a> {
     table: Lent,
     /// None while the daemon is not there.
     front: Option<FrontEnd>,
-    back_off: BackOff,
     told: Option<String>,
     /// What the agent knows of the daemon's part.
     status: ExtentStatus,
@@ -82,7 +84,6 @@ impl<'a> Agent<'a> {
             frames,
             table,
             front: None,
-            back_off: BackOff::default(),
             told: None,
             status: zerocopy::transmute!([0u8; 64]),
             lines: vec![zerocopy::transmute!([0u8; 64]); lines as usize],
@@ -106,7 +107,13 @@ impl<'a> Agent<'a> {
     }
 
     /// Takes what it says, if there is something, and tells it what is new.
-    pub fn serve(&mut self, is_readable: bool, said: &mut Limited) -> Result<()> {
+    /// The back-off is the VM's, whichever agent it has.
+    pub fn serve(
+        &mut self,
+        is_readable: bool,
+        back_off: &mut BackOff,
+        said: &mut Limited,
+    ) -> Result<()> {
         let now = now_us();
         // What was read with the hello comes first.
         if is_readable || self.tend_at_us == 0 {
@@ -115,7 +122,7 @@ impl<'a> Agent<'a> {
         ensure!(now - self.heard_us < SILENT_US, "its agent is silent");
         if now >= self.tend_at_us {
             self.tend_at_us = now + TEND_US;
-            self.tend(now, said);
+            self.tend(now, back_off, said);
         }
         if let Some(front) = &mut self.front {
             front.flush();
@@ -128,8 +135,8 @@ impl<'a> Agent<'a> {
     }
 
     /// Looks after the connection to the daemon, and says until when grants hold.
-    fn tend(&mut self, now: u64, said: &mut Limited) {
-        let Agent { vm, front, back_off, table, told, .. } = self;
+    fn tend(&mut self, now: u64, back_off: &mut BackOff, said: &mut Limited) {
+        let Agent { vm, front, table, told, .. } = self;
         let name = &vm.name;
         let received = front.as_mut().map(|there| there.receive(now, table));
         if let Some(Err(error)) = received {
@@ -139,7 +146,10 @@ impl<'a> Agent<'a> {
         }
         if front.is_none() && back_off.is_over(now) {
             match FrontEnd::connect(&vm.socket, table, now) {
-                Ok(there) => (*front, *told) = (Some(there), None),
+                Ok(there) => {
+                    back_off.rest_until(now + CONNECT_US);
+                    (*front, *told) = (Some(there), None);
+                }
                 Err(error) => {
                     let error = format!("{error:#}");
                     if told.as_ref() != Some(&error) {
@@ -148,6 +158,7 @@ impl<'a> Agent<'a> {
                         said.say(Level::Warn, what);
                     }
                     *told = Some(error);
+                    back_off.rest_until(now + TEND_US);
                     // The agent is not heard while somebody is waited for who does not answer.
                     let after = now_us();
                     if after - now >= SLOW_US {

@@ -214,7 +214,7 @@ fn serve<D: std::borrow::Borrow<Door>>(
                 }
             }
             // Where nobody else can come in, nobody stays.
-            Err(_) => station = Station::new(vm),
+            Err(_) => station.clear(),
         }
         let served = opened.and_then(|door| station.run(door.borrow(), stop));
         if let Err(error) = served {

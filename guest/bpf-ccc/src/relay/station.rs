@@ -14,7 +14,9 @@ use super::{
     door::Door,
     lobby::{Greeted, Lobby, OtherRevision, ROOM},
 };
-use crate::{front_end, log_limit::Limited, serve::now_us, wait::wait, wanted::Wanted};
+use crate::{
+    back_off::BackOff, front_end, log_limit::Limited, serve::now_us, wait::wait, wanted::Wanted,
+};
 
 /// How often it is looked whether to go on, and where nobody is there: a host may have a thousand
 /// VMs whose agents are yet to come.
@@ -34,6 +36,8 @@ pub struct Station<'a> {
     vm: &'a Wanted,
     lobby: Lobby,
     agent: Option<Agent<'a>>,
+    /// Of connections to the daemon, whichever agent they are for.
+    back_off: BackOff,
     /// Of the agent, and of those that are none.
     said: Limited,
     said_of_others: Limited,
@@ -45,8 +49,13 @@ impl<'a> Station<'a> {
     /// The place of a VM, with nobody there.
     pub fn new(vm: &'a Wanted) -> Station<'a> {
         let (said, said_of_others) = (Limited::default(), Limited::default());
-        let (lobby, agent) = (Lobby::default(), None);
-        Station { vm, lobby, agent, said, said_of_others, tell_at_us: 0 }
+        let (lobby, agent, back_off) = (Lobby::default(), None, BackOff::default());
+        Station { vm, lobby, agent, back_off, said, said_of_others, tell_at_us: 0 }
+    }
+
+    /// Whoever is there goes.
+    pub fn clear(&mut self) {
+        (self.lobby, self.agent) = (Lobby::default(), None);
     }
 
     /// Serves whom it is for, until it is to stop; fails once nobody can come in any more, and
@@ -93,7 +102,7 @@ impl<'a> Station<'a> {
 
     fn serve(&mut self, has_said: bool) {
         let Some(agent) = &mut self.agent else { return };
-        if let Err(error) = agent.serve(has_said, &mut self.said) {
+        if let Err(error) = agent.serve(has_said, &mut self.back_off, &mut self.said) {
             let name = &self.vm.name;
             let what = format_args!("tenant {name}: its flows go on alone: {error:#}");
             self.said.say(Level::Info, what);
