@@ -134,6 +134,8 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	if (!flow) {
 		/* Also one that sent when it was restored (TCP_REPAIR). */
 		ccc_sk(sk)->sender = 1;
+		/* When it lost its slot, its time to send may have been ahead. */
+		ccc_timer_off(sk);
 		inner_cong_avoid(sk, ack, acked);
 		return;
 	}

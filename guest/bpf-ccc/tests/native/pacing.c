@@ -119,6 +119,23 @@ static void what_waits_for_its_time_is_waited_for(void)
 	expect("TCP's timer later", sk->sk_pacing_status, WAITS_NOT);
 }
 
+/* Also by one that has lost its slot meanwhile, and finds no other. */
+static void without_a_slot_it_is_waited_for_no_longer(void)
+{
+	couple();
+	come_back();
+	tcp.packets_out = WINDOW;
+	tcp.tcp_wstamp_ns = (tcp.tcp_mstamp + RTT_US) * 1000;
+	table->control.id = 77;
+	lease_ends();
+	ack(2);
+	expect("has a slot", has_slot(), false);
+	expect("TCP's timer", sk->sk_pacing_status, WAITS);
+	wait_us(2 * RTT_US);
+	ack(2);
+	expect("TCP's timer later", sk->sk_pacing_status, WAITS_NOT);
+}
+
 static void in_slow_start_nobody_is_waited_for(void)
 {
 	couple();
@@ -232,6 +249,7 @@ static const struct check checks[] = {
 	CHECK(a_window_that_is_not_used_is_given_up),
 	CHECK(alone_nothing_is_paced),
 	CHECK(what_waits_for_its_time_is_waited_for),
+	CHECK(without_a_slot_it_is_waited_for_no_longer),
 	CHECK(in_slow_start_nobody_is_waited_for),
 	CHECK(more_for_the_flow_is_taken_at_its_rate),
 	CHECK(the_owner_s_rate_is_kept),
