@@ -3,8 +3,6 @@
 //!
 //! A field's documentation is its help text, its `range` or words are what it can be, and
 //! `Default` says what it is if left out.  [`Changes`] makes sure of the ranges.
-use std::path::Path;
-
 use ccc_core::{
     EquivalentTcps, GroupConfig, GrowthSource, PolicyKind, RateRange, ShareOf, TargetDelay, Weight,
 };
@@ -307,8 +305,7 @@ fn interface_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String
 }
 
 /// A path of a cgroup, the name or path of a namespace, or a CID or the path of a VMM's vsock, which
-/// goes down only and can stand in a line.  What is below `/proc` is a process's, whose number is
-/// another's later.
+/// goes down only and can stand in a line.
 fn place_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let place = group_or_none(from)?;
     let fits = |place: &String| {
@@ -316,8 +313,7 @@ fn place_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D
         let is_cid =
             |text: &str| text.parse().is_ok_and(|cid| (1..u32::MAX).contains(&cid) && cid != 2);
         let vsock = || of("vsock:").filter(|at| at.starts_with('/') || is_cid(at));
-        let netns = || of("netns:").filter(|at| !Path::new(at).starts_with("/proc"));
-        let name = of("cgroup:").or_else(netns).or_else(vsock);
+        let name = of("cgroup:").or_else(|| of("netns:")).or_else(vsock);
         let graphic = |name: &str| name.chars().all(|c| c.is_ascii_graphic());
         name.is_some_and(|name| {
             (1..=PLACE_MAX).contains(&name.len())

@@ -12,6 +12,7 @@ mod domain;
 mod form;
 mod journal;
 mod manuals;
+mod netns;
 mod table;
 mod tenant;
 mod top;

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     args::{AddTenant, Tenant},
     client::{Client, ClientError, path},
-    views,
+    netns, views,
 };
 
 /// Where the daemon listens, unless something else is said: no QEMU can enter there.
@@ -117,7 +117,7 @@ fn below_the_root(path: &str) -> &str {
 
 /// A process's namespace is another's once its number is used again: maybe the host's.
 fn check_lasts(netns: &str) -> Result<(), Fault> {
-    if !Path::new(netns).starts_with("/proc") {
+    if !netns::is_of_a_process(&netns::file(netns)) {
         return Ok(());
     }
     let expected = "a name or a path that stays with its namespace";

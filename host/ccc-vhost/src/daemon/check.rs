@@ -72,6 +72,7 @@ pub fn warnings_of_settings(settings: &Settings) -> Vec<String> {
             ));
         }
     }
+    warnings.extend(settings.never_found());
     let enforcing = settings.groups.iter().filter(|g| g.settings.enforce == Enforce::On);
     warnings.extend(enforcing.filter_map(|group| kernel::powerless(&group.name)));
     let own = geteuid().as_raw();

@@ -25,6 +25,7 @@ const RENAMED: [(&str, &str); 2] = [("aggression", "equivalent_tcps"), ("coco", 
 /// beside the VMs, where only it is lost.
 const CAP: &str = "cap_mbit";
 const FLOOR: &str = "floor_mbit";
+const TENANT: &str = "tenant";
 /// What has to fit together, a cap that is no less than the floor: what is left out for that,
 /// the first that mends it.
 const BOUNDS: [&[&str]; 3] = [&[CAP], &[FLOOR], &[FLOOR, CAP]];
@@ -161,11 +162,18 @@ impl State {
             return (state, vec![Fault::new("version", VERSION.to_string(), &version)]);
         }
         let mut faults = Vec::new();
-        let mut caps = BTreeMap::new();
+        let (mut caps, mut left_out) = (BTreeMap::new(), Vec::new());
         for (name, value) in fields {
             match name.as_str() {
                 "added" => state.added = each(&name, value, read_added, &mut faults),
-                "vms" => state.vms = each(&name, value, read_changes, &mut faults),
+                "vms" => {
+                    for (vm, changes) in each(&name, value, read_vm, &mut faults) {
+                        match changes {
+                            Some(changes) => drop(state.vms.insert(vm, changes)),
+                            None => left_out.push(vm),
+                        }
+                    }
+                }
                 "caps" => caps = each(&name, value, read_cap, &mut faults),
                 "groups" => state.groups = each(&name, value, read_group, &mut faults),
                 "rules" => match read_rules(value) {
@@ -179,6 +187,9 @@ impl State {
         }
         for (name, cap) in caps {
             state.vms.entry(name).or_default().then(cap);
+        }
+        for name in left_out {
+            state.leave_out(&name);
         }
         (state, faults)
     }
@@ -255,6 +266,15 @@ impl State {
             new |= rules.len() < before;
         }
         new
+    }
+
+    /// A VM that was added is left out; one of the configuration is as that says.
+    fn leave_out(&mut self, name: &str) {
+        if self.added.contains_key(name) {
+            self.delete_vm(name);
+        } else {
+            self.vms.remove(name);
+        }
     }
 
     /// Adds the VMs that were added in earlier runs.  The configuration may
@@ -385,6 +405,17 @@ fn read_changes<T: Table>(value: Value) -> (Option<Changes<T>>, Vec<Fault>) {
     let (changes, faults) = Changes::collect(fields);
     let any = faults.is_empty() || !changes.is_empty();
     (any.then_some(changes), faults)
+}
+
+/// A VM's changes; none of a tenant whose place is not understood, of which a VM would be made.
+fn read_vm(value: Value) -> (Option<Option<Changes<VmSettings>>>, Vec<Fault>) {
+    let (changes, mut faults) = read_changes(value);
+    let Some(fault) = faults.iter_mut().find(|fault| fault.field == TENANT) else {
+        return (changes.map(Some), faults);
+    };
+    let remedy = "the tenant is left out; add it again (cccctl tenant add) as what it is";
+    *fault = fault.clone().remedy(remedy);
+    (Some(None), faults)
 }
 
 fn read_cap(value: Value) -> (Option<Changes<VmSettings>>, Vec<Fault>) {
@@ -620,6 +651,34 @@ mod tests {
         let (state, trouble) = State::load_readable(&path);
         assert!(trouble.expect("told").to_string().contains("invalid vms.a.colour"));
         assert_eq!(state.json()["vms"], json!({"a": {"weight": 2.5}}));
+    }
+
+    #[test]
+    fn a_tenant_whose_place_is_not_understood_does_not_become_a_vm() {
+        let text = json!({
+            "version": 1,
+            "added": {"web": {"socket": "/w"}, "db": {"socket": "/d"}},
+            "vms": {
+                "web": {"tenant": "pod:7", "weight": 3},
+                "db": {"tenant": "netns:db", "weight": 2},
+            },
+            "caps": {"web": 5},
+            "rules": [{"vm": "web", "group": null}, {"vm": "db", "group": null}],
+        });
+        let (state, faults) = State::readable(text);
+        let told = faults.iter().map(Fault::to_string).collect::<Vec<_>>();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("invalid vms.web.tenant: expected cgroup:PATH"), "{told:?}");
+        assert!(told[0].ends_with("got \"pod:7\"; the tenant is left out; add it again (cccctl tenant add) as what it is"), "{told:?}");
+        let mut settings = Settings::single(Path::new("/other"));
+        state.apply(&mut settings);
+        assert!(!settings.has_vm("web"), "a VM with the device would come of it");
+        assert!(settings.has_vm("db") && settings.rules.len() == 1, "the rest is in force");
+        assert_eq!(settings.vms[&1].settings.tenant.as_deref(), Some("netns:db"));
+        let named = json!({"version": 1, "added": {"default": {"socket": "/o"}},
+            "vms": {"default.tenant": 1}});
+        let (state, faults) = State::readable(named);
+        assert_eq!((state.added.len(), faults.len()), (1, 1), "of another VM");
     }
 
     /// As a hook adds a domain: an older daemon would not read a VM with a setting of ours.

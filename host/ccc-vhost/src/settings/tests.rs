@@ -151,6 +151,35 @@ fn a_place_is_one_tenants() {
 }
 
 #[test]
+fn a_process_s_namespace_of_before_stops_nobody_and_no_new_one_is_taken() {
+    let of_before = "netns:/proc/7/ns/net";
+    let text = format!("[vm.a]\nsocket = \"/a\"\ntenant = \"{of_before}\"\n");
+    let mut settings = read(&text);
+    let told: Vec<_> = settings.never_found().collect();
+    assert!(
+        told[0].starts_with("VM a: its tenant netns:/proc/7/ns/net is never found"),
+        "{told:?}"
+    );
+    assert!(told.len() == 1 && told[0].contains("ip netns attach NAME PID"), "{told:?}");
+    let kept = json!({"version": 1, "added": {"b": {"socket": "/b"}},
+        "vms": {"b": {"tenant": "netns:/proc/8/ns/net"}}});
+    let state = state::State::from_json(kept.clone()).expect("of before");
+    state.apply(&mut settings);
+    assert_eq!(state.json()["vms"], kept["vms"], "and is written so");
+    assert_eq!(settings.never_found().count(), 2);
+    let tenant = |place| Changes::read(json!({"tenant": place})).expect("right");
+    for name in ["a", "b"] {
+        let refused = settings.change_vm(name, &tenant("netns:/proc/9/ns/net"));
+        let refused = refused.expect_err("a new one").to_string();
+        assert!(refused.contains("got \"netns:/proc/9/ns/net\"; a process's number"), "{refused}");
+    }
+    let spec = VmSpec::read(json!({"socket": "/c", "tenant": of_before})).expect("right");
+    settings.new_vm("c", &spec).expect_err("a new one");
+    settings.change_vm("a", &tenant("netns:a")).expect("a name");
+    settings.change_vm("a", &tenant(of_before)).expect("as the configuration says");
+}
+
+#[test]
 fn a_tap_goes_over_to_another_vm_only_when_it_is_free() {
     let mut settings = read("[vm.a]\nsocket = \"/a\"\ntap = \"vnet0\"\n[vm.b]\nsocket = \"/b\"\n");
     let change = |value| Changes::read(value).expect("right");

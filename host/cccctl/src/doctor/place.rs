@@ -10,12 +10,10 @@ use std::{
 use serde_json::Value;
 
 use super::Finding;
-use crate::views::word;
+use crate::{netns, views::word};
 
 /// What is mounted where.
 const MOUNTS: &str = "/proc/self/mounts";
-/// Where `ip netns` keeps them.
-const NETNS: &str = "/run/netns";
 /// A namespace, as all others on the file system of namespaces.
 const OWN_NETNS: &str = "/proc/self/ns/net";
 
@@ -23,10 +21,13 @@ const OWN_NETNS: &str = "/proc/self/ns/net";
 pub fn gone(vm: &Value) -> Option<Finding> {
     let cgroups = cgroups(&fs::read_to_string(MOUNTS).unwrap_or_default());
     let place = vm["tenant"].as_str()?;
-    let missing = missing(place, cgroups.as_deref(), Path::new(NETNS));
-    let what = match missing {
+    let file = place.strip_prefix("netns:").map(netns::file);
+    if let Some(file) = file.as_ref().filter(|file| netns::is_of_a_process(file)) {
+        return Some(of_a_process(vm, file));
+    }
+    let what = match missing(place, cgroups.as_deref()) {
         Some(place) => format!("its place is not there: no {}", place.display()),
-        None => format!("{} is no network namespace", not_one(place)?.display()),
+        None => format!("{} is no network namespace", not_one(file)?.display()),
     };
     let name = word(&vm["name"]);
     Some(Finding::new(
@@ -39,12 +40,28 @@ pub fn gone(vm: &Value) -> Option<Finding> {
     ))
 }
 
+/// It is a process's namespace, as an earlier release let it be: nobody looks there.
+fn of_a_process(vm: &Value, file: &Path) -> Finding {
+    let name = word(&vm["name"]);
+    Finding::new(
+        vm,
+        format!(
+            "{} is a process's, whose number is another's later: none is taken",
+            file.display()
+        ),
+        format!(
+            "give its namespace a name (ip netns attach NAME PID); then cccctl tenant remove {name}, \
+             and cccctl tenant add {name} --netns NAME with all that was set of it; of one of the \
+             configuration: tenant = \"netns:NAME\" there"
+        ),
+    )
+}
+
 /// The file that a tenant has for its namespace and that is none.
-fn not_one(place: &str) -> Option<PathBuf> {
-    let path = Path::new(NETNS).join(place.strip_prefix("netns:")?);
+fn not_one(file: Option<PathBuf>) -> Option<PathBuf> {
     let device = |path: &Path| fs::metadata(path).ok().map(|there| there.dev());
-    let (its, of_namespaces) = (device(&path)?, device(Path::new(OWN_NETNS))?);
-    (its != of_namespaces).then_some(path)
+    let (its, of_namespaces) = (device(file.as_ref()?)?, device(Path::new(OWN_NETNS))?);
+    file.filter(|_| its != of_namespaces)
 }
 
 /// Another tenant has a tenant's place: a place is that of the first.
@@ -69,10 +86,10 @@ fn cgroups(mounts: &str) -> Option<PathBuf> {
 }
 
 /// The directory or file that a place is and is not there.
-fn missing(place: &str, cgroups: Option<&Path>, netns: &Path) -> Option<PathBuf> {
+fn missing(place: &str, cgroups: Option<&Path>) -> Option<PathBuf> {
     let path = match place.split_once(':')? {
         ("cgroup", path) => cgroups?.join(path.trim_start_matches('/')),
-        ("netns", name) => netns.join(name),
+        ("netns", name) => netns::file(name),
         // Its own socket; the relay's beside it has _PORT behind the name.
         ("vsock", path) if path.starts_with('/') => path.into(),
         _ => return None,
@@ -92,14 +109,13 @@ mod tests {
     #[test]
     fn a_mistyped_place_is_told() {
         let dir = tempfile::tempdir().expect("directory");
-        let (cgroups, netns) = (dir.path().join("cgroup"), dir.path().join("netns"));
-        let missing = |place: &str| missing(place, Some(&cgroups), &netns);
+        let cgroups = dir.path().join("cgroup");
+        let missing = |place: &str| missing(place, Some(&cgroups));
         fs::create_dir_all(cgroups.join("system.slice/web.service")).expect("made");
-        assert_eq!(super::missing("cgroup:sytem.slice", None, &netns), None, "nobody can tell");
+        assert_eq!(super::missing("cgroup:sytem.slice", None), None, "nobody can tell");
         assert_eq!(missing("cgroup:system.slice/web.service"), None);
         assert_eq!(missing("cgroup:/system.slice"), None, "below the root, however it is written");
         assert_eq!(missing("cgroup:sytem.slice"), Some(cgroups.join("sytem.slice")));
-        assert_eq!(missing("netns:web"), Some(netns.join("web")));
         assert_eq!(missing("of another release"), None);
     }
 
@@ -107,8 +123,18 @@ mod tests {
     fn a_file_that_is_no_namespace_is_told() {
         let file = gone(&json!({"name": "web", "tenant": "netns:/etc/passwd"}));
         assert_eq!(file.expect("a finding").what, "/etc/passwd is no network namespace");
-        assert_eq!(gone(&json!({"name": "web", "tenant": "netns:/proc/self/ns/net"})), None);
         assert_eq!(gone(&json!({"name": "web", "tenant": "vsock:7"})), None);
+    }
+
+    #[test]
+    fn a_process_s_namespace_is_told_whether_it_is_there_or_not() {
+        for of in ["self", "0"] {
+            let place = format!("/proc/{of}/ns/net");
+            let found = gone(&json!({"name": "web", "tenant": format!("netns:{place}")}));
+            let Finding { what, remedy, .. } = found.expect("a finding");
+            assert!(what.starts_with(&format!("{place} is a process's")), "{what}");
+            assert!(remedy.contains("(ip netns attach NAME PID); then cccctl tenant remove web"));
+        }
     }
 
     #[test]
