@@ -117,11 +117,13 @@ fn below_the_root(path: &str) -> &str {
 
 /// A process's namespace is another's once its number is used again: maybe the host's.
 fn check_lasts(netns: &str) -> Result<(), Fault> {
-    if !netns::is_of_a_process(&netns::file(netns)) {
-        return Ok(());
-    }
+    let Some(of) = netns::of_a_process(&netns::file(netns)) else { return Ok(()) };
     let expected = "a name or a path that stays with its namespace";
-    let remedy = "give it a name with `ip netns attach NAME PID`, then --netns NAME";
+    let remedy = format!(
+        "{} is a process's: remove a link to it, give it a name with `ip netns attach NAME PID`, \
+         then --netns NAME",
+        of.display()
+    );
     Err(Fault::new("--netns", expected, &json!(netns)).remedy(remedy))
 }
 
@@ -192,6 +194,10 @@ mod tests {
         let by_process = parsed(&["--netns", "/proc/7/ns/net"]).expect("right");
         let refused = settings(&by_process).expect_err("of a process").to_string();
         assert!(refused.contains("ip netns attach NAME PID"), "{refused}");
+        let dir = tempfile::tempdir().expect("directory");
+        let link = dir.path().join("docker");
+        std::os::unix::fs::symlink("/proc/7/ns/net", &link).expect("a link");
+        assert_eq!(add(&["--netns", link.to_str().expect("text")]), None);
         assert_eq!(add(&["--vsock", "/run/a"]).expect("a tenant")["tenant"], "vsock:/run/a");
         assert_eq!(add(&["--vsock", "7"]).expect("a tenant")["tenant"], "vsock:7");
         for odd in ["a", "2", "0", "-1", "4294967296", "/run/../a"] {

@@ -22,8 +22,10 @@ pub fn gone(vm: &Value) -> Option<Finding> {
     let cgroups = cgroups(&fs::read_to_string(MOUNTS).unwrap_or_default());
     let place = vm["tenant"].as_str()?;
     let file = place.strip_prefix("netns:").map(netns::file);
-    if let Some(file) = file.as_ref().filter(|file| netns::is_of_a_process(file)) {
-        return Some(of_a_process(vm, file));
+    if let Some((file, of)) =
+        file.as_ref().and_then(|file| Some((file, netns::of_a_process(file)?)))
+    {
+        return Some(of_a_process(vm, file, &of));
     }
     let what = match missing(place, cgroups.as_deref()) {
         Some(place) => format!("its place is not there: no {}", place.display()),
@@ -40,14 +42,28 @@ pub fn gone(vm: &Value) -> Option<Finding> {
     ))
 }
 
-/// It is a process's namespace, as an earlier release let it be: nobody looks there.
-fn of_a_process(vm: &Value, file: &Path) -> Finding {
-    let name = word(&vm["name"]);
+/// It is a process's namespace, as an earlier release let it be, or a link to one: ccc-bpf looks at
+/// none.
+fn of_a_process(vm: &Value, file: &Path, of: &Path) -> Finding {
+    let (name, path) = (word(&vm["name"]), file.display());
+    if file != of {
+        return Finding::new(
+            vm,
+            format!(
+                "{path} is a link to a process's namespace ({}): ccc-bpf takes none",
+                of.display()
+            ),
+            format!(
+                "remove the link, then ip netns attach {} PID: it is found within a second; again \
+                 after each restart of what is in it",
+                file.file_name().unwrap_or_default().to_string_lossy()
+            ),
+        );
+    }
     Finding::new(
         vm,
         format!(
-            "{} is a process's, whose number is another's later: none is taken",
-            file.display()
+            "{path} is a process's namespace, whose number is another's later: ccc-bpf takes none"
         ),
         format!(
             "give its namespace a name (ip netns attach NAME PID); then cccctl tenant remove {name}, \
@@ -135,6 +151,13 @@ mod tests {
             assert!(what.starts_with(&format!("{place} is a process's")), "{what}");
             assert!(remedy.contains("(ip netns attach NAME PID); then cccctl tenant remove web"));
         }
+        let dir = tempfile::tempdir().expect("directory");
+        let link = dir.path().join("docker");
+        std::os::unix::fs::symlink("/proc/self/ns/net", &link).expect("a link");
+        let tenant = format!("netns:{}", link.display());
+        let found = gone(&json!({"name": "web", "tenant": tenant})).expect("a finding");
+        assert!(found.what.contains("is a link to a process's namespace (/proc/self/ns/net)"));
+        assert!(found.remedy.starts_with("remove the link, then ip netns attach docker PID"));
     }
 
     #[test]
