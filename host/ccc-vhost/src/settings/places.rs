@@ -3,7 +3,7 @@
 //!
 //! No new tenant is a process's namespace.  Files of before have some: they are read, for all other
 //! VMs' sake, and nobody finds their place.
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ccc_settings::{Fault, VmSettings};
 use serde_json::json;
@@ -71,15 +71,22 @@ pub(super) fn is_same(one: &str, other: &str) -> bool {
         let (kind, at) = place.split_once(':').unwrap_or_default();
         let at = match kind {
             // Its path begins at the root in any case.
-            "cgroup" => at.trim_start_matches('/').to_owned(),
-            "netns" => at.strip_prefix("/run/netns/").unwrap_or(at).to_owned(),
+            "cgroup" => at.trim_start_matches('/').into(),
+            // A name, or a path, which stays as it is.
+            "netns" => in_run(&Path::new("/run/netns").join(at)),
             // A CID, or a socket.
-            _ => at.parse::<u32>().map_or(at.to_owned(), |cid| cid.to_string()),
+            _ => at
+                .parse::<u32>()
+                .map_or_else(|_| in_run(Path::new(at)), |cid| cid.to_string().into()),
         };
         (kind.to_owned(), at)
     };
-    let ((kind, at), (its_kind, its_at)) = (parts(one), parts(other));
-    kind == its_kind && Path::new(&at) == Path::new(&its_at)
+    parts(one) == parts(other)
+}
+
+/// A path by `/run`, to which `/var/run` is a link (FHS 3.0, 5.13).
+fn in_run(path: &Path) -> PathBuf {
+    path.strip_prefix("/var/run").map_or(path.to_owned(), |below| Path::new("/run").join(below))
 }
 
 #[cfg(test)]
@@ -94,6 +101,10 @@ mod tests {
             ("cgroup:/web.slice", "cgroup:web.slice"),
             ("netns:a", "netns:a"),
             ("netns:a", "netns:/run/netns/a"),
+            ("netns:a", "netns:/run//netns/a"),
+            ("netns:a", "netns:/var/run/netns/a"),
+            ("vsock:/run/a", "vsock:/var/run/a"),
+            ("cgroup:a//b", "cgroup:/a/b/"),
         ] {
             assert!(is_same(one, other), "{one} {other}");
         }
@@ -103,6 +114,8 @@ mod tests {
             ("netns:7", "netns:07"),
             ("cgroup:1", "cgroup:001"),
             ("vsock:/run/a", "vsock:/run/b"),
+            ("netns:a", "netns:/var/netns/a"),
+            ("netns:a", "netns:/var/running/netns/a"),
         ] {
             assert!(!is_same(one, other), "{one} {other}");
         }

@@ -19,8 +19,7 @@ const OWN_NETNS: &str = "/proc/self/ns/net";
 
 /// A tenant's place is not there: it may be mistyped, or what makes it has not started.
 pub fn gone(vm: &Value) -> Option<Finding> {
-    let cgroups = cgroups(&fs::read_to_string(MOUNTS).unwrap_or_default());
-    let place = vm["tenant"].as_str()?;
+    let (place, cgroups) = (vm["tenant"].as_str()?, cgroups());
     let file = place.strip_prefix("netns:").map(netns::file);
     if let Some((file, of)) =
         file.as_ref().and_then(|file| Some((file, netns::of_a_process(file)?)))
@@ -83,7 +82,13 @@ fn not_one(file: Option<PathBuf>) -> Option<PathBuf> {
 /// Another tenant has a tenant's place: a place is that of the first.
 pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
     let place = vm["tenant"].as_str().filter(|_| vm["connected"] == false)?;
-    let has_it = |other: &&Value| other["tenant"] == place && other["connected"] == true;
+    let cgroups = cgroups();
+    let files = |place: &str| identity(&file(place, cgroups.as_deref())?);
+    let its = files(place);
+    let is_same = |other: &str| other == place || its.is_some() && files(other) == its;
+    let has_it = |other: &&Value| {
+        other["connected"] == true && other["tenant"].as_str().is_some_and(is_same)
+    };
     let (name, first) = (word(&vm["name"]), word(&vms.iter().find(has_it)?["name"]));
     Some(Finding::new(
         vm,
@@ -93,7 +98,11 @@ pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
 }
 
 /// Where the second kind of cgroups is mounted, as ccc-bpf looks for it.
-fn cgroups(mounts: &str) -> Option<PathBuf> {
+fn cgroups() -> Option<PathBuf> {
+    mounted(&fs::read_to_string(MOUNTS).unwrap_or_default())
+}
+
+fn mounted(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ');
         let (path, kind) = (words.nth(1)?, words.next()?);
@@ -101,15 +110,25 @@ fn cgroups(mounts: &str) -> Option<PathBuf> {
     })
 }
 
+/// The directory or file that a place is.
+fn file(place: &str, cgroups: Option<&Path>) -> Option<PathBuf> {
+    match place.split_once(':')? {
+        ("cgroup", path) => Some(cgroups?.join(path.trim_start_matches('/'))),
+        ("netns", name) => Some(netns::file(name)),
+        // Its own socket; the relay's beside it has _PORT behind the name.
+        ("vsock", path) if path.starts_with('/') => Some(path.into()),
+        _ => None,
+    }
+}
+
+/// By which the kernel knows a file, whatever its name.
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    fs::metadata(file).ok().map(|there| (there.dev(), there.ino()))
+}
+
 /// The directory or file that a place is and is not there.
 fn missing(place: &str, cgroups: Option<&Path>) -> Option<PathBuf> {
-    let path = match place.split_once(':')? {
-        ("cgroup", path) => cgroups?.join(path.trim_start_matches('/')),
-        ("netns", name) => netns::file(name),
-        // Its own socket; the relay's beside it has _PORT behind the name.
-        ("vsock", path) if path.starts_with('/') => path.into(),
-        _ => return None,
-    };
+    let path = file(place, cgroups)?;
     // One that may not be looked at is there for all we know.
     matches!(path.try_exists(), Ok(false)).then_some(path)
 }
@@ -161,12 +180,32 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_known_by_another_name() {
+        let dir = tempfile::tempdir().expect("directory");
+        let at = |name: &str| dir.path().join(name);
+        let place = |name: &str| format!("netns:{}", at(name).display());
+        fs::write(at("a"), "").expect("written");
+        fs::write(at("other"), "").expect("written");
+        fs::hard_link(at("a"), at("b")).expect("a second name, as a second mount gives it");
+        let tenant = |name: &str, connected: bool| json!({"name": name, "tenant": place(name), "connected": connected});
+        let first = tenant("a", true);
+        let found = taken(&tenant("b", false), std::slice::from_ref(&first)).expect("told");
+        let told = format!("a has its place, {}: it waits until that one is removed", place("b"));
+        assert_eq!(found.what, told);
+        for free in ["other", "nowhere"] {
+            assert_eq!(taken(&tenant(free, false), std::slice::from_ref(&first)), None, "{free}");
+        }
+        let both = [tenant("nowhere", true), first];
+        assert_eq!(taken(&tenant("gone", false), &both), None, "none of two that are not there");
+    }
+
+    #[test]
     fn cgroups_are_found_wherever_they_are_mounted() {
         let hybrid = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
             cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
             cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(cgroups(hybrid), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(cgroups("proc /proc proc rw 0 0\n"), None);
+        assert_eq!(mounted(hybrid), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mounted("proc /proc proc rw 0 0\n"), None);
     }
 
     #[test]
