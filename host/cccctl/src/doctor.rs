@@ -54,6 +54,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
                 .or_else(|| place::gone(vm))
                 .or_else(|| place::taken(vm, vms))
                 .or_else(|| not_there(vm)),
+            place::open(vm),
             not_coupled(vm),
             apart(vm),
             alone(vm),

@@ -13,6 +13,7 @@ mod form;
 mod journal;
 mod manuals;
 mod netns;
+mod sockets;
 mod table;
 mod tenant;
 mod top;

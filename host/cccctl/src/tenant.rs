@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     args::{AddTenant, Tenant},
     client::{Client, ClientError, path},
-    netns, views,
+    journal, netns, sockets, views,
 };
 
 /// Where the daemon listens, unless something else is said: no QEMU can enter there.
@@ -65,7 +65,10 @@ pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
                     Ok(client.patch(&path, &json!(settings))?)
                 }
                 Err(ClientError::Told { status: 404, .. }) => {
-                    Ok(client.put(&path, &spec(add, &settings)?)?)
+                    let spec = spec(add, &settings)?;
+                    let answer = client.put(&path, &spec)?;
+                    warning(add, &spec).iter().for_each(|told| journal::say(told));
+                    Ok(answer)
                 }
                 Err(error) => Err(error.into()),
             }
@@ -142,12 +145,34 @@ fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
     Ok(settings)
 }
 
+/// The first directory that is there, or would be.
+fn directory(of: [&str; 2]) -> &Path {
+    let [first, second] = of.map(Path::new);
+    if !first.is_dir() && second.is_dir() { second } else { first }
+}
+
+/// Who else may take the tenant's place, as an operator reads it.
+fn warning(add: &AddTenant, spec: &Value) -> Option<String> {
+    let socket = Path::new(spec["socket"].as_str()?);
+    let name = &add.name;
+    let again = format!("cccctl tenant remove {name}, and cccctl tenant add {name} as now");
+    if add.vhost_socket.is_none() && socket.parent() == Some(Path::new(OF_VMS)) {
+        return Some(format!(
+            "there is no {SOCKETS}, so {name} is served in {OF_VMS}, where every QEMU may take its \
+             place; systemd-tmpfiles --create makes it, then {again}"
+        ));
+    }
+    let group = sockets::open_to(socket)?;
+    Some(format!(
+        "whoever is of the group {group} may connect to {} and take {name}'s place; {again}, but \
+         without --vhost-socket",
+        socket.display()
+    ))
+}
+
 /// A tenant as the daemon takes it; what has its default is not said, as with domains.
 fn spec(add: &AddTenant, settings: &Changes<VmSettings>) -> Result<Value, Fault> {
-    let is_there = |at: &&Path| at.is_dir();
-    let directory = [SOCKETS, OF_VMS].map(Path::new).into_iter().find(is_there);
-    let directory = directory.unwrap_or(Path::new(SOCKETS));
-    let socket = directory.join(format!("{}.sock", add.name));
+    let socket = directory([SOCKETS, OF_VMS]).join(format!("{}.sock", add.name));
     let socket = match &add.vhost_socket {
         Some(socket) => socket.clone(),
         None => SocketPath::read("socket", Some(json!(socket)))?,
@@ -206,6 +231,24 @@ mod tests {
         assert_eq!(add(&[]), None);
         assert_eq!(add(&["--netns", "w", "--cgroup", "c"]), None);
         assert_eq!(add(&["--cgroup", "../c"]), None);
+    }
+
+    #[test]
+    fn who_else_may_take_a_tenant_s_place_is_told() {
+        let dir = tempfile::tempdir().expect("directory");
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let (tenants, vms) = (at("tenant"), at("vm"));
+        let directory = || directory([&tenants, &vms]);
+        assert_eq!(directory(), Path::new(&tenants), "where it is made");
+        std::fs::create_dir(&vms).expect("made");
+        assert_eq!(directory(), Path::new(&vms), "as an older package has it");
+        std::fs::create_dir(&tenants).expect("made");
+        assert_eq!(directory(), Path::new(&tenants));
+        let of_vms = json!({"socket": "/run/ccc/vm/web.sock"});
+        let told = warning(&parsed(&["--netns", "w"]).expect("right"), &of_vms).expect("told");
+        assert!(told.contains("no /run/ccc/tenant, so web is served in /run/ccc/vm"), "{told}");
+        let elsewhere = parsed(&["--netns", "w", "--vhost-socket", "/nowhere/s"]).expect("right");
+        assert_eq!(warning(&elsewhere, &json!({"socket": "/nowhere/s"})), None);
     }
 
     #[test]

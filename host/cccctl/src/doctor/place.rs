@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use super::Finding;
-use crate::{netns, views::word};
+use crate::{netns, sockets, views::word};
 
 /// What is mounted where.
 const MOUNTS: &str = "/proc/self/mounts";
@@ -77,6 +77,24 @@ fn not_one(file: Option<PathBuf>) -> Option<PathBuf> {
     let device = |path: &Path| fs::metadata(path).ok().map(|there| there.dev());
     let (its, of_namespaces) = (device(file.as_ref()?)?, device(Path::new(OWN_NETNS))?);
     file.filter(|_| its != of_namespaces)
+}
+
+/// Others than the daemon's user may connect as a tenant: as a VM's QEMU, where its socket is.
+pub fn open(vm: &Value) -> Option<Finding> {
+    let socket = vm["tenant"].as_str().and(vm["socket"].as_str())?;
+    Some(open_to(vm, socket, &sockets::open_to(Path::new(socket))?))
+}
+
+fn open_to(vm: &Value, socket: &str, group: &str) -> Finding {
+    let name = word(&vm["name"]);
+    Finding::new(
+        vm,
+        format!("whoever is of the group {group} may connect to {socket} and take its place"),
+        format!(
+            "cccctl tenant remove {name}, then cccctl tenant add {name} with all that was set of it: \
+             it is in /run/ccc/tenant then; of one of the configuration: another socket there"
+        ),
+    )
 }
 
 /// Another tenant has a tenant's place: a place is that of the first.
@@ -177,6 +195,15 @@ mod tests {
         let found = gone(&json!({"name": "web", "tenant": tenant})).expect("a finding");
         assert!(found.what.contains("is a link to a process's namespace (/proc/self/ns/net)"));
         assert!(found.remedy.starts_with("remove the link, then ip netns attach docker PID"));
+    }
+
+    #[test]
+    fn a_tenant_whose_socket_is_others_too_is_told_and_no_vm() {
+        let web = json!({"name": "web", "tenant": "netns:web", "socket": "/run/ccc/vm/web.sock"});
+        let found = open_to(&web, "/run/ccc/vm/web.sock", "libvirt-qemu");
+        assert!(found.what.starts_with("whoever is of the group libvirt-qemu may connect to"));
+        assert!(found.remedy.starts_with("cccctl tenant remove web, then cccctl tenant add web"));
+        assert_eq!(open(&json!({"name": "web", "tenant": null, "socket": "/run/s"})), None);
     }
 
     #[test]
