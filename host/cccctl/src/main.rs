@@ -12,6 +12,9 @@ mod domain;
 mod form;
 mod journal;
 mod manuals;
+// As ccc-bpf reads them.
+#[path = "../../../guest/bpf-ccc/src/mounts.rs"]
+mod mounts;
 mod netns;
 mod sockets;
 mod table;

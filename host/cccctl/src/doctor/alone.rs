@@ -7,30 +7,19 @@ use std::{
 };
 
 use super::Finding;
+use crate::mounts;
 
-/// What is mounted where.
-const MOUNTS: &str = "/proc/self/mounts";
 /// How such a mark begins: alone-MAP-TENANTS.
 const MARK: &str = "alone-";
 
 /// What there is of them on this host.  Only root may look there.
 pub fn of_this_host() -> Option<Finding> {
-    found(&places(&fs::read_to_string(MOUNTS).unwrap_or_default()))
+    found(&mounts::of_type("bpf").unwrap_or_default())
 }
 
-/// Where programs may be pinned.
-fn places(mounts: &str) -> Vec<PathBuf> {
-    let mounted = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let (path, kind) = (words.nth(1)?, words.next()?);
-        (kind == "bpf").then(|| path.into())
-    });
-    mounted.collect()
-}
-
+/// The same below where programs may be pinned.
 fn found(places: &[PathBuf]) -> Option<Finding> {
-    let pins = places.iter().flat_map(|place| inside(place));
-    let tenants: u64 = pins.flat_map(|pins| inside(&pins)).filter_map(|mark| tenants(&mark)).sum();
+    let tenants: u64 = places.iter().map(|place| tenants_below(place)).sum();
     (tenants > 0).then(|| Finding {
         of: "ccc-bpf".to_owned(),
         what: format!(
@@ -44,9 +33,12 @@ fn found(places: &[PathBuf]) -> Option<Finding> {
     })
 }
 
-fn inside(directory: &Path) -> Vec<PathBuf> {
-    let all = fs::read_dir(directory).into_iter().flatten();
-    all.flatten().map(|entry| entry.path()).collect()
+/// Of how many tenants all marks below a directory tell: `--pins` may be anywhere there.
+fn tenants_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let of = |path: PathBuf| tenants(&path).unwrap_or_else(|| tenants_below(&path));
+    inside.map(|entry| of(entry.path())).sum()
 }
 
 /// Of how many tenants a mark tells.
@@ -72,11 +64,9 @@ mod tests {
         make("mine/alone-19-1");
         let finding = found(&places).expect("told");
         assert!(finding.what.starts_with("connections of 4 tenants that were open"), "{finding:?}");
-    }
-
-    #[test]
-    fn programs_are_pinned_wherever_a_bpffs_is() {
-        let mounts = "bpf /sys/fs/bpf bpf rw 0 0\ntmpfs /run tmpfs rw 0 0\nbpf /mine bpf rw 0 0\n";
-        assert_eq!(places(mounts), [PathBuf::from("/sys/fs/bpf"), "/mine".into()]);
+        make("of/a/team/ccc/alone-23-5");
+        make("alone-29-7");
+        let finding = found(&places).expect("told");
+        assert!(finding.what.starts_with("connections of 16 tenants"), "at any depth: {finding:?}");
     }
 }

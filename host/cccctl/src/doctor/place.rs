@@ -10,10 +10,8 @@ use std::{
 use serde_json::Value;
 
 use super::Finding;
-use crate::{netns, sockets, views::word};
+use crate::{mounts, netns, sockets, views::word};
 
-/// What is mounted where.
-const MOUNTS: &str = "/proc/self/mounts";
 /// A namespace, as all others on the file system of namespaces.
 const OWN_NETNS: &str = "/proc/self/ns/net";
 
@@ -117,15 +115,7 @@ pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
 
 /// Where the second kind of cgroups is mounted, as ccc-bpf looks for it.
 fn cgroups() -> Option<PathBuf> {
-    mounted(&fs::read_to_string(MOUNTS).unwrap_or_default())
-}
-
-fn mounted(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        let (path, kind) = (words.nth(1)?, words.next()?);
-        (kind == "cgroup2").then(|| path.into())
-    })
+    mounts::of_type("cgroup2").ok()?.into_iter().next()
 }
 
 /// The directory or file that a place is.
@@ -224,15 +214,6 @@ mod tests {
         }
         let both = [tenant("nowhere", true), first];
         assert_eq!(taken(&tenant("gone", false), &both), None, "none of two that are not there");
-    }
-
-    #[test]
-    fn cgroups_are_found_wherever_they_are_mounted() {
-        let hybrid = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
-            cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
-            cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(mounted(hybrid), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(mounted("proc /proc proc rw 0 0\n"), None);
     }
 
     #[test]
