@@ -80,7 +80,8 @@ impl Place {
                     Err(error) if is_none(error.kind()) => Ok(None),
                     there => {
                         let there = there.with_context(|| path.display().to_string())?;
-                        Ok(Some(Found::Cgroup(there.ino())))
+                        // A file in a cgroup has a number, too.
+                        Ok(there.is_dir().then(|| Found::Cgroup(there.ino())))
                     }
                 }
             }
@@ -187,6 +188,8 @@ mod tests {
     fn what_is_not_there_is_not_found() {
         let place = Place::Cgroup("/of-nobody".to_owned());
         assert_eq!(place.find(Path::new("/proc")).expect("an answer"), None);
+        let place = Place::Cgroup("/self/status".to_owned());
+        assert_eq!(place.find(Path::new("/proc")).expect("an answer"), None, "a file");
         let place = Place::Netns("/proc/self/nobody".to_owned());
         assert_eq!(place.find(Path::new("/")).expect("an answer"), None);
     }

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     args::{AddTenant, Tenant},
     client::{Client, ClientError, path},
-    journal, netns, sockets, views,
+    journal, mounts, netns, sockets, views,
 };
 
 /// Where the daemon listens, unless something else is said: no QEMU can enter there.
@@ -130,10 +130,24 @@ fn check_lasts(netns: &str) -> Result<(), Fault> {
     Err(Fault::new("--netns", expected, &json!(netns)).remedy(remedy))
 }
 
+/// A file in a cgroup is none.
+fn check_cgroup(path: &str, root: Option<&Path>) -> Result<(), Fault> {
+    let file = root.map(|root| root.join(below_the_root(path)));
+    match file.filter(|file| file.is_file()) {
+        None => Ok(()),
+        Some(file) => {
+            let remedy = format!("{} is a file in one: name its directory", file.display());
+            Err(Fault::new("--cgroup", "the path of a cgroup", &json!(path)).remedy(remedy))
+        }
+    }
+}
+
 /// What is asked for, and what of this host it is.
 fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
     let AddTenant { cgroup, netns, vsock, settings, .. } = add;
     netns.as_deref().map_or(Ok(()), check_lasts)?;
+    let root = mounts::of_type("cgroup2").unwrap_or_default().into_iter().next();
+    cgroup.as_deref().map_or(Ok(()), |path| check_cgroup(path, root.as_deref()))?;
     let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", below_the_root(path)));
     let netns = netns.iter().map(|name| format!("netns:{name}"));
     let vsock = vsock.iter().map(|path| format!("vsock:{path}"));
@@ -231,6 +245,20 @@ mod tests {
         assert_eq!(add(&[]), None);
         assert_eq!(add(&["--netns", "w", "--cgroup", "c"]), None);
         assert_eq!(add(&["--cgroup", "../c"]), None);
+    }
+
+    #[test]
+    fn a_file_in_a_cgroup_is_none() {
+        let dir = tempfile::tempdir().expect("directory");
+        let check = |path: &str| check_cgroup(path, Some(dir.path()));
+        std::fs::write(dir.path().join("cgroup.procs"), "").expect("written");
+        std::fs::create_dir(dir.path().join("a.slice")).expect("made");
+        for path in ["cgroup.procs", "/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"] {
+            let refused = check(path).expect_err("a file").to_string();
+            assert!(refused.ends_with("is a file in one: name its directory"), "{refused}");
+        }
+        assert_eq!((check("a.slice"), check("to.come")), (Ok(()), Ok(())));
+        assert_eq!(check_cgroup("cgroup.procs", None), Ok(()), "nobody can tell");
     }
 
     #[test]

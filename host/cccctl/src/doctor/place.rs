@@ -26,7 +26,7 @@ pub fn gone(vm: &Value) -> Option<Finding> {
     }
     let what = match missing(place, cgroups.as_deref()) {
         Some(place) => format!("its place is not there: no {}", place.display()),
-        None => format!("{} is no network namespace", not_one(file)?.display()),
+        None => not_one(place, cgroups.as_deref())?,
     };
     let name = word(&vm["name"]);
     Some(Finding::new(
@@ -70,11 +70,16 @@ fn of_a_process(vm: &Value, file: &Path, of: &Path) -> Finding {
     )
 }
 
-/// The file that a tenant has for its namespace and that is none.
-fn not_one(file: Option<PathBuf>) -> Option<PathBuf> {
-    let device = |path: &Path| fs::metadata(path).ok().map(|there| there.dev());
-    let (its, of_namespaces) = (device(file.as_ref()?)?, device(Path::new(OWN_NETNS))?);
-    file.filter(|_| its != of_namespaces)
+/// What is there is something else than a tenant says.
+fn not_one(place: &str, cgroups: Option<&Path>) -> Option<String> {
+    let file = file(place, cgroups)?;
+    let there = fs::metadata(&file).ok()?;
+    let (is_one, kind) = match place.split_once(':')?.0 {
+        "cgroup" => (there.is_dir(), "cgroup"),
+        "netns" => (there.dev() == fs::metadata(OWN_NETNS).ok()?.dev(), "network namespace"),
+        _ => return None,
+    };
+    (!is_one).then(|| format!("{} is no {kind}", file.display()))
 }
 
 /// Others than the daemon's user may connect as a tenant: as a VM's QEMU, where its socket is.
@@ -160,6 +165,11 @@ mod tests {
         assert_eq!(missing("cgroup:/system.slice"), None, "below the root, however it is written");
         assert_eq!(missing("cgroup:sytem.slice"), Some(cgroups.join("sytem.slice")));
         assert_eq!(missing("of another release"), None);
+        fs::write(cgroups.join("cgroup.procs"), "").expect("written");
+        let not_one = |place: &str| not_one(place, Some(&cgroups));
+        let told = format!("{} is no cgroup", cgroups.join("cgroup.procs").display());
+        assert_eq!(not_one("cgroup:/cgroup.procs"), Some(told));
+        assert_eq!(not_one("cgroup:system.slice"), None);
     }
 
     #[test]
