@@ -268,7 +268,12 @@ impl Settings {
         if directories.iter().any(|one| directory.starts_with(real(one))) {
             return Ok(());
         }
-        let names: Vec<_> = directories.iter().map(|one| one.display().to_string()).collect();
+        // What is below another goes without saying.
+        let is_told = |one: &&PathBuf| {
+            !directories.iter().any(|other| other != *one && one.starts_with(other))
+        };
+        let told = directories.iter().filter(is_told);
+        let names: Vec<_> = told.map(|one| one.display().to_string()).collect();
         let expected = format!("a path below {}", names.join(" or "));
         let remedy = "the daemon's sandbox lets it make sockets nowhere else: name a VM of the \
                       configuration there, or set [daemon] sandbox to \"off\"";

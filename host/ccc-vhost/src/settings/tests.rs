@@ -180,6 +180,16 @@ fn a_process_s_namespace_of_before_stops_nobody_and_no_new_one_is_taken() {
 }
 
 #[test]
+fn directories_of_sockets_are_told_once() {
+    let mut settings = read("[vm.a]\nsocket = \"/a\"\n");
+    let directories = ["/run/ccc", "/run/ccc/control", "/srv/a", "/srv/ab"].map(PathBuf::from);
+    settings.socket_directories = Some(directories.into());
+    let spec = VmSpec::read(json!({"socket": "/nowhere/s"})).expect("right");
+    let refused = settings.new_vm("b", &spec).expect_err("elsewhere").to_string();
+    assert!(refused.contains("a path below /run/ccc or /srv/a or /srv/ab, got"), "{refused}");
+}
+
+#[test]
 fn a_tap_goes_over_to_another_vm_only_when_it_is_free() {
     let mut settings = read("[vm.a]\nsocket = \"/a\"\ntap = \"vnet0\"\n[vm.b]\nsocket = \"/b\"\n");
     let change = |value| Changes::read(value).expect("right");
