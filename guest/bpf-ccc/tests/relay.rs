@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ccc_proto::wire;
+use ccc_proto::{MAX_GRANT_LINES, wire};
 use serde_json::json;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ccc-bpf");
@@ -351,6 +351,24 @@ fn who_finds_no_thread_is_told_once_and_tried_again_and_nobody_else_is_harmed() 
     assert!(is_there(&place.at("a_1063")), "{}", relay.log());
     *now.lock().expect("whole") = vms(&place, &names[1..2]);
     until("the next is served", || is_there(&place.at("b_1063")));
+    relay.end();
+}
+
+#[test]
+fn an_agent_with_more_grant_lines_than_the_daemon_takes_is_refused_with_words() {
+    let place = Place::new("lines");
+    let relay = Relay::start(&place, "relay");
+    until("it listens", || is_there(&place.socket()));
+    let enter = |lines| {
+        let mut agent = UnixStream::connect(place.socket()).expect("connected");
+        let numbers = [1, wire::REVISION, 0, 8, lines, 0].map(u32::to_le_bytes);
+        agent.write_all(numbers.as_flattened()).expect("a hello");
+        agent
+    };
+    let _refused = enter(MAX_GRANT_LINES + 1);
+    relay.says("its agent has 17 grant lines; expected 1 to 16");
+    let _taken = enter(MAX_GRANT_LINES);
+    relay.says("its agent has connected");
     relay.end();
 }
 

@@ -19,3 +19,6 @@ pub use shared::{
     CheckedReport, ReportError, Torn, read_instance, read_report, write_extent_status,
     write_grant_line, write_slot_grant,
 };
+
+/// Grant lines of a VM: a device takes no extent with more, and says so (`max_grant_lines`).
+pub const MAX_GRANT_LINES: u32 = 16;

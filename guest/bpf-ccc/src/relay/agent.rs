@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use ccc_proto::wire::{ExtentStatus, GrantLine, SlotGrant};
+use ccc_proto::{
+    MAX_GRANT_LINES,
+    wire::{ExtentStatus, GrantLine, SlotGrant},
+};
 use log::Level;
 
 use super::lobby::Greeted;
@@ -41,9 +44,8 @@ const IDLE: Duration = Duration::from_millis(20);
 const TELL_US: u64 = 500;
 /// After so long without a report there are none.
 const REPORTS_US: u64 = 1_000_000;
-/// Slots and lines of a guest: what an agent has, and room for later ones.
+/// Slots of a guest: what an agent has, and room for later ones.
 const SLOTS_MAX: u32 = 4096;
-const LINES_MAX: u32 = 64;
 
 /// An agent, and the table that is its VM's.
 #[derive(Debug)]
@@ -75,8 +77,8 @@ impl<'a> Agent<'a> {
             "its agent has {slots} slots; expected 1 to {SLOTS_MAX}"
         );
         ensure!(
-            (1..=LINES_MAX).contains(&lines),
-            "its agent has {lines} lines; expected 1 to {LINES_MAX}"
+            (1..=MAX_GRANT_LINES).contains(&lines),
+            "its agent has {lines} grant lines; expected 1 to {MAX_GRANT_LINES}, as the daemon takes"
         );
         let table = Lent::create(Layout::of(slots, lines)).context("no memory for a table")?;
         Ok(Agent {

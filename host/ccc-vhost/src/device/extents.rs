@@ -6,7 +6,10 @@
 //! state can be read out of it.
 use std::{mem::size_of, ops::Range};
 
-use ccc_proto::wire::{self, EXTENTS_MAX, ExtentStatus, GrantLine, Report, SlotGrant};
+use ccc_proto::{
+    MAX_GRANT_LINES,
+    wire::{self, EXTENTS_MAX, ExtentStatus, GrantLine, Report, SlotGrant},
+};
 use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::FromBytes;
@@ -19,8 +22,6 @@ use crate::{
 
 /// Slots of all extents of a VM together.
 pub const MAX_SLOTS: u32 = 65_536;
-/// Grant lines of a VM.
-pub const MAX_GRANT_LINES: u32 = 16;
 
 /// Why an extent is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]

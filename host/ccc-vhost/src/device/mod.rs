@@ -18,7 +18,10 @@ mod strangers;
 mod table_queue;
 
 use ccc_core::{FlowId, Micros};
-use ccc_proto::wire::{self, Config, VQ_COUNT, VQ_DOORBELL, VQ_TABLE};
+use ccc_proto::{
+    MAX_GRANT_LINES,
+    wire::{self, Config, VQ_COUNT, VQ_DOORBELL, VQ_TABLE},
+};
 
 pub use engine::Context;
 
@@ -27,7 +30,7 @@ use crate::{
     device::counters::{Counters, Kind},
     device::doorbell_queue::DoorbellQueue,
     device::engine::FlowEngine,
-    device::extents::{MAX_GRANT_LINES, MAX_SLOTS},
+    device::extents::MAX_SLOTS,
     device::flow_table::{FlowTable, Scope},
     device::table_queue::TableQueue,
     virtio::memory::Memory,
