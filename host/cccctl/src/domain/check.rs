@@ -3,10 +3,10 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ccc_settings::{DEFAULT_GROUP, Fault, SocketPath, VmSettings, check_name};
@@ -171,12 +171,19 @@ fn hook_missing_in(hooks: [&Path; 2], libvirtds: [&Path; 2]) -> Option<String> {
         );
     };
     let since = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-    let installed = since(&hook)?;
+    let installed = since(&hook)?.max(changed(&hook)?);
     let late = libvirtds.iter().filter_map(|pid| since(pid)).any(|started| started < installed);
     late.then(|| {
         let hook = hook.display();
         format!("{hook} is newer than libvirtd, which may not know it; restart libvirtd")
     })
+}
+
+/// When a file came to be as it is: packages keep the time at which it was written elsewhere.
+fn changed(path: &Path) -> Option<SystemTime> {
+    let file = fs::metadata(path).ok()?;
+    let (seconds, nanos) = (file.ctime().try_into().ok()?, file.ctime_nsec().try_into().ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
 /// It is a program that calls ours.
@@ -232,9 +239,16 @@ mod tests {
         assert_eq!(told(), None, "nobody knows when libvirtd was started");
         fs::write(&pid, "1").expect("written");
         assert_eq!(told(), None);
-        let later = std::time::SystemTime::now() + Duration::from_secs(60);
-        let file = fs::File::options().write(true).open(&hook).expect("there");
-        file.set_modified(later).expect("set");
+        let modified = |path: &Path, time: SystemTime| {
+            let file = fs::File::options().write(true).open(path).expect("there");
+            file.set_modified(time).expect("set");
+        };
+        let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
+        modified(&hook, now + minute);
+        assert!(told().expect("late").contains("restart libvirtd"));
+        // As dpkg installs it: it was written when the package was made.
+        modified(&hook, now - 100 * minute);
+        modified(&pid, now - minute);
         assert!(told().expect("late").contains("restart libvirtd"));
     }
 }
