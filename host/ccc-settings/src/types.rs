@@ -203,6 +203,18 @@ impl VmSettings {
         let remedy = "a VM cannot have more than its cap: raise that, or lower the floor";
         Err(Fault::new("cap_mbit", expected, &json!(cap)).remedy(remedy))
     }
+
+    /// The same of settings that were others before: where the cap is as it was, the floor is wrong.
+    pub fn check_change(&self, before: &VmSettings) -> Result<(), Fault> {
+        match (self.check(), self.cap_mbit) {
+            (Err(_), Some(cap)) if before.cap_mbit == self.cap_mbit => {
+                let expected = format!("no more than cap_mbit, which is {cap}");
+                let remedy = "a VM cannot have more than its cap: lower the floor, or raise that";
+                Err(Fault::new("floor_mbit", expected, &json!(self.floor_mbit)).remedy(remedy))
+            }
+            (checked, _) => checked,
+        }
+    }
 }
 
 /// A VM as it is to be: where its front end connects, and its settings.

@@ -88,7 +88,7 @@ pub enum Command {
         vm: Option<String>,
         /// Most flows of all VMs
         #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "vm",
-            value_parser = value_parser!(u32).range(1..=1000))]
+            allow_negative_numbers = true, value_parser = value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
     /// Change a VM, in force at once
@@ -109,10 +109,10 @@ pub enum Command {
     /// Show groups and VMs again and again, as bars where there is a screen
     Top {
         /// Seconds between two looks
-        #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+        #[arg(long, default_value_t = 2.0, allow_negative_numbers = true, value_parser = seconds)]
         interval: f64,
         /// Looks, instead of going on until interrupted
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
         count: Option<u64>,
     },
     /// Measure what coupling brings to a group's own traffic: it is coupled and not, in turn
@@ -223,13 +223,14 @@ pub struct Trial {
     /// Name of the group
     pub group: String,
     /// For how long it is not coupled at a time, and coupled as long: 90s, 5m
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = phase)]
+    #[arg(long, value_name = "TIME", default_value = "5m", allow_hyphen_values = true, value_parser = phase)]
     pub off: Duration,
     /// How often it is coupled and not
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(2..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, allow_negative_numbers = true,
+        value_parser = value_parser!(u32).range(2..=100))]
     pub times: u32,
     /// For how long after each change nothing counts
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true, value_parser = settle)]
     pub settle: Duration,
 }
 
@@ -279,9 +280,13 @@ fn socket(text: &str) -> Result<SocketPath, String> {
 }
 
 fn phase(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let allowed = Duration::from_secs(2)..=Duration::from_secs(86_400);
-    if allowed.contains(&time) { Ok(time) } else { Err("expected 2s to 1day".to_owned()) }
+    let time = humantime::parse_duration(text).ok().filter(|time| allowed.contains(time));
+    time.ok_or_else(|| "expected 2s to 1day, such as 90s or 5m".to_owned())
+}
+
+fn settle(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a time such as 10s or 2m".to_owned())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

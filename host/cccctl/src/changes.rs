@@ -43,10 +43,12 @@ fn option<T: Table + 'static>(field: &'static Field) -> Arg {
         let wrong = |fault: Fault| format!("expected {}", fault.expected);
         changes.set_text(name, text).map(|()| changes).map_err(wrong)
     };
+    // A number below 0 is a value that is told to be wrong, and no option.
     let arg = Arg::new(name).value_parser(parse).help(help).long(long(name));
     match name.strip_suffix(RATE) {
-        Some(rate) => arg.alias(name.replace('_', "-")).value_name(rate),
-        None => arg,
+        // With its unit it is no number to clap.
+        Some(rate) => arg.alias(name.replace('_', "-")).value_name(rate).allow_hyphen_values(true),
+        None => arg.allow_negative_numbers(true),
     }
 }
 

@@ -3,7 +3,7 @@
 //! are VMs whose front end is `ccc-bpf`, which asks it which there are to be.
 use std::path::Path;
 
-use ccc_settings::{Changes, Fault, SocketPath, VmSettings};
+use ccc_settings::{Changes, Fault, SocketPath, VmSettings, check_name};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -57,6 +57,7 @@ pub enum TenantError {
 pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
     match what {
         Tenant::Add(add) => {
+            check_name("name", &add.name)?;
             let (path, settings) = (path("vms", &add.name), settings(add)?);
             match client.get(&path) {
                 Ok(there) => {

@@ -69,6 +69,23 @@ fn a_weight_that_is_none() {
         let told = ["--weight", "expected a number from 0.01 to 1000"];
         refused(&daemon, &["set", "web", weight], USAGE, &told);
     }
+    // As a person types it, wherever numbers and times are taken.
+    for (words, told) in [
+        (
+            &["set", "web", "--weight", "-1"][..],
+            "'-1' for '--weight <weight>': expected a number from",
+        ),
+        (&["attach", "web", "--weight", "-0.5"], "'-0.5' for '--weight <weight>': expected"),
+        (&["group", "uplink", "--target-delay-ms", "-5"], "expected a number from 0.1 to 1000"),
+        (&["flows", "--limit", "-1"], "-1 is not in 1..=1000"),
+        (&["top", "--count", "-1"], "invalid value '-1' for '--count <N>'"),
+        (&["top", "--interval", "-1"], "expected 0.05 to 3600 seconds"),
+        (&["trial", "uplink", "--times", "-2"], "-2 is not in 2..=100"),
+        (&["trial", "uplink", "--off", "-5s"], "expected 2s to 1day"),
+        (&["trial", "uplink", "--settle", "-1s"], "expected a time such as 10s"),
+    ] {
+        refused(&daemon, words, USAGE, &[told]);
+    }
 }
 
 #[test]
@@ -91,6 +108,11 @@ fn a_floor_or_a_cap_that_is_none() {
         let told = ["--floor", "expected a number from 0 to 1000000"];
         refused(&daemon, &["set", "web", wrong], USAGE, &told);
     }
+    for [option, wrong] in [["--cap", "-5"], ["--cap", "-5mbit"], ["--floor", "-5mbit"]] {
+        let got = format!("invalid value '{wrong}' for '{option}");
+        let told = [got.as_str(), "expected a number from 0"];
+        refused(&daemon, &["set", "web", option, wrong], USAGE, &told);
+    }
     let rates = |vm: &Value| [&vm["floor_mbit"], &vm["cap_mbit"]].map(Value::as_f64);
     let set = daemon.json(&["set", "web", "--floor", "6mbit", "--cap", "10gbit"]);
     assert_eq!(rates(&set), [Some(6.0), Some(10_000.0)]);
@@ -101,13 +123,20 @@ fn a_floor_or_a_cap_that_is_none() {
         &daemon,
         &["set", "web", "--floor", "20gbit"],
         FAILED,
-        &["invalid cap_mbit", "got 10000"],
+        &["invalid floor_mbit: expected no more than cap_mbit, which is 10000, got 20000"],
     );
     let set = daemon.json(&["set", "web", "--floor", "none", "--cap", "100000bit"]);
     assert_eq!(rates(&set), [Some(0.0), Some(0.1)]);
     // As its option was called before caps came.
     let set = daemon.json(&["set", "web", "--floor-mbit", "0", "--cap", "none"]);
     assert_eq!(rates(&set), [Some(0.0), None]);
+}
+
+#[test]
+fn a_name_that_no_tenant_can_have() {
+    let daemon = Daemon::start();
+    let add = ["tenant", "add", "b d", "--cgroup", "b.slice"];
+    refused(&daemon, &add, FAILED, &["invalid name: expected 1 to 64 letters", "got \"b d\""]);
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Settings {
         let number = self.vm(name)?;
         let before = self.vms[&number].settings.clone();
         let settings = changes.apply(&before);
-        settings.check()?;
+        settings.check_change(&before)?;
         let group = self.find_group(settings.group.as_deref())?;
         if let Some(vm) = self.vms.get_mut(&number) {
             (vm.settings, vm.group) = (settings, group);
