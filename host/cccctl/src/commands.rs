@@ -219,8 +219,9 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         )),
         // It is a VM of somebody else's.
         Err(DomainError::Virsh(error)) if error.is_no_domain() => {}
-        // Few guests with an agent are libvirt's.
-        Err(DomainError::Virsh(error)) if tenant.is_some() && error.is_no_libvirt() => {}
+        // Few guests with an agent are libvirt's, and no VM is where there is none.
+        Err(DomainError::Virsh(error))
+            if error.is_no_libvirt() && (tenant.is_some() || !host.is_installed()) => {}
         Err(error) => journal::say(&format!(
             "in force; if {} is a libvirt domain, its metadata do not say so, and it does not last: \
              {error}",

@@ -269,6 +269,11 @@ impl<'a> Host<'a> {
         if failed > 0 { Err(DomainError::Some(failed)) } else { Ok(said) }
     }
 
+    /// There is a libvirt that could have domains, whether it answers or not.
+    pub fn is_installed(&self) -> bool {
+        self.virsh.is_installed()
+    }
+
     /// There is a domain of this name that runs and is one of ours.
     pub fn is_told_of(&self, name: &str) -> bool {
         self.find(name).is_ok_and(|(_, domain)| {

@@ -120,6 +120,8 @@ fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
 fn o9_what_is_set_lasts_unless_it_is_of_a_domain_that_is_not_told() {
     let daemon = Daemon::start();
     let virsh = "#!/bin/sh\necho 'error: failed to connect' >&2\nexit 1\n";
+    assert_eq!(set_beside(&daemon, virsh, &["--weight", "4"]), "", "there are no domains");
+    fs::write(daemon.dir.path().join("libvirtd"), "").unwrap();
     let told = set_beside(&daemon, virsh, &["--weight", "4"]);
     assert!(told.contains("in force; if web is a libvirt domain, "), "{told}");
     assert!(told.contains("failed to connect"), "{told}");

@@ -234,8 +234,8 @@ fn a_libvirtd_that_is_down() {
     let says = "#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\nexit 1\n";
     fs::write(&virsh, says).unwrap();
     fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
-    let before = settings(&daemon);
-    for words in [["attach", "mail"], ["detach", "mail"], ["sync", "mail"]] {
+    fs::write(daemon.dir.path().join("libvirtd"), "").unwrap();
+    let said = |words: &[&str], status: i32| {
         let output = Command::new(env!("CARGO_BIN_EXE_cccctl"))
             .args(words)
             .env("CCC_CONTROL", daemon.control())
@@ -243,10 +243,19 @@ fn a_libvirtd_that_is_down() {
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(FAILED), "{words:?}: {said}");
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
         assert!(said.contains("libvirt: ") && said.contains("failed to connect"), "{said}");
+        said
+    };
+    let before = settings(&daemon);
+    for words in [["attach", "mail"], ["detach", "mail"], ["sync", "mail"]] {
+        said(&words, FAILED);
     }
     assert_eq!(settings(&daemon), before);
+    // The daemon does it, whatever libvirt does.
+    let told = said(&["set", "web", "--weight", "5"], 0);
+    assert!(told.contains("in force; if web is a libvirt domain, ") && told.contains("not last"));
+    assert_eq!(daemon.json(&["show", "web"])["weight"], 5.0);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! libvirt, through its own client: it is wherever libvirt is, and this program
 //! stays free of libvirt's library where there is none.
 use std::{
+    env,
     io::{self, BufRead, BufReader},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     time::Duration,
@@ -16,6 +18,9 @@ use super::wanted::{Kind, WANTED};
 
 /// A libvirtd that lives answers sooner, but for a domain that is being started.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Its daemons for QEMU.
+const LIBVIRTDS: [&str; 2] = ["libvirtd", "virtqemud"];
 
 /// Why libvirt did not do it.
 #[derive(Debug, Error)]
@@ -94,6 +99,12 @@ impl Virsh {
     /// It is on this machine: its URI names no other.
     pub fn is_local(&self) -> bool {
         self.uri.split_once("://").is_none_or(|(_, rest)| rest.starts_with('/'))
+    }
+
+    /// Somebody could answer there some time: not where this host has its client only.
+    pub fn is_installed(&self) -> bool {
+        let path = env::var_os("PATH").unwrap_or_default();
+        !self.is_local() || env::split_paths(&path).any(|directory| has_libvirtd(&directory))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -214,6 +225,13 @@ impl Virsh {
     }
 }
 
+/// It is in a directory of programs, or in that of the administrator's beside it, which users do
+/// not have in their PATH.
+fn has_libvirtd(directory: &Path) -> bool {
+    let places = [directory.to_owned(), directory.join("../sbin")];
+    places.iter().any(|place| LIBVIRTDS.iter().any(|name| place.join(name).is_file()))
+}
+
 fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
@@ -287,6 +305,18 @@ fn changed_domain(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_with_the_client_only_has_no_libvirt() {
+        let dir = tempfile::tempdir().expect("directory");
+        let [bin, sbin] = ["bin", "sbin"].map(|name| dir.path().join(name));
+        [&bin, &sbin].map(|directory| std::fs::create_dir(directory).expect("made"));
+        std::fs::write(bin.join("virsh"), "").expect("written");
+        assert!(!has_libvirtd(&bin));
+        std::fs::write(sbin.join("virtqemud"), "").expect("written");
+        assert!(has_libvirtd(&bin) && has_libvirtd(&sbin));
+        assert!(Virsh::at("qemu+ssh://elsewhere/system").is_installed(), "for all one knows");
+    }
 
     #[test]
     fn a_name_is_found_as_it_is_written() {
