@@ -93,10 +93,14 @@ pub enum Command {
     },
     /// Change a VM, in force at once
     Set(Set),
-    /// Have a VM as the daemon's configuration says again
+    /// Have a VM, or a group, as the daemon's configuration says again
+    #[command(group(ArgGroup::new("what").args(["vm", "group"]).required(true)))]
     Reset {
         /// Name of the VM
-        vm: String,
+        vm: Option<String>,
+        /// Name of the group that is reset
+        #[arg(long, value_name = "NAME")]
+        group: Option<String>,
     },
     /// List all groups
     Groups,

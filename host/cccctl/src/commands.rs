@@ -103,7 +103,11 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         }
         Command::Log(log) => plain(self::log(&client, log)?, views::log),
         Command::Set(set) => self::set(&client, &host, set)?,
-        Command::Reset { vm } => reset(&client, &host, vm)?,
+        Command::Reset { vm: Some(vm), .. } => reset(&client, &host, vm)?,
+        Command::Reset { vm: None, group } => {
+            let group = path("groups", group.as_deref().unwrap_or_default());
+            plain(client.delete(&format!("{group}/changes"))?, views::one_group)
+        }
         Command::Groups => plain(client.get("/v1/groups")?, views::groups),
         Command::Group(group) => plain(self::group(&client, group)?, views::one_group),
         Command::Rules => plain(client.get("/v1/rules")?, views::rules),

@@ -33,7 +33,7 @@ pub fn vms(answer: &Value) -> String {
     let rest = ["STATE", "FLOWS", "COUPLED FLOWS", "CONFIGURED"];
     settings_table::<VmSettings>("VM", &rest, list(&answer["vms"]), |vm| {
         let flows = [&vm["flows"], &vm["coupled_flows"]].map(number);
-        [[state(vm)].as_slice(), &flows, &[configured(&vm["configured"])]].concat()
+        [[state(vm)].as_slice(), &flows, &[configured::<VmSettings>(vm)]].concat()
     })
 }
 
@@ -51,7 +51,7 @@ pub fn vm(answer: &Value) -> String {
     let count = |key: &str| counters[key].as_u64().unwrap_or(0);
     let refused = count("refused").saturating_sub(count("torn") + count("stale"));
     let rest = [
-        own("configured", configured(&answer["configured"])),
+        own("configured", configured::<VmSettings>(answer)),
         own("flows", flows),
         own("messages", number(&counters["messages"])),
         own("refused", format!("{refused} (the log says what)")),
@@ -96,13 +96,14 @@ fn state(vm: &Value) -> String {
     if vm["migrating"] == true { format!("{state}, migrating") } else { state }
 }
 
-/// What the configuration says, where a change goes over it.
-fn configured(vm: &Value) -> String {
-    if vm.is_null() {
+/// What the configuration says of a VM or group, where a change goes over it.
+fn configured<T: ccc_settings::Table>(of: &Value) -> String {
+    if of["configured"].is_null() {
         return "-".to_owned();
     }
-    let said = settings::<VmSettings>(vm).into_iter().map(|(key, value)| format!("{key} {value}"));
-    said.collect::<Vec<_>>().join(", ")
+    let (said, in_force) = (settings::<T>(&of["configured"]), settings::<T>(of));
+    let other = said.into_iter().zip(in_force).filter(|(said, in_force)| said != in_force);
+    other.map(|((key, value), _)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Columns of a flow.
@@ -159,10 +160,11 @@ pub fn log(answer: &Value) -> String {
 
 /// All groups.
 pub fn groups(answer: &Value) -> String {
-    let rest = ["WINDOW", "SSTHRESH", "EPOCH", "FLOWS"];
+    let rest = ["WINDOW", "SSTHRESH", "EPOCH", "FLOWS", "CONFIGURED"];
     settings_table::<GroupSettings>("GROUP", &rest, list(&answer["groups"]), |group| {
-        let keys = ["window", "ssthresh", "epoch", "active_flows"];
-        keys.map(|key| number(&group[key])).into()
+        let numbers =
+            ["window", "ssthresh", "epoch", "active_flows"].map(|key| number(&group[key]));
+        [numbers.as_slice(), &[configured::<GroupSettings>(group)]].concat()
     })
 }
 
@@ -326,7 +328,7 @@ mod tests {
             "configured": {"weight": 1, "group": null, "coupled": true}});
         let text = vms(&json!({"vms": [vm]}));
         assert!(text.contains("silent for 12 s, migrating"), "{text}");
-        assert!(text.contains("weight 1, group none, coupled on"), "{text}");
+        assert!(text.contains("  weight 1, group none\n"), "{text}");
         let text = super::vm(&vm);
         assert!(text.contains("does not go with it"), "{text}");
         assert!(!super::vm(&json!({"state": "idle"})).contains("go with it"));

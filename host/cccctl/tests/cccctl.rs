@@ -100,6 +100,23 @@ fn vms_and_groups_are_changed() {
     );
 }
 
+#[test]
+fn what_is_changed_of_a_group_is_seen_and_taken_back() {
+    let daemon = Daemon::start();
+    let last = |text: &str| line(text, "uplink").last().copied().map(str::to_owned);
+    assert_eq!(last(&daemon.prints(&["groups"])).as_deref(), Some("-"));
+    daemon.prints(&["group", "uplink", "--share", "window", "--enforce", "observe"]);
+    let configured = "share rate, enforce off";
+    for words in [&["groups"][..], &["group", "uplink"]] {
+        let told = daemon.prints(words);
+        assert!(line(&told, "uplink").join(" ").ends_with(configured), "{told}");
+    }
+    assert_eq!(daemon.json(&["group", "uplink"])["configured"]["share"], "rate");
+    daemon.prints(&["reset", "--group", "uplink"]);
+    let group = daemon.json(&["group", "uplink"]);
+    assert_eq!((&group["share"], &group["configured"]), (&"rate".into(), &Value::Null));
+}
+
 /// What `cccctl set web` says, where virsh is this script.
 fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
     let path = daemon.dir.path().join("virsh");

@@ -145,6 +145,8 @@ fn a_group_that_is_not_there() {
     let told = ["invalid group", "did you mean `uplink`?"];
     refused(&daemon, &["set", "web", "--group", "uplnik"], FAILED, &told);
     refused(&daemon, &["group", "uplnik", "--share", "window"], FAILED, &["no group `uplnik`"]);
+    refused(&daemon, &["reset", "--group", "uplnik"], FAILED, &["no group `uplnik`"]);
+    refused(&daemon, &["reset"], USAGE, &["required", "<VM|--group <NAME>>"]);
 }
 
 #[test]
@@ -303,6 +305,7 @@ fn every_answer_is_there_for_programs() {
         &["set", "web", "--weight", "2"],
         &["reset", "web"],
         &["group", "uplink", "--share", "window"],
+        &["reset", "--group", "uplink"],
         &["log", "--level", "debug"],
     ] {
         let text = |form| {

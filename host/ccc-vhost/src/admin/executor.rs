@@ -375,6 +375,7 @@ impl Executor<'_> {
         GroupView {
             name: group.name.clone(),
             settings: group.settings.clone(),
+            configured: group.overridden().cloned(),
             window: status.map_or(0, |status| status.cwnd_bytes),
             ssthresh: status.and_then(|status| status.ssthresh_bytes),
             epoch: status.map_or(0, |status| status.epoch),

@@ -180,6 +180,8 @@ pub struct GroupView {
     /// Its settings in force.
     #[serde(flatten)]
     pub settings: GroupSettings,
+    /// What the configuration says, where an earlier change goes over it.
+    pub configured: Option<GroupSettings>,
     /// Aggregate window, bytes.
     pub window: u64,
     /// Aggregate slow start threshold, bytes, after the first event.

@@ -92,6 +92,11 @@ impl Group {
     pub fn new(name: &str, settings: GroupSettings) -> Group {
         Group { name: name.to_owned(), configured: settings.clone(), settings }
     }
+
+    /// What the configuration says, if something else is in force.
+    pub fn overridden(&self) -> Option<&GroupSettings> {
+        Some(&self.configured).filter(|configured| **configured != self.settings)
+    }
 }
 
 impl Vm {
@@ -333,7 +338,7 @@ impl Settings {
         });
         let groups = self.groups.iter().filter_map(|Group { name, settings, configured }| {
             let changes = difference(configured, settings);
-            let back = format!("DELETE /v1/groups/{name}/changes goes back");
+            let back = format!("`cccctl reset --group {name}` goes back");
             (!changes.is_empty()).then(|| format!("group {name}: {over}: {changes}; {back}"))
         });
         let (now, configured) = (self.rules.len(), self.configured_rules.len());
