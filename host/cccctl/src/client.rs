@@ -58,8 +58,9 @@ impl Patience {
 pub enum ClientError {
     /// No socket there.
     #[error(
-        "no control socket at {0}; start the daemon (systemctl start ccc-vhost), or name its \
-         socket with --socket or CCC_CONTROL"
+        "no control socket at {0}; start the daemon (systemctl start ccc-vhost; if it runs, somebody \
+         has removed its socket: systemctl restart ccc-vhost), or name its socket with --socket or \
+         CCC_CONTROL"
     )]
     Missing(PathBuf),
     /// Nobody listens.
@@ -322,6 +323,9 @@ mod tests {
     fn what_went_wrong_says_what_to_do() {
         let told = |kind: io::ErrorKind| refused(Path::new("/s"), kind.into()).to_string();
         assert!(told(io::ErrorKind::NotFound).contains("systemctl start ccc-vhost"));
+        assert!(
+            told(io::ErrorKind::NotFound).contains("if it runs, somebody has removed its socket: ")
+        );
         assert!(told(io::ErrorKind::PermissionDenied).contains("become root"));
         assert!(told(io::ErrorKind::ConnectionRefused).contains("start the daemon"));
         assert!(told(io::ErrorKind::Other).starts_with("cannot connect to /s"));

@@ -2,13 +2,15 @@
 //! What is not as an operator would have it, why, and what to do about it.
 //!
 //! Everything is told from the daemon's answers, so that it can be told of answers that were
-//! kept; but whether the place of a tenant is there, and what an upgrade of ccc-bpf has left, which
-//! is looked at on this host.
+//! kept; but whether the place of a tenant and the socket of a VM are there, and what an upgrade of
+//! ccc-bpf has left, which is looked at on this host.
 pub mod alone;
 mod cap;
 mod place;
 mod release;
 mod tap;
+
+use std::path::Path;
 
 use ccc_settings::NO_GROUP;
 use serde::Serialize;
@@ -25,6 +27,9 @@ const SILENT_MS: u64 = 10_000;
 const TORN_PER: u64 = 20;
 /// and not before there were so many.
 const TORN_MIN: u64 = 16;
+
+/// What the daemon says of a state file that it could not read, and has put beside its place.
+const PUT_ASIDE: &str = "the file as it was found is";
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,6 +58,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             release::other(vm)
                 .or_else(|| place::gone(vm))
                 .or_else(|| place::taken(vm, vms))
+                .or_else(|| socket_gone(vm))
                 .or_else(|| not_there(vm)),
             place::open(vm),
             not_coupled(vm),
@@ -88,12 +94,18 @@ fn one_not_kept(why: &str) -> Finding {
             remedy: format!("set what is to hold now: cccctl set {vm} --floor RATE --cap RATE"),
         };
     }
+    let remedy = if why.contains(PUT_ASIDE) {
+        "see cccctl list, groups and rules for what is in force, and set again what is missing; this \
+         is told until the daemon starts again (systemctl restart ccc-vhost)"
+    } else {
+        "make room, or make it writable: it is tried again by itself; if its directory was removed \
+         and made again, the daemon may not write there until systemctl restart ccc-vhost: note what \
+         cccctl list, groups and rules have, and set again after that what is missing"
+    };
     Finding {
         of: "the daemon".to_owned(),
         what: format!("its state file is not as it should be: {why}"),
-        remedy: "make room, or make it writable: it is tried again with the next change; see \
-                 cccctl list, groups and rules for what is in force, and set again what is missing"
-            .to_owned(),
+        remedy: remedy.to_owned(),
     }
 }
 
@@ -107,6 +119,20 @@ pub fn text(findings: &[Finding]) -> String {
         table.row([finding.of.clone(), finding.what.clone(), finding.remedy.clone()]);
     }
     table.text()
+}
+
+/// Nobody can connect: somebody has removed the socket.
+fn socket_gone(vm: &Value) -> Option<Finding> {
+    let socket = vm["socket"].as_str().filter(|_| vm["state"] == "absent" && !has_no_device(vm))?;
+    // One that may not be looked at is there for all we know.
+    matches!(Path::new(socket).try_exists(), Ok(false)).then(|| {
+        Finding::new(
+            vm,
+            format!("nobody can connect to it: its socket {socket} was removed"),
+            "systemctl restart ccc-vhost, which makes it again, and ends no flow; if its directory is \
+             gone, too: systemd-tmpfiles --create before that",
+        )
+    })
 }
 
 /// Nobody speaks for the VM, or nobody does any more.
@@ -338,7 +364,7 @@ mod tests {
     /// The same with changes of its group.
     fn of_both(changes: Value, of_group: Value) -> Vec<Finding> {
         let mut vm = json!({
-            "name": "web", "socket": "/run/web.sock", "group": "uplink", "coupled": true,
+            "name": "web", "socket": "/dev/null", "group": "uplink", "coupled": true,
             "state": "active", "heard_ms": 3, "flows": 4, "coupled_flows": 4, "apart": [],
             "alone": [], "judged": null,
             "held": null, "counters": {"refused": 0, "no_line": 0, "over_limit": 0}});
@@ -411,14 +437,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_what_to_do() {
         for (changes, told) in [
-            (json!({"state": "absent"}), "/run/web.sock -> start the domain"),
+            (json!({"state": "absent"}), "/dev/null -> start the domain"),
             (
                 json!({"state": "absent", "tenant": "of the host"}),
-                "ccc-bpf is not connected to /run/web.sock -> start it (systemctl start ccc-bpf); if it runs, or has ended for good",
+                "ccc-bpf is not connected to /dev/null -> start it (systemctl start ccc-bpf); if it runs, or has ended for good",
             ),
             (
                 json!({"state": "absent", "tenant": "vsock:7"}),
-                "no relay is connected to /run/web.sock -> start the relay here (systemctl start ccc-relay)",
+                "no relay is connected to /dev/null -> start the relay here (systemctl start ccc-relay)",
             ),
             (json!({"state": "no driver"}), "modprobe ccc"),
             (json!({"state": "silent", "heard_ms": 12_345}), "nothing for 12 s"),
@@ -493,7 +519,7 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!(told[0].of, "second");
         assert!(told[0].what.starts_with("first has its place, vsock:7: it waits"), "{told:?}");
-        assert!(told[0].remedy.starts_with("cccctl tenant remove second, or first"), "{told:?}");
+        assert!(told[0].remedy.starts_with("cccctl tenant remove second, or cccctl"), "{told:?}");
         let told = found(&[first, tenant("second", "absent", "vsock:8")]);
         assert!(told[0].remedy.starts_with("start the relay here"), "{told:?}");
     }
@@ -525,10 +551,25 @@ mod tests {
 
     #[test]
     fn changes_that_are_not_kept_are_told() {
-        let status = json!({"not_kept": "cannot write /s: No space left on device"});
-        let found = findings(&status, &json!({"vms": []}), &json!({"groups": []}));
-        assert_eq!(found.len(), 1);
-        assert!(found[0].what.ends_with("No space left on device"), "{found:?}");
+        let of = |why: &str| {
+            let status = json!({"not_kept": why});
+            let found = findings(&status, &json!({"vms": []}), &json!({"groups": []}));
+            assert_eq!(found.len(), 1);
+            assert!(found[0].what.ends_with(why), "{found:?}");
+            found[0].remedy.clone()
+        };
+        let full = of("cannot write /s: No space left on device");
+        assert!(full.starts_with("make room") && full.contains("made again"), "{full}");
+        let damaged = of("state file /s: wrong; the file as it was found is /s.damaged-1");
+        assert!(damaged.contains("until the daemon starts again"), "{damaged}");
+        assert!(!damaged.contains("make room"), "it was put aside: {damaged}");
+    }
+
+    #[test]
+    fn a_socket_that_was_removed_is_told() {
+        let told = words(json!({"state": "absent", "socket": "/dev/nothing.sock"}));
+        assert!(told.contains("/dev/nothing.sock was removed -> systemctl restart"), "{told}");
+        assert_eq!(of(json!({"state": "idle", "socket": "/dev/nothing.sock"})), [], "it has one");
     }
 
     #[test]

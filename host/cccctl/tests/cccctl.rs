@@ -57,6 +57,12 @@ fn a_doctor_says_what_is_wrong_and_what_to_do() {
     assert_eq!(code, Some(4), "{told}");
     let web = line(&told, "web").join(" ");
     assert!(web.contains("no front end is connected to") && web.contains("attach web"), "{web}");
+    let socket = daemon.dir.path().join("web");
+    let aside = daemon.dir.path().join("aside");
+    fs::rename(&socket, &aside).unwrap();
+    let web = line(&run(&["doctor"]).1, "web").join(" ");
+    assert!(web.contains("was removed systemctl restart ccc-vhost"), "{web}");
+    fs::rename(&aside, &socket).unwrap();
     let (code, told) = run(&["--json", "doctor"]);
     let told: Value = serde_json::from_str(&told).unwrap();
     let findings = told["findings"].as_array().unwrap();

@@ -312,6 +312,7 @@ impl Executor<'_> {
             socket: vm.socket.display().to_string(),
             settings: vm.settings.clone(),
             configured: vm.overridden().cloned(),
+            added: vm.configured.is_none(),
             connected: device.is_some(),
             state,
             heard_ms: heard.map(|heard| now.saturating_sub(heard) / 1000),

@@ -96,6 +96,8 @@ pub struct VmView {
     pub settings: VmSettings,
     /// What the configuration says, where an earlier change goes over it.
     pub configured: Option<VmSettings>,
+    /// It was added while a daemon ran, so it can be removed; else it is of the configuration.
+    pub added: bool,
     /// A front end is connected.
     pub connected: bool,
     /// What its guest is doing, as far as that can be seen from here.

@@ -29,14 +29,27 @@ pub fn gone(vm: &Value) -> Option<Finding> {
         None => not_one(place, cgroups.as_deref())?,
     };
     let name = word(&vm["name"]);
-    Some(Finding::new(
-        vm,
-        what,
-        format!(
-            "start what makes it; if it is mistyped: cccctl tenant remove {name}, then \
-             cccctl tenant add {name} with the right one"
-        ),
-    ))
+    let correct = match is_configured(vm) {
+        true => format!("correct it in [vm.{name}] of the configuration, then restart ccc-vhost"),
+        false => {
+            format!("cccctl tenant remove {name}, then cccctl tenant add {name} with the right one")
+        }
+    };
+    Some(Finding::new(vm, what, format!("start what makes it; if it is mistyped: {correct}")))
+}
+
+/// It is of the daemon's configuration, and cannot be removed.  An older daemon does not say.
+fn is_configured(vm: &Value) -> bool {
+    vm["added"] == false
+}
+
+/// How a tenant is removed.
+fn removal(vm: &Value) -> String {
+    let name = word(&vm["name"]);
+    match is_configured(vm) {
+        true => format!("take [vm.{name}] out of the configuration and restart ccc-vhost"),
+        false => format!("cccctl tenant remove {name}"),
+    }
 }
 
 /// It is a process's namespace, as an earlier release let it be, or a link to one: ccc-bpf looks at
@@ -110,11 +123,12 @@ pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
     let has_it = |other: &&Value| {
         other["connected"] == true && other["tenant"].as_str().is_some_and(is_same)
     };
-    let (name, first) = (word(&vm["name"]), word(&vms.iter().find(has_it)?["name"]));
+    let first = vms.iter().find(has_it)?;
+    let name = word(&first["name"]);
     Some(Finding::new(
         vm,
-        format!("{first} has its place, {place}: it waits until that one is removed"),
-        format!("cccctl tenant remove {name}, or {first}: then it has the place within a second"),
+        format!("{name} has its place, {place}: it waits until that one is removed"),
+        format!("{}, or {}: then it has the place within a second", removal(vm), removal(first)),
     ))
 }
 
@@ -233,5 +247,11 @@ mod tests {
         let found = gone(&web).expect("a finding");
         assert!(found.what.ends_with("no /run/netns/ccc-test-nowhere"), "{found:?}");
         assert!(found.remedy.contains("cccctl tenant remove web"), "{found:?}");
+        let mut configured = web.clone();
+        configured["added"] = json!(false);
+        let found = gone(&configured).expect("a finding");
+        assert!(found.remedy.contains("correct it in [vm.web]"), "{found:?}");
+        assert!(!found.remedy.contains("tenant remove"), "it is refused: {found:?}");
+        assert!(removal(&configured).starts_with("take [vm.web] out of the configuration"));
     }
 }
