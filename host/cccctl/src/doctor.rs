@@ -23,6 +23,8 @@ use crate::{
 
 /// A VM with flows that has said nothing for so long has stopped.
 const SILENT_MS: u64 = 10_000;
+/// What was refused so long ago is over: the alert (monitoring/ccc-rules.yml) looks back as far.
+const REFUSED_MS: u64 = 300_000;
 /// Slots that are found being written are told of from one in so many messages on,
 const TORN_PER: u64 = 20;
 /// and not before there were so many.
@@ -284,11 +286,15 @@ fn refused(vm: &Value) -> Option<Finding> {
     let of = |key| counters[key].as_u64().unwrap_or(0);
     let no_fault = of("torn") + of("stale") + of("no_line") + of("over_limit");
     let refused = of("refused").saturating_sub(no_fault);
-    (refused > 0).then(|| {
+    // An older daemon does not say.
+    let since = counters["refused_ms"].as_u64();
+    (refused > 0 && since.is_none_or(|ms| ms < REFUSED_MS)).then(|| {
         let name = word(&vm["name"]);
+        let last = since.map(|ms| format!(", the last time {} s ago", ms / 1000));
+        let last = last.unwrap_or_default();
         Finding::new(
             vm,
-            format!("what its guest or front end sends was refused {refused} times"),
+            format!("what its guest or front end sends was refused {refused} times{last}"),
             format!("the daemon's log says what (journalctl -u ccc-vhost | grep 'VM {name}:')"),
         )
     })
@@ -484,6 +490,15 @@ mod tests {
             let words = words(changes.clone());
             assert!(words.contains(told), "{changes}: {words}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_long_ago_is_over() {
+        let of_ms = |ms: Value| of(json!({"counters": {"refused": 7, "refused_ms": ms}}));
+        let told = of_ms(json!(9_500));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].what.ends_with("refused 7 times, the last time 9 s ago"), "{told:?}");
+        assert_eq!(of_ms(json!(REFUSED_MS)), []);
     }
 
     #[test]

@@ -459,6 +459,7 @@ fn count(counters: &counters::Counters) -> CountersView {
         rescans: counters.rescans,
         published: counters.published,
         refused: counters.all_refused(),
+        refused_ms: counters.since_fault().map(|us| us / 1000),
         torn: counters.refused(counters::Kind::Torn),
         stale: counters.refused(counters::Kind::Stale),
         no_line: counters.refused(counters::Kind::Line),

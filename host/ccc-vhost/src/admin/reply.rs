@@ -157,6 +157,8 @@ pub struct CountersView {
     pub published: u64,
     /// Times something was refused, whatever it was.
     pub refused: u64,
+    /// Milliseconds since the last of them that was somebody's fault, if one was.
+    pub refused_ms: Option<u64>,
     /// Messages that came while their slot was being written: it is told of again.
     pub torn: u64,
     /// Messages that came when their slot was another flow's, or nobody's.

@@ -66,6 +66,8 @@ pub struct Counters {
     /// Who could not speak for it.
     pub strangers: Strangers,
     refused: [u64; KINDS.len()],
+    /// When something was refused last that is somebody's fault, by the machine's time.
+    last_fault: Option<Micros>,
     vm: String,
     /// What the guest causes, by the time it lives in.
     of_guest: Limiter,
@@ -86,6 +88,7 @@ impl Counters {
             published: 0,
             strangers: Strangers::default(),
             refused: [0; KINDS.len()],
+            last_fault: None,
             vm: vm.to_owned(),
             of_guest: Limiter::new(1),
             of_front_end: Limiter::new(REQUEST_LINES),
@@ -112,9 +115,21 @@ impl Counters {
         self.refused.iter().sum()
     }
 
+    /// How long ago something was refused last that is somebody's fault.
+    pub fn since_fault(&self) -> Option<Micros> {
+        self.last_fault.map(|last| clock::monotonic().saturating_sub(last))
+    }
+
+    fn count(&mut self, kind: Kind) {
+        self.refused[kind as usize] += 1;
+        if !matches!(kind, Kind::Torn | Kind::Stale | Kind::Line | Kind::Limit) {
+            self.last_fault = Some(clock::monotonic());
+        }
+    }
+
     /// Counts a refusal and says why, but not more than once a second.
     pub fn refuse(&mut self, now: Micros, kind: Kind, why: &dyn fmt::Display) {
-        self.refused[kind as usize] += 1;
+        self.count(kind);
         // No fault: a processor of the guest stood still while it wrote, and another message
         // follows; or the slot is another flow's by now, or nobody's.
         let level =
@@ -126,7 +141,7 @@ impl Counters {
 
     /// Counts a request that was refused.
     pub fn refuse_request(&mut self, why: &dyn fmt::Display) {
-        self.refused[Kind::Request as usize] += 1;
+        self.count(Kind::Request);
         self.warn(why);
     }
 
@@ -159,7 +174,9 @@ mod tests {
             counters.refuse(now, Kind::Torn, &"torn");
         }
         assert_eq!(counters.refused(Kind::Torn), 5);
+        assert_eq!(counters.since_fault(), None, "nobody's fault");
         counters.refuse(5, Kind::Message, &"bad");
+        assert!(counters.since_fault().is_some_and(|since| since < 60_000_000));
         assert!(counters.to_string().contains("messages 1 stale 0 torn 5"));
     }
 }
