@@ -204,7 +204,7 @@ impl VmSettings {
         Err(Fault::new("cap_mbit", expected, &json!(cap)).remedy(remedy))
     }
 
-    /// The same of settings that were others before: where the cap is as it was, the floor is wrong.
+    /// The same of settings that were others before: with the cap of before, the floor is wrong.
     pub fn check_change(&self, before: &VmSettings) -> Result<(), Fault> {
         match (self.check(), self.cap_mbit) {
             (Err(_), Some(cap)) if before.cap_mbit == self.cap_mbit => {

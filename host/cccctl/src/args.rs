@@ -10,9 +10,14 @@ use crate::{
     form::Form,
 };
 
+/// What help and manual say below the options.
+const EXIT_STATUS: &str = "Exit status: 0, done; of status and doctor: all is well; 1, it failed, and says why; \
+    2, the command line is wrong; 3, of hook: the domain is not to start; 4, of status and doctor: not all \
+    is well.";
+
 /// Shows and changes how ccc-vhost couples the VMs of a host.
 #[derive(Debug, Parser)]
-#[command(version = VERSION)]
+#[command(version = VERSION, after_help = EXIT_STATUS)]
 pub struct Args {
     /// The daemon's control socket
     #[arg(
@@ -226,15 +231,17 @@ pub struct Detach {
 pub struct Trial {
     /// Name of the group
     pub group: String,
-    /// For how long it is not coupled at a time, and coupled as long: 90s, 5m
-    #[arg(long, value_name = "TIME", default_value = "5m", allow_hyphen_values = true, value_parser = phase)]
+    /// For how long it is not coupled at a time, and coupled as long, after --settle: 90s, 5m
+    #[arg(long, value_name = "TIME", default_value = "5m", allow_hyphen_values = true,
+        value_parser = phase)]
     pub off: Duration,
     /// How often it is coupled and not
     #[arg(long, value_name = "N", default_value_t = 3, allow_negative_numbers = true,
         value_parser = value_parser!(u32).range(2..=100))]
     pub times: u32,
     /// For how long after each change nothing counts
-    #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true, value_parser = settle)]
+    #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true,
+        value_parser = settle)]
     pub settle: Duration,
 }
 

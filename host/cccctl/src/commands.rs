@@ -180,7 +180,8 @@ fn hook(args: &Args, hook: &Hook, out: &mut impl Write) -> Result<(), Error> {
     }
     let client = Client::new(&args.socket, hook_patience(&hook.operation, &config))?;
     let host = Host::new(&args.connect, &client);
-    let outcome = host.hook(hook, &String::from_utf8_lossy(&description), config.require);
+    let required_by = config.require.then_some(args.config.as_path());
+    let outcome = host.hook(hook, &String::from_utf8_lossy(&description), required_by);
     for warning in outcome.warnings {
         journal::log(&warning);
     }

@@ -20,3 +20,18 @@ pub fn write(directory: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_says_what_an_exit_status_means() {
+        let dir = tempfile::tempdir().expect("directory");
+        write(dir.path()).expect("written");
+        let manual = fs::read_to_string(dir.path().join("man1/cccctl.1")).expect("there");
+        assert!(manual.contains("Exit status: 0, done") && manual.contains("4, of status"));
+        let help = Args::command().render_help().to_string();
+        assert!(help.contains("3, of hook: the domain is not to start"), "{help}");
+    }
+}

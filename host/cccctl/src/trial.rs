@@ -21,6 +21,7 @@ use std::{
 };
 
 use ccc_settings::{VmSettings, Want};
+use humantime::format_duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 use signal_hook::{
@@ -175,9 +176,10 @@ impl Run<'_> {
     fn phase(&self, number: u32, coupled: bool) -> Result<Outcome, Error> {
         let Trial { group, times, off, settle, .. } = self.trial;
         let how = if coupled { "coupled" } else { "not coupled" };
-        let seconds = off.as_secs_f64();
         journal::say(&format!(
-            "{group}: {how} for {seconds:.0} s (pair {} of {times})",
+            "{group}: {how} for {} (the first {} count for nothing; pair {} of {times})",
+            format_duration(*off + *settle),
+            format_duration(*settle),
             number + 1
         ));
         let daemon = self.couple(coupled)?;

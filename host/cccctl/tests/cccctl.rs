@@ -281,12 +281,13 @@ fn a_trial_ends_with_the_group_coupled() {
 #[test]
 fn a_trial_that_is_interrupted_couples_the_group_again() {
     let daemon = without_rules();
-    let child = trial(&daemon);
+    let child = trial_with(&daemon, ["--off", "2s", "--settle", "1s"]);
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let done = child.wait_with_output().unwrap();
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("not coupled for 3s (the first 1s count for nothing; "), "{said}");
     assert!(said.contains("interrupted; the group is coupled again"), "{said}");
     assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
 }

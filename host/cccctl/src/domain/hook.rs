@@ -36,8 +36,8 @@ impl HookOutcome {
 
 impl Host<'_> {
     /// Does what libvirt's hook is for.  Must not ask libvirt anything, which waits for
-    /// the hook.
-    pub fn hook(&self, hook: &Hook, description: &str, require: bool) -> HookOutcome {
+    /// the hook.  A file of the host may require that nothing starts uncoupled.
+    pub fn hook(&self, hook: &Hook, description: &str, required_by: Option<&Path>) -> HookOutcome {
         let mut outcome = HookOutcome::default();
         let name = &hook.domain;
         let domain = match hook.operation.as_str() {
@@ -53,7 +53,7 @@ impl Host<'_> {
                 Ok(text) => outcome.description = text,
                 Err(error) => outcome.warn(name, &error.into()),
             },
-            ("prepare", Ok(domain)) => self.start(name, &domain, require, &mut outcome),
+            ("prepare", Ok(domain)) => self.start(name, &domain, required_by, &mut outcome),
             ("release", Ok(domain)) => {
                 if domain.has_device() || domain.has_metadata() {
                     if let Err(error) = self.forget(name, domain.is_tenant()) {
@@ -79,12 +79,20 @@ impl Host<'_> {
     }
 
     /// A domain that is about to start.
-    fn start(&self, name: &str, domain: &Domain, require: bool, outcome: &mut HookOutcome) {
+    fn start(
+        &self,
+        name: &str,
+        domain: &Domain,
+        required_by: Option<&Path>,
+        outcome: &mut HookOutcome,
+    ) {
         let Err(error) = self.tell_of(name, domain) else { return };
         outcome.warn(name, &error);
-        if require {
-            let why = "and /etc/ccc/cccctl.toml has require = true: it does not start uncoupled";
-            outcome.refused = Some(format!("domain {name}: {error}; {why}"));
+        if let Some(file) = required_by {
+            outcome.refused = Some(format!(
+                "domain {name}: {error}; and {} has require = true: it does not start uncoupled",
+                file.display()
+            ));
         } else if domain.is_in_commandline() {
             outcome.refused = self.uncoupled(name, domain, &error).err();
         }
