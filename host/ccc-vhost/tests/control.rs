@@ -454,6 +454,58 @@ fn a_state_that_names_what_is_gone_is_used_as_far_as_it_goes() {
     let mut daemon = daemon.restart();
     assert_eq!(operator.get("/v1/vms/a")["weight"], 4.0);
     daemon.says("state of VM b not used: no VM `b`");
+    let told = || operator.get("/v1/status")["not_kept"].clone();
+    assert_eq!(told(), "VM b: no VM `b`");
+    assert_eq!(operator.ask("DELETE", "/v1/vms/b/changes", None), (200, json!({"name": "b"})));
+    assert_eq!(told(), json!(null), "it is forgotten");
+    let _daemon = daemon.restart();
+    assert_eq!(told(), json!(null));
+    assert_eq!(operator.ask("DELETE", "/v1/vms/b/changes", None).0, 404);
+}
+
+#[test]
+fn a_group_that_is_renamed_costs_nothing_but_its_name() {
+    let (daemon, operator) = start(&TWO, "");
+    operator.patch("/v1/vms/a", &json!({"group": "h", "weight": 5, "cap_mbit": 100}));
+    operator.patch("/v1/groups/h", &json!({"share": "window"}));
+    operator.rules(&json!([{"vm": "b", "group": "h"}, {"vm": "b", "group": "none"}]));
+    let tenant = json!({"socket": daemon.socket("t"), "group": "h", "cap_mbit": 10,
+        "tenant": "cgroup:/batch"});
+    assert_eq!(operator.ask("PUT", "/v1/vms/batch", Some(&tenant)).0, 200);
+    let config = daemon.dir.path().join("ccc.toml");
+    let text = fs::read_to_string(&config).unwrap().replace("[group.h]", "[group.wan]");
+    fs::write(&config, text).unwrap();
+    let daemon = daemon.restart();
+    let of = |vm: &str, field: &str| operator.get(&format!("/v1/vms/{vm}"))[field].clone();
+    assert_eq!((of("a", "group"), of("a", "weight")), (json!("g"), json!(5.0)));
+    assert_eq!((of("a", "cap_mbit"), of("batch", "cap_mbit")), (json!(100.0), json!(10.0)));
+    assert_eq!(
+        (of("batch", "group"), of("batch", "tenant")),
+        (json!(null), json!("cgroup:/batch"))
+    );
+    assert_eq!(operator.get("/v1/rules")["rules"].as_array().unwrap().len(), 1);
+    let told = || operator.get("/v1/status")["not_kept"].as_str().unwrap_or_default().to_owned();
+    let of_lines =
+        || told().lines().map(|line| line.split_once(": ").unwrap().0.to_owned()).collect();
+    let lines: Vec<String> = of_lines();
+    assert_eq!(lines, ["group h", "VM a", "VM batch", "rules"]);
+    assert!(
+        operator.get("/metrics").as_str().unwrap().contains("ccc_state_kept{what=\"changes\"} 0")
+    );
+    // What is set now holds, and settles nothing else.
+    operator.patch("/v1/vms/a", &json!({"cap_mbit": 50}));
+    let daemon = daemon.restart();
+    assert_eq!((of("a", "cap_mbit"), of_lines()), (json!(50.0), lines));
+    operator.patch("/v1/vms/a", &json!({"group": "wan"}));
+    assert_eq!(operator.ask("DELETE", "/v1/vms/batch", None).0, 200);
+    operator.rules(&json!([{"vm": "b", "group": "wan"}]));
+    assert_eq!(operator.ask("DELETE", "/v1/groups/h/changes", None).0, 200);
+    assert_eq!(told(), "");
+    let _daemon = daemon.restart();
+    assert_eq!(
+        (of("a", "group"), of("a", "cap_mbit"), told()),
+        (json!("wan"), json!(50.0), String::new())
+    );
 }
 
 #[test]

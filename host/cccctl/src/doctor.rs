@@ -6,6 +6,7 @@
 //! ccc-bpf has left, which is looked at on this host.
 pub mod alone;
 mod cap;
+mod daemon;
 mod place;
 mod release;
 mod tap;
@@ -29,9 +30,6 @@ const REFUSED_MS: u64 = 300_000;
 const TORN_PER: u64 = 20;
 /// and not before there were so many.
 const TORN_MIN: u64 = 16;
-
-/// What the daemon says of a state file that it could not read, and has put beside its place.
-const PUT_ASIDE: &str = "the file as it was found is";
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,35 +78,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             [left_alone(group), tried(group), floors_not_met(group), tap::powerless(status, group)]
         })
         .flatten();
-    not_kept(status).chain(of_vms).chain(of_groups).collect()
-}
-
-/// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
-fn not_kept(status: &Value) -> impl Iterator<Item = Finding> {
-    status["not_kept"].as_str().unwrap_or_default().lines().map(one_not_kept)
-}
-
-fn one_not_kept(why: &str) -> Finding {
-    if let Some((vm, _)) = why.strip_prefix("VM ").and_then(|rest| rest.split_once(": ")) {
-        return Finding {
-            of: vm.to_owned(),
-            what: format!("what was set of it is not all in force: {why}"),
-            remedy: format!("set what is to hold now: cccctl set {vm} --floor RATE --cap RATE"),
-        };
-    }
-    let remedy = if why.contains(PUT_ASIDE) {
-        "see cccctl list, groups and rules for what is in force, and set again what is missing; this \
-         is told until the daemon starts again (systemctl restart ccc-vhost)"
-    } else {
-        "make room, or make it writable: it is tried again by itself; if its directory was removed \
-         and made again, the daemon may not write there until systemctl restart ccc-vhost: note what \
-         cccctl list, groups and rules have, and set again after that what is missing"
-    };
-    Finding {
-        of: "the daemon".to_owned(),
-        what: format!("its state file is not as it should be: {why}"),
-        remedy: remedy.to_owned(),
-    }
+    daemon::not_kept(status).chain(of_vms).chain(of_groups).collect()
 }
 
 /// As text: a line each, or one that says that all is well.
@@ -552,32 +522,6 @@ mod tests {
     fn a_hold_that_an_earlier_daemon_left_is_told() {
         let told = words(json!({"left_held": true, "tap": "vnet0", "coupled_flows": 0}));
         assert!(told.starts_with("an earlier daemon has left its tap vnet0 held"), "{told}");
-    }
-
-    #[test]
-    fn bounds_that_do_not_fit_together_are_told() {
-        let why =
-            "VM web: invalid cap_mbit: expected no less than its floor\nVM db: invalid cap_mbit";
-        let found = findings(&json!({"not_kept": why}), &json!({}), &json!({}));
-        let of: Vec<&str> = found.iter().map(|finding| finding.of.as_str()).collect();
-        assert_eq!(of, ["web", "db"]);
-        assert!(found[0].remedy.ends_with("cccctl set web --floor RATE --cap RATE"));
-    }
-
-    #[test]
-    fn changes_that_are_not_kept_are_told() {
-        let of = |why: &str| {
-            let status = json!({"not_kept": why});
-            let found = findings(&status, &json!({"vms": []}), &json!({"groups": []}));
-            assert_eq!(found.len(), 1);
-            assert!(found[0].what.ends_with(why), "{found:?}");
-            found[0].remedy.clone()
-        };
-        let full = of("cannot write /s: No space left on device");
-        assert!(full.starts_with("make room") && full.contains("made again"), "{full}");
-        let damaged = of("state file /s: wrong; the file as it was found is /s.damaged-1");
-        assert!(damaged.contains("until the daemon starts again"), "{damaged}");
-        assert!(!damaged.contains("make room"), "it was put aside: {damaged}");
     }
 
     #[test]

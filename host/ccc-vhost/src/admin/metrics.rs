@@ -166,7 +166,8 @@ impl Collector for MetricsView {
         let build = [([("version", status.version)], 1.0)];
         gauges(&mut to, "build_info", "The program that runs", build)?;
         let kept = [([("what", "changes")], truth(status.not_kept.is_none()))];
-        gauges(&mut to, "state_kept", "Whether changes are kept for the next start", kept)?;
+        let help = "Whether changes are kept for the next start, and earlier ones in force";
+        gauges(&mut to, "state_kept", help, kept)?;
         let in_vain = |group: &GroupView| group.settings.enforce == Enforce::On && !status.may_hold;
         let vain =
             groups.iter().map(|group| ([("group", group.name.clone())], truth(in_vain(group))));

@@ -34,6 +34,11 @@ pub enum Reply {
     Group(GroupView),
     /// All rules.
     Rules(RulesView),
+    /// A VM or group that is not there, of which nothing is kept any more.
+    Forgotten {
+        /// Its name.
+        name: String,
+    },
     /// What is logged.
     Log(LogSettings),
     /// What a monitoring system is told, in its own format.
@@ -52,8 +57,8 @@ pub struct StatusView {
     pub vms: usize,
     /// Flows in the slots of all VMs.
     pub flows: usize,
-    /// Why changes are not kept for the next start, or earlier ones not used; null if all is
-    /// well.
+    /// Why changes are not kept for the next start, or earlier ones not in force; null if all
+    /// is well.
     pub not_kept: Option<String>,
     /// It may hold VMs at their taps.
     pub may_hold: bool,

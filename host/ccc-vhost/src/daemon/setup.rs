@@ -65,7 +65,7 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
     if let Some((_, found)) = &mut kept {
-        found.unbounded = found.state.apply(&mut settings);
+        found.unused = found.state.apply(&mut settings);
         for line in settings.overridden() {
             log::warn!("{line}");
         }
@@ -111,7 +111,7 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
     if let Some(why) = &trouble {
         log::warn!("{why}; the daemon goes on with what can be read of it");
     }
-    Ok((path, Found { lock, state, aside: aside.is_some(), trouble, unbounded: Vec::new() }))
+    Ok((path, Found { lock, state, aside: aside.is_some(), trouble, unused: Vec::new() }))
 }
 
 /// The next change replaces the file, so one that could not be read is put beside it, which

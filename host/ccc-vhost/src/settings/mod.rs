@@ -9,6 +9,7 @@ pub mod lock;
 mod places;
 pub mod state;
 mod taps;
+pub mod unused;
 pub mod writer;
 
 #[cfg(test)]
@@ -200,8 +201,8 @@ impl Settings {
         let number = self.vm(name)?;
         let before = self.vms[&number].settings.clone();
         let settings = changes.apply(&before);
-        settings.check_change(&before)?;
         let group = self.find_group(settings.group.as_deref())?;
+        settings.check_change(&before)?;
         if let Some(vm) = self.vms.get_mut(&number) {
             (vm.settings, vm.group) = (settings, group);
         }
@@ -233,13 +234,24 @@ impl Settings {
 
     /// Puts other rules in the place of all.
     pub fn set_rules(&mut self, rules: &[RuleSettings]) -> Result<(), SettingsError> {
-        let numbered = rules.iter().enumerate().map(|(number, settings)| {
+        self.rules = self.numbered(rules).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// The same, but for those that name what is not there; what that is.
+    fn put_rules(&mut self, rules: &[RuleSettings]) -> Vec<Fault> {
+        let (there, gone): (Vec<_>, Vec<_>) = self.numbered(rules).partition(Result::is_ok);
+        self.rules = there.into_iter().flatten().collect();
+        gone.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Rules with what they name.
+    fn numbered(&self, rules: &[RuleSettings]) -> impl Iterator<Item = Result<Rule, Fault>> {
+        rules.iter().enumerate().map(|(number, settings)| {
             let (rule, faults) = self.rule(settings);
             let fault = faults.into_iter().next();
             fault.map_or(Ok(rule), |fault| Err(fault.below(&format!("rules[{number}]"))))
-        });
-        self.rules = numbered.collect::<Result<_, _>>()?;
-        Ok(())
+        })
     }
 
     /// Puts the rules of the configuration in the place of all.

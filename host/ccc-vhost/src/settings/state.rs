@@ -15,7 +15,10 @@ use ccc_settings::{
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{MAX_RULES, Settings, SettingsError, prefix};
+use super::{
+    MAX_RULES, Settings, SettingsError, prefix,
+    unused::{Of, Unused},
+};
 
 const VERSION: u64 = 1;
 /// Settings of groups that were called otherwise when version 1 began.  Files with these
@@ -26,18 +29,12 @@ const RENAMED: [(&str, &str); 2] = [("aggression", "equivalent_tcps"), ("coco", 
 const CAP: &str = "cap_mbit";
 const FLOOR: &str = "floor_mbit";
 const TENANT: &str = "tenant";
+/// The one that names something else, which may be gone.
+const GROUP: &str = "group";
 /// What has to fit together, a cap that is no less than the floor: what is left out for that,
 /// the first that mends it.
 const BOUNDS: [&[&str]; 3] = [&[CAP], &[FLOOR], &[FLOOR, CAP]];
 
-/// A VM that is without a bound of its changes until somebody sets one.
-#[derive(Debug)]
-pub struct Unbounded {
-    /// Its name.
-    pub vm: String,
-    /// Why.
-    pub why: String,
-}
 /// Largest state file, bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -98,20 +95,6 @@ pub enum Change {
     ResetGroup(String),
     /// Put these rules in the place of all; `None` for those of the configuration.
     SetRules(Option<Vec<RuleSettings>>),
-}
-
-impl Change {
-    /// Whether the VM of that name has other bounds by this, or is gone.
-    pub fn bounds(&self, name: &str) -> bool {
-        match self {
-            Change::UpdateVm(vm, changes) => {
-                let bounds = changes.part(|field| field == FLOOR || field == CAP);
-                vm == name && bounds != Changes::default()
-            }
-            Change::PutVm(vm, _) | Change::DeleteVm(vm) | Change::ResetVm(vm) => vm == name,
-            Change::UpdateGroup(..) | Change::ResetGroup(_) | Change::SetRules(_) => false,
-        }
-    }
 }
 
 impl State {
@@ -279,7 +262,8 @@ impl State {
 
     /// Adds the VMs that were added in earlier runs.  The configuration may
     /// have one of that name or socket by now; then that is the one.
-    fn add_vms(&self, settings: &mut Settings) {
+    fn add_vms(&self, settings: &mut Settings) -> Vec<Unused> {
+        let mut unused = Vec::new();
         for (name, socket) in &self.added {
             if settings.has_vm(name) {
                 log::warn!(VM = name.as_str(); "state of VM {name}: the configuration has it now");
@@ -289,46 +273,31 @@ impl State {
             let spec = VmSpec { socket: socket.clone(), settings: in_no_group() };
             match settings.new_vm(name, &spec) {
                 Ok(vm) => drop(settings.insert_vm(vm)),
-                Err(error) => {
-                    log::warn!(VM = name.as_str(); "state of VM {name} not used: {error}")
-                }
+                Err(error) => unused.push(Unused::all(Of::Vm(name.clone()), error)),
             }
         }
+        unused
     }
 
     /// Puts the changes over the configuration.  What they name may be gone
-    /// from there; that is told and left out, but kept for when it comes back.
-    /// Returns the VMs that are without a bound of their changes.
-    pub fn apply(&self, settings: &mut Settings) -> Vec<Unbounded> {
-        self.add_vms(settings);
-        let told =
-            |what: &str, error: &SettingsError| log::warn!("state of {what} not used: {error}");
+    /// from there; that alone is told and left out, but kept for when it comes back.
+    pub fn apply(&self, settings: &mut Settings) -> Vec<Unused> {
+        let mut unused = self.add_vms(settings);
         for (name, changes) in &self.groups {
             if let Err(error) = settings.change_group(name, changes) {
-                told(&format!("group {name}"), &error);
+                unused.push(Unused::all(Of::Group(name.clone()), error));
             }
         }
-        let mut unbounded = Vec::new();
         for (name, changes) in &self.vms {
-            let Err(error) = settings.put_changes(name, changes) else { continue };
-            // The configuration may have a floor by now that is above a cap of before, or a cap
-            // below a floor.
-            let mut without = BOUNDS.iter().map(|bounds| {
-                (bounds.join(" and "), changes.part(|field| !bounds.contains(&field)))
-            });
-            let put = without
-                .find(|(_, rest)| rest != changes && settings.put_changes(name, rest).is_ok());
-            match put {
-                Some((bounds, _)) => {
-                    told(&format!("VM {name}, {bounds},"), &error);
-                    let why = format!("VM {name}: {error}");
-                    unbounded.push(Unbounded { vm: name.clone(), why });
-                }
-                None => told(&format!("VM {name}"), &error),
+            if !self.added.contains_key(name) || settings.has_vm(name) {
+                unused.extend(put_changes(settings, name, changes));
             }
         }
-        if let Some(Err(error)) = self.rules.as_ref().map(|rules| settings.set_rules(rules)) {
-            told("rules", &error);
+        let rules = self.rules.as_ref().map(|rules| settings.put_rules(rules));
+        let rules = rules.unwrap_or_default().into_iter();
+        unused.extend(rules.map(|fault| Unused::all(Of::Rules, fault)));
+        for one in &unused {
+            log::warn!("{}", one.told());
         }
         // All changes are in force: two VMs may have exchanged their taps.
         for tap in settings.doubled_taps() {
@@ -338,8 +307,30 @@ impl State {
                  VM's: set the others' to their own (virsh domiflist), or to `none`"
             );
         }
-        unbounded
+        unused
     }
+}
+
+/// Puts a VM's changes over it, but for fields that cannot be; those.
+fn put_changes(settings: &mut Settings, name: &str, changes: &Changes<VmSettings>) -> Vec<Unused> {
+    let (mut rest, mut unused) = (changes.clone(), Vec::new());
+    while let Err(error) = settings.put_changes(name, &rest) {
+        let names_group = matches!(&error, SettingsError::Field(fault) if fault.field == GROUP);
+        let parts: &[&[&str]] = if names_group { &[&[GROUP]] } else { &BOUNDS };
+        let without = |fields: &&'static [&'static str]| {
+            let part = rest.part(|field| !fields.contains(&field));
+            // Bounds are looked at when the group is one.
+            let mends = names_group || settings.put_changes(name, &part).is_ok();
+            (part != rest && mends).then_some((*fields, part))
+        };
+        let Some((fields, part)) = parts.iter().find_map(without) else {
+            unused.push(Unused::all(Of::Vm(name.to_owned()), error));
+            break;
+        };
+        unused.push(Unused::fields(name, fields, &error));
+        rest = part;
+    }
+    unused
 }
 
 /// What an added VM is before its changes.
@@ -538,7 +529,7 @@ mod tests {
         let mut settings = Settings::single(Path::new("/other"));
         State::from_json(value).expect("right").apply(&mut settings);
         let vm = &settings.vms[&settings.vm("c").expect("added")];
-        assert_eq!((vm.group, vm.settings.weight), (None, VmSettings::default().weight));
+        assert_eq!((vm.group, vm.settings.weight), (None, 7.0));
     }
 
     #[test]
@@ -591,7 +582,7 @@ mod tests {
         let VmSettings { floor_mbit, cap_mbit, weight, tap, .. } = &settings.vms[&0].settings;
         assert_eq!((*floor_mbit, *cap_mbit, *weight), (6.0, None, 3.0));
         assert_eq!(tap.as_deref(), Some("vnet7"));
-        let told = told.pop().expect("who has no cap is told of").why;
+        let told = told.pop().expect("who has no cap is told of").to_string();
         assert!(told.starts_with("VM default: invalid cap_mbit: expected no less than"), "{told}");
         let mut settings = Settings::single(Path::new("/s"));
         let floor = Changes::read(json!({"floor_mbit": 6})).expect("right");

@@ -21,7 +21,8 @@ use thiserror::Error;
 
 use super::{
     lock::Lock,
-    state::{self, Change, State, Unbounded},
+    state::{self, Change, State},
+    unused::{Of, Unused},
 };
 
 /// Time until what could not be written is tried again.
@@ -68,7 +69,7 @@ pub struct StateWriter {
     trouble: Trouble,
     /// Of the file as it was found: no change mends that.
     found: Option<String>,
-    unbounded: Vec<Unbounded>,
+    unused: Vec<Unused>,
 }
 
 /// The file as it was found.
@@ -82,14 +83,14 @@ pub struct Found {
     pub aside: bool,
     /// Why it cannot be read or written, or not all of it.
     pub trouble: Option<String>,
-    /// VMs that are without a bound that it says.
-    pub unbounded: Vec<Unbounded>,
+    /// What of that is not in force.
+    pub unused: Vec<Unused>,
 }
 
 impl StateWriter {
     /// Keeps changes from what was `found` on in the file at `path`.
     pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
-        let Found { lock, state, aside, trouble, unbounded } = found;
+        let Found { lock, state, aside, trouble, unused } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let mut store = Store::new(path, state);
@@ -102,16 +103,21 @@ impl StateWriter {
             store.run(&taken);
         };
         std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(StateWriter { orders: Some(orders), ended, trouble, found, unbounded })
+        Ok(StateWriter { orders: Some(orders), ended, trouble, found, unused })
     }
 
     /// Why changes are not kept, or those of before not used, if so; the latter until the
-    /// daemon starts again, or somebody has changed the VMs that are without a bound: a line each.
+    /// daemon starts again, or somebody has settled that: a line each.
     pub fn trouble(&self) -> Option<String> {
         let file = self.trouble.get().or_else(|| self.found.clone());
-        let unbounded = self.unbounded.iter().map(|unbounded| unbounded.why.clone());
-        let lines: Vec<String> = file.into_iter().chain(unbounded).collect();
+        let unused = self.unused.iter().map(Unused::to_string);
+        let lines: Vec<String> = file.into_iter().chain(unused).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    /// There are changes of what is not there, which can only be forgotten.
+    pub fn has_left(&self, of: &Of) -> bool {
+        self.unused.iter().any(|unused| unused.is_all_of(of))
     }
 
     /// Keeps a change, and does something after that; nothing if this ends meanwhile.
@@ -121,7 +127,7 @@ impl StateWriter {
         change: Change,
         done: impl FnOnce(Result<(), NotKept>) + Send + 'static,
     ) {
-        self.unbounded.retain(|unbounded| !change.bounds(&unbounded.vm));
+        self.unused.retain(|unused| !unused.is_settled_by(&change));
         let order = Order { change, done: Box::new(done) };
         if let Some(orders) = &self.orders {
             // Without the thread there is nobody left to wait.
@@ -240,6 +246,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::settings::SettingsError;
 
     fn store(path: &Path) -> Store {
         Store::new(path, State::default())
@@ -268,25 +275,39 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_is_without_a_bound_until_it_has_another() {
+    fn what_is_not_in_force_is_told_until_it_is_settled() {
         let dir = tempfile::tempdir().expect("directory");
-        let without = |vm: &str| Unbounded { vm: vm.to_owned(), why: format!("VM {vm}: too low") };
-        let unbounded = vec![without("a"), without("c")];
-        let found = Found { unbounded, ..Found::default() };
+        let vm =
+            |name: &str, fields| Unused::fields(name, fields, &SettingsError::IsVm(String::new()));
+        let of = |of| Unused::all(of, "gone");
+        let (a, g) = (|| "a".to_owned(), || "g".to_owned());
+        let unused = vec![
+            vm("a", &["floor_mbit", "cap_mbit"]),
+            vm("a", &["group"]),
+            of(Of::Vm(g())),
+            of(Of::Group(g())),
+            of(Of::Rules),
+        ];
         let path = dir.path().join("state.json");
-        let mut writer = StateWriter::start(&path, found).expect("started");
-        let keep = |writer: &mut StateWriter, change| {
+        let mut writer =
+            StateWriter::start(&path, Found { unused, ..Found::default() }).expect("started");
+        assert!(writer.has_left(&Of::Vm(g())) && !writer.has_left(&Of::Vm(a())));
+        let changes = |value| ccc_settings::Changes::read(value).expect("right");
+        let cap = || changes(json!({"cap_mbit": 9}));
+        for (change, left) in [
+            (change(), 5),
+            (Change::UpdateVm("b".to_owned(), cap()), 5),
+            (Change::ResetGroup(a()), 5),
+            (Change::UpdateVm(a(), cap()), 4),
+            (Change::UpdateVm(a(), changes(json!({"group": null}))), 3),
+            (Change::ResetGroup(g()), 2),
+            (Change::DeleteVm(g()), 1),
+            (Change::SetRules(None), 0),
+        ] {
+            let what = format!("{change:?}");
             writer.keep(change, |kept| kept.expect("kept"));
-            writer.trouble()
-        };
-        let cap = || ccc_settings::Changes::read(json!({"cap_mbit": 9})).expect("right");
-        let other = Change::UpdateVm("b".to_owned(), cap());
-        let both = Some("VM a: too low\nVM c: too low");
-        assert_eq!(keep(&mut writer, change()).as_deref(), both, "each is told of");
-        assert_eq!(keep(&mut writer, other).as_deref(), both);
-        let left = keep(&mut writer, Change::UpdateVm("a".to_owned(), cap()));
-        assert_eq!(left.as_deref(), Some("VM c: too low"));
-        assert_eq!(keep(&mut writer, Change::UpdateVm("c".to_owned(), cap())), None);
+            assert_eq!(writer.trouble().map_or(0, |told| told.lines().count()), left, "{what}");
+        }
     }
 
     #[test]

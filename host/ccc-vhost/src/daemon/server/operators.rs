@@ -7,12 +7,12 @@ use crate::{
     admin::authorization::Peer,
     admin::channel::{CommandReceiver, PendingCommand},
     admin::executor::{Executor, Guest, Guests, Outcome},
-    admin::{ApiError, Command},
+    admin::{ApiError, Command, Reply},
     by_number::ByNumber,
     device::Context,
     event_loop::{clock, open_files, poll::Token},
     logging::audit,
-    settings::{state::Change, writer::StateWriter},
+    settings::{state::Change, unused::Of, writer::StateWriter},
     vhost_user::connection::ConnectionError,
     vhost_user::listener::{Endpoint, ListenError},
 };
@@ -81,6 +81,9 @@ impl Server {
     /// What a request needs beside the engine: a socket of a VM that comes, the
     /// end of the front end of one that goes.
     fn carry_out(&mut self, command: &Command, by: &Peer) -> Result<Outcome, ServerError> {
+        if let Some(outcome) = self.forget(command, by) {
+            return Ok(outcome);
+        }
         match command {
             Command::Change(Change::PutVm(name, spec))
                 if !self.coupling.settings().has_vm(name) =>
@@ -108,6 +111,22 @@ impl Server {
             }
             _ => Ok(self.execute(command, by)),
         }
+    }
+
+    /// Forgets what was set of something that is not there any more, if that is asked for.
+    fn forget(&self, command: &Command, by: &Peer) -> Option<Outcome> {
+        let Command::Change(change) = command else { return None };
+        let (of, change, name) = match change {
+            // With the socket of one that was added.
+            Change::ResetVm(vm) | Change::DeleteVm(vm) => {
+                (Of::Vm(vm.clone()), Change::DeleteVm(vm.clone()), vm)
+            }
+            Change::ResetGroup(group) => (Of::Group(group.clone()), change.clone(), group),
+            _ => return None,
+        };
+        self.state_writer.as_ref().filter(|writer| writer.has_left(&of))?;
+        audit!(PEER:% = by; "{of}: what was set of it is forgotten (by {by})");
+        Some(Ok((Reply::Forgotten { name: name.clone() }, Some(change))))
     }
 
     fn execute(&mut self, command: &Command, by: &Peer) -> Outcome {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is wrong with the daemon itself: what it cannot keep, or has kept and cannot use.
+use serde_json::Value;
+
+use super::Finding;
+
+/// What the daemon says of a state file that it could not read, and has put beside its place.
+const PUT_ASIDE: &str = "the file as it was found is";
+
+/// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
+pub fn not_kept(status: &Value) -> impl Iterator<Item = Finding> {
+    status["not_kept"].as_str().unwrap_or_default().lines().map(one_not_kept)
+}
+
+fn one_not_kept(why: &str) -> Finding {
+    let of = |what| why.strip_prefix(what).and_then(|rest| rest.split_once(": "));
+    let told = |of: &str, remedy| Finding {
+        of: of.to_owned(),
+        what: format!("what was set of it is not all in force: {why}"),
+        remedy,
+    };
+    if let Some((vm, fault)) = of("VM ") {
+        return told(vm, of_vm(vm, fault));
+    }
+    if let Some((group, _)) = of("group ") {
+        let remedy = format!(
+            "if it is called otherwise now, set it there (cccctl group); then, or if it is gone for \
+             good: cccctl reset --group {group}"
+        );
+        return told(group, remedy);
+    }
+    if why.starts_with("rules: ") {
+        let remedy = "cccctl rules has those in force; PUT /v1/rules at the control socket puts \
+                      others in the place of all";
+        return told("rules", remedy.to_owned());
+    }
+    let remedy = if why.contains(PUT_ASIDE) {
+        "see cccctl list, groups and rules for what is in force, and set again what is missing; this \
+         is told until the daemon starts again (systemctl restart ccc-vhost)"
+    } else {
+        "make room, or make it writable: it is tried again by itself; if its directory was removed \
+         and made again, the daemon may not write there until systemctl restart ccc-vhost: note what \
+         cccctl list, groups and rules have, and set again after that what is missing"
+    };
+    Finding {
+        of: "the daemon".to_owned(),
+        what: format!("its state file is not as it should be: {why}"),
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// What to do about a VM's changes that are not in force.
+fn of_vm(vm: &str, fault: &str) -> String {
+    if fault.starts_with("invalid group") {
+        return format!("give it the group that it is to have: cccctl set {vm} --group GROUP");
+    }
+    if fault.starts_with("invalid cap") || fault.starts_with("invalid floor") {
+        return format!("set what is to hold now: cccctl set {vm} --floor RATE --cap RATE");
+    }
+    format!(
+        "if it is called otherwise now, set it there; then, or if it is gone for good: cccctl reset \
+         {vm}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_in_force_is_told_with_its_remedy() {
+        let why = "VM web: invalid cap_mbit: expected no less\nVM db: invalid group: expected\n\
+                   VM old: no VM `old`\ngroup up: no group `up`\nrules: invalid rules[0].vm\n\
+                   cannot write /s: No space left on device\n\
+                   state file /s: wrong; the file as it was found is /s.damaged-1";
+        let found: Vec<Finding> = not_kept(&json!({"not_kept": why})).collect();
+        let of: Vec<&str> = found.iter().map(|finding| finding.of.as_str()).collect();
+        assert_eq!(of, ["web", "db", "old", "up", "rules", "the daemon", "the daemon"]);
+        let remedies = [
+            "cccctl set web --floor RATE --cap RATE",
+            "cccctl set db --group GROUP",
+            "cccctl reset old",
+            "cccctl reset --group up",
+            "PUT /v1/rules",
+            "made again",
+            "until the daemon starts again",
+        ];
+        for (finding, remedy) in found.iter().zip(remedies) {
+            assert!(finding.remedy.contains(remedy), "{finding:?}");
+        }
+        assert!(!found[6].remedy.contains("make room"), "it was put aside: {:?}", found[6]);
+        assert!(found[5].what.ends_with("No space left on device"), "{found:?}");
+        assert_eq!(not_kept(&json!({"not_kept": null})).count(), 0);
+    }
+}
