@@ -476,22 +476,33 @@ fn o8_changes_are_logged_as_an_operator_says_them() {
     operator.patch("/v1/vms/a", &json!({"weight": 0.5, "group": null, "coupled": false}));
     operator.patch("/v1/vms/a", &json!({"weight": 0.5}));
     operator.patch("/v1/groups/g", &json!({"policy": "cm", "equivalent_tcps": 2}));
-    operator.rules(&json!([{"group": "h"}]));
+    operator
+        .rules(&json!([{"vm": "a", "destination": "10.0.0.0/8", "group": null}, {"group": "h"}]));
+    operator.rules(&json!([]));
     assert_eq!(put(&operator, &daemon, "c").0, 200);
     assert_eq!(operator.ask("DELETE", "/v1/vms/c", None).0, 200);
+    let whole = json!({"socket": daemon.socket("d"), "weight": 3, "group": null, "coupled": false,
+        "tap": "vnet9", "floor_mbit": 1.5, "cap_mbit": 20, "device": false,
+        "tenant": "cgroup:/batch"});
+    assert_eq!(operator.ask("PUT", "/v1/vms/d", Some(&whole)).0, 200);
     let log = daemon.log();
     let lines: Vec<&str> = log.lines().filter_map(|line| Some(line.split_once("] ")?.1)).collect();
     let told: Vec<&str> = lines.iter().filter_map(|line| line.strip_suffix(&by)).collect();
-    let socket = daemon.socket("c");
+    let [c, d] = ["c", "d"].map(|name| daemon.socket(name).display().to_string());
     assert_eq!(
         told,
         [
             "VM a: weight 1 → 3 ",
             "VM a: weight 3 → 0.5, group g → none, coupled on → off ",
             "group g: policy ctrltcp → cm, equivalent_tcps 1 → 2 ",
-            "rules: 1 now ",
-            &format!("VM c: added, on {}, weight 1, group g ", text(&socket)),
+            "rules: a 10.0.0.0/8 → none; every VM everywhere → h ",
+            "rules: none ",
+            &format!("VM c: added, on {c}, group g "),
             "VM c: removed ",
+            &format!(
+                "VM d: added, on {d}, weight 3, group none, coupled off, tap vnet9, floor_mbit 1.5, \
+                 cap_mbit 20, device off, tenant cgroup:/batch "
+            ),
         ]
     );
     assert!(!log.contains("Changes") && !log.contains("Settings"), "{log}");

@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use ccc_settings::{
-    Changes, Enforce, GroupSettings, LogSettings, VmSettings, VmSpec, Want, difference, dues,
+    Changes, Enforce, GroupSettings, LogSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, Want,
+    difference, dues,
 };
 
 use super::{
@@ -227,7 +228,9 @@ impl Executor<'_> {
     fn new_rules(&mut self) -> RulesView {
         self.remap(self.numbers());
         let rules = self.rules();
-        audit!(PEER:% = self.by; "rules: {} now (by {})", rules.rules.len(), self.by);
+        let told: Vec<String> = rules.rules.iter().map(said).collect();
+        let told = if told.is_empty() { "none".to_owned() } else { told.join("; ") };
+        audit!(PEER:% = self.by; "rules: {told} (by {})", self.by);
         rules
     }
 
@@ -441,6 +444,13 @@ impl Executor<'_> {
         let rules = self.settings().rules.iter().map(|rule| rule.settings.clone());
         RulesView { rules: rules.collect() }
     }
+}
+
+/// A rule as an operator reads it.
+fn said(rule: &RuleSettings) -> String {
+    let or = |field: &Option<String>, none: &str| field.as_deref().unwrap_or(none).to_owned();
+    let (vm, to) = (or(&rule.vm, "every VM"), or(&rule.destination, "everywhere"));
+    format!("{vm} {to} → {}", or(&rule.group, NO_GROUP))
 }
 
 /// Who comes to speak for a VM and cannot.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Requests of operators, in the event loop.
-use ccc_settings::{NO_GROUP, VmSpec};
+use ccc_settings::{Changes, VmSettings, VmSpec};
 
 use super::{Server, ServerError, Vm};
 use crate::{
@@ -91,11 +91,12 @@ impl Server {
                 if let Err(error) = self.add(name, spec) {
                     return Ok(Err(error));
                 }
+                let said = Changes::all(&spec.settings).besides(&VmSettings::default());
+                let said = said.texts().map(|(field, text)| format!(", {field} {text}"));
                 audit!(VM = name.as_str(), PEER:% = by;
-                    "VM {name}: added, on {}, weight {}, group {} (by {by})",
+                    "VM {name}: added, on {}{} (by {by})",
                     spec.socket.display(),
-                    spec.settings.weight,
-                    spec.settings.group.as_deref().unwrap_or(NO_GROUP),
+                    said.collect::<String>(),
                 );
                 Ok(self.execute(command, by))
             }
