@@ -4,7 +4,10 @@
 //! Every line says in words whose matter it is.  Of a VM it has the field VM, too, of a group
 //! GROUP, and of what somebody has asked for PEER.  What somebody has changed is told
 //! whatever the level, with the field AUDIT.
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{
+    error::Error,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use ccc_settings::LogLevel;
 use env_filter::Filter;
@@ -27,6 +30,11 @@ macro_rules! audit {
     };
 }
 pub(crate) use audit;
+
+/// An error, and what it comes from.
+pub fn with_cause(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
 
 /// Where lines go, and which.
 struct Output {

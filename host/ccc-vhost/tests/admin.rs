@@ -576,17 +576,23 @@ fn o3_a_check_tells_what_is_wrong_on_this_host() {
     assert!(!dir.path().join("a").exists(), "a check makes nothing");
 }
 
+/// What is wrong with one VM's socket is no trouble of the others.
 #[test]
-fn o3_a_daemon_without_its_directories_says_which() {
+fn o3_a_vm_without_its_directory_is_told_and_the_others_are_served() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("ccc.toml");
-    let missing = dir.path().join("vm");
-    fs::write(&file, format!("[vm.a]\nsocket = \"{}\"\n", text(&missing.join("a")))).unwrap();
-    let (done, _, said) = support::daemon::run_for(&["--config", text(&file)], "5");
-    assert!(
-        !done && said.contains(&format!("no directory {}; create it", text(&missing))),
-        "{said}"
-    );
+    let missing = dir.path().join("later");
+    let socket = missing.join("c");
+    let more = format!("[vm.c]\nsocket = \"{}\"\n", text(&socket));
+    let (mut daemon, operator) = start_in(dir, &TWO, &more);
+    daemon.says(&format!("no directory {}; create it", text(&missing)));
+    drop(Driver::connect(&daemon.socket("a"), Mode::Eventfd));
+    assert!(operator.get("/v1/vms/c")["unserved"].is_string());
+    // The daemon has taken a directory from itself that was not there when it started.
+    fs::create_dir(&missing).unwrap();
+    let daemon = daemon.restart();
+    drop(Driver::connect(&socket, Mode::Eventfd));
+    assert_eq!(operator.get("/v1/vms/c")["unserved"], Value::Null);
+    drop(daemon);
 }
 
 #[test]

@@ -660,8 +660,16 @@ fn vms_that_were_added_outlive_the_daemon() {
     daemon.terminate("-TERM");
     fs::create_dir(daemon.socket("e")).unwrap();
     daemon = daemon.restart_dead();
-    daemon.says("VM e: left out");
-    assert_eq!(operator.get("/v1/status")["vms"], 3);
+    daemon.says("VM e: nobody can connect to its socket");
+    let unserved = |vm: &str| operator.get(&format!("/v1/vms/{vm}"))["unserved"].clone();
+    assert!(unserved("e").as_str().unwrap().contains("exists and is no socket"));
+    assert_eq!(unserved("c"), Value::Null);
+    let metrics = || operator.get("/metrics").as_str().unwrap().to_owned();
+    assert!(metrics().contains("ccc_vm_served{vm=\"e\"} 0"), "{}", metrics());
+    fs::remove_dir(daemon.socket("e")).unwrap();
+    daemon.says("VM e: its front end can connect now");
+    drop(driver(&daemon, "e"));
+    assert_eq!(unserved("e"), Value::Null);
 }
 
 #[test]

@@ -55,7 +55,8 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
         let found = [
             // Who comes for it has found its place.
-            release::other(vm)
+            daemon::unserved(vm)
+                .or_else(|| release::other(vm))
                 .or_else(|| place::gone(vm))
                 .or_else(|| place::taken(vm, vms))
                 .or_else(|| socket_gone(vm))

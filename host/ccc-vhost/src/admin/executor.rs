@@ -39,6 +39,8 @@ pub struct Guest<'a> {
     pub connection: Option<&'a Connection>,
     /// Its counts while there is none.
     pub counters: &'a counters::Counters,
+    /// Why none can connect, if so.
+    pub unserved: Option<String>,
 }
 
 /// Where VMs are looked up, by their numbers.
@@ -307,7 +309,7 @@ impl Executor<'_> {
         let flows = device.map_or_else(Count::default, Device::count_flows);
         let now = self.now;
         let heard = device.and_then(Device::heard);
-        let counters = device.map(Device::counters).or(guest.map(|guest| guest.counters));
+        let counters = device.map(Device::counters).or(guest.as_ref().map(|guest| guest.counters));
         let tap = vm.settings.tap.as_deref();
         let state = device.map_or("absent", |device| device.life(&flows, now));
         VmView {
@@ -317,6 +319,7 @@ impl Executor<'_> {
             configured: vm.overridden().cloned(),
             added: vm.configured.is_none(),
             connected: device.is_some(),
+            unserved: guest.as_ref().and_then(|guest| guest.unserved.clone()),
             state,
             heard_ms: heard.map(|heard| now.saturating_sub(heard) / 1000),
             migrating: backend.as_ref().is_some_and(|backend| backend.is_migrating()),

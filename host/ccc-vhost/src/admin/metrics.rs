@@ -83,8 +83,9 @@ struct OfSome(&'static str, &'static str, fn(&MemberView) -> Option<f64>);
 /// A number of each VM in each group.
 struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
 
-const OF_VM: [OfVm; 9] = [
+const OF_VM: [OfVm; 10] = [
     OfVm("vm_device", "Whether its guest is to have the device", |vm| truth(vm.settings.device)),
+    OfVm("vm_served", "Whether a front end can connect", |vm| truth(vm.unserved.is_none())),
     OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
     OfVm("vm_weight", "The weight in force", |vm| vm.settings.weight),
     OfVm("vm_floor_bytes_per_second", "It has no less of its group while it wants that", |vm| {

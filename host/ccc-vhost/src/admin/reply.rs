@@ -105,6 +105,8 @@ pub struct VmView {
     pub added: bool,
     /// A front end is connected.
     pub connected: bool,
+    /// Why none can connect to its socket; null if one can.
+    pub unserved: Option<String>,
     /// What its guest is doing, as far as that can be seen from here.
     pub state: &'static str,
     /// Milliseconds since its driver last used a queue, if it has.

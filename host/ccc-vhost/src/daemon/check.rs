@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is wrong with a configuration on this host, though it is well formed.
-use std::{error::Error, os::unix::fs::FileTypeExt, path::Path};
+use std::{os::unix::fs::FileTypeExt, path::Path};
 
 use ccc_settings::Enforce;
 use nix::unistd::User;
@@ -8,6 +8,7 @@ use rustix::process::geteuid;
 
 use crate::{
     admin::authorization::{Authorization, AuthorizationError},
+    logging::with_cause,
     settings::{DaemonSettings, Settings, state::State},
     tap::kernel,
     vhost_user::listener::ListenError,
@@ -86,11 +87,6 @@ pub fn warnings_of_settings(settings: &Settings) -> Vec<String> {
         ));
     }
     warnings
-}
-
-/// An error, and what it comes from.
-pub fn with_cause(error: &dyn Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// A socket could be made there, or is one that could be replaced.

@@ -35,6 +35,7 @@ mod operators;
 mod publishing;
 mod taps;
 mod unseen;
+mod unserved;
 mod vm;
 
 use publishing::Publishing;
@@ -175,6 +176,7 @@ impl Server {
             }
         }
         self.begin_with_taps();
+        self.begin_with_unserved();
         log::info!("serving {} VMs", self.vms.len());
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
             log::warn!("cannot tell the service manager that it is served: {error}");
@@ -218,7 +220,7 @@ impl Server {
         for token in self.timers.take(now) {
             self.see_ends()?;
             match token {
-                Token::Listener(vm) => self.vms.get_mut(&vm).map_or(Ok(()), Vm::listen)?,
+                Token::Listener(vm) => self.listen(vm)?,
                 Token::Connection(vm) => self.end_unfinished(vm, now)?,
                 Token::Kick(vm, queue) => self.listen_for_kicks(vm, queue)?,
                 Token::Taps => self.look_at_taps(),
@@ -285,7 +287,11 @@ impl Server {
 
     /// Somebody can come, if only an operator who adds a VM.
     fn reachable(&self) -> bool {
-        let open = |vm: &Vm| vm.connection.is_some() || vm.endpoint.listening().is_some();
+        let open = |vm: &Vm| {
+            vm.connection.is_some()
+                || vm.endpoint.listening().is_some()
+                || vm.endpoint.trouble().is_some()
+        };
         self.vms.values().any(open) || (self.vms.is_empty() && self.commands.is_some())
     }
 

@@ -19,13 +19,14 @@ use crate::{
     args::Args,
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
-    daemon::check::{self, with_cause},
+    daemon::check,
     daemon::sandbox,
     daemon::server::{Parts, Server, Taps},
     event_loop::clock::{self, Clock},
     event_loop::foreign,
     event_loop::open_files,
     event_loop::timetravel,
+    logging::with_cause,
     settings::{
         Sandbox, Settings, config,
         lock::{Lock, LockError},
@@ -77,8 +78,9 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     sandbox::confine_files(&mut settings);
     foreign::prepare();
     let mut coupling = Coupling::new(settings);
-    let endpoints = endpoints(args, &mut coupling, &mut activated)?;
+    // The first: two daemons would take turns with the sockets of VMs.
     let operators = operators(daemon.control.as_ref(), &authorization, &mut activated)?;
+    let endpoints = endpoints(args, coupling.settings(), &mut activated)?;
     activated.end()?;
     let clock = clock(args)?;
     let state_writer = kept.map(|(path, found)| StateWriter::start(path, found)).transpose()?;
@@ -130,27 +132,21 @@ fn put_aside(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// One endpoint for each VM.  One that was added in an earlier run and cannot be
-/// served any more is left out, for its own trouble is not the others'.
+/// One endpoint for each VM.  Where one cannot be listened on that is told and tried again, for
+/// its trouble is not the others'; the command line names but one.
 fn endpoints(
     args: &Args,
-    coupling: &mut Coupling,
+    settings: &Settings,
     activated: &mut Activated,
 ) -> Result<BTreeMap<usize, Endpoint>> {
     let mut endpoints = BTreeMap::new();
-    for (number, vm) in coupling.settings().vms.clone() {
+    for (number, vm) in &settings.vms {
         let endpoint = match args.fd.or_else(|| activated.socket(&vm.name)) {
-            Some(fd) => Endpoint::inherited(fd),
-            None => Endpoint::bind(&vm.socket),
+            Some(fd) => Endpoint::inherited(fd)?,
+            None if args.socket_path.is_some() => Endpoint::bind(&vm.socket)?,
+            None => Endpoint::bind(&vm.socket).unwrap_or_else(Endpoint::Failed),
         };
-        match endpoint {
-            Ok(endpoint) => drop(endpoints.insert(number, endpoint)),
-            Err(error) if vm.configured.is_none() => {
-                log::warn!(VM = vm.name.as_str(); "VM {}: left out: {:#}", vm.name, anyhow::Error::from(error));
-                coupling.remove_vm(0, number);
-            }
-            Err(error) => return Err(error.into()),
-        }
+        endpoints.insert(*number, endpoint);
     }
     Ok(endpoints)
 }

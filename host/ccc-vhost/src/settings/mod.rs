@@ -292,8 +292,9 @@ impl Settings {
         let told = directories.iter().filter(is_told);
         let names: Vec<_> = told.map(|one| one.display().to_string()).collect();
         let expected = format!("a path below {}", names.join(" or "));
-        let remedy = "the daemon's sandbox lets it make sockets nowhere else: name a VM of the \
-                      configuration there, or set [daemon] sandbox to \"off\"";
+        let remedy = "the daemon's sandbox lets it make sockets nowhere else while it runs: take \
+                      such a path, or give the VM its socket in the configuration, and under systemd \
+                      name the directory in ReadWritePaths= (systemctl edit ccc-vhost)";
         Err(Fault::new("socket", expected, &json!(socket)).remedy(remedy))
     }
 

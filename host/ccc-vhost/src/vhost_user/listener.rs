@@ -19,7 +19,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use crate::{event_loop::foreign::Stream, event_loop::open_files};
+use crate::{event_loop::foreign::Stream, event_loop::open_files, logging::with_cause};
 
 /// Who may open a socket's file, and how many may wait to be accepted.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +53,8 @@ pub enum ListenError {
     OtherUser(PathBuf),
     #[error("cannot listen on {path}: there is no directory {dir}; create it")]
     NoDirectory { path: PathBuf, dir: PathBuf },
-    #[error("cannot listen on {path}")]
-    Bind { path: PathBuf, source: io::Error },
+    #[error("cannot listen on {path}: {error}{}", advice(.error))]
+    Bind { path: PathBuf, error: io::Error },
     #[error(
         "no file descriptor is left for {path}: the limit is {limit} open files; raise \
          LimitNOFILE= of the daemon's unit, or its hard limit (ulimit -Hn)"
@@ -78,13 +78,28 @@ impl ListenError {
     }
 
     /// What became of listening on `path`.
-    pub fn bind(path: &Path, source: io::Error) -> ListenError {
+    pub fn bind(path: &Path, error: io::Error) -> ListenError {
         let path = path.to_owned();
-        if open_files::is_want_of_files(&source) {
+        if open_files::is_want_of_files(&error) {
             ListenError::Files { path, limit: open_files::files() }
         } else {
-            ListenError::Bind { path, source }
+            ListenError::Bind { path, error }
         }
+    }
+}
+
+/// What a unit or a profile is in the way of, by the error of the kernel.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; the unit lets the daemon write in /run/ccc alone: name the directory in \
+             ReadWritePaths= (systemctl edit ccc-vhost), and restart it"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; let the daemon's user make files in the directory; where AppArmor is in force, name it \
+             in /etc/apparmor.d/local/ccc-vhost, too"
+        }
+        _ => "",
     }
 }
 
@@ -95,6 +110,8 @@ pub enum Endpoint {
     Listening { listener: UnixListener, _bound: Option<Bound> },
     /// There is one front end, and no other after it.
     Connected(Option<UnixStream>),
+    /// Nobody can connect yet.
+    Failed(ListenError),
 }
 
 /// A socket's file, removed in the end unless it is somebody else's by then.
@@ -136,7 +153,15 @@ impl Endpoint {
     pub fn listening(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Endpoint::Listening { listener, .. } => Some(listener.as_fd()),
-            Endpoint::Connected(_) => None,
+            Endpoint::Connected(_) | Endpoint::Failed(_) => None,
+        }
+    }
+
+    /// Why nobody can connect, if nobody can.
+    pub fn trouble(&self) -> Option<String> {
+        match self {
+            Endpoint::Failed(error) => Some(with_cause(error)),
+            _ => None,
         }
     }
 
@@ -149,6 +174,7 @@ impl Endpoint {
                 Err(error) => Err(error),
             },
             Endpoint::Connected(stream) => Ok(stream.take().map(Stream::new)),
+            Endpoint::Failed(_) => Ok(None),
         }
     }
 }
@@ -169,7 +195,7 @@ pub fn inherited(fd: RawFd, backlog: i32) -> Result<UnixListener, ListenError> {
 pub fn bind(path: &Path, manner: Manner) -> Result<(UnixListener, Bound), ListenError> {
     ListenError::no_directory(path)?;
     clear(path)?;
-    let failed = |source| ListenError::bind(path, source);
+    let failed = |error| ListenError::bind(path, error);
     let listener = listen(path, manner).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
     Ok((listener, Bound { path: path.to_owned(), identity }))
@@ -247,7 +273,7 @@ fn clear(path: &Path) -> Result<(), ListenError> {
         _ => return Err(ListenError::InUse(path.to_owned())),
     }
     log::info!("replacing {}, on which nobody listens", path.display());
-    std::fs::remove_file(path).map_err(|source| ListenError::Bind { path: path.to_owned(), source })
+    std::fs::remove_file(path).map_err(|error| ListenError::bind(path, error))
 }
 
 #[cfg(test)]
@@ -289,6 +315,18 @@ mod tests {
         fs::write(&path, "").expect("written");
         drop(endpoint);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn who_is_in_the_way_is_told_with_what_helps() {
+        let of = |code| {
+            let error = io::Error::from_raw_os_error(code);
+            ListenError::bind(Path::new("/srv/vms/s"), error).to_string()
+        };
+        let told = of(libc::EROFS);
+        assert!(told.starts_with("cannot listen on /srv/vms/s: Read-only"), "{told}");
+        assert!(told.contains("ReadWritePaths= (systemctl edit ccc-vhost)"), "{told}");
+        assert!(of(libc::EACCES).contains("/etc/apparmor.d/local/ccc-vhost"));
     }
 
     #[test]

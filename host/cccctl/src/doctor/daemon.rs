@@ -63,6 +63,17 @@ fn of_vm(vm: &str, fault: &str) -> String {
     )
 }
 
+/// Nobody can connect to its socket.  An older daemon does not say.
+pub fn unserved(vm: &Value) -> Option<Finding> {
+    let why = vm["unserved"].as_str()?;
+    let what = format!("nobody can speak for it: {why}");
+    Some(Finding::new(
+        vm,
+        what,
+        "mend that: it is tried again; if that does not help, restart the daemon",
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -93,5 +104,15 @@ mod tests {
         assert!(!found[6].remedy.contains("make room"), "it was put aside: {:?}", found[6]);
         assert!(found[5].what.ends_with("No space left on device"), "{found:?}");
         assert_eq!(not_kept(&json!({"not_kept": null})).count(), 0);
+    }
+
+    #[test]
+    fn a_vm_that_is_not_served_is_told() {
+        let found = unserved(&json!({"name": "web", "unserved": "no directory"})).expect("told");
+        assert_eq!(
+            (found.of.as_str(), found.what.as_str()),
+            ("web", "nobody can speak for it: no directory")
+        );
+        assert_eq!(unserved(&json!({"name": "web", "unserved": null})), None);
     }
 }

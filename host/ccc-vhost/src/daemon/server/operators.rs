@@ -20,7 +20,8 @@ use crate::{
 impl Guests for ByNumber<Vm> {
     fn guest(&self, vm: usize) -> Option<Guest<'_>> {
         let vm = self.get(&vm)?;
-        Some(Guest { connection: vm.connection.as_ref(), counters: &vm.counters })
+        let unserved = vm.endpoint.trouble();
+        Some(Guest { connection: vm.connection.as_ref(), counters: &vm.counters, unserved })
     }
 }
 
