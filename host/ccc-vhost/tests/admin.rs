@@ -11,6 +11,7 @@ use std::{
         net::UnixStream,
     },
     path::Path,
+    process::Command,
     time::Duration,
 };
 
@@ -547,7 +548,8 @@ fn o3_a_check_tells_what_is_wrong_on_this_host() {
     // All of it at once.
     let (done, said) = check(&format!(
         "[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\noperators = \"no-such-group\"\n\
-         [vm.a]\nsocket = \"{}\"\n[vm.b]\nsocket = \"{}\"\n",
+         readers = \"no-such-readers\"\n\
+         [vm.a]\nsocket = \"{}\"\ntap = \"no-such-tap\"\n[vm.b]\nsocket = \"{}\"\n",
         at("nowhere/control"),
         text(dir.path()),
         at("no/a"),
@@ -560,7 +562,9 @@ fn o3_a_check_tells_what_is_wrong_on_this_host() {
         "VM b: ",
         "exists and is no socket",
         "no-such-group",
+        "no-such-readers",
         "is a directory; name a file in it",
+        "VM a: its tap no-such-tap is not there now",
     ] {
         assert!(said.contains(part), "{part}: not in\n{said}");
     }
@@ -572,8 +576,44 @@ fn o3_a_check_tells_what_is_wrong_on_this_host() {
         assert!(done && said.contains(told), "the daemon starts all the same: {said}");
     }
     let (done, said) = check(&with("no/state"));
-    assert!(!done && said.contains("its directory does not exist"), "{said}");
+    assert!(done && said.contains("its directory does not exist"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for address in [taken.local_addr().unwrap().to_string(), "192.0.2.1:9170".to_owned()] {
+        let (done, said) = check(&format!("[daemon]\nmetrics = \"{address}\"\n{vm}"));
+        let told = format!("no metrics: cannot listen on {address}");
+        assert!(done && said.contains(&told), "{said}");
+    }
     assert!(!dir.path().join("a").exists(), "a check makes nothing");
+}
+
+/// As its user it is asked before it starts.
+#[test]
+fn o3_what_a_check_refuses_the_daemon_refuses_too() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let [program, file] = ["ccc-vhost", "ccc.toml"].map(|name| dir.path().join(name));
+    fs::copy(support::daemon::PROGRAM, &program).unwrap();
+    let control = dir.path().join("control");
+    fs::write(&file, own(dir.path(), "operators = \"no-such-group\"\n")).unwrap();
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "timeout", "5"];
+    let faults = [&["--check"][..], &[]].map(|more| {
+        let mut command = Command::new("setpriv");
+        command.args(user).arg(&program).args(["--config", text(&file)]).args(more);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{more:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let faults = said.lines().filter(|line| line.starts_with("ccc-vhost: "));
+        faults.map(str::to_owned).collect::<Vec<_>>()
+    });
+    assert_eq!(faults[0], faults[1]);
+    assert!(
+        faults[0][0].contains(&format!("cannot listen on {}: Permission", text(&control))),
+        "{faults:?}"
+    );
+    assert!(faults[0][1].contains("no-such-group"), "{faults:?}");
 }
 
 /// What is wrong with one VM's socket is no trouble of the others.

@@ -44,6 +44,11 @@ impl Activated {
         Ok(Activated(sockets))
     }
 
+    /// There is one with this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// The socket with this name.
     pub fn socket(&mut self, name: &str) -> Option<RawFd> {
         self.0.remove(name)

@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is wrong with a configuration on this host, though it is well formed.
-use std::{os::unix::fs::FileTypeExt, path::Path};
+use std::{
+    io::{self, ErrorKind},
+    net::TcpListener,
+    os::unix::fs::FileTypeExt,
+    path::Path,
+};
 
 use ccc_settings::Enforce;
 use nix::unistd::User;
-use rustix::process::geteuid;
+use rustix::{
+    fs::{Access, AtFlags, CWD, accessat},
+    process::geteuid,
+};
 
 use crate::{
     admin::authorization::{Authorization, AuthorizationError},
+    admin::http,
     logging::with_cause,
-    settings::{DaemonSettings, Settings, state::State},
+    settings::{
+        DaemonSettings, Settings, Vm,
+        state::{self, State},
+    },
     tap::kernel,
-    vhost_user::listener::ListenError,
+    vhost_user::listener::{self, ListenError},
 };
 
 /// Users that QEMU runs as, by distribution.
@@ -22,41 +34,65 @@ pub fn authorization(daemon: &DaemonSettings) -> Result<Authorization, Authoriza
     Authorization::new(daemon.operators.as_deref(), daemon.readers.as_deref())
 }
 
-/// All that would keep the daemon from serving.
-pub fn faults(settings: &Settings) -> Vec<String> {
-    let vms = settings.vms.values();
-    let sockets = vms.map(|vm| (format!("VM {}", vm.name), &vm.socket));
-    let control = settings.daemon.control.iter().map(|path| ("control".to_owned(), path));
-    let mut faults: Vec<String> = sockets
-        .chain(control)
-        .filter_map(|(whose, path)| Some(format!("{whose}: {}", with_cause(&socket(path).err()?))))
+/// All that keeps the daemon from serving, whether it is asked or starts.  What a running
+/// daemon has is none of it, for one may be asked beside that.
+pub fn faults(settings: &Settings, has_control: bool) -> Vec<String> {
+    let daemon = &settings.daemon;
+    let control = daemon.control.as_deref().filter(|_| !has_control);
+    let mut faults: Vec<String> = control
+        .and_then(|path| socket(path).err())
+        .map(|error| format!("control: {}", with_cause(&error)))
+        .into_iter()
         .collect();
-    if let Err(error) = authorization(&settings.daemon) {
-        faults.push(with_cause(&error));
-    }
-    if let Some((false, told)) = state_damage(settings) {
-        faults.push(told);
+    let (operators, readers) = (daemon.operators.as_deref(), daemon.readers.as_deref());
+    for group in [Authorization::new(operators, None), Authorization::new(None, readers)] {
+        faults.extend(group.err().map(|error| with_cause(&error)));
     }
     faults
 }
 
-/// What is wrong with the state file, and whether it is one at all: then the daemon goes on
-/// with what can be read.
-fn state_damage(settings: &Settings) -> Option<(bool, String)> {
-    let path = settings.daemon.state.as_deref()?;
-    let (state, damage) = State::load_readable(path);
-    // What is left out is told in the log.
-    state.apply(&mut settings.clone());
-    damage.map(|error| (path.is_file(), with_cause(&error)))
-}
-
-/// What is otherwise than the operator may think.
+/// What is otherwise than the operator may think, and what the daemon goes on without.
 pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = warnings_of_settings(settings);
-    if let Some((true, told)) = state_damage(settings) {
-        warnings.push(format!("{told}; the daemon goes on with what can be read of it"));
+    let mut settings = settings.clone();
+    if let Some(path) = settings.daemon.state.clone() {
+        let (state, damage) = State::load_readable(&path);
+        let unlocked = || Some(format!("{}: {}", path.display(), may_write(&path).err()?));
+        let told = damage.map(|error| with_cause(&error)).or_else(unlocked);
+        warnings.extend(told.map(going_on));
+        // What is left out is told in the log.
+        state.apply(&mut settings);
     }
+    for vm in settings.vms.values() {
+        let unserved = socket(&vm.socket).err().map(|error| with_cause(&error));
+        let unserved = unserved.map(|why| format!("VM {}: {why}; the others are served", vm.name));
+        warnings.extend(unserved.into_iter().chain(without_tap(vm)));
+    }
+    warnings.extend(without_metrics(&settings.daemon));
     warnings
+}
+
+/// What is said of a state file that is not as it should be.
+pub fn going_on(why: String) -> String {
+    format!("{why}; the daemon goes on with what can be read of it")
+}
+
+/// The interface of a VM is not there.
+fn without_tap(vm: &Vm) -> Option<String> {
+    let interfaces = Path::new("/sys/class/net");
+    let tap = vm.settings.tap.as_ref()?;
+    let is_gone = interfaces.is_dir() && !interfaces.join(tap).exists();
+    is_gone.then(|| format!("VM {}: its tap {tap} is not there now: nobody looks at it", vm.name))
+}
+
+/// Nobody can listen where monitoring systems are to connect.
+fn without_metrics(daemon: &DaemonSettings) -> Option<String> {
+    let address = daemon.metrics?;
+    let error = TcpListener::bind(address).err()?;
+    // It may be the daemon's that runs.
+    let is_taken = error.kind() == ErrorKind::AddrInUse;
+    let runs = is_taken && daemon.control.as_deref().is_some_and(listener::is_served);
+    (!runs).then(|| http::no_metrics(address, &error))
 }
 
 /// The same of the settings alone: who serves reads the state file in any case, and tells of it.
@@ -94,6 +130,12 @@ fn socket(path: &Path) -> Result<(), ListenError> {
     ListenError::no_directory(path)?;
     match path.symlink_metadata() {
         Ok(there) if !there.file_type().is_socket() => Err(ListenError::NoSocket(path.to_owned())),
-        _ => Ok(()),
+        _ => may_write(path).map_err(|error| ListenError::bind(path, error)),
     }
+}
+
+/// A file could be made there by this user.
+fn may_write(path: &Path) -> io::Result<()> {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    Ok(accessat(CWD, state::directory(path), access, AtFlags::EACCESS)?)
 }

@@ -55,8 +55,7 @@ fn release(host: &mut dyn Host) -> anyhow::Result<()> {
             Err(error) => faults.push(error.to_string()),
         }
     }
-    anyhow::ensure!(faults.is_empty(), faults.join("\nccc-vhost: "));
-    Ok(())
+    refuse(&faults)
 }
 
 /// Tells all that is wrong, so that it can be mended at once.
@@ -64,7 +63,11 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     for warning in check::warnings(settings) {
         log::warn!("{warning}");
     }
-    let faults = check::faults(settings);
+    refuse(&check::faults(settings, false))
+}
+
+/// Fails if there are faults, with all of them.
+fn refuse(faults: &[String]) -> anyhow::Result<()> {
     anyhow::ensure!(faults.is_empty(), faults.join("\nccc-vhost: "));
     Ok(())
 }

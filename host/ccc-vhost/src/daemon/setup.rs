@@ -20,6 +20,7 @@ use crate::{
     coupling::Coupling,
     daemon::activation::{Activated, CONTROL},
     daemon::check,
+    daemon::refuse,
     daemon::sandbox,
     daemon::server::{Parts, Server, Taps},
     event_loop::clock::{self, Clock},
@@ -63,8 +64,9 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
         log::warn!("{warning}");
     }
     let daemon = settings.daemon.clone();
-    let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     let mut activated = Activated::take()?;
+    refuse(&check::faults(&settings, activated.has(CONTROL)))?;
+    let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     if let Some((_, found)) = &mut kept {
         found.unused = found.state.apply(&mut settings);
         for line in settings.overridden() {
@@ -111,7 +113,7 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
         why.push_str(&format!("; the file as it was found is {}", aside.display()));
     }
     if let Some(why) = &trouble {
-        log::warn!("{why}; the daemon goes on with what can be read of it");
+        log::warn!("{}", check::going_on(why.clone()));
     }
     Ok((path, Found { lock, state, aside: aside.is_some(), trouble, unused: Vec::new() }))
 }

@@ -261,6 +261,11 @@ fn probe(path: &Path) -> Result<(), Errno> {
     net::connect(socket, &address)
 }
 
+/// Somebody listens on a socket.
+pub fn is_served(path: &Path) -> bool {
+    !matches!(probe(path), Err(Errno::CONNREFUSED | Errno::NOENT))
+}
+
 /// Removes a socket nobody listens on.
 fn clear(path: &Path) -> Result<(), ListenError> {
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };

@@ -46,6 +46,8 @@ mod clients;
 pub mod routes;
 mod scrape;
 
+pub use scrape::no_metrics;
+
 /// Most clients served at once; others wait to be accepted.
 const CONNECTIONS: u64 = 2048;
 /// The part of all files the daemon may have open that clients may take.

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    io,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -65,16 +66,23 @@ pub async fn serve(address: Option<SocketAddr>, commands: &CommandSender) {
     }
 }
 
+/// What is said where nobody can listen.
+pub fn no_metrics(address: SocketAddr, error: &io::Error) -> String {
+    format!(
+        "no metrics: cannot listen on {address}: {error}; name another address in [daemon] metrics, \
+         or free this one"
+    )
+}
+
 /// Listens, when it can: the address may be in use, or not be there yet.
 async fn listen(address: SocketAddr) -> TcpListener {
     let mut told = false;
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return listener,
-            Err(error) if !std::mem::replace(&mut told, true) => log::warn!(
-                "no metrics: cannot listen on {address}: {error}; name another address in \
-                 [daemon] metrics, or free this one"
-            ),
+            Err(error) if !std::mem::replace(&mut told, true) => {
+                log::warn!("{}", no_metrics(address, &error));
+            }
             Err(_) => {}
         }
         tokio::time::sleep(LISTEN_AGAIN).await;
