@@ -141,7 +141,11 @@ fn an_address_in_use_costs_nothing_but_the_metrics() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (_daemon, operator) = start_at(address);
-    assert_eq!(operator.get("/v1/status")["vms"], 2);
+    let status = || operator.get("/v1/status");
+    assert_eq!(status()["vms"], 2);
+    let told = status()["no_metrics"].to_string();
+    assert!(told.contains(&format!("cannot listen on {address}")), "{told}");
     drop(taken);
     assert!(scrape(address, "GET /metrics").contains("ccc_build_info"), "when it is free");
+    assert_eq!(status()["no_metrics"], Value::Null);
 }

@@ -273,6 +273,7 @@ impl Executor<'_> {
             flows: connections.map(|connection| connection.backend().device().flows()).sum(),
             not_kept: self.not_kept.clone(),
             may_hold: kernel::may_hold(),
+            no_metrics: None,
         }
     }
 

@@ -62,6 +62,9 @@ pub struct StatusView {
     pub not_kept: Option<String>,
     /// It may hold VMs at their taps.
     pub may_hold: bool,
+    /// Why nobody listens at the address of metrics; null if all is well, or none is to.  The
+    /// control socket's thread knows.
+    pub no_metrics: Option<String>,
 }
 
 /// All VMs.

@@ -63,6 +63,14 @@ fn of_vm(vm: &str, fault: &str) -> String {
     )
 }
 
+/// Monitoring systems find nobody, and say that the daemon is down.  An older one does not say.
+pub fn no_metrics(status: &Value) -> Option<Finding> {
+    let what = status["no_metrics"].as_str()?.to_owned();
+    let remedy = "as it says, then restart the daemon; a free address is taken without that; the \
+                  same metrics are on the control socket";
+    Some(Finding { of: "the daemon".to_owned(), what, remedy: remedy.to_owned() })
+}
+
 /// Nobody can connect to its socket.  An older daemon does not say.
 pub fn unserved(vm: &Value) -> Option<Finding> {
     let why = vm["unserved"].as_str()?;
@@ -104,6 +112,13 @@ mod tests {
         assert!(!found[6].remedy.contains("make room"), "it was put aside: {:?}", found[6]);
         assert!(found[5].what.ends_with("No space left on device"), "{found:?}");
         assert_eq!(not_kept(&json!({"not_kept": null})).count(), 0);
+    }
+
+    #[test]
+    fn metrics_that_nobody_can_scrape_are_told() {
+        let found = no_metrics(&json!({"no_metrics": "no metrics: address in use"}));
+        assert_eq!(found.map(|found| found.of).as_deref(), Some("the daemon"));
+        assert_eq!(no_metrics(&json!({"no_metrics": null})), None);
     }
 
     #[test]

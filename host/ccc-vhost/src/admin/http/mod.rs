@@ -73,6 +73,8 @@ struct Shared {
     commands: CommandSender,
     /// When somebody was refused whom the log tells of.
     refused: Mutex<Option<Instant>>,
+    /// Why monitoring systems find nobody, if so.
+    no_metrics: Arc<tokio::sync::Mutex<Option<String>>>,
 }
 
 impl Shared {
@@ -102,17 +104,26 @@ pub fn serve(listeners: Listeners, commands: CommandSender) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let run = move || {
         runtime.block_on(async {
-            tokio::join!(operate(control, &commands), scrape::serve(metrics, &commands))
+            let no_metrics = Arc::default();
+            tokio::join!(
+                operate(control, &commands, &no_metrics),
+                scrape::serve(metrics, &commands, &no_metrics)
+            )
         })
     };
     std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
     Ok(())
 }
 
-async fn operate(control: Option<(UnixListener, Authorization)>, commands: &CommandSender) {
+async fn operate(
+    control: Option<(UnixListener, Authorization)>,
+    commands: &CommandSender,
+    no_metrics: &Arc<tokio::sync::Mutex<Option<String>>>,
+) {
     let Some((listener, authorization)) = control else { return };
-    let commands = commands.clone();
-    let shared = Arc::new(Shared { authorization, commands, refused: Mutex::default() });
+    let (commands, no_metrics) = (commands.clone(), Arc::clone(no_metrics));
+    let shared = Shared { authorization, commands, refused: Mutex::default(), no_metrics };
+    let shared = Arc::new(shared);
     if let Err(error) = accept(listener, shared).await {
         log::error!("control socket failed: {error}");
     }
@@ -281,7 +292,11 @@ where
         shared.authorization.check_change(by).map_err(ApiError::Forbidden)?;
     }
     let _busy = slot.busy();
-    shared.commands.ask(command, by.clone()).await
+    let mut reply = shared.commands.ask(command, by.clone()).await?;
+    if let Reply::Status(status) = &mut reply {
+        status.no_metrics.clone_from(&*shared.no_metrics.lock().await);
+    }
+    Ok(reply)
 }
 
 async fn read<B>(body: B) -> Result<Bytes, ApiError>

@@ -46,10 +46,14 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// The latest answer in each format.
 type Latest = Mutex<BTreeMap<Format, (Instant, Response<Full<Bytes>>)>>;
 
-/// Serves them, if they are to be.
-pub async fn serve(address: Option<SocketAddr>, commands: &CommandSender) {
+/// Serves them, if they are to be; `trouble` is why nobody can listen.
+pub async fn serve(
+    address: Option<SocketAddr>,
+    commands: &CommandSender,
+    trouble: &Mutex<Option<String>>,
+) {
     let Some(address) = address else { return };
-    let listener = listen(address).await;
+    let listener = listen(address, trouble).await;
     let clients = Clients::new(CONNECTIONS);
     let latest = Arc::new(Latest::default());
     loop {
@@ -75,15 +79,15 @@ pub fn no_metrics(address: SocketAddr, error: &io::Error) -> String {
 }
 
 /// Listens, when it can: the address may be in use, or not be there yet.
-async fn listen(address: SocketAddr) -> TcpListener {
-    let mut told = false;
+async fn listen(address: SocketAddr, trouble: &Mutex<Option<String>>) -> TcpListener {
     loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => return listener,
-            Err(error) if !std::mem::replace(&mut told, true) => {
-                log::warn!("{}", no_metrics(address, &error));
-            }
-            Err(_) => {}
+        let bound = TcpListener::bind(address).await;
+        let why = bound.as_ref().err().map(|error| no_metrics(address, error));
+        let before = std::mem::replace(&mut *trouble.lock().await, why.clone());
+        match (bound, why) {
+            (Ok(listener), _) => return listener,
+            (Err(_), Some(why)) if before.is_none() => log::warn!("{why}"),
+            _ => {}
         }
         tokio::time::sleep(LISTEN_AGAIN).await;
     }
