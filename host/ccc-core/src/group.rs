@@ -37,8 +37,10 @@ pub struct GroupStatus {
     pub cwnd_bytes: u64,
     /// Aggregate slow start threshold; `None` before the first event.
     pub ssthresh_bytes: Option<u64>,
-    /// Changes with every reduction.
+    /// Changes with every reduction, and where other rules begin.
     pub epoch: u32,
+    /// Reductions there were.
+    pub reductions: u64,
     /// Flows that count.
     pub active_flows: u64,
     /// What they see of their path; nothing if none counts.
@@ -57,6 +59,7 @@ pub(crate) struct Group {
     aggregate: Aggregate,
     policy: Box<dyn Policy>,
     config: GroupConfig,
+    reductions: u64,
     version: u64,
     granted: Granted,
     /// Flows adopted until then bring their windows along.
@@ -112,6 +115,7 @@ impl Group {
             aggregate: Aggregate::default(),
             policy: policy::build(&config),
             config,
+            reductions: 0,
             version: 0,
             granted: Granted::default(),
             adopts_until: 0,
@@ -188,6 +192,7 @@ impl Group {
         let Update { now, key: flow, report, .. } = *update;
         let member = update.flow.member();
         if self.aggregate.epoch != epoch {
+            self.reductions += 1;
             self.witnesses.lost(member);
         }
         if self.policy.couples() {
@@ -613,6 +618,7 @@ impl Group {
             cwnd_bytes: aggregate.window.bytes(),
             ssthresh_bytes: aggregate.ssthresh.map(Window::bytes),
             epoch: aggregate.epoch,
+            reductions: self.reductions,
             active_flows: self.members.active_flows(),
             path: if self.members.active_flows() > 0 {
                 self.path.state()

@@ -31,17 +31,19 @@ fn a_new_way_of_sharing_counts_live_flows_anew() {
 #[test]
 fn new_settings_keep_the_aggregate_and_begin_an_epoch() {
     let (mut host, vms) = steady(80, &[2]);
-    let epoch = host.epoch();
+    let (epoch, reductions) = (host.epoch(), host.status().reductions);
     let equivalent_tcps = EquivalentTcps::from_f64(2.0).expect("in range");
     let config = GroupConfig { equivalent_tcps, share: ShareOf::Window, ..GroupConfig::default() };
     host.configure(config);
     assert_eq!(host.aggregate(), (80_000, Some(80_000)));
+    assert_eq!((host.epoch(), host.status().reductions), (epoch + 1, reductions));
     let mut flow = vms[0][0];
     host.lose(&mut flow, epoch);
     assert_eq!(host.segments(), 80, "lost under the earlier settings");
     host.recover(&mut flow);
     host.lose(&mut flow, host.epoch());
     assert_eq!(host.segments(), 60, "two TCPs of which one halves");
+    assert_eq!(host.status().reductions, reductions + 1);
 }
 
 fn running(cwnd: u32, ssthresh: Option<u32>) -> Report {

@@ -119,6 +119,23 @@ fn floors_and_caps_are_told() {
 }
 
 #[test]
+fn settings_are_no_reductions() {
+    let (_daemon, operator, metrics) = start();
+    let epoch = || operator.get("/v1/groups/g")["epoch"].as_u64();
+    let before = epoch();
+    for target_delay_ms in [7, 9] {
+        operator.patch("/v1/groups/g", &json!({"target_delay_ms": target_delay_ms}));
+    }
+    assert_eq!(epoch(), before.map(|before| before + 2));
+    let told = scrape(metrics, "GET /metrics");
+    for line in
+        ["ccc_group_reductions_total{group=\"g\"} 0\n", "ccc_group_floors_unmet{group=\"g\"} 0.0\n"]
+    {
+        assert!(told.contains(line), "{told}");
+    }
+}
+
+#[test]
 fn over_tcp_there_are_metrics_and_nothing_else() {
     let (_daemon, operator, metrics) = start();
     for (request, status) in [

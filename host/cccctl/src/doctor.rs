@@ -79,7 +79,11 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             [left_alone(group), tried(group), floors_not_met(group), tap::powerless(status, group)]
         })
         .flatten();
-    daemon::not_kept(status).chain(daemon::no_metrics(status)).chain(of_vms).chain(of_groups).collect()
+    daemon::not_kept(status)
+        .chain(daemon::no_metrics(status))
+        .chain(of_vms)
+        .chain(of_groups)
+        .collect()
 }
 
 /// As text: a line each, or one that says that all is well.

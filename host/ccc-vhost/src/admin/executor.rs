@@ -387,6 +387,7 @@ impl Executor<'_> {
             window: status.map_or(0, |status| status.cwnd_bytes),
             ssthresh: status.and_then(|status| status.ssthresh_bytes),
             epoch: status.map_or(0, |status| status.epoch),
+            reductions: status.map_or(0, |status| status.reductions),
             active_flows: status.map_or(0, |status| status.active_flows),
             path: path.into(),
             mode: status.and_then(|status| status.mode).map(mode_name),

@@ -116,7 +116,7 @@ const COUNTS_OF_VM: [CountOfVm; 7] = [
     CountOfVm("vm_grant_lines_written", "Grant lines written for it", |of| of.published),
 ];
 
-const OF_GROUP: [OfGroup; 6] = [
+const OF_GROUP: [OfGroup; 7] = [
     OfGroup("group_coupled", "Whether its flows are coupled now", |of| Some(truth(is_coupled(of)))),
     OfGroup("group_window_bytes", "Aggregate window of its flows", |of| Some(of.window as f64)),
     OfGroup(
@@ -129,6 +129,9 @@ const OF_GROUP: [OfGroup; 6] = [
         "What its flows delivered in the latest round trip",
         |of| Some(of.path.rate as f64),
     ),
+    OfGroup("group_floors_unmet", "Whether its VMs want more by their floors than it has", |of| {
+        Some(truth(of.shortfall.is_some()))
+    }),
     OfGroup("group_queue_seconds", "How long packets waited on its path", |of| {
         Some(of.path.queue_us as f64 / 1e6)
     }),
@@ -225,10 +228,7 @@ fn encode_groups(to: &mut DescriptorEncoder<'_>, groups: &[GroupView]) -> fmt::R
         let of = |group: &GroupView| Some(([("group", group.name.clone())], value(group)?));
         gauges(to, name, help, groups.iter().filter_map(of))?;
     }
-    // The first epoch begins without one.
-    let reductions = groups
-        .iter()
-        .map(|group| ([("group", group.name.clone())], u64::from(group.epoch.saturating_sub(1))));
+    let reductions = groups.iter().map(|group| ([("group", group.name.clone())], group.reductions));
     counters(to, "group_reductions", "Reductions of the aggregate window", reductions)?;
     for OfMember(name, help, value) in OF_MEMBER {
         let members = groups.iter().flat_map(|group| {

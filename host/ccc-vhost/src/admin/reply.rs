@@ -200,8 +200,10 @@ pub struct GroupView {
     pub window: u64,
     /// Aggregate slow start threshold, bytes, after the first event.
     pub ssthresh: Option<u64>,
-    /// Changes with every reduction.
+    /// Changes with every reduction, and where other rules begin.
     pub epoch: u32,
+    /// Reductions there were.
+    pub reductions: u64,
     /// Flows that count.
     pub active_flows: u64,
     /// What they see of their path.
