@@ -45,10 +45,23 @@ struct Output {
 /// Begins to log.
 pub fn start() {
     let words = std::env::var("RUST_LOG").unwrap_or_else(|_| USUAL.to_owned());
-    let filter = env_filter::Builder::new().parse(&words).build();
+    let mut filter = env_filter::Builder::new();
+    let wrong = filter.try_parse(&words).is_err();
+    if wrong {
+        filter = env_filter::Builder::new();
+        filter.parse(USUAL);
+    }
+    let filter = filter.build();
     admit(filter.filter());
     // There is one logger, and this is it.
     drop(log::set_boxed_logger(Box::new(Output { filter, to: destination() })));
+    if wrong {
+        log::warn!(
+            "invalid RUST_LOG: expected error, warn, info, debug or trace, or such of modules \
+             (ccc_vhost::tap=debug), with commas between them, got {words:?}; it is as if it were \
+             {USUAL}"
+        );
+    }
 }
 
 fn destination() -> Box<dyn Log> {

@@ -486,6 +486,7 @@ fn o8_changes_are_logged_as_an_operator_says_them() {
         "tap": "vnet9", "floor_mbit": 1.5, "cap_mbit": 20, "device": false,
         "tenant": "cgroup:/batch"});
     assert_eq!(operator.ask("PUT", "/v1/vms/d", Some(&whole)).0, 200);
+    daemon.says("the control socket is in the directory of VM d's socket");
     let log = daemon.log();
     let lines: Vec<&str> = log.lines().filter_map(|line| Some(line.split_once("] ")?.1)).collect();
     let told: Vec<&str> = lines.iter().filter_map(|line| line.strip_suffix(&by)).collect();

@@ -7,11 +7,12 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixListener, net::UnixStream},
     path::Path,
+    process::Command,
 };
 
 use serde_json::json;
 use support::{
-    daemon::{Daemon, Program, run, text, until},
+    daemon::{Daemon, PROGRAM, Program, run, text, until},
     driver::Driver,
     frontend::{FrontEnd, Mode, inheritable},
 };
@@ -81,6 +82,18 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let (done, _, said) = run(&["--socket-path", text(&socket)]);
     assert!(!done && said.contains("in use by a running process"), "{said}");
     assert!(socket.exists());
+}
+
+#[test]
+fn a_level_that_is_none_is_told_and_costs_no_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let mut command = Command::new(PROGRAM);
+    command.args(["--socket-path", text(&dir.path().join("s"))]).env("RUST_LOG", "gibberish=nope");
+    let _daemon = Program(command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap());
+    let says = |words: &str| fs::read_to_string(&log).unwrap().contains(words);
+    until("it is told", || says("invalid RUST_LOG") && says("gibberish=nope"));
+    until("what is told as a rule is told", || says("serving 1 VMs"));
 }
 
 #[test]

@@ -72,6 +72,17 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     warnings
 }
 
+/// A VM's socket is where the control socket is.
+pub fn beside_control(daemon: &DaemonSettings, vm: &str, socket: &Path) -> Option<String> {
+    let is_beside = socket.parent() == daemon.control.as_deref()?.parent();
+    is_beside.then(|| {
+        format!(
+            "the control socket is in the directory of VM {vm}'s socket, which QEMU may enter; give \
+             each one of its own, such as /run/ccc/control and /run/ccc/vm"
+        )
+    })
+}
+
 /// What is said of a state file that is not as it should be.
 pub fn going_on(why: String) -> String {
     format!("{why}; the daemon goes on with what can be read of it")
@@ -98,17 +109,8 @@ fn without_metrics(daemon: &DaemonSettings) -> Option<String> {
 /// The same of the settings alone: who serves reads the state file in any case, and tells of it.
 pub fn warnings_of_settings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(control) = &settings.daemon.control {
-        let dir = |path: &Path| path.parent().map(Path::to_owned);
-        let beside = settings.vms.values().find(|vm| dir(&vm.socket) == dir(control));
-        if let Some(vm) = beside {
-            warnings.push(format!(
-                "the control socket is in the directory of VM {}'s socket, which QEMU may enter; \
-                 give it one of its own, such as /run/ccc/control",
-                vm.name
-            ));
-        }
-    }
+    let beside = |vm: &Vm| beside_control(&settings.daemon, &vm.name, &vm.socket);
+    warnings.extend(settings.vms.values().find_map(beside));
     warnings.extend(settings.never_found());
     let enforcing = settings.groups.iter().filter(|g| g.settings.enforce == Enforce::On);
     warnings.extend(enforcing.filter_map(|group| kernel::powerless(&group.name)));

@@ -9,6 +9,7 @@ use crate::{
     admin::executor::{Executor, Guest, Guests, Outcome},
     admin::{ApiError, Command, Reply},
     by_number::ByNumber,
+    daemon::check::beside_control,
     device::Context,
     event_loop::{clock, open_files, poll::Token},
     logging::audit,
@@ -94,6 +95,10 @@ impl Server {
                 }
                 let said = Changes::all(&spec.settings).besides(&VmSettings::default());
                 let said = said.texts().map(|(field, text)| format!(", {field} {text}"));
+                let daemon = &self.coupling.settings().daemon;
+                if let Some(told) = beside_control(daemon, name, &spec.socket) {
+                    log::warn!(VM = name.as_str(); "{told}");
+                }
                 audit!(VM = name.as_str(), PEER:% = by;
                     "VM {name}: added, on {}{} (by {by})",
                     spec.socket.display(),
