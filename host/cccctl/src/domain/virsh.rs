@@ -310,7 +310,9 @@ mod tests {
     fn a_host_with_the_client_only_has_no_libvirt() {
         let dir = tempfile::tempdir().expect("directory");
         let [bin, sbin] = ["bin", "sbin"].map(|name| dir.path().join(name));
-        [&bin, &sbin].map(|directory| std::fs::create_dir(directory).expect("made"));
+        for directory in [&bin, &sbin] {
+            std::fs::create_dir(directory).expect("made");
+        }
         std::fs::write(bin.join("virsh"), "").expect("written");
         assert!(!has_libvirtd(&bin));
         std::fs::write(sbin.join("virtqemud"), "").expect("written");
