@@ -57,8 +57,9 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut settings = settings.clone();
     if let Some(path) = settings.daemon.state.clone() {
         let (state, damage) = State::load_readable(&path);
-        let unlocked = || Some(format!("{}: {}", path.display(), may_write(&path).err()?));
-        let told = damage.map(|error| with_cause(&error)).or_else(unlocked);
+        let unwritable =
+            || Some(format!("cannot write {}: {}", path.display(), may_write(&path).err()?));
+        let told = damage.map(|error| with_cause(&error)).or_else(unwritable);
         warnings.extend(told.map(going_on));
         // What is left out is told in the log.
         state.apply(&mut settings);
