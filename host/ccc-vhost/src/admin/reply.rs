@@ -157,8 +157,16 @@ pub struct CountersView {
     pub registered: u64,
     /// Reports taken of coupled flows.
     pub updated: u64,
-    /// Congestion events that its flows told of.
+    /// Congestion events that its coupled flows told of.
     pub events: u64,
+    /// Bytes that all its flows say were delivered, coupled or not.
+    pub delivered_bytes: u64,
+    /// Congestion events that all of them told of.
+    pub congestion_events: u64,
+    /// Those of the bytes whose flow knew its round-trip time.
+    pub rtt_bytes: u64,
+    /// Smoothed round-trip times, one for each of those, milliseconds.
+    pub rtt_byte_ms: u64,
     /// Flows gone.
     pub left: u64,
     /// Times all slots were looked at.

@@ -46,6 +46,29 @@ pub const KINDS: [&str; 11] = [
     "requests", "limits",
 ];
 
+/// What reports tell of, of all flows, coupled or not.  Sums wrap around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Bytes delivered.
+    pub delivered_bytes: u64,
+    /// Congestion events.
+    pub congestion_events: u64,
+    /// Those of the bytes whose flow knew its round-trip time.
+    pub rtt_bytes: u64,
+    /// Smoothed round-trip times, one for each of those, microseconds.
+    pub rtt_byte_us: u128,
+}
+
+impl Told {
+    /// Adds what another report tells.
+    fn add(&mut self, more: &Told) {
+        self.delivered_bytes = self.delivered_bytes.wrapping_add(more.delivered_bytes);
+        self.congestion_events += more.congestion_events;
+        self.rtt_bytes = self.rtt_bytes.wrapping_add(more.rtt_bytes);
+        self.rtt_byte_us = self.rtt_byte_us.wrapping_add(more.rtt_byte_us);
+    }
+}
+
 /// Counts of one VM, from the daemon's start on.
 #[derive(Debug)]
 pub struct Counters {
@@ -57,6 +80,8 @@ pub struct Counters {
     pub updated: u64,
     /// Congestion events that coupled flows told of.
     pub events: u64,
+    /// What all flows told of.
+    pub told: Told,
     /// Flows that left.
     pub left: u64,
     /// Times all slots were scanned.
@@ -83,6 +108,7 @@ impl Counters {
             registered: 0,
             updated: 0,
             events: 0,
+            told: Told::default(),
             left: 0,
             rescans: 0,
             published: 0,
@@ -98,6 +124,12 @@ impl Counters {
     /// Name of the VM.
     pub fn vm(&self) -> &str {
         &self.vm
+    }
+
+    /// Takes what a report of a flow tells that is coupled, or is not.
+    pub fn take(&mut self, told: &Told, coupled: bool) {
+        self.told.add(told);
+        self.events += if coupled { told.congestion_events } else { 0 };
     }
 
     /// How often this was refused.

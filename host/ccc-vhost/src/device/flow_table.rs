@@ -218,13 +218,14 @@ impl FlowTable {
         let Some(flow) = state.flow() else { return Ok(()) };
         // The slot may be another flow's by now.
         let last = (raw.generation.get() == flow.generation).then(|| raw.check_last());
-        let heard = match (last, state.member()) {
-            (Some(Ok(checked)), Some(member)) => {
-                scope.counters.events += flow.events_until(&checked);
-                report(slot, member.flow, &checked, scope)
+        let heard = match last {
+            Some(Ok(checked)) => {
+                let member = state.member();
+                scope.counters.take(&flow.told_until(&checked), member.is_some());
+                member.map_or(Ok(()), |member| report(slot, member.flow, &checked, scope))
             }
-            (Some(Err(error)), _) => Err(SlotError::Report(slot, error)),
-            _ => Ok(()),
+            Some(Err(error)) => Err(SlotError::Report(slot, error)),
+            None => Ok(()),
         };
         self.free(slot, state, scope);
         heard
@@ -283,6 +284,9 @@ impl FlowTable {
         checked: &CheckedReport,
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
+        if let Some(flow) = state.flow() {
+            scope.counters.take(&flow.told_until(checked), state.member().is_some());
+        }
         match state {
             SlotState::Free => Ok(()),
             SlotState::Uncoupled(flow) => {
@@ -290,7 +294,6 @@ impl FlowTable {
                 Ok(())
             }
             SlotState::Coupled(flow, member) => {
-                scope.counters.events += flow.events_until(checked);
                 self.set(slot, SlotState::Coupled(flow.heard(checked), member));
                 report(slot, member.flow, checked, scope)
             }
@@ -317,7 +320,12 @@ impl FlowTable {
             return Err(SlotError::VmFull { slot, most });
         }
         scope.counters.registered += 1;
-        self.place(slot, Flow::new(checked), checked, reason, scope)
+        let flow = Flow::new(checked);
+        if !self.is_adopted(slot, reason) {
+            // Its first message may have been lost.
+            scope.counters.take(&flow.fresh().told_until(checked), false);
+        }
+        self.place(slot, flow, checked, reason, scope)
     }
 
     /// Couples a flow where it belongs, and answers its slot.
@@ -362,7 +370,7 @@ impl FlowTable {
             let group = scope.engine.group_info(group).name.to_owned();
             SlotError::NoLine { slot, group, lines }
         })?;
-        let adopted = reason == ScanReason::Offer || self.extents.is_unscanned(slot);
+        let adopted = self.is_adopted(slot, reason);
         match scope.engine.register(scope.now, self.vm, group, &checked.report, adopted) {
             Ok(flow) => Ok(Some(Member { flow, group, line })),
             Err(error) => {
@@ -370,6 +378,11 @@ impl FlowTable {
                 Err(SlotError::Engine(slot, error))
             }
         }
+    }
+
+    /// It ran before this device began.
+    fn is_adopted(&self, slot: u32, reason: ScanReason) -> bool {
+        reason == ScanReason::Offer || self.extents.is_unscanned(slot)
     }
 
     /// The group in which a flow is to be coupled, if it is.

@@ -6,7 +6,10 @@ use ccc_core::FlowId;
 use ccc_proto::{CheckedReport, ReportError, Torn};
 use thiserror::Error;
 
-use crate::{device::counters::Kind, virtio::region::MemoryError};
+use crate::{
+    device::counters::{Kind, Told},
+    virtio::region::MemoryError,
+};
 
 /// A slot, from one use to the next.
 ///
@@ -39,6 +42,8 @@ pub struct Flow {
     pub units: Units,
     /// Congestion events, by the same report; they wrap around.
     pub events: u16,
+    /// Bytes delivered, by the same report.
+    pub delivered_bytes: u64,
 }
 
 /// What a coupled flow has: its VM's grant line in a group, and a place in the engine.
@@ -80,18 +85,34 @@ impl Flow {
             destination: checked.destination,
             units: Units::new(&checked.report),
             events: checked.report.congestion_events,
+            delivered_bytes: checked.report.delivered_bytes,
         }
+    }
+
+    /// The same before it had done anything.
+    pub fn fresh(self) -> Flow {
+        Flow { events: 0, delivered_bytes: 0, ..self }
     }
 
     /// The same one, by a later report.
     pub fn heard(self, checked: &CheckedReport) -> Flow {
-        let events = checked.report.congestion_events;
-        Flow { units: Units::new(&checked.report), events, ..self }
+        let Flow { generation, destination, .. } = self;
+        Flow { generation, destination, ..Flow::new(checked) }
     }
 
-    /// Congestion events that a later report tells of.
-    pub fn events_until(&self, checked: &CheckedReport) -> u64 {
-        checked.report.congestion_events.wrapping_sub(self.events).into()
+    /// What a later report tells of.  A counter that goes back tells nothing.
+    pub fn told_until(&self, checked: &CheckedReport) -> Told {
+        let report = &checked.report;
+        let delivered = report.delivered_bytes.wrapping_sub(self.delivered_bytes) as i64;
+        let delivered_bytes = u64::try_from(delivered).unwrap_or(0);
+        let events = report.congestion_events.wrapping_sub(self.events) as i16;
+        let rtt_bytes = if report.srtt_us > 0 { delivered_bytes } else { 0 };
+        Told {
+            delivered_bytes,
+            congestion_events: u64::try_from(events).unwrap_or(0),
+            rtt_bytes,
+            rtt_byte_us: u128::from(rtt_bytes) * u128::from(report.srtt_us),
+        }
     }
 }
 

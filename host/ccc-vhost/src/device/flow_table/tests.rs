@@ -5,7 +5,7 @@ use vm_memory::Bytes;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::{device::engine::GroupInfo, virtio::chain::Array};
+use crate::{device::counters::Told, device::engine::GroupInfo, virtio::chain::Array};
 
 /// Where everything goes to one group, and what is asked for is noted.
 struct FakeEngine {
@@ -75,6 +75,20 @@ impl FlowEngine for FakeEngine {
     }
 }
 
+/// The report of a flow that sends.
+fn sends(generation: u32, delivered: u64) -> Report {
+    Report {
+        state: wire::STATE_CA,
+        flags: wire::R_ACTIVE,
+        priority: wire::PRIORITY_ONE.into(),
+        delivered_bytes: delivered.into(),
+        mss_bytes: 1448.into(),
+        generation: generation.into(),
+        family: 4,
+        ..Report::FREE
+    }
+}
+
 const REPORTS: u64 = 0x1000;
 const GRANTS: u64 = 0x2000;
 
@@ -113,16 +127,10 @@ impl World {
     }
 
     fn write(&self, slot: u32, generation: u32, delivered: u64) {
-        let report = Report {
-            state: wire::STATE_CA,
-            flags: wire::R_ACTIVE,
-            priority: wire::PRIORITY_ONE.into(),
-            delivered_bytes: delivered.into(),
-            mss_bytes: 1448.into(),
-            generation: generation.into(),
-            family: 4,
-            ..Report::FREE
-        };
+        self.write_report(slot, &sends(generation, delivered));
+    }
+
+    fn write_report(&self, slot: u32, report: &Report) {
         let at = GuestAddress(REPORTS + 128 * u64::from(slot));
         self.mapping.write_slice(report.as_bytes(), at).expect("in memory");
     }
@@ -172,6 +180,50 @@ fn a_report_that_is_read_after_its_flow_has_left_is_no_fault() {
     world.with(|table, scope| table.leave_or_refuse(2, 5, scope));
     assert_eq!(world.calls(), ["update 9", "leave"]);
     assert_eq!(world.counters.refused(Kind::Report), 0);
+}
+
+#[test]
+fn what_flows_tell_is_added_up_to_their_last_report_coupled_or_not() {
+    for route in [Some(0), None] {
+        let mut world = World::new();
+        world.engine.route = route;
+        // Its first message was lost, and it does not know its round-trip time yet.
+        world.write(1, 5, 500);
+        world.scan(1, 5);
+        let later = Report { srtt_us: 20_000.into(), congestion_events: 2.into(), ..sends(5, 900) };
+        world.write_report(1, &later);
+        world.scan(1, 5);
+        let last = Report {
+            state: wire::STATE_FREE,
+            delivered_bytes: 1_500.into(),
+            srtt_us: 40_000.into(),
+            congestion_events: 3.into(),
+            ..later
+        };
+        world.write_report(1, &last);
+        world.with(|table, scope| table.leave_or_refuse(1, 5, scope));
+        let told = Told {
+            delivered_bytes: 1_500,
+            congestion_events: 3,
+            rtt_bytes: 400 + 600,
+            rtt_byte_us: 400 * 20_000 + 600 * 40_000,
+        };
+        assert_eq!(world.counters.told, told, "{route:?}");
+        assert_eq!(world.counters.events, if route.is_some() { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn of_a_flow_that_ran_before_only_what_it_does_from_now_on_is_added() {
+    let mut world = World::new();
+    world.write(1, 5, 500);
+    world.with(|table, scope| table.scan_or_refuse(1, ScanReason::Offer, scope));
+    world.write(1, 5, 700);
+    world.scan(1, 5);
+    // An old report that is read late tells nothing.
+    world.write(1, 5, 600);
+    world.scan(1, 5);
+    assert_eq!(world.counters.told.delivered_bytes, 200);
 }
 
 #[test]
