@@ -11,7 +11,7 @@ mod difference;
 mod phase;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -38,7 +38,7 @@ use crate::{
     views::{list, word},
 };
 use difference::Difference;
-use phase::{Flow, FlowId, Look, Outcome, Phase};
+use phase::{Counts, FlowId, Look, Outcome, Phase};
 
 /// Between two looks at the flows.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ const STEP: Duration = Duration::from_millis(50);
 /// The daemon couples the group again after so long, unless it is asked for more: longer than
 /// it may take to answer.
 const LEASE_SECONDS: f64 = 30.0;
-/// How often a phase is done again in which the daemon was started again.
+/// How often a phase is tried in which the daemon is started again.
 const AGAIN: u32 = 3;
 
 /// What is measured: its name in JSON and in text, and what it is of a phase.
@@ -58,11 +58,8 @@ const MEASURES: [Measure; 5] = [
     Measure("events_per_gbyte", "congestion events per GB", |of| of.events_per_gbyte),
     Measure("rtt_ms", "RTT, ms", |of| of.rtt_ms),
     Measure("share_error_percent", "worst share's error, %", |of| of.share_error_percent),
-    Measure("completion_s", "time of short flows, s", |of| of.completion_s),
+    Measure("completion_s", "time of flows that came, s", |of| of.completion_s),
 ];
-
-/// So much of the flows that came has to be seen at a look: of shorter ones nothing is known.
-const SEEN: f64 = 0.95;
 
 /// What a trial came to.
 #[derive(Debug, Serialize)]
@@ -79,6 +76,16 @@ pub struct Report {
 struct Pair {
     coupled: Outcome,
     uncoupled: Outcome,
+}
+
+impl Pair {
+    /// Of the phases that were not coupled and were, with what the VMs are to have, of which
+    /// some are compared.
+    fn of(phases: &[Phase; 2], wants: &BTreeMap<String, Want>, vms: &BTreeSet<String>) -> Pair {
+        let [uncoupled, coupled] = phases;
+        let outcome = |phase: &Phase| phase.outcome(wants, vms);
+        Pair { coupled: outcome(coupled), uncoupled: outcome(uncoupled) }
+    }
 }
 
 /// Couples a group and not, in turn; what came of it.
@@ -147,33 +154,29 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Of the shares of VMs only those are compared that had something to send in all phases.
     fn pairs(&self) -> Result<Vec<Pair>, Error> {
-        (0..self.trial.times).map(|number| self.pair(number)).collect()
+        let phases: Vec<[Phase; 2]> =
+            (0..self.trial.times).map(|number| self.pair(number)).collect::<Result<_, _>>()?;
+        let active = phases.iter().flatten().map(Phase::always_active);
+        let compared = active.reduce(|some, others| &some & &others).unwrap_or_default();
+        let wants = self.members.iter().map(|(vm, member)| (vm.clone(), member.want)).collect();
+        Ok(phases.iter().map(|pair| Pair::of(pair, &wants, &compared)).collect())
     }
 
-    fn pair(&self, number: u32) -> Result<Pair, Error> {
-        let mut outcomes = [None; 2];
-        for coupled in [number % 2 == 0, number % 2 == 1] {
-            outcomes[usize::from(coupled)] = Some(self.whole_phase(number, coupled)?);
+    /// The phases that are not coupled and are, of which every other pair begins with another.
+    fn pair(&self, number: u32) -> Result<[Phase; 2], Error> {
+        let phase = |coupled| again(|| self.phase(number, coupled));
+        if number % 2 == 0 {
+            let coupled = phase(true)?;
+            Ok([phase(false)?, coupled])
+        } else {
+            Ok([phase(false)?, phase(true)?])
         }
-        let [Some(uncoupled), Some(coupled)] = outcomes else {
-            return Err(Error::Trial("a pair has two phases".to_owned()));
-        };
-        Ok(Pair { coupled, uncoupled })
     }
 
     /// A phase with one daemon from its begin to its end.
-    fn whole_phase(&self, number: u32, coupled: bool) -> Result<Outcome, Error> {
-        for _ in 0..AGAIN {
-            match self.phase(number, coupled) {
-                Err(Error::Restarted) => journal::say(&Error::Restarted),
-                done => return done,
-            }
-        }
-        Err(Error::Restarted)
-    }
-
-    fn phase(&self, number: u32, coupled: bool) -> Result<Outcome, Error> {
+    fn phase(&self, number: u32, coupled: bool) -> Result<Phase, Error> {
         let Trial { group, times, off, settle, .. } = self.trial;
         let how = if coupled { "coupled" } else { "not coupled" };
         journal::say(&format!(
@@ -189,29 +192,16 @@ impl Run<'_> {
             self.go_on(coupled, daemon)?;
         }
         self.go_on(coupled, daemon)?;
-        let came_before = self.came()?;
-        let (began, mut phase) = (Instant::now(), Phase::default());
+        let (began, mut phase) = (Instant::now(), Phase::new(*off));
         loop {
-            phase.look(began.elapsed(), &self.look()?);
-            if began.elapsed() >= *off {
-                break;
+            let at = began.elapsed();
+            phase.look(at, self.look()?);
+            if at >= *off {
+                return Ok(phase);
             }
             self.wait(INTERVAL.min(off.saturating_sub(began.elapsed())))?;
             self.go_on(coupled, daemon)?;
         }
-        // A daemon that was restarted counts anew.
-        let came = self.came()?.checked_sub(came_before);
-        let all_seen = came.is_some_and(|came| phase.came() as f64 >= SEEN * came as f64);
-        let wants = self.members.iter().map(|(vm, member)| (vm.clone(), member.want)).collect();
-        Ok(phase.outcome(&wants, all_seen))
-    }
-
-    /// Flows that VMs have begun since the daemon's start.
-    fn came(&self) -> Result<u64, ClientError> {
-        let registered =
-            |vm: &String| Ok(self.client.get(&path("vms", vm))?["counters"]["registered"].as_u64());
-        let each = self.members.keys().map(registered);
-        each.map(|count| count.map(Option::unwrap_or_default)).sum()
     }
 
     /// Has the group coupled or not for a while; the daemon that does so.
@@ -260,10 +250,13 @@ impl Run<'_> {
 
     /// Their flows: without rules all are of this group.
     fn look(&self) -> Result<Look, Error> {
-        let mut look = Look::new();
+        let mut look = Look::default();
         for vm in self.members.keys() {
-            let flows = all_flows(self.client, &path("vms", vm))?;
-            look.extend(flows.iter().filter_map(|flow| one(vm, flow)));
+            let path = path("vms", vm);
+            let counts = counts(&self.client.get(&path)?["counters"]);
+            look.counts.extend(counts.map(|counts| (vm.clone(), counts)));
+            let flows = all_flows(self.client, &path)?;
+            look.flows.extend(flows.iter().filter_map(|flow| one(vm, flow)));
         }
         Ok(look)
     }
@@ -294,16 +287,32 @@ fn want(vm: &Value) -> Want {
     })
 }
 
-/// A flow of an answer.
-fn one(vm: &str, flow: &Value) -> Option<(FlowId, Flow)> {
+/// A flow of an answer, and whether it has something to send.
+fn one(vm: &str, flow: &Value) -> Option<(FlowId, bool)> {
     let id = (vm.to_owned(), flow["slot"].as_u64()?, flow["generation"].as_u64()?);
-    let flow = Flow {
-        delivered: flow["delivered"].as_u64()?,
-        events: u16::try_from(flow["events"].as_u64()?).ok()?,
-        srtt_us: flow["srtt_us"].as_u64()?,
-        active: flow["active"].as_bool()?,
-    };
-    Some((id, flow))
+    Some((id, flow["active"].as_bool()?))
+}
+
+/// What a VM of an answer has counted; an older daemon does not say all of it.
+fn counts(of: &Value) -> Option<Counts> {
+    Some(Counts {
+        came: of["registered"].as_u64()?,
+        delivered_bytes: of["delivered_bytes"].as_u64()?,
+        events: of["congestion_events"].as_u64()?,
+        rtt_bytes: of["rtt_bytes"].as_u64()?,
+        rtt_byte_ms: of["rtt_byte_ms"].as_u64()?,
+    })
+}
+
+/// Does something again if the daemon was started again in the midst of it.
+fn again<T>(mut work: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 1..AGAIN {
+        match work() {
+            Err(Error::Restarted) => journal::say(&Error::Restarted),
+            done => return done,
+        }
+    }
+    work()
 }
 
 /// As text: a line for each measure.
@@ -327,4 +336,27 @@ pub fn text(report: &Report) -> String {
 
 fn number(value: f64) -> String {
     format!("{value:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_tried_again_while_daemons_come_and_go() {
+        for (restarts, done) in [(0, true), (2, true), (3, false)] {
+            let mut tries = 0;
+            let tried = again(|| {
+                tries += 1;
+                if tries > restarts { Ok(()) } else { Err(Error::Restarted) }
+            });
+            assert_eq!((tried.is_ok(), tries), (done, 3.min(restarts + 1)));
+        }
+        let mut tries = 0;
+        let other = again(|| {
+            tries += 1;
+            Err::<(), _>(Error::Found)
+        });
+        assert!(matches!(other, Err(Error::Found)) && tries == 1);
+    }
 }

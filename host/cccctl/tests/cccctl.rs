@@ -275,6 +275,9 @@ fn a_trial_ends_with_the_group_coupled() {
     assert_eq!(told["pairs"].as_array().map(Vec::len), Some(2), "{told}");
     assert_eq!(told["measures"]["goodput_mbit"]["coupled"], 0.0, "{told}");
     assert_eq!(told["measures"]["rtt_ms"], Value::Null, "nothing was sent: {told}");
+    let said = String::from_utf8(done.stderr).unwrap();
+    let phases: Vec<bool> = said.lines().map(|line| line.contains(": coupled for")).collect();
+    assert_eq!(phases, [true, false, false, true], "{said}");
     assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
 }
 
