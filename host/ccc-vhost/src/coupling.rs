@@ -24,7 +24,7 @@ mod trial;
 
 use floors::Floors;
 pub use floors::Shortfall;
-pub use trial::{Trial, TrialError, TrialSpec};
+pub use trial::{ID_MAX, Trial, TrialError, TrialSpec};
 
 /// The engine with the groups and VMs of the settings.
 #[derive(Debug)]

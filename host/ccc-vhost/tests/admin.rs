@@ -181,7 +181,7 @@ fn readers_look_at_everything_and_change_nothing() {
         ("DELETE", "/v1/vms/a/changes", None),
         ("PATCH", "/v1/groups/g", Some(json!({"coupled": false}))),
         ("PUT", "/v1/groups/g/trial", Some(json!({"coupled": false}))),
-        ("DELETE", "/v1/groups/g/trial", None),
+        ("DELETE", "/v1/groups/g/trial?id=1", None),
         ("PUT", "/v1/rules", Some(json!({"rules": []}))),
         ("PATCH", "/v1/log", Some(json!({"level": "error"}))),
     ];
@@ -710,6 +710,17 @@ fn a_trial_ends_by_itself_and_nothing_of_it_is_kept() {
     );
     until("the flow is coupled again", || coupled() == Some(1));
     assert_eq!(operator.get("/v1/groups/g")["trial"], Value::Null);
+
+    let (status, group) = put(json!({"coupled": false, "seconds": 300}));
+    assert_eq!((status, coupled()), (200, Some(0)));
+    let id = &group["trial"]["id"];
+    let end = |id: &Value| operator.ask("DELETE", &format!("/v1/groups/g/trial?id={id}"), None).0;
+    // Another one is not its owner's, whoever asks.
+    assert_eq!(put(json!({"coupled": true})).0, 409);
+    assert_eq!((put(json!({"id": 1})).0, end(&json!(1)), coupled()), (409, 409, Some(0)));
+    assert_eq!(put(json!({"coupled": true, "id": id})).1["trial"]["id"], *id);
+    assert_eq!((coupled(), end(id)), (Some(1), 200));
+    assert_eq!((put(json!({"id": id})).0, end(id)), (409, 200), "it has ended");
 
     assert_eq!(put(json!({"coupled": false, "seconds": 300})).0, 200);
     assert_eq!(coupled(), Some(0));

@@ -131,12 +131,16 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
     let operator = Operator::at(&daemon.socket("control"));
     let socket = daemon.socket("b");
     operator.patch("/v1/vms/a", &json!({"weight": 2}));
+    let mut trial = Value::Null;
     for (route, methods) in ROUTES {
         let name = if route.contains("groups") { "default" } else { "a" };
         for method in *methods {
             // Of VMs, one is added and removed, so that flows can be looked at.
             let added = ["PUT", "DELETE"].contains(method) && *route == "/v1/vms/{name}";
-            let path = route.replace("{name}", if added { "b" } else { name });
+            let mut path = route.replace("{name}", if added { "b" } else { name });
+            if *method == "DELETE" && route.ends_with("trial") {
+                path += &format!("?id={trial}");
+            }
             let body = match (*method, *route) {
                 ("GET" | "DELETE", _) => None,
                 (_, "/v1/vms/{name}") if added => Some(json!({"socket": text(&socket)})),
@@ -149,6 +153,9 @@ fn every_field_of_every_answer_is_described_and_the_other_way_round() {
             };
             let (status, answer) = operator.ask(method, &path, body.as_ref());
             assert_eq!(status, 200, "{method} {path}: {answer}");
+            if *method == "PUT" && route.ends_with("trial") {
+                trial = answer["trial"]["id"].clone();
+            }
             let answers = &document["paths"][*route][method.to_lowercase().as_str()]["responses"];
             let place = format!("{method} {route}");
             compare(&document, schema(&document, &answers["200"]), &answer, &place);

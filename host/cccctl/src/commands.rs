@@ -53,7 +53,8 @@ pub enum Error {
     /// Somebody else has changed what is tried.
     #[error(
         "group {0} was changed meanwhile, or which VMs it has, their weights, floors or caps, or whether one is \
-         coupled, so nothing was compared; the trial has ended: see cccctl group {0}"
+         coupled, or there are rules, or somebody has ended the trial, so nothing was compared; the trial \
+         has ended: see cccctl group {0}"
     )]
     Changed(String),
     /// What a trial has seen is of two daemons.

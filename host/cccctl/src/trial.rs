@@ -11,6 +11,7 @@ mod difference;
 mod phase;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
@@ -20,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ccc_settings::{VmSettings, Want};
+use ccc_settings::{GroupSettings, Table as _, VmSettings, Want};
 use humantime::format_duration;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ impl Pair {
 /// Couples a group and not, in turn; what came of it.
 pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
     let group = path("groups", &trial.group);
-    if !list(&client.get("/v1/rules")?["rules"]).is_empty() {
+    if has_rules(client)? {
         return Err(Error::Trial(
             "there are rules (cccctl rules), and of a flow that is not coupled nobody can tell which \
              group it would be in; a trial needs VMs whose flows are all in one group"
@@ -106,13 +107,18 @@ pub fn run(client: &Client, trial: &Trial) -> Result<Report, Error> {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&ended))?;
         flag::register(signal, Arc::clone(&ended))?;
     }
-    let run = Run { client, trial, group, members: members(&begun), ended };
+    let (members, settings, lease) = (members(&begun), settings(&begun), Cell::default());
+    let run = Run { client, trial, group, members, settings, lease, ended };
     let pairs = run.pairs();
     run.end();
     let pairs = pairs?;
     let of = |Measure(key, _, measure): &Measure| (*key, difference(&pairs, *measure));
     let measures = MEASURES.iter().map(of).collect();
     Ok(Report { group: trial.group.clone(), pairs, measures })
+}
+
+fn has_rules(client: &Client) -> Result<bool, ClientError> {
+    Ok(!list(&client.get("/v1/rules")?["rules"]).is_empty())
 }
 
 /// Makes sure that a group can be tried.
@@ -150,7 +156,20 @@ struct Run<'a> {
     group: String,
     /// Its VMs as they were when it began: phases of others are not to be compared.
     members: BTreeMap<String, Member>,
+    /// Its settings, as they were then.
+    settings: Vec<Value>,
+    /// What the daemon has given, until it is gone.
+    lease: Cell<Option<Lease>>,
     ended: Arc<AtomicBool>,
+}
+
+/// A trial at the daemon: what others do there is none of it.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    /// Which it is; an older daemon does not say.
+    id: Option<u64>,
+    /// The daemon.
+    by: Option<i32>,
 }
 
 impl Run<'_> {
@@ -185,13 +204,13 @@ impl Run<'_> {
             format_duration(*settle),
             number + 1
         ));
-        let daemon = self.couple(coupled)?;
+        self.couple(coupled)?;
         let settling = Instant::now();
         while settling.elapsed() < *settle {
             self.wait(INTERVAL.min(settle.saturating_sub(settling.elapsed())))?;
-            self.go_on(coupled, daemon)?;
+            self.go_on(coupled)?;
         }
-        self.go_on(coupled, daemon)?;
+        self.go_on(coupled)?;
         let (began, mut phase) = (Instant::now(), Phase::new(*off));
         loop {
             let at = began.elapsed();
@@ -200,24 +219,50 @@ impl Run<'_> {
                 return Ok(phase);
             }
             self.wait(INTERVAL.min(off.saturating_sub(began.elapsed())))?;
-            self.go_on(coupled, daemon)?;
+            self.go_on(coupled)?;
         }
     }
 
-    /// Has the group coupled or not for a while; the daemon that does so.
-    fn couple(&self, coupled: bool) -> Result<Option<i32>, ClientError> {
-        let wanted = json!({"coupled": coupled, "seconds": LEASE_SECONDS});
-        self.client.put(&format!("{}/trial", self.group), &wanted)?;
-        self.client.listener()
+    /// Has the group coupled or not for a while.
+    fn couple(&self, coupled: bool) -> Result<(), Error> {
+        let mut wanted = json!({"coupled": coupled, "seconds": LEASE_SECONDS});
+        let before = self.lease.get();
+        if let Some(id) = before.and_then(|lease| lease.id) {
+            wanted["id"] = json!(id);
+        }
+        let group = match (self.client.put(&format!("{}/trial", self.group), &wanted), before) {
+            (Err(error), Some(_)) if error.is_refusal() => return Err(self.lost()?),
+            (answer, _) => answer?,
+        };
+        if before.is_none() {
+            let (id, by) = (group["trial"]["id"].as_u64(), self.client.listener()?);
+            self.lease.set(Some(Lease { id, by }));
+        }
+        Ok(())
+    }
+
+    /// The daemon knows this trial no more: why that is.
+    fn lost(&self) -> Result<Error, ClientError> {
+        let before = self.lease.take();
+        let now = self.client.listener()?;
+        Ok(if before.is_none_or(|lease| lease.by == now) {
+            Error::Changed(self.trial.group.clone())
+        } else {
+            Error::Restarted
+        })
     }
 
     /// Has the group coupled again at once, where the daemon answers.
     fn end(&self) {
-        if let Err(error) = self.client.delete(&format!("{}/trial", self.group)) {
-            journal::say(&format!(
+        let Some(Lease { id, .. }) = self.lease.take() else { return };
+        let which = id.map(|id| format!("?id={id}")).unwrap_or_default();
+        match self.client.delete(&format!("{}/trial{which}", self.group)) {
+            Err(error) if !error.is_refusal() => journal::say(&format!(
                 "the daemon couples group {} again by itself within {LEASE_SECONDS} s: {error}",
                 self.trial.group
-            ));
+            )),
+            // Or somebody else has ended it.
+            _ => {}
         }
     }
 
@@ -233,19 +278,19 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Asks the daemon to leave the group as this phase has it, if it is so, with the VMs of
-    /// before.
-    fn go_on(&self, coupled: bool, daemon: Option<i32>) -> Result<(), Error> {
+    /// Asks the daemon to leave the group as this phase has it, if it is so, with the
+    /// settings, VMs and rules of before.
+    fn go_on(&self, coupled: bool) -> Result<(), Error> {
         let group = self.client.get(&self.group)?;
-        if self.client.listener()? != daemon {
-            return Err(Error::Restarted);
+        let Some(Lease { id, .. }) = self.lease.get() else { return Err(self.lost()?) };
+        if group["trial"]["coupled"] != coupled || group["trial"]["id"].as_u64() != id {
+            return Err(self.lost()?);
         }
-        let is_so = group["coupled"] == true && group["trial"]["coupled"] == coupled;
-        if !is_so || members(&group) != self.members {
+        let is_so = members(&group) == self.members && settings(&group) == self.settings;
+        if !is_so || has_rules(self.client)? {
             return Err(Error::Changed(self.trial.group.clone()));
         }
-        self.couple(coupled)?;
-        Ok(())
+        self.couple(coupled)
     }
 
     /// Their flows: without rules all are of this group.
@@ -267,6 +312,11 @@ impl Run<'_> {
 struct Member {
     want: Want,
     coupled: bool,
+}
+
+/// The settings of a group's answer.
+fn settings(group: &Value) -> Vec<Value> {
+    GroupSettings::fields().iter().map(|field| group[&field.name].clone()).collect()
 }
 
 /// The VMs of a group's answer.

@@ -242,11 +242,18 @@ fn without_libvirt_commands_on_domains_say_so() {
 /// One whose flows are all in the groups of their VMs.
 fn without_rules() -> Daemon {
     let daemon = Daemon::start();
-    let none = ["-X", "PUT", "-H", "Content-Type: application/json", "-d", "{\"rules\": []}"];
-    let mut curl = Command::new("curl");
-    curl.args(["-sf", "--unix-socket"]).arg(daemon.control()).args(none);
-    assert!(curl.arg("http://ccc/v1/rules").stdout(Stdio::null()).status().unwrap().success());
+    put(&daemon, "rules", "{\"rules\": []}");
     daemon
+}
+
+/// What a client of its own puts, and what it is told.
+fn put(daemon: &Daemon, path: &str, body: &str) -> Value {
+    let mut curl = Command::new("curl");
+    curl.args(["-sf", "--unix-socket"]).arg(daemon.control()).args(["-X", "PUT", "-d", body]);
+    curl.args(["-H", "Content-Type: application/json"]).arg(format!("http://ccc/v1/{path}"));
+    let done = curl.output().unwrap();
+    assert!(done.status.success(), "{path}: {body}");
+    serde_json::from_slice(&done.stdout).unwrap()
 }
 
 /// A trial that runs on a daemon, once it has uncoupled the group.
@@ -310,14 +317,59 @@ fn a_trial_that_is_killed_is_told_keeps_others_away_and_can_be_ended() {
 
 #[test]
 fn a_trial_that_somebody_else_meddles_with_compares_nothing() {
+    let meddle: [fn(&Daemon); 4] = [
+        |daemon| drop(daemon.prints(&["set", "web", "--weight", "5"])),
+        |daemon| drop(daemon.prints(&["set", "db", "--group", "uplink"])),
+        |daemon| drop(daemon.prints(&["group", "uplink", "--equivalent-tcps", "8"])),
+        |daemon| drop(put(daemon, "rules", r#"{"rules": [{"vm": "web", "group": null}]}"#)),
+    ];
+    std::thread::scope(|scope| {
+        for (number, meddle) in meddle.into_iter().enumerate() {
+            scope.spawn(move || {
+                let daemon = without_rules();
+                let child = trial(&daemon);
+                meddle(&daemon);
+                let done = child.wait_with_output().unwrap();
+                let said = String::from_utf8(done.stderr).unwrap();
+                assert_eq!((done.status.code(), done.stdout.len()), (Some(1), 0), "{number}");
+                assert!(said.contains("changed meanwhile"), "{number}: {said}");
+                assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null, "{number}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_trial_that_was_ended_does_not_end_the_next() {
     let daemon = without_rules();
     let child = trial(&daemon);
-    daemon.prints(&["set", "web", "--weight", "5"]);
+    daemon.prints(&["group", "uplink", "--coupled", "on"]);
+    let next = put(&daemon, "groups/uplink/trial", r#"{"coupled": false, "seconds": 60}"#);
     let done = child.wait_with_output().unwrap();
-    assert_eq!((done.status.code(), done.stdout.len()), (Some(1), 0));
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("changed meanwhile"), "{said}");
-    assert_eq!(daemon.json(&["group", "uplink"])["trial"], Value::Null);
+    assert!(!done.status.success() && said.contains("somebody has ended the trial"), "{said}");
+    let runs = &daemon.json(&["group", "uplink"])["trial"];
+    assert_eq!((&runs["id"], &runs["coupled"]), (&next["trial"]["id"], &false.into()), "{runs}");
+}
+
+#[test]
+fn a_trial_is_interrupted_at_once_while_the_daemon_hangs() {
+    let daemon = without_rules();
+    let mut child = trial(&daemon);
+    let pid = child.id().to_string();
+    let interrupt = || {
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    };
+    daemon.signal("-STOP");
+    // It asks the daemon once more, at the latest now.
+    std::thread::sleep(Duration::from_millis(1500));
+    interrupt();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(child.try_wait().unwrap(), None, "it waits for the daemon");
+    interrupt();
+    let interrupted = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(interrupted.elapsed() < Duration::from_secs(3), "{:?}", interrupted.elapsed());
 }
 
 #[test]

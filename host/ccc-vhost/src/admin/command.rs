@@ -39,8 +39,10 @@ pub enum Command {
     Log,
     /// Other lines in the log from now on.
     SetLog(Changes<LogSettings>),
-    /// A trial of a group as described, or its end.
-    Trial(String, Option<TrialSpec>),
+    /// A trial of a group as described.
+    Trial(String, TrialSpec),
+    /// The end of the trial of a group that has this number.
+    EndTrial(String, u64),
     /// A change of the settings.
     Change(Change),
 }
@@ -52,7 +54,8 @@ impl Command {
             Command::Status | Command::Vms | Command::Vm(_) | Command::Flows { .. } => true,
             Command::Largest { .. } | Command::Groups | Command::Group(_) | Command::Rules => true,
             Command::Metrics | Command::Log => true,
-            Command::SetLog(_) | Command::Trial(..) | Command::Change(_) => false,
+            Command::SetLog(_) | Command::Change(_) => false,
+            Command::Trial(..) | Command::EndTrial(..) => false,
         }
     }
 
@@ -70,7 +73,8 @@ impl Command {
             | Command::Flows { .. }
             | Command::Rules
             | Command::Metrics
-            | Command::Trial(..) => true,
+            | Command::Trial(..)
+            | Command::EndTrial(..) => true,
         }
     }
 }

@@ -20,7 +20,7 @@ use ccc_proto::wire;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::{
-    coupling::{Coupling, Trial, TrialSpec},
+    coupling::{Coupling, TrialSpec},
     device::Device,
     device::counters,
     device::engine::{Context, FlowEngine},
@@ -86,9 +86,10 @@ impl Executor<'_> {
             Command::Log => Reply::Log(LogSettings { level: logging::level() }),
             Command::SetLog(changes) => Reply::Log(self.set_log(changes)),
             Command::Metrics => Reply::Metrics(self.metrics()),
-            Command::Trial(name, Some(wanted)) => Reply::Group(self.begin_trial(name, wanted)?),
-            Command::Trial(name, None) => {
+            Command::Trial(name, wanted) => Reply::Group(self.begin_trial(name, wanted)?),
+            Command::EndTrial(name, id) => {
                 let group = settings.group(name)?;
+                self.coupling.check_trial(group, Some(*id))?;
                 self.end_trial(group);
                 Reply::Group(self.group(group))
             }
@@ -188,9 +189,7 @@ impl Executor<'_> {
         let group = self.settings().group(name)?;
         let (before, coupled) =
             (self.coupling.trial(group).cloned(), self.coupling.is_coupled(group));
-        let until = clock::monotonic() + (wanted.seconds * 1e6) as Micros;
-        let trial = Trial { coupled: wanted.coupled, until, by: self.by.clone() };
-        self.coupling.set_trial(group, trial)?;
+        self.coupling.set_trial(group, wanted, clock::monotonic(), self.by)?;
         if before.is_none_or(|before| before.coupled != wanted.coupled) {
             let how = if wanted.coupled { "coupled" } else { "left alone" };
             let (seconds, by) = (wanted.seconds, self.by);

@@ -244,6 +244,8 @@ impl From<Shortfall> for ShortfallView {
 /// A trial of a group.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialView {
+    /// Which it is: who says so goes on with it, or ends it.
+    pub id: u64,
     /// Whether the group is coupled now.
     pub coupled: bool,
     /// When it ends unless its client asks again, milliseconds from now.
@@ -255,9 +257,9 @@ pub struct TrialView {
 impl TrialView {
     /// A trial at a time.
     pub fn new(trial: &Trial, now: Micros) -> TrialView {
-        let Trial { coupled, until, by } = trial;
+        let Trial { id, coupled, until, by } = trial;
         let ends_ms = until.saturating_sub(now) / 1000;
-        TrialView { coupled: *coupled, ends_ms, by: by.to_string() }
+        TrialView { id: *id, coupled: *coupled, ends_ms, by: by.to_string() }
     }
 }
 

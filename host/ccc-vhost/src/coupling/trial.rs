@@ -11,6 +11,9 @@ use thiserror::Error;
 use super::Coupling;
 use crate::admin::authorization::Peer;
 
+/// Largest number of a trial: larger ones are not whole in all readers of JSON.
+pub const ID_MAX: u64 = 1 << 53;
+
 /// What a client wants of a trial.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -20,19 +23,24 @@ pub struct TrialSpec {
     /// For how long, unless it is asked for again
     #[schemars(range(min = 1.0, max = 300.0))]
     pub seconds: f64,
+    /// Which trial goes on; another begins without
+    #[schemars(range(min = 1, max = ID_MAX))]
+    pub id: Option<u64>,
 }
 
 ccc_settings::table!(TrialSpec);
 
 impl Default for TrialSpec {
     fn default() -> TrialSpec {
-        TrialSpec { coupled: false, seconds: 30.0 }
+        TrialSpec { coupled: false, seconds: 30.0, id: None }
     }
 }
 
 /// A trial that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
+    /// Which it is, which its owner knows: a group's trials begin at different times.
+    pub id: u64,
     /// Whether the group is coupled.
     pub coupled: bool,
     /// When it ends, in real time.
@@ -57,22 +65,46 @@ pub enum TrialError {
         /// Whose it is.
         by: Peer,
     },
+    /// It goes on no more.
+    #[error("that trial of group `{0}` has ended; to begin another, leave id out")]
+    Ended(String),
 }
 
 impl Coupling {
-    /// Begins a trial of a group, or goes on with it.
-    pub fn set_trial(&mut self, group: usize, trial: Trial) -> Result<(), TrialError> {
+    /// Begins a trial of a group, as its client wants it from `now` on, or goes on with it.
+    pub fn set_trial(
+        &mut self,
+        group: usize,
+        wanted: &TrialSpec,
+        now: Micros,
+        by: &Peer,
+    ) -> Result<(), TrialError> {
         let settings = &self.settings.groups[group];
         if !settings.settings.coupled {
             return Err(TrialError::LeftAlone(settings.name.clone()));
         }
-        if let Some(other) = self.groups[group].trial.as_ref().filter(|t| t.by.pid != trial.by.pid)
-        {
-            let (group, by) = (settings.name.clone(), other.by.clone());
-            return Err(TrialError::Runs { group, by });
+        self.check_trial(group, wanted.id)?;
+        if wanted.id.is_some() && self.trial(group).is_none() {
+            return Err(TrialError::Ended(settings.name.clone()));
         }
-        self.groups[group].trial = Some(trial);
+        self.groups[group].trial = Some(Trial {
+            id: wanted.id.unwrap_or(now.clamp(1, ID_MAX)),
+            coupled: wanted.coupled,
+            until: now + (wanted.seconds * 1e6) as Micros,
+            by: by.clone(),
+        });
         Ok(())
+    }
+
+    /// Makes sure that no other trial of a group runs.
+    pub fn check_trial(&self, group: usize, id: Option<u64>) -> Result<(), TrialError> {
+        match self.trial(group).filter(|trial| Some(trial.id) != id) {
+            Some(other) => {
+                let group = self.settings.groups[group].name.clone();
+                Err(TrialError::Runs { group, by: other.by.clone() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Ends the trial of a group, if one runs.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     admin::{ApiError, Command},
-    coupling::TrialSpec,
+    coupling::{ID_MAX, TrialSpec},
     settings::state::{self, Change},
 };
 
@@ -69,9 +69,9 @@ impl Request<'_> {
             ("PATCH", ["log"]) => Command::SetLog(Changes::read(self.value()?)?),
             ("PUT", ["groups", name, "trial"]) => {
                 let wanted = Changes::read(self.value()?)?.apply(&TrialSpec::default());
-                Command::Trial((*name).to_owned(), Some(wanted))
+                Command::Trial((*name).to_owned(), wanted)
             }
-            ("DELETE", ["groups", name, "trial"]) => Command::Trial((*name).to_owned(), None),
+            ("DELETE", ["groups", name, "trial"]) => return self.end_trial(name),
             (_, segments) => Command::Change(self.change(segments)?),
         };
         match self.parameters().next() {
@@ -128,6 +128,12 @@ impl Request<'_> {
         Ok(Command::Largest { limit })
     }
 
+    fn end_trial(&self, name: &str) -> Result<Command, ApiError> {
+        let TrialId { id } = self.table(TrialId::default())?;
+        let id = id.ok_or_else(|| Fault::missing("id", "that of the trial, as its begin told"))?;
+        Ok(Command::EndTrial(name.to_owned(), id))
+    }
+
     /// What the parameters say, over what is so if they say nothing.
     fn table<T: Table>(&self, usual: T) -> Result<T, ApiError> {
         let mut said = Changes::default();
@@ -175,6 +181,17 @@ impl Default for Page {
     }
 }
 
+/// Which trial is to end.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct TrialId {
+    /// Its number
+    #[schemars(range(min = 1, max = ID_MAX))]
+    id: Option<u64>,
+}
+
+ccc_settings::table!(TrialId);
+
 /// How many flows of the host are asked for.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -212,7 +229,9 @@ mod tests {
                     "PUT" => r#"{"socket": "/s"}"#,
                     _ => "{}",
                 };
-                let command = ask(method, &route.replace("{name}", "a"), body);
+                let ends = *method == "DELETE" && route.ends_with("trial");
+                let target = route.replace("{name}", "a") + if ends { "?id=7" } else { "" };
+                let command = ask(method, &target, body);
                 assert!(command.is_ok(), "{method} {route}: {command:?}");
             }
         }
@@ -231,6 +250,8 @@ mod tests {
         assert_eq!(status("GET", "/v1/vms/a/flows?from=-1"), 400);
         assert_eq!(status("GET", "/v1/vms/a/flows?from=-0"), 400);
         assert_eq!(status("GET", "/v1/vms/a/flows?to=1"), 400);
+        assert_eq!(status("DELETE", "/v1/groups/a/trial"), 400);
+        assert_eq!(status("DELETE", "/v1/groups/a/trial?id=0"), 400);
     }
 
     #[test]
