@@ -197,6 +197,24 @@ fn readers_look_at_everything_and_change_nothing() {
 }
 
 #[test]
+fn f9_root_of_another_pid_namespace_operates_the_daemon() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = own(dir.path(), "");
+    config += &format!("[vm.a]\nsocket = \"{}/a\"\n", text(dir.path()));
+    fs::write(dir.path().join("ccc.toml"), config).unwrap();
+    let by = ["unshare", "--pid", "--fork", "--kill-child=TERM"];
+    let mut daemon = Daemon::spawn_by(dir, &by, &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/a", &json!({"weight": 2}));
+    daemon.says("weight 1 → 2 (by uid 0, a process elsewhere)");
+    // It passes no signal on.
+    daemon.terminate("-KILL");
+}
+
+#[test]
 fn the_log_has_more_or_less_when_an_operator_says_so() {
     let (mut daemon, operator) = start(&TWO);
     assert_eq!(operator.get("/v1/log"), json!({"level": "debug"}));

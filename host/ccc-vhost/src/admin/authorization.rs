@@ -12,7 +12,6 @@ use std::{
 use nix::unistd;
 use rustix::{
     fs::{Gid, Mode},
-    net::sockopt,
     process::{geteuid, getpid},
 };
 use thiserror::Error;
@@ -56,7 +55,7 @@ pub enum AuthorizationError {
 pub struct Peer {
     /// Its user.
     pub uid: u32,
-    /// Its process.
+    /// Its process; 0 for one of another PID namespace, which has no number here.
     pub pid: i32,
     /// All its groups.
     pub groups: Vec<u32>,
@@ -162,17 +161,22 @@ impl Peer {
     /// Who is at the other end.
     pub fn of(stream: impl AsFd) -> io::Result<Peer> {
         let stream = stream.as_fd();
-        let credentials = sockopt::socket_peercred(stream)?;
+        // `struct ucred`.  That of rustix has no process 0.
+        let mut credentials = [0; 3];
+        option(stream, libc::SO_PEERCRED, &mut credentials).1?;
+        let [pid, uid, gid] = credentials;
         let mut groups = supplementary(stream)?;
-        groups.push(credentials.gid.as_raw());
-        let pid = credentials.pid.as_raw_nonzero().get();
-        Ok(Peer { uid: credentials.uid.as_raw(), pid, groups })
+        groups.push(gid);
+        Ok(Peer { uid, pid: pid as i32, groups })
     }
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {} pid {}", self.uid, self.pid)
+        match self.pid {
+            0 => write!(f, "uid {}, a process elsewhere", self.uid),
+            pid => write!(f, "uid {} pid {pid}", self.uid),
+        }
     }
 }
 
@@ -193,33 +197,41 @@ fn group(key: &'static str, name: &str) -> Result<u32, AuthorizationError> {
 /// Supplementary groups of the other end.  They are those it had when it
 /// connected, which a look-up by its user would not tell.
 fn supplementary(stream: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    let mut groups = vec![0u32; USUAL_GROUPS];
+    let mut groups = vec![0; USUAL_GROUPS];
     loop {
-        let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice()))
-            .map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the kernel writes at most `length` bytes to `groups`, which
-        // has that many, and plain numbers may have any bits.
-        let failed = unsafe {
-            libc::getsockopt(
-                stream.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERGROUPS,
-                groups.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        } != 0;
-        let count = length as usize / size_of::<u32>();
-        let error = io::Error::last_os_error();
-        match (failed, error.raw_os_error()) {
-            (false, _) => {
+        let (count, read) = option(stream, libc::SO_PEERGROUPS, &mut groups);
+        match read {
+            Ok(()) => {
                 groups.truncate(count);
                 return Ok(groups);
             }
             // The length says how much there is.
-            (true, Some(libc::ERANGE)) if count > groups.len() => groups.resize(count, 0),
-            (true, _) => return Err(error),
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => {
+                groups.resize(count, 0);
+            }
+            Err(error) => return Err(error),
         }
     }
+}
+
+/// Reads an option of a socket that is plain numbers; how many there are.
+fn option(stream: BorrowedFd<'_>, name: i32, numbers: &mut [u32]) -> (usize, io::Result<()>) {
+    let Ok(mut length) = libc::socklen_t::try_from(size_of_val(numbers)) else {
+        return (0, Err(io::ErrorKind::OutOfMemory.into()));
+    };
+    // SAFETY: the kernel writes at most `length` bytes to `numbers`, which has that many,
+    // and plain numbers may have any bits.
+    let failed = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            numbers.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    } != 0;
+    let read = if failed { Err(io::Error::last_os_error()) } else { Ok(()) };
+    (length as usize / size_of::<u32>(), read)
 }
 
 #[cfg(test)]
@@ -245,6 +257,8 @@ mod tests {
         assert_eq!(check(64055, &[4343]), Some(Access::Read));
         let told = authorization.check_change(&peer(64055, &[4343])).expect_err("a reader");
         assert!(told.contains("may look and change nothing") && told.contains("`ops`"), "{told}");
+        let elsewhere = Peer { pid: 0, ..peer(0, &[]) };
+        assert_eq!(elsewhere.to_string(), "uid 0, a process elsewhere");
         let told = authorization.check(&peer(64055, &[107])).expect_err("QEMU");
         assert!(told.starts_with("uid 64055 pid 7 may not"), "{told}");
         assert!(told.contains("member of group `ops`"), "{told}");
