@@ -197,6 +197,38 @@ fn readers_look_at_everything_and_change_nothing() {
 }
 
 #[test]
+fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let vms = TWO.map(|(vm, ..)| format!("[vm.{vm}]\nsocket = \"{}/{vm}\"\n", text(dir.path())));
+    let config = own(dir.path(), "readers = \"4343\"\n") + &vms.concat();
+    fs::write(dir.path().join("ccc.toml"), config).unwrap();
+    // 64 places.
+    let daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=256:256"], &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    let crowd = |uid, groups: &[u32]| -> Vec<UnixStream> {
+        as_user(uid, groups, || (0..200).map(|_| operator.connect()).collect())
+    };
+    let crowds = [crowd(1234, &[4343]), crowd(5678, &[])];
+    let began = std::time::Instant::now();
+    assert_eq!(operator.get("/v1/status")["vms"], 2);
+    // Nobody has to leave before a second has passed.
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    let stays = |stream: &UnixStream| {
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = stream;
+        stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
+    assert_eq!(counts, [4, 1], "of 16 places for readers, and one for all who may nothing");
+    assert_eq!(as_user(4321, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 200);
+    assert_eq!(as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 0, "closed");
+}
+
+#[test]
 fn f9_root_of_another_pid_namespace_operates_the_daemon() {
     if !is_root() {
         return;

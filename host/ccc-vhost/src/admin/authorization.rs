@@ -122,9 +122,8 @@ impl Authorization {
 
     /// What a client may do; if nothing, what it is told.
     pub fn check(&self, peer: &Peer) -> Result<Access, String> {
-        let own = peer.uid == 0 || peer.uid == geteuid().as_raw();
         let among = |users: &Option<Users>| users.as_ref().is_some_and(|users| users.have(peer));
-        if own || among(&self.operators) {
+        if peer.is_owner() || among(&self.operators) {
             Ok(Access::Change)
         } else if among(&self.readers) {
             Ok(Access::Read)
@@ -156,6 +155,11 @@ impl Peer {
     pub fn own() -> Peer {
         let pid = getpid().as_raw_nonzero().get();
         Peer { uid: geteuid().as_raw(), pid, groups: Vec::new() }
+    }
+
+    /// It is root's, or of the daemon's own user.
+    pub fn is_owner(&self) -> bool {
+        self.uid == 0 || self.uid == geteuid().as_raw()
     }
 
     /// Who is at the other end.

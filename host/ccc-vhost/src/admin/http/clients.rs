@@ -64,13 +64,21 @@ impl Clients {
 
     /// A place for the next client, when there is one.
     pub async fn next(self: &Arc<Clients>) -> ClientSlot {
-        let place = loop {
+        loop {
             match timeout(POLL, Arc::clone(&self.places).acquire_owned()).await {
-                Ok(Ok(place)) => break place,
+                Ok(Ok(place)) => return self.seat(place),
                 // The semaphore is never closed.
                 Ok(Err(_)) | Err(_) => self.make_room(),
             }
-        };
+        }
+    }
+
+    /// A place, if there is one.
+    pub fn free(self: &Arc<Clients>) -> Option<ClientSlot> {
+        Arc::clone(&self.places).try_acquire_owned().ok().map(|place| self.seat(place))
+    }
+
+    fn seat(self: &Arc<Clients>, place: OwnedSemaphorePermit) -> ClientSlot {
         let client =
             Arc::new(Client { idle: Mutex::new(Some(Instant::now())), leave: Notify::new() });
         let mut taken = lock(&self.taken);

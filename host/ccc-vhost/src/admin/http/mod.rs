@@ -31,6 +31,7 @@ use tokio::{net::UnixStream, time::timeout};
 
 use self::{
     clients::{ClientSlot, Clients},
+    crowd::{Crowd, Present, Rank},
     routes::BODY_MAX,
 };
 use super::{
@@ -43,12 +44,13 @@ use super::{
 use crate::event_loop::open_files;
 
 mod clients;
+mod crowd;
 pub mod routes;
 mod scrape;
 
 pub use scrape::no_metrics;
 
-/// Most clients served at once; others wait to be accepted.
+/// Most clients served at once; operators wait for places.
 const CONNECTIONS: u64 = 2048;
 /// The part of all files the daemon may have open that clients may take.
 const FILES_PART: u64 = 4;
@@ -133,15 +135,17 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
     let mut spare = Spare(listener.as_fd().try_clone_to_owned().ok());
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let most = CONNECTIONS.min(open_files::files() / FILES_PART).max(1);
-    let clients = Clients::new(usize::try_from(most).unwrap_or(usize::MAX));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let (clients, crowd) = (Clients::new(most), Crowd::new(most));
     let mut failing = false;
     loop {
-        let slot = clients.next().await;
         match listener.accept().await {
             Ok((stream, _)) => {
                 failing = false;
+                if let Some(guest) = welcome(&stream, &shared, &clients, &crowd).await {
+                    tokio::spawn(converse(stream, guest, Arc::clone(&shared)));
+                }
                 spare.renew(&listener);
-                tokio::spawn(converse(stream, slot, Arc::clone(&shared)));
             }
             Err(error) => {
                 if open_files::is_want_of_files(&error) && spare.0.take().is_some() {
@@ -176,11 +180,36 @@ fn protocol() -> http1::Builder {
     protocol
 }
 
-async fn converse(stream: UnixStream, slot: ClientSlot, shared: Arc<Shared>) {
-    let admitted = admit(&stream, &shared.authorization);
+/// A client that has a place, and what is known of it.
+struct Guest {
+    admitted: Result<Peer, ApiError>,
+    slot: ClientSlot,
+    _present: Present,
+}
+
+/// A place for a client, unless those who may no more than it have what they may have: it is
+/// closed then, and nobody waits for it.
+async fn welcome(
+    stream: &UnixStream,
+    shared: &Shared,
+    clients: &Arc<Clients>,
+    crowd: &Arc<Crowd>,
+) -> Option<Guest> {
+    let peer = Peer::of(stream);
+    let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.uid);
+    let access = peer.as_ref().ok().and_then(|peer| shared.authorization.check(peer).ok());
+    let rank = Rank::of(access, peer.as_ref().is_ok_and(Peer::is_owner));
+    let admitted = admit(peer, &shared.authorization);
     if let Err(error) = &admitted {
         shared.tell_refused(error);
     }
+    let present = crowd.enter(rank, uid)?;
+    let slot = if rank.waits() { clients.next().await } else { clients.free()? };
+    Some(Guest { admitted, slot, _present: present })
+}
+
+async fn converse(stream: UnixStream, guest: Guest, shared: Arc<Shared>) {
+    let Guest { admitted, slot, _present } = guest;
     let service = service_fn(|request| {
         let (shared, admitted, slot) = (Arc::clone(&shared), &admitted, &slot);
         async move {
@@ -205,9 +234,9 @@ async fn converse(stream: UnixStream, slot: ClientSlot, shared: Arc<Shared>) {
 }
 
 /// Who has connected, if it may.
-fn admit(stream: &UnixStream, authorization: &Authorization) -> Result<Peer, ApiError> {
+fn admit(peer: io::Result<Peer>, authorization: &Authorization) -> Result<Peer, ApiError> {
     let unknown = |error| ApiError::Forbidden(format!("who has connected is not known: {error}"));
-    let peer = Peer::of(stream).map_err(unknown)?;
+    let peer = peer.map_err(unknown)?;
     authorization.check(&peer).map_err(ApiError::Forbidden)?;
     Ok(peer)
 }
