@@ -45,6 +45,7 @@ impl Taps {
             .map(|(number, vm)| {
                 let seen = Seen {
                     at: now / 1000,
+                    interface: 0,
                     received_bytes: sent(number),
                     claims: host.claims(number),
                     weight: (vm.weight * 256.0).max(1.0) as u32,

@@ -64,10 +64,19 @@ pub struct Hold {
     pub rate: Option<u64>,
 }
 
+/// What an interface has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its index: another one has counted from another time on.
+    pub interface: u32,
+    /// Bytes that have come in.
+    pub bytes: u64,
+}
+
 /// What has taps.
 pub trait Host {
-    /// Bytes that have come in at a tap so far; `None` if it is not there.
-    fn received(&mut self, tap: &str) -> Option<u64>;
+    /// What has come in at a tap so far; `None` if it is not there.
+    fn received(&mut self, tap: &str) -> Option<Counter>;
 
     /// Holds a tap to a rate, or no more.
     fn hold(&mut self, hold: &Hold) -> Result<(), HoldError>;

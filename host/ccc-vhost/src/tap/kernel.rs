@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, io, path::Path};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{
-    host::{Hold, HoldError, Host, REMEDY},
+    host::{Counter, Hold, HoldError, Host, REMEDY},
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
 };
 
@@ -103,7 +103,7 @@ impl Kernel {
     }
 
     /// `RTM_GETSTATS`, which tells nothing but the counters.
-    fn received_at(&mut self, index: u32) -> io::Result<u64> {
+    fn received_at(&mut self, index: u32) -> io::Result<Counter> {
         const LINK_64: u16 = 1;
         const RECEIVED_BYTES: usize = 2 * 8;
         let request = Writer::default().u32(0).u32(index).u32(1 << (LINK_64 - 1));
@@ -112,7 +112,8 @@ impl Kernel {
         let stats = attributes(body).find(|(kind, _)| *kind == LINK_64);
         let bytes = stats.and_then(|(_, stats)| stats.get(RECEIVED_BYTES..RECEIVED_BYTES + 8));
         let bytes = bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
-        bytes.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let counter = bytes.map(|bytes| Counter { interface: index, bytes });
+        counter.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Our devices.
@@ -361,10 +362,10 @@ fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 impl Host for Kernel {
-    fn received(&mut self, tap: &str) -> Option<u64> {
+    fn received(&mut self, tap: &str) -> Option<Counter> {
         let known = self.indices.get(tap).copied();
-        if let Some(bytes) = known.and_then(|index| self.received_at(index).ok()) {
-            return Some(bytes);
+        if let Some(counter) = known.and_then(|index| self.received_at(index).ok()) {
+            return Some(counter);
         }
         // A domain that starts again has another tap of the same name.
         self.indices.remove(tap);

@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use super::host::{Hold, HoldError, Host};
+use super::host::{Counter, Hold, HoldError, Host};
 
 /// A connection to the laboratory.
 #[derive(Debug)]
@@ -30,8 +30,10 @@ impl Laboratory {
 }
 
 impl Host for Laboratory {
-    fn received(&mut self, tap: &str) -> Option<u64> {
-        self.ask(&format!("received {tap}")).ok()?.parse().ok()
+    fn received(&mut self, tap: &str) -> Option<Counter> {
+        let bytes = self.ask(&format!("received {tap}")).ok()?.parse().ok()?;
+        // A cable is never laid anew.
+        Some(Counter { interface: 0, bytes })
     }
 
     fn hold(&mut self, Hold { tap, rate }: &Hold) -> Result<(), HoldError> {

@@ -17,7 +17,7 @@ use std::{
 use ccc_core::Micros;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::host::{Hold, HoldError, Host};
+use super::host::{Counter, Hold, HoldError, Host};
 use crate::event_loop::clock;
 
 /// Time to take away what is ours when the daemon ends.
@@ -33,12 +33,14 @@ pub struct Order {
 }
 
 /// What has come in at a tap so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// When the kernel had told it: it may have kept us waiting before.
     pub at: Micros,
-    /// Bytes.
-    pub bytes: u64,
+    /// The tap: an operator may have named another meanwhile.
+    pub tap: String,
+    /// What it has counted.
+    pub counter: Counter,
 }
 
 /// What came of an order.
@@ -63,7 +65,10 @@ impl Order {
         let mut done = Done { holds: self.holds.iter().map(hold).collect(), ..Done::default() };
         for (vm, tap) in &self.taps {
             match host.received(tap) {
-                Some(bytes) => drop(done.received.insert(*vm, Received { at: clock(), bytes })),
+                Some(counter) => {
+                    let received = Received { at: clock(), tap: tap.clone(), counter };
+                    done.received.insert(*vm, received);
+                }
                 None => done.missing.push((*vm, tap.clone())),
             }
         }

@@ -71,6 +71,8 @@ const BACKLOGGED: u64 = 15;
 pub struct Seen {
     /// When its tap was looked at.
     pub at: Micros,
+    /// The index of its tap.
+    pub interface: u32,
     /// Bytes that have come from it so far.
     pub received_bytes: u64,
     /// What its reports say.
@@ -359,9 +361,12 @@ impl Watched {
     /// Takes what is seen; what was counted since it was last seen, if it was.
     fn take(&mut self, now: Micros, seen: &Seen) -> Option<Count> {
         let last = self.last.replace(*seen)?;
+        if last.interface != seen.interface {
+            (self.recent, self.excess, self.above_cap) = (Recent::default(), 0, 0);
+            return None;
+        }
         let count = Count {
             time_us: seen.at.saturating_sub(last.at),
-            // A tap that was made anew counts from 0.
             sent_bytes: seen.received_bytes.saturating_sub(last.received_bytes),
             claimed_bytes: seen.claims.delivered_bytes.saturating_sub(last.claims.delivered_bytes),
         };

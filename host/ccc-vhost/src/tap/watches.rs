@@ -43,6 +43,8 @@ pub struct Judged {
 #[derive(Debug, Default)]
 pub struct Watches {
     groups: BTreeMap<usize, Watch>,
+    /// Taps that VMs were seen by, by the number of the VM.
+    seen_by: BTreeMap<usize, String>,
     /// Groups that are not coupled, or were not until lately, and until when they rest.
     resting: BTreeMap<usize, Micros>,
     /// Rates in force, by tap.
@@ -114,13 +116,22 @@ impl Watches {
         let mut seen: BTreeMap<usize, BTreeMap<usize, Seen>> = BTreeMap::new();
         for (number, received) in reading.received {
             let Some(group) = self.watched_in(settings, *number) else { continue };
+            let vm = &settings.vms[number];
+            if vm.settings.tap.as_ref() != Some(&received.tap) {
+                continue;
+            }
             let claims = (reading.claims)(*number, group);
-            let one = seen_of(&settings.vms[number], *received, claims);
-            seen.entry(group).or_default().insert(*number, one);
+            seen.entry(group).or_default().insert(*number, seen_of(vm, received, claims));
         }
         let is_in = |vm, group| group_of(settings, vm) == Some(group);
         self.groups.retain(|group, _| settings.vms.keys().any(|vm| is_in(*vm, *group)));
-        self.groups.iter_mut().for_each(|(group, watch)| watch.retain(|vm| is_in(vm, *group)));
+        // What came in at another tap says nothing of what comes in at this one.
+        self.seen_by.retain(|vm, tap| is_tap_of(settings, *vm, tap));
+        let seen_by = &self.seen_by;
+        let stays = |vm, group| is_in(vm, group) && seen_by.contains_key(&vm);
+        self.groups.iter_mut().for_each(|(group, watch)| watch.retain(|vm| stays(vm, *group)));
+        let seen_now = seen.values().flat_map(BTreeMap::keys);
+        self.seen_by.extend(seen_now.map(|vm| (*vm, reading.received[vm].tap.clone())));
         let mut judged = Vec::new();
         for (group, seen) in seen {
             let watch = self.groups.entry(group).or_default();
@@ -171,11 +182,12 @@ impl Watches {
     fn wanted(&self, settings: &Settings) -> BTreeMap<String, u64> {
         let on = |group: &usize| settings.groups[*group].settings.enforce == Enforce::On;
         let doubled = settings.doubled_taps();
-        let wanted = settings.vms.iter().filter_map(|(number, vm)| {
+        let wanted = settings.vms.keys().filter_map(|number| {
             let group = group_of(settings, *number).filter(on)?;
             let watched = self.vm(group, *number)?;
             watched.verdict()?;
-            Some((vm.settings.tap.clone()?, watched.share()))
+            let tap = self.seen_by.get(number).filter(|tap| is_tap_of(settings, *number, tap))?;
+            Some((tap.clone(), watched.share()))
         });
         wanted.filter(|(tap, _)| !doubled.contains(tap.as_str())).collect()
     }
@@ -242,14 +254,19 @@ fn group_of(settings: &Settings, number: usize) -> Option<usize> {
     (enforce != Enforce::Off).then_some(group)
 }
 
+fn is_tap_of(settings: &Settings, number: usize, tap: &str) -> bool {
+    settings.vms.get(&number).is_some_and(|vm| vm.settings.tap.as_deref() == Some(tap))
+}
+
 fn has_cap(settings: &Settings, number: usize) -> bool {
     settings.vms.get(&number).is_some_and(|vm| vm.settings.cap_mbit.is_some())
 }
 
-fn seen_of(vm: &Vm, received: Received, claims: Claims) -> Seen {
+fn seen_of(vm: &Vm, received: &Received, claims: Claims) -> Seen {
     Seen {
         at: received.at,
-        received_bytes: received.bytes,
+        interface: received.counter.interface,
+        received_bytes: received.counter.bytes,
         claims,
         weight: (vm.settings.weight * 256.0).max(1.0) as u32,
         floor: bytes_of_mbit(vm.settings.floor_mbit),

@@ -351,6 +351,23 @@ fn a_verdict_outlives_a_tap_that_cannot_be_looked_at() {
 }
 
 #[test]
+fn a_vm_is_not_judged_by_what_another_interface_had_counted() {
+    for cap in [None, Some(5)] {
+        let mut group = Group::new();
+        set(&mut group, 1, 0, cap);
+        group.go(20_000, &[honest(3.3); 3]);
+        // Its tap was made anew, or was another's name before.
+        let seen = group.seen.get_mut(&1).expect("there");
+        (seen.interface, seen.received_bytes) = (7, 100_000_000_000);
+        group.go(PERIOD_US / 1000, &[honest(3.3); 3]);
+        assert_eq!(group.watch.vm(1).expect("known").recent(), Count::default());
+        group.go(5_000, &[honest(3.3); 3]);
+        assert!(group.changed.is_empty(), "{:?}", group.watch);
+        assert!(group.share(0) < 4.0, "{}", group.share(0));
+    }
+}
+
+#[test]
 fn lies_of_wants_and_losses_leave_an_honest_vm_alone() {
     let mut group = Group::new();
     group.go(20_000, &[Does { loses: false, ..honest(9.9) }, idle()]);

@@ -2,7 +2,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::settings::{config, state::State};
+use crate::{
+    settings::{config, state::State},
+    tap::host::Counter,
+};
 
 const CONFIG: &str = "[group.g]\nenforce = \"on\"\n\
                       [vm.bad]\nsocket = \"/bad\"\ngroup = \"g\"\ntap = \"vnet0\"\n\
@@ -35,12 +38,22 @@ impl Host {
                     ..Claims::default()
                 },
             };
-            let at = self.now;
-            let received = [sent, reported].map(|bytes| Received { at, bytes });
-            let received = received.into_iter().enumerate().collect();
+            let received = [sent, reported].into_iter().enumerate();
+            let received = received.map(|(vm, bytes)| {
+                let counter = Counter { interface: vm as u32, bytes };
+                (vm, Received { at: self.now, tap: format!("vnet{vm}"), counter })
+            });
+            let received = received.collect();
             let reading = Reading { now: self.now, received: &received, claims: &claims };
             self.watches.take(&self.settings, &reading);
         }
+    }
+
+    /// An operator says that a VM's tap is another.
+    fn set_tap(&mut self, vm: &str, tap: &str) {
+        let vms = json!({vm: {"tap": tap}});
+        let state = State::from_json(json!({"version": 1, "vms": vms})).expect("right");
+        state.apply(&mut self.settings);
     }
 
     /// The same while the group rests, as it is looked at.
@@ -72,11 +85,26 @@ fn a_tap_that_two_vms_name_is_not_held() {
     let mut host = Host::new();
     host.flood();
     assert_eq!(host.holds(), vnet0(true));
-    let vms = json!({"good": {"tap": "vnet0"}});
-    let state = State::from_json(json!({"version": 1, "vms": vms})).expect("right");
-    state.apply(&mut host.settings);
+    host.set_tap("good", "vnet0");
     assert_eq!(host.holds(), vnet0(false));
     assert_eq!(host.watches.taps(&host.settings), [], "nobody is judged by it");
+}
+
+#[test]
+fn a_vm_whose_tap_is_corrected_is_not_judged_by_the_one_before() {
+    let mut host = Host::new();
+    host.flood();
+    assert_eq!(host.holds(), vnet0(true));
+    host.set_tap("bad", "vnet7");
+    assert_eq!(host.holds(), vnet0(false), "nor is the other one held for it");
+    host.let_go(true);
+    // A look that had begun before.
+    host.flood();
+    assert_eq!(host.holds(), []);
+    assert!(host.watches.vm(0, 0).is_none(), "nothing is known of it");
+    host.set_tap("bad", "vnet0");
+    host.flood();
+    assert_eq!(host.watches.vm(0, 0).expect("known").verdicts(), 1, "it began anew");
 }
 
 #[test]
