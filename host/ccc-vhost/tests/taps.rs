@@ -335,6 +335,57 @@ fn a_tap_that_is_made_anew_or_let_go_by_others_is_held_again() {
     assert_ne!(net.links(), device);
 }
 
+/// `tap0` becomes `old0`, and another interface `tap0`.
+fn rename(net: &Net) {
+    let (host, vm) = (&net.host, &net.vm);
+    must(&format!("ip -n {host} link add tap1 type veth peer name eth1 netns {vm}"));
+    for (from, to) in [("tap0", "old0"), ("tap1", "tap0")] {
+        must(&format!("ip -n {host} link set {from} down"));
+        must(&format!("ip -n {host} link set {from} name {to}"));
+        must(&format!("ip -n {host} link set {to} up"));
+    }
+}
+
+#[test]
+fn an_interface_with_another_name_is_no_vms_tap_any_more() {
+    let Some(net) = Net::new("o") else { return };
+    let daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
+    let sent = || operator.get("/v1/groups/uplink")["vms"][0]["tap"]["sent"].as_u64();
+    flooded(&net, FLOOD / 4, || until("seen", || sent() > Some(FLOOD / 8)));
+    rename(&net);
+    until("the other one is looked at", || sent().is_some_and(|sent| sent < FLOOD / 8));
+    thread::sleep(Duration::from_secs(1));
+    flooded(&net, FLOOD, || thread::sleep(Duration::from_secs(2)));
+    assert_eq!(operator.get("/v1/vms/bad")["judged"], Value::Null);
+    assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
+}
+
+#[test]
+fn of_a_tap_that_is_held_the_name_counts() {
+    let Some(net) = Net::new("p") else { return };
+    let mut daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
+    flooded(&net, FLOOD, || until("held to its cap", || is_held(&net)));
+    let device = net.links();
+    rename(&net);
+    until("the other one is held", || {
+        is_held(&net) && net.links().matches("qdisc tbf").count() == 1
+    });
+    assert_ne!(net.links(), device);
+    let qdisc = must(&format!("tc -n {} qdisc show dev old0", net.host));
+    assert!(!qdisc.contains("ingress"), "{qdisc}");
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(net.filters().matches("mirred").count(), 1, "{}", net.filters());
+    assert_eq!(daemon.log().matches("tap tap0 is held no more").count(), 1, "{}", daemon.log());
+    // With no interface of that name nobody is held.
+    must(&format!("ip -n {} link set tap0 down", net.host));
+    must(&format!("ip -n {} link set tap0 name tap9", net.host));
+    until("let go", || !net.links().contains("ccc-ifb"));
+}
+
 #[test]
 fn while_a_group_is_tried_uncoupled_none_of_its_vms_is_judged_or_held() {
     let Some(net) = Net::new("h") else { return };

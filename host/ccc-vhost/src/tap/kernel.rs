@@ -6,7 +6,12 @@
 //! there lets it go at its rate, and it comes back in at the tap.  A tap that is not held
 //! has nothing of this.  The device's alias says for which tap and by which daemon, so that
 //! the next one finds what that has left when it was killed, and leaves another's alone.
-use std::{collections::BTreeMap, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -33,6 +38,12 @@ const BY: &str = " by ";
 const INSTANCE_BYTES: usize = 128;
 /// Major number of our qdiscs, and preference of our filters.
 const MARK: u16 = 0xccc;
+/// The handle of our filter, that which the kernel gives to the first of a qdisc.
+const FILTER: u32 = 0x8000_0800;
+/// And what a device's name begins with; the index of its tap comes behind.
+const DEVICE: &str = "ccc-ifb";
+/// Interfaces get other names: which one has a tap's is asked again after so long.
+const NAMED: Duration = Duration::from_secs(1);
 /// The queue of a tap that is held, in time at its rate, and its least.
 const QUEUE_MS: u64 = 100;
 /// What may go at once, in time at its rate, and its least: the largest packet of a guest with
@@ -62,8 +73,9 @@ pub struct Kernel {
     socket: Socket,
     /// Which daemon this is.
     instance: String,
-    /// Indices of taps, by name.
+    /// Indices of taps, by name, and since when they are known.
     indices: BTreeMap<String, u32>,
+    named: Instant,
     /// Those that are held.
     held: BTreeMap<String, Held>,
 }
@@ -92,7 +104,8 @@ impl Kernel {
         // However it was typed this time.
         let path = configuration.canonicalize().unwrap_or_else(|_| configuration.to_owned());
         let (socket, instance) = (Socket::open()?, instance_of(&path));
-        Ok(Kernel { socket, instance, indices: BTreeMap::new(), held: BTreeMap::new() })
+        let (indices, held) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Kernel { socket, instance, indices, named: Instant::now(), held })
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
@@ -100,6 +113,14 @@ impl Kernel {
         let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
         let index = answer.first().and_then(|body| u32_at(body, 4));
         index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Whether an interface is there, and no tap's any more.
+    fn is_renamed(&mut self, index: u32, tap: &str) -> io::Result<bool> {
+        let answer = unless_gone(self.socket.ask(kind::GET_LINK, 0, &link(index, 0)))?;
+        let bodies = answer.unwrap_or_default();
+        let name = bodies.first().and_then(|body| word(body, ATTRIBUTE_NAME));
+        Ok(name.is_some_and(|name| name != tap))
     }
 
     /// `RTM_GETSTATS`, which tells nothing but the counters.
@@ -127,13 +148,8 @@ impl Kernel {
         let request = Writer::default().put(&[0; LINK_BYTES]);
         let links = self.socket.ask(kind::GET_LINK, flag::DUMP, &request)?;
         let ours = links.iter().filter_map(|body| {
-            let word = |wanted: u16| {
-                let mut all = attributes(body.get(LINK_BYTES..)?);
-                let (_, word) = all.find(|(kind, _)| *kind == wanted)?;
-                Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
-            };
-            let tap = tap(word(ATTRIBUTE_ALIAS)?)?.to_owned();
-            let name = word(ATTRIBUTE_NAME)?.to_owned();
+            let tap = tap(word(body, ATTRIBUTE_ALIAS)?)?.to_owned();
+            let name = word(body, ATTRIBUTE_NAME)?.to_owned();
             Some(Device { index: u32_at(body, 4)?, name, tap })
         });
         Ok(ours.collect())
@@ -152,7 +168,7 @@ impl Kernel {
 
     fn make_device(&mut self, tap: &str, of: u32) -> io::Result<u32> {
         const UP: u32 = 1;
-        let name = format!("ccc-ifb{of}");
+        let name = format!("{DEVICE}{of}");
         let request = link(0, UP)
             .word(ATTRIBUTE_NAME, &name)
             .nest(ATTRIBUTE_LINK_INFO, Writer::default().word(INFO_KIND, "ifb"));
@@ -184,9 +200,8 @@ impl Kernel {
     fn has_token_bucket(&mut self, device: u32) -> io::Result<bool> {
         let answer = unless_gone(self.socket.ask(kind::GET_LINK, 0, &link(device, 0)))?;
         let bodies = answer.unwrap_or_default();
-        let link = bodies.first().and_then(|body| body.get(LINK_BYTES..)).unwrap_or_default();
-        let qdisc = attributes(link).find(|(kind, _)| *kind == ATTRIBUTE_QDISC);
-        Ok(qdisc.is_some_and(|(_, word)| word.strip_suffix(&[0]) == Some(TOKEN_BUCKET.as_bytes())))
+        let qdisc = bodies.first().and_then(|body| word(body, ATTRIBUTE_QDISC));
+        Ok(qdisc == Some(TOKEN_BUCKET))
     }
 
     fn make_ingress(&mut self, tap: u32) -> io::Result<()> {
@@ -224,28 +239,33 @@ impl Kernel {
     /// Whether a tap that was held is so no more; one that is not there comes back, or not.
     fn is_lost(&mut self, tap: &str, held: Held) -> bool {
         let Some(index) = self.indices.get(tap).copied() else { return false };
+        if index != held.tap {
+            return true;
+        }
         let leads = unless_gone(self.are_filters_ours(index));
         // What cannot be told now is told the next time.
-        index != held.tap
-            || leads.is_ok_and(|ours| !ours.unwrap_or_default().contains(&true))
+        leads.is_ok_and(|ours| !ours.unwrap_or_default().contains(&true))
             || self.has_token_bucket(held.device).is_ok_and(|has| !has)
     }
 
     fn set_filter(&mut self, tap: u32, device: u32) -> io::Result<()> {
         const ALL_PROTOCOLS: u16 = 3;
         let info = u32::from(MARK) << 16 | u32::from(ALL_PROTOCOLS.to_be());
-        let filter = tc(tap, 0, HANDLE_INGRESS, info).word(TC_KIND, "u32");
+        let filter = tc(tap, FILTER, HANDLE_INGRESS, info).word(TC_KIND, "u32");
         let request = filter.nest(TC_OPTIONS, all_to(device));
-        match self.socket.ask(kind::NEW_FILTER, flag::CREATE | flag::EXCLUSIVE, &request) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            done => done.map(drop),
-        }
+        // One that is there leads to this device from now on.
+        self.socket.ask(kind::NEW_FILTER, flag::CREATE, &request).map(drop)
     }
 
     fn begin(&mut self, tap: &str, rate: u64) -> Result<(), HoldError> {
         let failed = |what| move |why| HoldError::Kernel { what, tap: tap.to_owned(), why };
         let index = self.index(tap).map_err(failed("find the interface"))?;
-        let left = self.device_of(tap).map_err(failed("look for the device"))?;
+        let mut left = self.device_of(tap).map_err(failed("look for the device"))?;
+        // The tap was made anew, or its name was another's.
+        if left.as_ref().is_some_and(|device| device.leads_from() != Some(index)) {
+            self.end(tap)?;
+            left = None;
+        }
         let is_left = left.is_some();
         if !is_left {
             if self.is_anothers(tap).map_err(failed("look for the device"))? {
@@ -288,6 +308,7 @@ impl Kernel {
         self.set_rate(device, rate).map_err(|e| ("set the rate", e))?;
         self.set_filter(index, device).map_err(|e| ("set the filter", e))?;
         self.held.insert(tap.to_owned(), Held { tap: index, device });
+        self.indices.insert(tap.to_owned(), index);
         Ok(())
     }
 
@@ -308,16 +329,33 @@ impl Kernel {
             let (tap, device) = (tap.to_owned(), device.name.clone());
             move |why| HoldError::Left { what, tap, device, why }
         };
-        if let Some(index) = unless_gone(self.index(tap)).map_err(left("find the interface"))? {
+        let named = unless_gone(self.index(tap)).map_err(left("find the interface"))?;
+        // The one that it leads from may have another name now; releases before this one kept the
+        // device of a tap that was made anew.
+        for index in device.leads_from().into_iter().chain(named) {
             let ours = unless_gone(self.is_ingress_ours(index));
             if ours.map_err(left("look at its filters"))? == Some(true) {
                 let deleted = unless_gone(self.delete_ingress(index));
                 deleted.map_err(left("remove the ingress qdisc"))?;
+                break;
             }
         }
         unless_gone(self.delete_device(device.index)).map_err(left("remove the device"))?;
         Ok(())
     }
+}
+
+impl Device {
+    /// The index of the interface that leads through it.
+    fn leads_from(&self) -> Option<u32> {
+        self.name.strip_prefix(DEVICE)?.parse().ok()
+    }
+}
+
+/// A word of what is told of a link.
+fn word(link: &[u8], wanted: u16) -> Option<&str> {
+    let (_, word) = attributes(link.get(LINK_BYTES..)?).find(|(kind, _)| *kind == wanted)?;
+    Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
 }
 
 /// A configuration's path, or the end of it.
@@ -363,6 +401,10 @@ fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 
 impl Host for Kernel {
     fn received(&mut self, tap: &str) -> Option<Counter> {
+        if self.named.elapsed() >= NAMED {
+            self.indices.clear();
+            self.named = Instant::now();
+        }
         let known = self.indices.get(tap).copied();
         if let Some(counter) = known.and_then(|index| self.received_at(index).ok()) {
             return Some(counter);
@@ -388,7 +430,15 @@ impl Host for Kernel {
 
     fn lost(&mut self) -> Vec<String> {
         let held: Vec<_> = self.held.iter().map(|(tap, held)| (tap.clone(), *held)).collect();
-        let lost = held.into_iter().filter(|(tap, held)| self.is_lost(tap, *held));
+        let lost = held.into_iter().filter(|(tap, held)| {
+            let is_renamed = self.is_renamed(held.tap, tap).unwrap_or(false);
+            if is_renamed {
+                // What cannot be taken away now is when the tap is held again, or let go.
+                drop(self.clear_ingress(held.tap));
+                drop(self.delete_device(held.device));
+            }
+            is_renamed || self.is_lost(tap, *held)
+        });
         let lost: Vec<_> = lost.map(|(tap, _)| tap).collect();
         self.held.retain(|tap, _| !lost.contains(tap));
         lost

@@ -20,6 +20,10 @@ const TAKEN_OVER_US: Micros = 5_000_000;
 /// again after so long.
 const FAILED_US: Micros = 5_000_000;
 const TOLD_US: Micros = 600_000_000;
+/// One that is held no more, though it is to be, is held again at once, unless that comes more
+/// often than so with no more than this between two of them: then it is as one that could not be.
+const LOSSES: u64 = 3;
+const LOSSES_US: Micros = 10_000_000;
 /// A group that is coupled again is not watched for so long: its flows come back one by one,
 /// with the windows they had, and follow their grants from then on.
 const REST_US: Micros = 5_000_000;
@@ -59,6 +63,18 @@ pub struct Watches {
     failed: BTreeMap<String, Micros>,
     /// When it was last told that a tap could not be.
     told: BTreeMap<String, Micros>,
+    /// Taps that were held no more lately, though they were to be.
+    lost: BTreeMap<String, Lost>,
+}
+
+/// A tap that was held no more, though it was to be.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    /// How often in a row.
+    times: u64,
+    /// When last, and when that was last told.
+    at: Micros,
+    told: Micros,
 }
 
 /// What is read of taps and reports at one time.
@@ -152,6 +168,7 @@ impl Watches {
     pub fn holds(&mut self, now: Micros, settings: &Settings) -> Vec<Hold> {
         self.taken_over.retain(|_, until| *until > now);
         self.failed.retain(|_, until| *until > now);
+        self.lost.retain(|_, lost| now.saturating_sub(lost.at) < LOSSES_US);
         let wanted = self.wanted(settings);
         let rests = |tap: &String| self.failed.contains_key(tap) || self.parting.contains(tap);
         let stays = |tap: &String| wanted.contains_key(tap) || self.taken_over.contains_key(tap);
@@ -212,9 +229,20 @@ impl Watches {
         again
     }
 
-    /// A tap is not held, though it is to be: that is seen to.
-    pub fn take_lost(&mut self, tap: &str) {
+    /// A tap is not held, though it is to be: that is seen to; whether it is to be told.
+    pub fn take_lost(&mut self, now: Micros, tap: &str) -> bool {
         self.held.remove(tap);
+        let before = self.lost.get(tap).copied();
+        let times = before.map_or(0, |before| before.times) + 1;
+        let is_often = times > LOSSES;
+        if is_often {
+            self.failed.insert(tap.to_owned(), now + FAILED_US);
+        }
+        let is_soon = |before: Lost| now.saturating_sub(before.told) < TOLD_US;
+        let told = before.filter(|before| is_often && is_soon(*before)).map(|before| before.told);
+        let lost = Lost { times, at: now, told: told.unwrap_or(now) };
+        self.lost.insert(tap.to_owned(), lost);
+        told.is_none()
     }
 
     /// What is known of a VM by its tap.

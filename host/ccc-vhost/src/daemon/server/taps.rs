@@ -155,11 +155,13 @@ impl Server {
     /// Takes what came of holds, and says what failed, of whose tap.
     fn take_holds(&mut self, done: &Done) {
         for tap in &done.lost {
-            self.coupling.watches_mut().take_lost(tap);
+            if !self.coupling.watches_mut().take_lost(done.at, tap) {
+                continue;
+            }
             let vm = self.coupling.settings().names_at(tap);
             log::warn!(
-                VM = vm; "tap {tap} is held no more, for it was made anew or somebody has removed its ingress qdisc, or \
-                 the device or token bucket that it leads through; it is held again"
+                VM = vm; "tap {tap} is held no more, for it was made anew or renamed, or somebody has removed its \
+                 ingress qdisc, or the device or token bucket that it leads through; it is held again"
             );
         }
         for (hold, outcome) in &done.holds {

@@ -155,6 +155,29 @@ fn what_could_not_be_let_go_is_held_on_and_tried_again() {
 }
 
 #[test]
+fn a_tap_that_is_lost_again_and_again_is_held_with_pauses() {
+    let mut host = Host::new();
+    host.flood();
+    let mut told = 0;
+    for _ in 0..LOSSES {
+        assert_eq!(host.holds(), vnet0(true), "at once");
+        told += u64::from(host.watches.take_lost(host.now, "vnet0"));
+    }
+    assert_eq!((host.holds(), told), (vnet0(true), LOSSES));
+    for _ in 0..TOLD_US / FAILED_US {
+        assert!(!host.watches.take_lost(host.now, "vnet0"), "it was told");
+        assert_eq!(host.holds(), []);
+        host.now += FAILED_US;
+        assert_eq!(host.holds(), vnet0(true));
+    }
+    assert!(host.watches.take_lost(host.now, "vnet0"), "once more");
+    host.now += LOSSES_US;
+    assert_eq!(host.holds(), vnet0(true));
+    assert!(host.watches.take_lost(host.now, "vnet0"));
+    assert_eq!(host.holds(), vnet0(true), "at once, after a while");
+}
+
+#[test]
 fn what_an_earlier_daemon_left_stays_known_when_holding_it_anew_fails() {
     let mut host = Host::new();
     host.watches.take_over(host.now, vec!["vnet0".to_owned()]);
