@@ -17,7 +17,8 @@ const RAISED_BY: u64 = 256;
 const USED_UP: u64 = 63;
 /// Losses that are lies cannot bring it below this part of what was seen.
 const LEAST_OF_PEAK: u64 = 4;
-/// What was seen fades by this part each period: half in two minutes.
+/// What was seen fades by this part each period: half in two minutes.  So does what the group
+/// can send, to what is sent, while anybody loses.
 const FADES_BY: u64 = 3400;
 
 /// What the VMs of a group do, in bytes a second.
@@ -32,10 +33,12 @@ pub struct Load {
 /// Who loses.
 #[derive(Clone, Copy, Debug)]
 pub struct Losses {
-    /// Anybody whose word counts, in this period.
+    /// Anybody at all, in the latest seconds.
     pub any: bool,
-    /// All of those in the latest seconds, or two of them: of several, one alone may lie.
+    /// All whose word counts, or two of them: of several, one alone may lie.
     pub confirmed: bool,
+    /// And one of those in this period.
+    pub now: bool,
 }
 
 /// What a group can send.
@@ -54,16 +57,16 @@ impl Capacity {
 
     /// Takes what all do, and who loses.
     pub fn take(&mut self, now: Micros, load: &Load, losses: &Losses) {
-        let before = self.lost_at;
-        if losses.any {
+        if losses.confirmed && losses.now {
             self.lost_at = Some(now);
         }
         self.peak = load.sent.max(self.peak - self.peak / FADES_BY);
-        if losses.confirmed {
-            self.rate -= self.rate.saturating_sub(load.sent) / FALLS_BY;
+        if losses.any {
+            let part = if losses.confirmed { FALLS_BY } else { FADES_BY };
+            self.rate -= self.rate.saturating_sub(load.sent) / part;
         }
         let without = |at: Micros| now.saturating_sub(at) >= WITHOUT_LOSSES_US;
-        let is_calm = !losses.any && before.is_none_or(without);
+        let is_calm = self.lost_at.is_none_or(without);
         if self.rate == 0 || is_calm && load.sent >= self.rate / 64 * USED_UP {
             self.rate = load.sent.max(self.rate + self.rate / RAISED_BY);
         }

@@ -19,3 +19,4 @@ mod recent;
 pub mod thread;
 pub mod watch;
 pub mod watches;
+mod witnesses;

@@ -15,6 +15,7 @@ use ccc_settings::{Level, Want};
 use super::{
     capacity::{Capacity, Load, Losses},
     recent::{Count, Recent, SPAN_US},
+    witnesses::{Told, Witnesses},
 };
 
 /// Above what it may send by less is no excess: a percentage.
@@ -55,8 +56,8 @@ const SILENT_LOST_US: Micros = 3_000_000;
 const PATIENCE_US: Micros = 10_000_000;
 /// What headers add to a full segment.
 const HEADERS_PART: u64 = 24;
-/// Who sends less than this part of its share has nothing to say of losses.
-const WITNESS_PART: u64 = 8;
+/// Who sends less than this part of its share of what is sent has nothing to say of losses.
+pub(super) const WITNESS_PART: u64 = 8;
 /// A VM that is held and sends no more than its shaper lets go is let go after so long;
 /// after twice that the next time, and so on up to the most.
 const HELD_US: Micros = 10_000_000;
@@ -215,10 +216,19 @@ impl Watched {
         sum.claimed_bytes >= sum.sent_bytes / 4
     }
 
-    /// Whether what it says of losses counts: it has to have sent something to lose.
-    fn is_witness(&self) -> bool {
-        let sends = self.recent.sent_rate() >= self.share / WITNESS_PART;
+    /// Whether what it says of losses counts, where `sent` is sent of what there is room for: it
+    /// has to have sent something to lose.
+    fn is_witness(&self, sent: u64, capacity: u64) -> bool {
+        let share = mul_div(self.share, sent, capacity.max(1));
+        let sends = self.recent.sent_rate() >= share / WITNESS_PART;
         self.verdict.is_none() && self.is_accounted() && sends
+    }
+
+    /// What it tells of losses.
+    fn told(&self, now: Micros, vm: usize) -> Told {
+        let lost = [CONGESTED_US, PROBATION_US].map(|time_us| within(now, self.lost_at, time_us));
+        let (sent, weight) = (self.recent.sent_rate(), self.last.map_or(1, |last| last.weight));
+        Told { vm, sent, weight: weight.max(1), is_accounted: self.is_accounted(), lost }
     }
 
     /// What it may have too much: a time of what it may send, and so much at the least.
@@ -297,16 +307,17 @@ impl Watch {
     /// Takes a period of VMs of the group, by number; those whose verdict has changed.
     pub fn period(&mut self, now: Micros, seen: &BTreeMap<usize, Seen>) -> Vec<usize> {
         let counts = self.count(now, seen);
-        self.measure(now);
+        let unjudged = self.vms.iter().filter(|(_, vm)| vm.verdict.is_none());
+        let witnesses = Witnesses::of(unjudged.map(|(number, vm)| vm.told(now, *number)));
+        self.measure(now, &witnesses);
         let wants: Vec<Want> = self.vms.values_mut().map(|vm| vm.want(now)).collect();
         let level = Level::of(self.capacity.rate(), &wants);
-        let losers = [CONGESTED_US, PROBATION_US].map(|time_us| self.losers(now, time_us));
         let mut changed = Vec::new();
         for (vm, seen, count) in &counts {
             let Some(watched) = self.vms.get_mut(vm) else { continue };
             // Nobody may have lost while it was held: what it does without is seen at once.
-            let lately = &losers[usize::from(within(now, watched.judged, PROBATION_US))];
-            let others_lose = lately.iter().any(|loser| loser != vm);
+            let is_longer = within(now, watched.judged, PROBATION_US);
+            let others_lose = witnesses.others_lose(*vm, is_longer);
             let share = level.share(seen.weight).max(seen.floor);
             // Where nobody loses, a cap is all that bounds it.
             let cap = seen.cap.map(|cap| if others_lose { cap.min(share) } else { cap });
@@ -318,21 +329,18 @@ impl Watch {
         changed
     }
 
-    /// Two of those who have lost in that time and are not judged, if there are so many: whoever one
-    /// is, they tell whether another is among them.
-    fn losers(&self, now: Micros, time_us: Micros) -> Vec<usize> {
-        let lost = |vm: &Watched| vm.verdict.is_none() && within(now, vm.lost_at, time_us);
-        self.vms.iter().filter(|(_, vm)| lost(vm)).map(|(vm, _)| *vm).take(2).collect()
-    }
-
     /// How much the group sends, and whether that is all there is room for.
-    fn measure(&mut self, now: Micros) {
+    fn measure(&mut self, now: Micros, witnesses: &Witnesses) {
         let sum = self.vms.values().map(Watched::rate).fold(0, u64::saturating_add);
-        let witnesses: Vec<&Watched> = self.vms.values().filter(|vm| vm.is_witness()).collect();
-        let lately = witnesses.iter().filter(|vm| within(now, vm.lost_at, CONGESTED_US)).count();
+        let capacity = self.capacity.rate();
+        let is_witness = |vm: &&Watched| vm.is_witness(sum, capacity);
+        let strict: Vec<&Watched> = self.vms.values().filter(is_witness).collect();
+        let lately = |vm: &Watched| within(now, vm.lost_at, CONGESTED_US);
+        let many_lose = strict.iter().filter(|vm| lately(vm)).count() >= strict.len().clamp(1, 2);
         let losses = Losses {
-            any: witnesses.iter().any(|vm| vm.lost_at == Some(now)),
-            confirmed: lately >= witnesses.len().clamp(1, 2),
+            any: self.vms.values().any(|vm| vm.verdict.is_none() && lately(vm)),
+            confirmed: many_lose && witnesses.any_lose(),
+            now: strict.iter().any(|vm| vm.lost_at == Some(now)),
         };
         let delivered = self.vms.values().map(Watched::delivered).fold(0, u64::saturating_add);
         self.capacity.take(now, &Load { sent: sum, delivered }, &losses);

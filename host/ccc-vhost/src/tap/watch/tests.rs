@@ -368,6 +368,63 @@ fn a_vm_is_not_judged_by_what_another_interface_had_counted() {
 }
 
 #[test]
+fn what_a_cap_leaves_is_the_others_and_a_share_is_less_than_a_high_one() {
+    let mut group = Group::new();
+    set(&mut group, 2, 0, Some(1));
+    group.go(20_000, &[honest(4.5), honest(4.5), honest(1.0)]);
+    assert!((4.3..4.8).contains(&group.share(0)), "{}", group.share(0));
+    set(&mut group, 2, 0, Some(8));
+    group.go(20_000, &[honest(3.3); 3]);
+    assert!((3.0..3.7).contains(&group.share(2)), "{}", group.share(2));
+}
+
+#[test]
+fn what_goes_to_a_neighbour_on_this_host_excuses_no_flood_later() {
+    let calm = |mbit| Does { loses: false, wants: false, ..honest(mbit) };
+    for (local, crushed) in [(10_000.0, 50.0), (10_000.0, 20.0), (20_000.0, 50.0)] {
+        let mut group = Group::new();
+        let day = |does: Does, last: Does| [does, does, does, last];
+        group.go(60_000, &day(calm(50.0), alone(0.05)));
+        // A copy from VM to VM, for which the uplink of 1 Gbit/s is no bound.
+        group.go(20_000, &day(calm(50.0), alone(local)));
+        group.go(60_000, &day(calm(50.0), alone(0.05)));
+        group.go(300_000, &day(honest(320.0), alone(0.05)));
+        assert!(group.changed.is_empty(), "{:?}", group.watch);
+        group.go(100, &day(honest(crushed), alone(850.0)));
+        assert_eq!(group.changed, [3], "{local}: its share is {}", group.share(3));
+    }
+    // Where the uplink is never full between them it takes some minutes, however little is left.
+    let mut group = Group::new();
+    group.go(20_000, &[calm(50.0), calm(50.0), calm(50.0), alone(10_000.0)]);
+    group.go(300_000, &[honest(5.0), honest(5.0), honest(5.0), alone(980.0)]);
+    group.go(5_000, &[idle(), idle(), idle(), alone(980.0)]);
+    group.go(3_000, &[honest(5.0), honest(5.0), honest(5.0), alone(980.0)]);
+    assert_eq!(group.changed, [3], "its share is {}", group.share(3));
+}
+
+#[test]
+fn one_vm_that_loses_alone_holds_nobody() {
+    let calm = Does { loses: false, wants: false, ..honest(5.0) };
+    for (mbit, every, others) in [(2.0, 1, 1), (2.0, 16, 4), (20.0, 1, 4), (20.0, 60, 1)] {
+        let mut group = Group::new();
+        let mut go = |ms: u64, last: Does| {
+            for period in 0..ms * 1000 / PERIOD_US {
+                let loses = Does { loses: period % every == 0, wants: false, ..honest(mbit) };
+                let others = std::iter::repeat_n(calm, others);
+                let does: Vec<Does> = [last, loses].into_iter().chain(others).collect();
+                group.go_with_shapers(PERIOD_US / 1000, &does);
+            }
+        };
+        go(60_000, alone(0.05));
+        // Without a module, on a link of which most is free.
+        go(120_000, alone(400.0));
+        assert!(group.changed.is_empty(), "{mbit} {every} {others}: {:?}", group.watch);
+        let rate = group.watch.capacity.rate() / MBIT;
+        assert!(rate >= 400, "what is sent there is room for: {mbit} {every} {others}: {rate}");
+    }
+}
+
+#[test]
 fn lies_of_wants_and_losses_leave_an_honest_vm_alone() {
     let mut group = Group::new();
     group.go(20_000, &[Does { loses: false, ..honest(9.9) }, idle()]);
