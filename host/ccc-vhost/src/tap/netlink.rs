@@ -170,8 +170,8 @@ impl Answer {
             if u32_at(rest, 8) == Some(self.sequence) {
                 self.is_interrupted |= flags & flag::INTERRUPTED != 0;
                 match kind.unwrap_or_default() {
-                    kind::DONE => return Ok(true),
-                    kind::ERROR => return outcome(body).map(|()| true),
+                    // A list that could not be told to its end says so here.
+                    kind::DONE | kind::ERROR => return outcome(body).map(|()| true),
                     _ => self.bodies.push(body.to_vec()),
                 }
             }
@@ -205,13 +205,36 @@ mod tests {
         assert_eq!(attributes(&[9, 0, 1, 0, 0]).count(), 0, "longer than what is there");
     }
 
+    fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+        let header = Writer::default().u32((HEADER + body.len()) as u32);
+        let header = header.put(&kind.to_ne_bytes()).put(&flags.to_ne_bytes());
+        header.u32(sequence).u32(0).put(body).into_bytes()
+    }
+
+    #[test]
+    fn a_list_that_ends_with_an_error_is_none() {
+        let link = message(kind::NEW_LINK, 0, 2, &[7; 4]);
+        let end = message(kind::DONE, 0, 2, &(-libc::ENOMEM).to_ne_bytes());
+        let mut answer = Answer { sequence: 2, ..Answer::default() };
+        let error = answer.take(&[link, end].concat()).expect_err("not all of it");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
+    }
+
+    #[test]
+    fn a_list_that_has_changed_meanwhile_is_asked_for_again() {
+        let (own, kernel) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+        let mut socket = Socket { fd: own.into(), sequence: 0, buffer: vec![0; BUFFER] };
+        for (flags, sequence, body) in [(flag::INTERRUPTED, 1, [7; 4]), (0, 2, [8; 4])] {
+            let link = message(kind::NEW_LINK, flags, sequence, &body);
+            let done = message(kind::DONE, 0, sequence, &[0; 4]);
+            kernel.send(&[link, done].concat()).expect("sent");
+        }
+        let links = socket.ask(kind::GET_LINK, flag::DUMP, &Writer::default()).expect("a list");
+        assert_eq!(links, [vec![8; 4]]);
+    }
+
     #[test]
     fn a_list_that_has_changed_meanwhile_is_known_for_one() {
-        let message = |kind: u16, flags: u16, sequence: u32, body: &[u8]| {
-            let header = Writer::default().u32((HEADER + body.len()) as u32);
-            let header = header.put(&kind.to_ne_bytes()).put(&flags.to_ne_bytes());
-            header.u32(sequence).u32(0).put(body).into_bytes()
-        };
         let link = |flags, sequence| message(kind::NEW_LINK, flags, sequence, &[7; 4]);
         let mut answer = Answer { sequence: 2, ..Answer::default() };
         let first = [link(flag::INTERRUPTED, 1), link(0, 2)].concat();
