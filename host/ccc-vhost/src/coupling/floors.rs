@@ -181,6 +181,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tenth_is_tolerated_and_what_is_of_the_past_says_nothing() {
+        let mut group = Group::default();
+        group.go(20, 11_000_000);
+        assert_eq!(group.floors.shortfall, None, "headers, say");
+        group.go(10, 10_800_000);
+        assert!(group.floors.shortfall.is_some());
+        for _ in 0..2 {
+            group.now += STALE_US;
+            group.go(1, 0);
+        }
+        assert_eq!(group.floors.shortfall, None);
+    }
+
+    #[test]
     fn a_vm_that_has_gone_takes_no_floor_along() {
         let mut group = Group::default();
         group.go(100, 12_000_000);
