@@ -309,6 +309,8 @@ def test_o5_attach_says_that_the_hook_is_missing(daemon, domains):
     finally:
         away.chmod(0o755)
         away.rename(hook)
+    assert "restart libvirtd" in cccctl("attach", "ours"), "as a package's hook that was just put there"
+    restart_libvirtd()
     assert "hook" not in cccctl("attach", "ours")
 
 
