@@ -216,7 +216,7 @@ mod tests {
     fn what_is_followed_is_looked_for_once_unless_it_is_another() {
         let (owners, mut looks) = (Fake::default(), 0);
         let mut tenant = Placing::new("web".to_owned(), 3, None);
-        let mut follow = |wanted: &Place| {
+        let follow = |wanted: &Place| {
             tenant.follow(&owners, wanted, |_| {
                 looks += 1;
                 Ok(Some(THERE))
