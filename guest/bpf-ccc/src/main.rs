@@ -17,6 +17,7 @@ mod lent;
 mod log_limit;
 mod mark;
 mod mounts;
+mod pins;
 mod places;
 mod placing;
 mod privileged;
@@ -163,8 +164,8 @@ fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Manual => Ok(manual(&mut io::stdout())?),
         Command::Flows { json, pinned } => flows::print(&pinned.pins, json, &mut io::stdout()),
-        Command::Unload { all: true, .. } => program::unload_all(&mut io::stdout()),
-        Command::Unload { pinned, .. } => program::unload(&pinned.pins, &mut io::stdout()),
+        Command::Unload { all: true, .. } => pins::unload_all(&mut io::stdout()),
+        Command::Unload { pinned, .. } => pins::unload(&pinned.pins, &mut io::stdout()),
         Command::Run { control, pinned } => {
             let asked = wanted::watch(control.control)?;
             let latest = move || {
