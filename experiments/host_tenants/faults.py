@@ -394,23 +394,37 @@ def removed(out: Path) -> list[Score]:
 
 
 def unpinned(out: Path) -> list[Score]:
-    """Somebody removes the pins while the loader runs, as who cleans up after another program of BPF might."""
+    """Somebody removes pins, all while the loader runs and one while it does not, as who cleans up after another
+    program of BPF might."""
     with one_tenant(out, "ccc-unpinned", 60) as (service, bed):
-        for pin in service.pins.glob("*/*"):
-            pin.rmdir() if pin.is_dir() else pin.unlink()
+        remove_pins(service, "*/*")
         with suppress(TimeoutError):
             until("the loader ends", service.loader_has_ended, 5)
         said = (out / "loader.log").read_text().count("somebody has removed the pin")
-        service.start_loader()
-        service.await_connected("a")
-        bed.send(0, 2, 30, "reno")
-        with suppress(TimeoutError):
-            until("flows are coupled", lambda: coupled(service) == 2, 10)
-        found = coupled(service)
+        first = coupled_anew(service, bed, 2)
+        service.kill_loader()
+        remove_pins(service, "*/choose")
+        second = coupled_anew(service, bed, 4)
     return [
         at_least("pins removed: the loader ends and says so", said, 1),
-        at_least("  and started anew couples new flows, of 2", found, 2),
+        at_least("  and started anew couples new flows, of 2", first, 2),
+        at_least("a pin removed while no loader runs: flows that the next one couples, of 2 and 2 new ones", second, 4),
     ]
+
+
+def remove_pins(service: Service, which: str) -> None:
+    for pin in service.pins.glob(which):
+        pin.rmdir() if pin.is_dir() else pin.unlink()
+
+
+def coupled_anew(service: Service, bed: Dumbbell, wanted: int) -> int:
+    """Flows that a loader couples which is started now, with two new ones."""
+    service.start_loader()
+    service.await_connected("a")
+    bed.send(0, 2, 30, "reno")
+    with suppress(TimeoutError):
+        until("flows are coupled", lambda: coupled(service) == wanted, 10)
+    return coupled(service)
 
 
 def remove_package() -> str:

@@ -158,6 +158,14 @@ pub fn unload_all(to: &mut impl io::Write) -> Result<()> {
         left += 1;
     };
     for at in mounts::of_type("bpf")? {
+        // What is mounted over one is another's.
+        if !statfs(&at).is_ok_and(|there| there.f_type == BPFFS) {
+            log::warn!(
+                "the bpffs at {} cannot be looked at, or is hidden by another mount",
+                at.display()
+            );
+            continue;
+        }
         for looked in pins_below(&at) {
             match looked {
                 Ok(pins) => {
@@ -203,11 +211,18 @@ fn is_of_this_user(directory: &Path) -> bool {
 /// Directories in which there are programs of ours, and where it cannot be told.
 fn pins_below(at: &Path) -> Vec<Result<PathBuf>> {
     let look = || -> io::Result<Vec<PathBuf>> {
-        let mut inside = Vec::new();
+        let (device, mut inside) = (fs::metadata(at)?.dev(), Vec::new());
         for entry in fs::read_dir(at)? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                inside.push(entry.path());
+            // A bpffs that is mounted there is one of the mounts.
+            match entry.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                meta => {
+                    let meta = meta?;
+                    if meta.is_dir() && meta.dev() == device {
+                        inside.push(entry.path());
+                    }
+                }
             }
         }
         Ok(inside)

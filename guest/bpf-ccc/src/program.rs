@@ -17,7 +17,7 @@ use libbpf_rs::{
     btf::{Btf, types::Struct},
     skel::{OpenSkel, SkelBuilder},
 };
-use rustix::fs::{AtFlags, statat, unlinkat};
+use rustix::fs::{AtFlags, statat};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 mod skeleton {
@@ -99,11 +99,12 @@ impl Program {
         let made = begin.recursive(true).mode(OWNERS_ALONE).create(pins);
         made.with_context(|| Hopeless(no_bpffs(pins)))?;
         let alone = lock(pins)?;
-        if !directory.join(COMPLETE).exists() {
+        let cubic = kernel_has_cubic();
+        if !is_whole(&directory, cubic) {
             if directory.exists() {
                 set_aside(&directory, pins)?;
             }
-            load(open, pins, &directory, cgroup_root)?;
+            load(open, pins, &directory, cgroup_root, cubic)?;
         }
         let map = |name: &str| {
             let path = directory.join(name);
@@ -129,16 +130,25 @@ impl Program {
     pub fn check_pinned(&self) -> Result<()> {
         let is_there = |pin: &&PathBuf| statat(&self.root, pin.as_path(), AtFlags::empty()).is_ok();
         let Some(gone) = self.pinned.iter().find(|pin| !is_there(pin)) else { return Ok(()) };
-        // Whatever is left, the next start loads it.
-        for pin in self.pinned.iter().filter(|pin| pin.ends_with(COMPLETE)) {
-            let _ = unlinkat(&self.root, pin.as_path(), AtFlags::REMOVEDIR);
-        }
         bail!(
             "somebody has removed the pin {}, so new connections are not coupled; a new start of \
              ccc-bpf mends that, as its unit does at once",
             gone.display()
         )
     }
+}
+
+fn kernel_has_cubic() -> bool {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"))
+}
+
+/// Whether a program was pinned there in whole, and nobody has removed a part of it since.
+fn is_whole(directory: &Path, cubic: bool) -> bool {
+    let has = |name: &str| directory.join(name).exists();
+    has_same_layout(directory)
+        && [RENO, CHOOSE, COMPLETE].into_iter().all(has)
+        && (!cubic || has(CUBIC))
 }
 
 /// All in the directory, by their paths below that of the pins.
@@ -195,6 +205,7 @@ fn load(
     pins: &Path,
     directory: &Path,
     cgroup_root: &Path,
+    cubic: bool,
 ) -> Result<()> {
     let others = ours(pins)?;
     let before = others.iter().find(|other| has_same_layout(other));
@@ -205,8 +216,6 @@ fn load(
         open.maps.ccc_messages.reuse_pinned_map(before.join(MESSAGES))?;
         log::info!("goes on with the tables of {}", before.display());
     }
-    let cubic = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
-        .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic"));
     open.maps.ccc_cubic.set_autocreate(cubic)?;
     let no_btf = "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF";
     let kernel = Btf::from_vmlinux().with_context(|| Hopeless(no_btf.to_owned()))?;
@@ -421,6 +430,24 @@ mod tests {
         assert!(cut_short(&all) && cut_short(&all), "again, too");
         assert!(cut_short(&all[..2]), "what is aside stays until another has it");
         assert_eq!(fs::read_dir(&pins).expect("read").count(), 1);
+        fs::remove_dir_all(&pins).expect("removed");
+    }
+
+    #[test]
+    fn what_lacks_a_part_is_not_whole() {
+        let pins = std::env::temp_dir().join(format!("ccc-bpf-whole-{}", std::process::id()));
+        let mark = mark::name();
+        let all = [TABLES, CGROUPS, NETNS, MESSAGES, &mark, RENO, CHOOSE, CUBIC, COMPLETE];
+        for name in all {
+            fs::create_dir_all(pins.join(name)).expect("made");
+        }
+        assert!(is_whole(&pins, true));
+        for name in all {
+            fs::remove_dir(pins.join(name)).expect("removed");
+            assert!(!is_whole(&pins, true), "{name}");
+            assert_eq!(is_whole(&pins, false), name == CUBIC, "{name}");
+            fs::create_dir(pins.join(name)).expect("made");
+        }
         fs::remove_dir_all(&pins).expect("removed");
     }
 
