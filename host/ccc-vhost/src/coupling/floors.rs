@@ -2,7 +2,7 @@
 //! Whether a group can give its VMs the floors that they are to have.
 //!
 //! Nobody reserves anything for a floor, so more can be promised than there is.  Only VMs that
-//! take all they are given want theirs.
+//! take all they are given want theirs, and only what is congested has no more.
 use ccc_core::{Claims, Micros};
 
 use super::Coupling;
@@ -14,6 +14,8 @@ const STALE_US: Micros = 5_000_000;
 /// most: so much longer it has to be met then before that is told.
 const SHORT_US: Micros = 10_000_000;
 const MOST_SHORT_US: Micros = 60_000_000;
+/// So long after a reduction there may be no more than what is delivered; later there is room.
+const CONGESTED_US: Micros = 60_000_000;
 /// Floors above what is delivered by less are met: a percentage.
 const TOLERATED_PERCENT: u64 = 110;
 /// That floors cannot be met is not in the log again before so long.
@@ -33,6 +35,9 @@ pub struct Shortfall {
 pub(super) struct Floors {
     looked_at: Micros,
     delivered_bytes: u64,
+    /// How often the group's window was reduced, and when that was last seen to be more.
+    reductions: u64,
+    reduced_at: Option<Micros>,
     /// For how long they were not met, less how long they were.
     short_us: Micros,
     shortfall: Option<Shortfall>,
@@ -42,8 +47,13 @@ pub(super) struct Floors {
 }
 
 impl Floors {
-    /// Takes what VMs' floors are, and what their reports say.
-    fn look(&mut self, now: Micros, vms: impl Iterator<Item = (u64, Claims)>) {
+    /// Takes how often the group's window was reduced, what VMs' floors are, and what their reports
+    /// say.
+    fn look(&mut self, now: Micros, reductions: u64, vms: impl Iterator<Item = (u64, Claims)>) {
+        if std::mem::replace(&mut self.reductions, reductions) != reductions {
+            self.reduced_at = Some(now);
+        }
+        let is_congested = self.reduced_at.is_some_and(|at| now.saturating_sub(at) <= CONGESTED_US);
         let (mut floors, mut bytes) = (0_u64, 0_u64);
         for (floor, claims) in vms {
             bytes = bytes.wrapping_add(claims.delivered_bytes);
@@ -53,7 +63,7 @@ impl Floors {
         let delivered =
             bytes.saturating_sub(self.delivered_bytes).saturating_mul(1_000_000) / time_us;
         (self.looked_at, self.delivered_bytes) = (now, bytes);
-        let is_short = floors > delivered.saturating_mul(TOLERATED_PERCENT) / 100;
+        let is_short = is_congested && floors > delivered.saturating_mul(TOLERATED_PERCENT) / 100;
         if !is_short || time_us > STALE_US {
             self.short_us = self.short_us.saturating_sub(time_us);
         } else {
@@ -104,7 +114,7 @@ impl Coupling {
             let vms = group.vms.iter().filter_map(|number| {
                 Some((floor(number)?, self.engine.claims(self.vms.get(number)?.id, group.id)))
             });
-            group.floors.look(now, vms);
+            group.floors.look(now, self.engine.reductions(group.id), vms);
             news.extend(group.floors.news(now).map(|short| (named.name.clone(), short)));
         }
         news
@@ -129,19 +139,26 @@ mod tests {
         floors: Floors,
         now: Micros,
         delivered_bytes: u64,
+        reductions: u64,
         logged: Vec<Option<Shortfall>>,
     }
 
     impl Group {
+        /// So many seconds in which it is congested.
         fn go(&mut self, seconds: u64, rate: u64) {
+            self.pass(seconds, rate, 1);
+        }
+
+        fn pass(&mut self, seconds: u64, rate: u64, reductions: u64) {
             for _ in 0..seconds {
                 self.now += PERIOD_US;
                 self.delivered_bytes += rate;
+                self.reductions += reductions;
                 let wants = |backlogged, delivered_bytes| {
                     (6_000_000, Claims { backlogged, delivered_bytes, ..Claims::default() })
                 };
                 let vms = [wants(true, self.delivered_bytes), wants(true, 0), wants(false, 0)];
-                self.floors.look(self.now, vms.into_iter());
+                self.floors.look(self.now, self.reductions, vms.into_iter());
                 self.logged.extend(self.floors.news(self.now));
             }
         }
@@ -166,6 +183,17 @@ mod tests {
         group.go(1, 12_000_000);
         assert_eq!(group.floors.shortfall, None);
         assert_eq!(group.logged, [short, None]);
+    }
+
+    #[test]
+    fn without_congestion_there_is_room() {
+        let mut group = Group::default();
+        group.pass(100, 5_000_000, 0);
+        assert_eq!(group.floors.shortfall, None, "it was never reduced");
+        group.go(20, 5_000_000);
+        assert!(group.floors.shortfall.is_some());
+        group.pass(140, 5_000_000, 0);
+        assert_eq!(group.floors.shortfall, None, "the last time is long ago");
     }
 
     #[test]
