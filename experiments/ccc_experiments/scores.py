@@ -17,6 +17,7 @@ _HOLDS = {
     ">=": lambda value, limit: value >= limit,
     "<=": lambda value, limit: value <= limit,
     "<": lambda value, limit: value < limit,
+    "==": lambda value, limit: value == limit,
 }
 
 

@@ -45,7 +45,7 @@ DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qe
 
 def run(out: Path) -> bool:
     samples, coupled = sampled(out)
-    runs, scores, means = rounds.judged(out, samples)
+    runs, scores, means = rounds.judged(out, samples, times=1)
     scores.append(Score("flows of libvirtd's cgroup coupled while it migrated", coupled["libvirtd"], "1", ">=", 1))
     what = "web (1 flow, weight 3) beside virsh migrate of a domain with 60 MiB (libvirtd's cgroup, weight 1)"
     write_result(out / "result.json", runs, scores, {"what": what, "mbits": means, "coupled_flows": coupled})

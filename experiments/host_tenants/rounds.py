@@ -30,9 +30,9 @@ USED_LATER = 0.8
 HANDSHAKE_BYTES = 500
 
 
-def judged(out: Path, samples: list[list[float]]) -> tuple[list[dict], list[Score], dict]:
-    """What the host's bulk has had beside a tenant that comes and goes, by round trips; the means are web's
-    and its own."""
+def judged(out: Path, samples: list[list[float]], times: int) -> tuple[list[dict], list[Score], dict]:
+    """What the host's bulk has had beside a tenant that comes and goes so many times, by round trips; the
+    means are web's and its own."""
     spans = sending(samples)
     settled = ROUNDS * RTT_S
     alone = mean([rate(samples, spans[0][0] - 8, spans[0][0] - 1)])
@@ -44,6 +44,7 @@ def judged(out: Path, samples: list[list[float]]) -> tuple[list[dict], list[Scor
     rests = [bulk / uplink for _, bulk in taking]
     used = [sum(web + bulk for web, bulk in rounds) / len(rounds) / PATH_MBITS for rounds in (yielding, taking)]
     scores = [
+        Score("times that the tenant came", len(spans), "1", "==", times, guard=True),
         Score("bulk alone: its rate over that of all", alone[1] / uplink, "ratio", ">=", 0.95, guard=True),
         Score("  of the path that it uses", alone[1] / PATH_MBITS, "ratio", ">=", USED, guard=True),
         Score("a tenant begins: round trips until bulk has its part and no more",

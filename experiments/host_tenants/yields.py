@@ -23,7 +23,7 @@ ALONE_S = 15
 
 def run(out: Path) -> bool:
     about = "web (1 flow, weight 3) beside bulk of the host (4 flows, weight 1)"
-    runs, scores, means = rounds.judged(out, sampled(out))
+    runs, scores, means = rounds.judged(out, sampled(out), TIMES)
     write_result(out / "result.json", runs, scores, {"what": about, "mbits": means})
     return print_scores(scores)
 

@@ -28,8 +28,8 @@ def samples(yields_after: int, takes_after: int = 1, used: float = 1) -> list[li
     return found
 
 
-def missed(tmp_path, *after: int, used: float = 1) -> set[str]:
-    _, scores, _ = rounds.judged(tmp_path, samples(*after, used=used))
+def missed(tmp_path, *after: int, used: float = 1, times: int = 1) -> set[str]:
+    _, scores, _ = rounds.judged(tmp_path, samples(*after, used=used), times)
     return {score.name.strip() for score in scores if not score.holds}
 
 
@@ -53,6 +53,10 @@ def test_who_never_yields_does_not_pass(tmp_path):
 
 def test_what_of_the_path_is_lost_is_seen(tmp_path):
     assert missed(tmp_path, 1, used=0.5) == set(USED)
+
+
+def test_a_tenant_that_did_not_come_each_time_is_seen(tmp_path):
+    assert missed(tmp_path, 1, times=2) == {"times that the tenant came"}
 
 
 def test_a_tenant_that_comes_twice_is_two():
