@@ -14,7 +14,7 @@ from pathlib import Path
 from ccc_experiments.interval import Interval
 from ccc_experiments.scores import Score, print_scores, write_result
 
-from .demo import GOODPUT_LEAST, JAIN_LEAST, jain
+from .demo import GOODPUT_LEAST, JAIN_LEAST, jain, unbroken
 from .dumbbell import Dumbbell
 from .guest import Guest
 from .service import TARGET, Service, until
@@ -95,12 +95,11 @@ def run(out: Path) -> bool:
         bed = Bed(out, stack)
         kernels = {guest.name: guest.kernel() for guest in bed.guests}
         runs = [{"run": number, **measured(bed, case)} for number in range(RUNS) for case in CASES]
-        scores = scored(runs)
         bed.change_to_device()
         mixed = [{"run": number, **measured(bed, case, "ccc")} for number in range(RUNS) for case in MIXED]
         for run in mixed:
             run["case"] = f"device beside agent, {run['case']}"
-        scores += [*scored_mixed(mixed, runs), loopback(bed)]
+        scores = [*judged(runs, mixed), loopback(bed)]
         runs += mixed
     about = {"what": "guests with the agent, 10 Mbit/s, 100 ms, FIFO of 83 packets", "kernels": kernels}
     write_result(out / "result.json", runs, scores, about)
@@ -175,6 +174,11 @@ def loopback(bed: Bed) -> Score:
         process.kill()
         process.wait()
     return Score("by CID, in one guest: flows coupled of 2", found, "1", ">=", 2)
+
+
+def judged(runs: list[dict], mixed: list[dict]) -> list[Score]:
+    ends = (run["ended"] for run in (*runs, *mixed))
+    return [*scored(runs), *scored_mixed(mixed, runs), unbroken(ends)]
 
 
 def scored_mixed(runs: list[dict], before: list[dict]) -> list[Score]:

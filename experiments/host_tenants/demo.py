@@ -8,7 +8,7 @@ daemon, the same seconds.
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,17 +63,27 @@ def jain(values: Sequence[float]) -> float:
 
 def run(out: Path, names: Sequence[str]) -> bool:
     """These sets of cases, so many times each; the scores are of all runs."""
-    runs, scores = [], []
-    for name in names:
-        of_set = [measured for number in range(RUNS) for measured in once(out, name, CASES[name], number)]
-        runs += of_set
-        scores += [score for case in CASES[name] if case.coupled for score in scored(name, case, of_set)]
+    runs = [run for name in names for number in range(RUNS) for run in once(out, name, CASES[name], number)]
+    scores = judged(runs, names)
     about = {
         "what": f"tenants on Linux {platform.release()}, 10 Mbit/s, 100 ms, FIFO of 83 packets",
         "seconds": {"settle": SETTLE_S, "measured": MEASURE_S},
     }
     write_result(out / "result.json", runs, scores, about)
     return print_scores(scores)
+
+
+def judged(runs: Sequence[dict], names: Sequence[str]) -> list[Score]:
+    scores = []
+    for name in names:
+        of_set = [run for run in runs if run["set"] == name]
+        scores += [score for case in CASES[name] if case.coupled for score in scored(name, case, of_set)]
+    return [*scores, unbroken(run["ended_early"] for run in runs)]
+
+
+def unbroken(ends: Iterable[list[dict]]) -> Score:
+    """Of the connections that ended early in each run: fewer have fairer shares."""
+    return Score("connections that ended early", sum(map(len, ends)), "1", "<=", 0, guard=True)
 
 
 def shortest(out: Path) -> list[Score]:

@@ -11,7 +11,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-TARGET = Path(os.environ["CARGO_TARGET_DIR"]) / "release"
+from ccc_experiments.lab import release
+
+TARGET = release()
 
 
 def until(what: str, holds: Callable[[], bool], seconds: float = 20) -> float:
