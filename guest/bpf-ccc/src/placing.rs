@@ -51,6 +51,11 @@ impl Placing {
         }
     }
 
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Where it is to be.
     pub fn wanted(&self) -> Option<&Place> {
         self.wanted.as_ref()
@@ -108,7 +113,8 @@ impl Placing {
         // A place that never was there is told of once.
         if found != self.found || (is_new && found.is_none()) {
             if let Err(error) = self.change(owners, wanted, found) {
-                log::error!("tenant {}: {error:#}", self.name);
+                let what = format_args!("tenant {}: {error:#}", self.name);
+                self.said.say(Level::Error, what);
             }
         }
         self.is_placed = self.found.is_some() || (self.is_placed && !is_new);
@@ -142,27 +148,42 @@ impl Placing {
         Ok(())
     }
 
-    /// The program finds it no more.
+    /// The program finds it no more; where that fails it does, and it is tried again.
     pub fn leave(&mut self, owners: &impl Owners) -> Result<()> {
-        let Some(old) = self.found.take() else { return Ok(()) };
-        match owners.owner(old)? {
-            Some(owner) if owner == self.number => owners.forget(old),
-            _ => Ok(()),
+        let Some(old) = self.found else { return Ok(()) };
+        if owners.owner(old)? == Some(self.number) {
+            owners.forget(old)?;
         }
+        self.found = None;
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{cell::RefCell, collections::BTreeMap};
+pub mod tests {
+    use std::{
+        cell::{Cell, RefCell, RefMut},
+        collections::BTreeMap,
+    };
 
-    use anyhow::anyhow;
+    use anyhow::{anyhow, ensure};
 
     use super::*;
 
     /// Without a kernel.
     #[derive(Default)]
-    struct Fake(RefCell<BTreeMap<u64, u32>>);
+    pub struct Fake {
+        owners: RefCell<BTreeMap<u64, u32>>,
+        /// It takes no change.
+        pub is_full: Cell<bool>,
+    }
+
+    impl Fake {
+        fn writable(&self) -> Result<RefMut<'_, BTreeMap<u64, u32>>> {
+            ensure!(!self.is_full.get(), "no memory");
+            Ok(self.owners.borrow_mut())
+        }
+    }
 
     fn id(found: Found) -> u64 {
         match found {
@@ -172,23 +193,23 @@ mod tests {
 
     impl Owners for Fake {
         fn owner(&self, found: Found) -> Result<Option<u32>> {
-            Ok(self.0.borrow().get(&id(found)).copied())
+            Ok(self.owners.borrow().get(&id(found)).copied())
         }
 
         fn note(&self, found: Found, number: u32) -> Result<()> {
-            self.0.borrow_mut().insert(id(found), number);
+            self.writable()?.insert(id(found), number);
             Ok(())
         }
 
         fn forget(&self, found: Found) -> Result<()> {
-            self.0.borrow_mut().remove(&id(found));
+            self.writable()?.remove(&id(found));
             Ok(())
         }
     }
 
-    const THERE: Found = Found::Netns(7);
+    pub const THERE: Found = Found::Netns(7);
 
-    fn web() -> Place {
+    pub fn web() -> Place {
         Place::Netns("web".to_owned())
     }
 
@@ -255,5 +276,21 @@ mod tests {
         // It has gone, and the connection stays, as if it came back.
         second.place(&owners, &web(), Ok(None));
         assert!(second.is_placed() && owners.owner(THERE).expect("known").is_none());
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_left_is_left_later_and_told_of_now_and_then() {
+        let owners = Fake::default();
+        let mut tenant = Placing::new("web".to_owned(), 3, None);
+        tenant.place(&owners, &web(), Ok(Some(THERE)));
+        owners.is_full.set(true);
+        for _ in 0..100 {
+            tenant.place(&owners, &web(), Ok(Some(Found::Netns(8))));
+        }
+        assert!(!tenant.said.say(Level::Error, format_args!("")), "all lines are said");
+        assert!(tenant.leave(&owners).is_err());
+        owners.is_full.set(false);
+        tenant.leave(&owners).expect("left");
+        assert_eq!(owners.owner(THERE).expect("known"), None);
     }
 }

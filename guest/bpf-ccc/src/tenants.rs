@@ -80,6 +80,8 @@ pub struct Tenants {
     cgroup_root: PathBuf,
     tenants: BTreeMap<String, Served>,
     names: BTreeMap<u32, String>,
+    /// Of tenants that are no more, but that the program could not be told to forget.
+    leaving: Vec<Placing>,
     watch: Watch,
     /// Of tenants that have no table.
     said: Limited,
@@ -97,6 +99,7 @@ impl Tenants {
             cgroup_root,
             tenants: BTreeMap::new(),
             names: BTreeMap::new(),
+            leaving: Vec::new(),
             watch: Watch::new(),
             said: Limited::default(),
             first: 0,
@@ -140,6 +143,8 @@ impl Tenants {
 
     /// Has these tenants and no others.
     pub fn follow(&mut self, wanted: Vec<Tenant>) {
+        let (names, program) = (&mut self.names, &self.program);
+        self.leaving.retain_mut(|placing| release(names, placing, program).is_err());
         let names: BTreeSet<&str> = wanted.iter().map(|tenant| tenant.name.as_str()).collect();
         let gone = self.tenants.keys().filter(|name| !names.contains(name.as_str()));
         for name in gone.cloned().collect::<Vec<_>>() {
@@ -174,10 +179,12 @@ impl Tenants {
     }
 
     fn remove(&mut self, name: &str) {
-        let Some(mut tenant) = self.tenants.remove(name) else { return };
-        self.names.remove(&tenant.table.number);
-        let done = tenant.placing.leave(&self.program);
-        if let Err(error) = done.and_then(|()| tenant.table.remove(&self.program.tables)) {
+        let Some(Served { mut placing, table, .. }) = self.tenants.remove(name) else { return };
+        let left = release(&mut self.names, &mut placing, &self.program);
+        if left.is_err() {
+            self.leaving.push(placing);
+        }
+        if let Err(error) = left.and(table.remove(&self.program.tables)) {
             log::error!("tenant {name}: cannot be removed from the program: {error:#}");
         }
         log::info!("tenant {name}: removed; its flows go on alone");
@@ -328,6 +335,18 @@ impl Tended for (&String, &mut Served) {
     }
 }
 
+/// Has the program find it no more, and frees its number then: who had that sooner would have its
+/// place, too.
+fn release(
+    names: &mut BTreeMap<u32, String>,
+    placing: &mut Placing,
+    owners: &impl Owners,
+) -> Result<()> {
+    placing.leave(owners)?;
+    names.remove(&placing.number());
+    Ok(())
+}
+
 /// Where these are, as an earlier one of us has noted: so they stay until the daemon says
 /// otherwise.  Places of others would be in the way.
 fn places_of(program: &Program, left: &[(String, Table)]) -> Result<BTreeMap<u32, Found>> {
@@ -371,5 +390,24 @@ impl Owners for Program {
     fn forget(&self, found: Found) -> Result<()> {
         let (map, key) = key(self, found);
         Ok(map.delete(&key)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placing::tests::{Fake, THERE, web};
+
+    #[test]
+    fn a_number_is_nobody_elses_while_the_program_finds_its_tenant() {
+        let owners = Fake::default();
+        let mut names = BTreeMap::from([(3, "web".to_owned())]);
+        let mut tenant = Placing::new("web".to_owned(), 3, None);
+        tenant.follow(&owners, &web(), |_| Ok(Some(THERE)));
+        owners.is_full.set(true);
+        assert!(release(&mut names, &mut tenant, &owners).is_err() && names.contains_key(&3));
+        owners.is_full.set(false);
+        release(&mut names, &mut tenant, &owners).expect("left");
+        assert!(names.is_empty());
     }
 }
