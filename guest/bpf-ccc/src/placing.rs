@@ -66,20 +66,30 @@ impl Placing {
         self.is_placed
     }
 
-    /// Has it where it is to be from now on; whether that is another place than before, or the
-    /// first one.
+    /// Whether this is no place of its: who is to be there is another tenant, if of the same name.
+    pub fn is_elsewhere(
+        &self,
+        wanted: &Place,
+        find: impl FnOnce(&Place) -> Result<Option<Found>>,
+    ) -> bool {
+        match &self.wanted {
+            Some(place) => place != wanted,
+            // An earlier loader has left no more than where it found it.
+            None => find(wanted).is_ok_and(|found| found != self.found),
+        }
+    }
+
+    /// Has it where it is to be from now on.
     pub fn follow(
         &mut self,
         owners: &impl Owners,
         wanted: &Place,
         find: impl FnOnce(&Place) -> Result<Option<Found>>,
-    ) -> bool {
-        let is_new = self.wanted.as_ref() != Some(wanted);
-        if is_new {
+    ) {
+        if self.wanted.as_ref() != Some(wanted) {
             self.is_taken = false;
             self.place(owners, wanted, find(wanted));
         }
-        is_new
     }
 
     /// Looks again.
@@ -241,11 +251,10 @@ pub mod tests {
             tenant.follow(&owners, wanted, |_| {
                 looks += 1;
                 Ok(Some(THERE))
-            })
+            });
         };
         let other = Place::Netns("other".to_owned());
-        let are_new = [&web(), &web(), &web(), &other, &other].map(follow);
-        assert_eq!(are_new, [true, false, false, true, false]);
+        [&web(), &web(), &web(), &other, &other].into_iter().for_each(follow);
         assert_eq!(looks, 2);
         tenant.look(&owners, |_| no_descriptors());
         assert!(tenant.is_waiting());
@@ -292,5 +301,13 @@ pub mod tests {
         owners.is_full.set(false);
         tenant.leave(&owners).expect("left");
         assert_eq!(owners.owner(THERE).expect("known"), None);
+    }
+
+    #[test]
+    fn after_a_restart_a_place_is_another_if_it_is_found_elsewhere() {
+        let tenant = Placing::new("web".to_owned(), 3, Some(THERE));
+        let is_elsewhere = |looked| tenant.is_elsewhere(&web(), |_| looked);
+        assert!(!is_elsewhere(Ok(Some(THERE))) && !is_elsewhere(no_descriptors()));
+        assert!(is_elsewhere(Ok(Some(Found::Cgroup(7)))) && is_elsewhere(Ok(None)));
     }
 }

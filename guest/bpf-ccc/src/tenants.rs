@@ -145,12 +145,11 @@ impl Tenants {
     pub fn follow(&mut self, wanted: Vec<Tenant>) {
         let (names, program) = (&mut self.names, &self.program);
         self.leaving.retain_mut(|placing| release(names, placing, program).is_err());
-        let names: BTreeSet<&str> = wanted.iter().map(|tenant| tenant.name.as_str()).collect();
-        let gone = self.tenants.keys().filter(|name| !names.contains(name.as_str()));
-        for name in gone.cloned().collect::<Vec<_>>() {
+        self.watch_parents(wanted.iter().map(|tenant| &tenant.place));
+        let known = self.tenants.iter().map(|(name, tenant)| (name, &tenant.placing));
+        for name in gone(known, &wanted, |place| place.find(&self.cgroup_root)) {
             self.remove(&name);
         }
-        self.watch_parents(wanted.iter().map(|tenant| &tenant.place));
         for wanted in wanted {
             let name = wanted.name.clone();
             if !self.tenants.contains_key(&name) {
@@ -259,8 +258,8 @@ impl Served {
     /// It is to be so from now on.
     fn follow(&mut self, program: &Program, cgroup_root: &Path, wanted: Tenant) {
         let find = |place: &Place| place.find(cgroup_root);
-        let is_elsewhere = self.placing.follow(program, &wanted.place, find);
-        if is_elsewhere || self.daemon.as_ref() != Some(&wanted.daemon) {
+        self.placing.follow(program, &wanted.place, find);
+        if self.daemon.as_ref() != Some(&wanted.daemon) {
             self.front = None;
         }
         self.daemon = Some(wanted.daemon);
@@ -333,6 +332,22 @@ impl Tended for (&String, &mut Served) {
             tenant.back_off.ended(now_us);
         }
     }
+}
+
+/// Those of these that are not wanted.  A name that has another place now is another tenant's: the
+/// flows of the old place go on alone, and do not become the new tenant's.
+fn gone<'a>(
+    known: impl Iterator<Item = (&'a String, &'a Placing)>,
+    wanted: &[Tenant],
+    find: impl Fn(&Place) -> Result<Option<Found>>,
+) -> Vec<String> {
+    let places: BTreeMap<&str, &Place> =
+        wanted.iter().map(|tenant| (tenant.name.as_str(), &tenant.place)).collect();
+    let is_wanted = |name: &str, placing: &Placing| {
+        places.get(name).is_some_and(|place| !placing.is_elsewhere(place, &find))
+    };
+    let gone = known.filter(|(name, placing)| !is_wanted(name, placing));
+    gone.map(|(name, _)| name.clone()).collect()
 }
 
 /// Has the program find it no more, and frees its number then: who had that sooner would have its
@@ -409,5 +424,24 @@ mod tests {
         owners.is_full.set(false);
         release(&mut names, &mut tenant, &owners).expect("left");
         assert!(names.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_has_another_place_is_another_tenants() {
+        let tenant = |place| {
+            let daemon = Daemon::Here("/run/web".into());
+            Tenant { name: "web".to_owned(), place, daemon }
+        };
+        let mut placing = Placing::new("web".to_owned(), 3, None);
+        placing.follow(&Fake::default(), &web(), |_| Ok(Some(THERE)));
+        let name = "web".to_owned();
+        let gone = |wanted: &[Tenant]| {
+            let looked = |_: &Place| panic!("while it runs it knows where that is");
+            super::gone([(&name, &placing)].into_iter(), wanted, looked)
+        };
+        assert!(gone(&[tenant(web())]).is_empty());
+        let other = Place::Cgroup("other".to_owned());
+        assert_eq!(gone(&[tenant(other)]), [name.as_str()], "it has a new table");
+        assert_eq!(gone(&[]), [name.as_str()]);
     }
 }
