@@ -114,9 +114,12 @@ pub fn view(what: &Tenant) -> fn(&Value) -> String {
 
 /// A cgroup's path as the kernel tells it, also of one by its directory.
 fn below_the_root(path: &str) -> &str {
-    let roots = ["/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"];
-    let below = roots.iter().find_map(|root| path.strip_prefix(root));
-    below.unwrap_or(path).trim_matches('/')
+    let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let below = roots.iter().find_map(|root| Path::new(path).strip_prefix(root).ok()?.to_str());
+    match below.unwrap_or(path).trim_matches('/') {
+        "" if path.starts_with('/') => "/",
+        below => below,
+    }
 }
 
 /// A process's namespace is another's once its number is used again: maybe the host's.
@@ -230,6 +233,10 @@ mod tests {
             let by_directory = add(&["--cgroup", directory]).expect("a tenant");
             assert_eq!(by_directory["tenant"], "cgroup:a.slice/b");
         }
+        for root in ["/", "/sys/fs/cgroup", "/sys/fs/cgroup/", "/sys/fs//cgroup/unified"] {
+            assert_eq!(add(&["--cgroup", root]).expect("all there are")["tenant"], "cgroup:/");
+        }
+        assert_eq!(add(&["--cgroup", ""]), None);
         assert_eq!(add(&["--netns", "w"]).expect("a tenant")["tenant"], "netns:w");
         let by_process = parsed(&["--netns", "/proc/7/ns/net"]).expect("right");
         let refused = settings(&by_process).expect_err("of a process").to_string();
