@@ -10,6 +10,7 @@ mod fault;
 mod field;
 mod level;
 mod path;
+mod place;
 mod rate;
 mod types;
 
@@ -18,6 +19,7 @@ pub use fault::Fault;
 pub use field::{Field, Table};
 pub use level::{Level, Want, dues};
 pub use path::{FilePath, SocketPath};
+pub use place::is_same_place;
 pub use rate::{RATE, bytes_of_mbit};
 pub use types::{
     DEFAULT_GROUP, Enforce, GroupSettings, LogLevel, LogSettings, NO_GROUP, RuleSettings,

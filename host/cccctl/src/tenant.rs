@@ -3,7 +3,7 @@
 //! are VMs whose front end is `ccc-bpf`, which asks it which there are to be.
 use std::path::Path;
 
-use ccc_settings::{Changes, Fault, SocketPath, VmSettings, check_name};
+use ccc_settings::{Changes, Fault, SocketPath, VmSettings, check_name, is_same_place};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -61,9 +61,12 @@ pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
             let (path, settings) = (path("vms", &add.name), settings(add)?);
             match client.get(&path) {
                 Ok(there) => {
-                    is_same(add, &there, &json!(settings)["tenant"])?;
-                    // What is not said stays as somebody has set it since.
-                    Ok(client.patch(&path, &json!(settings))?)
+                    let mut changes = json!(settings);
+                    is_same(add, &there, &changes["tenant"])?;
+                    // What is not said stays as somebody has set it since, and its place as
+                    // somebody has written it.
+                    changes["tenant"] = there["tenant"].clone();
+                    Ok(client.patch(&path, &changes)?)
                 }
                 Err(ClientError::Told { status: 404, .. }) => {
                     let spec = spec(add, &settings)?;
@@ -97,7 +100,7 @@ fn is_same(add: &AddTenant, there: &Value, place: &Value) -> Result<(), TenantEr
     let socket = add.vhost_socket.as_ref().map(|socket| json!(socket));
     match there["tenant"].as_str() {
         None => Err(TenantError::Vm(name)),
-        Some(other) if there["tenant"] != *place => {
+        Some(other) if !place.as_str().is_some_and(|place| is_same_place(other, place)) => {
             Err(TenantError::Taken { name, place: other.to_owned() })
         }
         Some(_) if socket.is_some_and(|socket| socket != there["socket"]) => {
@@ -296,6 +299,7 @@ mod tests {
         };
         assert_eq!(taken(json!("netns:web"), &[]), None);
         assert_eq!(taken(json!("netns:web"), &["--vhost-socket", "/run/web"]), None);
+        assert_eq!(taken(json!("netns:/var/run/netns/web"), &[]), None, "written otherwise");
         assert!(taken(Value::Null, &[]).expect("an error").starts_with("web is a VM"));
         let other = taken(json!("cgroup:a.slice"), &[]).expect("an error");
         assert!(other.starts_with("web is the tenant cgroup:a.slice; cccctl tenant remove web"));

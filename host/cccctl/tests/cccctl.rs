@@ -426,6 +426,24 @@ fn a_tenant_that_is_added_again_keeps_what_is_not_said() {
     assert!(elsewhere.contains("job is served on socket"), "{elsewhere}");
 }
 
+#[test]
+fn a_tenant_is_the_same_however_its_place_is_written() {
+    let daemon = Daemon::start();
+    for (name, first, again) in [
+        ("guest", ["--vsock", "7"], ["--vsock", "07"]),
+        ("named", ["--netns", "web"], ["--netns", "/run/netns/web"]),
+        ("linked", ["--netns", "db"], ["--netns", "/var/run/netns/db"]),
+    ] {
+        let socket = daemon.dir.path().join(name);
+        let at = ["--vhost-socket", socket.to_str().unwrap()];
+        daemon.prints(&[&["tenant", "add", name], &first[..], &at].concat());
+        let place = daemon.json(&["show", name])["tenant"].clone();
+        daemon.prints(&[&["tenant", "add", name], &again[..], &["--weight", "2"]].concat());
+        let there = daemon.json(&["show", name]);
+        assert_eq!((&there["tenant"], &there["weight"]), (&place, &2.0.into()), "as at first");
+    }
+}
+
 /// Where there is no libvirt nothing is said of it, and advice is for tenants.
 #[test]
 fn a_tenant_is_no_domain() {

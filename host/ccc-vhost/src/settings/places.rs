@@ -3,9 +3,9 @@
 //!
 //! No new tenant is a process's namespace.  Files of before have some: they are read, for all other
 //! VMs' sake, and nobody finds their place.
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ccc_settings::{Fault, VmSettings};
+use ccc_settings::{Fault, VmSettings, is_same_place};
 use serde_json::json;
 
 use super::{Settings, SettingsError};
@@ -25,7 +25,7 @@ impl Settings {
         }
         let has = |vm: &&super::Vm| {
             let its = vm.settings.tenant.as_ref();
-            vm.name != name && its.is_some_and(|its| is_same(its, place))
+            vm.name != name && its.is_some_and(|its| is_same_place(its, place))
         };
         self.vms.values().find(has).map_or(Ok(()), |other| {
             Err(SettingsError::PlaceTaken { place: place.clone(), other: other.name.clone() })
@@ -63,61 +63,4 @@ fn is_of_a_process(place: &str) -> bool {
 pub(super) fn taken(place: &str, other: &str) -> Fault {
     let expected = format!("a place that tenant `{other}` does not have");
     Fault::new("tenant", expected, &json!(place)).remedy("a place is one tenant's: remove one")
-}
-
-/// Whether these are one place, however they are written.
-pub(super) fn is_same(one: &str, other: &str) -> bool {
-    let parts = |place: &str| {
-        let (kind, at) = place.split_once(':').unwrap_or_default();
-        let at = match kind {
-            // Its path begins at the root in any case.
-            "cgroup" => at.trim_start_matches('/').into(),
-            // A name, or a path, which stays as it is.
-            "netns" => in_run(&Path::new("/run/netns").join(at)),
-            // A CID, or a socket.
-            _ => at
-                .parse::<u32>()
-                .map_or_else(|_| in_run(Path::new(at)), |cid| cid.to_string().into()),
-        };
-        (kind.to_owned(), at)
-    };
-    parts(one) == parts(other)
-}
-
-/// A path by `/run`, to which `/var/run` is a link (FHS 3.0, 5.13).
-fn in_run(path: &Path) -> PathBuf {
-    path.strip_prefix("/var/run").map_or(path.to_owned(), |below| Path::new("/run").join(below))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_same;
-
-    #[test]
-    fn a_place_is_the_same_however_it_is_written() {
-        for (one, other) in [
-            ("vsock:7", "vsock:07"),
-            ("vsock:/run/vm1", "vsock:/run//vm1/"),
-            ("cgroup:/web.slice", "cgroup:web.slice"),
-            ("netns:a", "netns:a"),
-            ("netns:a", "netns:/run/netns/a"),
-            ("netns:a", "netns:/run//netns/a"),
-            ("netns:a", "netns:/var/run/netns/a"),
-            ("vsock:/run/a", "vsock:/var/run/a"),
-            ("cgroup:a//b", "cgroup:/a/b/"),
-        ] {
-            assert!(is_same(one, other), "{one} {other}");
-        }
-        for (one, other) in [
-            ("vsock:7", "vsock:70"),
-            ("netns:a", "cgroup:a"),
-            ("netns:7", "netns:07"),
-            ("cgroup:1", "cgroup:001"),
-            ("vsock:/run/a", "vsock:/run/b"),
-            ("netns:a", "netns:/var/netns/a"),
-            ("netns:a", "netns:/var/running/netns/a"),
-        ] {
-            assert!(!is_same(one, other), "{one} {other}");
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use ccc_settings::{
     Changes, DEFAULT_GROUP, Fault, GroupSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec,
-    check_name,
+    check_name, is_same_place,
 };
 use serde_json::{Value, json};
 use toml::{
@@ -194,7 +194,7 @@ impl Reader<'_> {
                 faults.extend(other.map(|other| taps::taken(tap, other)));
             }
             if let Some(place) = &spec.tenant {
-                let has = |its: &&(&str, String)| places::is_same(&its.1, place);
+                let has = |its: &&(&str, String)| is_same_place(&its.1, place);
                 let other = at_places.iter().find(has);
                 faults.extend(other.map(|(other, _)| places::taken(place, other)));
                 at_places.push((table.name, place.clone()));
