@@ -107,7 +107,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         Command::Reset { vm: Some(vm), .. } => reset(&client, &host, vm)?,
         Command::Reset { vm: None, group } => {
             let group = path("groups", group.as_deref().unwrap_or_default());
-            plain(client.delete(&format!("{group}/changes"))?, views::one_group)
+            plain(client.delete(&format!("{group}/changes"))?, views::group_reset)
         }
         Command::Groups => plain(client.get("/v1/groups")?, views::groups),
         Command::Group(group) => plain(self::group(&client, group)?, views::one_group),
@@ -246,7 +246,7 @@ fn reset(client: &Client, host: &Host<'_>, vm: &str) -> Result<(Value, String), 
              this; change them with cccctl set {vm}"
         ));
     }
-    Ok(plain(answer, views::vm))
+    Ok(plain(answer, views::vm_reset))
 }
 
 /// It is a part of this host, or a guest with an agent.

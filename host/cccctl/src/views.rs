@@ -37,6 +37,22 @@ pub fn vms(answer: &Value) -> String {
     })
 }
 
+/// A VM that is as configured again, or is not there.
+pub fn vm_reset(answer: &Value) -> String {
+    forgotten("VM", answer).unwrap_or_else(|| vm(answer))
+}
+
+/// The same of a group.
+pub fn group_reset(answer: &Value) -> String {
+    forgotten("group", answer).unwrap_or_else(|| one_group(answer))
+}
+
+/// What was kept of something that is not there: the daemon has but a name to tell.
+fn forgotten(kind: &str, answer: &Value) -> Option<String> {
+    let only_name = answer.as_object().is_some_and(|answer| answer.len() == 1);
+    only_name.then(|| format!("forgotten: what was kept of {kind} {}\n", word(&answer["name"])))
+}
+
 /// One VM.
 pub fn vm(answer: &Value) -> String {
     let counters = &answer["counters"];

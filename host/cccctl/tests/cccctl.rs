@@ -123,6 +123,23 @@ fn what_is_changed_of_a_group_is_seen_and_taken_back() {
     assert_eq!((&group["share"], &group["configured"]), (&"rate".into(), &Value::Null));
 }
 
+#[test]
+fn what_was_kept_of_what_is_gone_is_said_to_be_forgotten() {
+    let mut daemon = Daemon::start_with("state = \"STATE\"\n");
+    daemon.prints(&["group", "uplink", "--share", "window"]);
+    daemon.prints(&["set", "web", "--weight", "2"]);
+    daemon.start_again_with(&[
+        ("[group.uplink]", "[group.other]"),
+        ("\"uplink\"", "\"other\""),
+        ("[vm.web]", "[vm.www]"),
+    ]);
+    let reset = |words: &[&str]| daemon.prints(&[&["reset"], words].concat());
+    assert_eq!(reset(&["--group", "uplink"]), "forgotten: what was kept of group uplink\n");
+    assert_eq!(reset(&["web"]), "forgotten: what was kept of VM web\n");
+    let told = daemon.run(&["doctor"]).1;
+    assert!(!told.contains("cccctl reset"), "{told}");
+}
+
 /// What `cccctl set web` says, where virsh is this script.
 fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
     let path = daemon.dir.path().join("virsh");

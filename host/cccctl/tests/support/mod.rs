@@ -31,6 +31,15 @@ pub fn daemon_program() -> &'static Path {
     })
 }
 
+fn spawn(dir: &TempDir) -> Child {
+    Command::new(daemon_program())
+        .arg("--config")
+        .arg(dir.path().join("ccc.toml"))
+        .stderr(fs::File::create(dir.path().join("log")).unwrap())
+        .spawn()
+        .unwrap()
+}
+
 pub struct Daemon {
     pub dir: TempDir,
     child: Child,
@@ -56,14 +65,27 @@ impl Daemon {
             at("db")
         );
         fs::write(dir.path().join("ccc.toml"), config).unwrap();
-        let child = Command::new(daemon_program())
-            .args(["--config", &at("ccc.toml")])
-            .stderr(fs::File::create(at("log")).unwrap())
-            .spawn()
-            .unwrap();
-        let daemon = Daemon { dir, child };
+        let daemon = Daemon { child: spawn(&dir), dir };
         until("it listens", || daemon.run(&["list"]).0);
         daemon
+    }
+
+    /// The same one after an end, with other words in its configuration.
+    pub fn start_again_with(&mut self, words: &[(&str, &str)]) {
+        self.end();
+        let config = self.dir.path().join("ccc.toml");
+        let was = fs::read_to_string(&config).unwrap();
+        let is = words.iter().fold(was, |text, (from, to)| text.replace(from, to));
+        fs::write(config, is).unwrap();
+        self.child = spawn(&self.dir);
+        until("it listens", || self.run(&["list"]).0);
+    }
+
+    fn end(&mut self) {
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-CONT", &pid]).status();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.child.wait();
     }
 
     pub fn control(&self) -> PathBuf {
@@ -110,10 +132,7 @@ pub fn until(what: &str, so: impl Fn() -> bool) {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let pid = self.child.id().to_string();
-        let _ = Command::new("kill").args(["-CONT", &pid]).status();
-        let _ = Command::new("kill").args(["-TERM", &pid]).status();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
