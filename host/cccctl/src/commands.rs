@@ -137,7 +137,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
 /// What is wrong, in whole or in short; an error if anything is.
 fn examine(args: &Args, client: &Client, out: &mut impl Write) -> Result<(), Error> {
     let (mut status, vms) = (client.get("/v1/status")?, client.get("/v1/vms")?);
-    let mut findings = doctor::findings(&status, &vms, &client.get("/v1/groups")?);
+    let mut findings = doctor::findings(&args.socket, &status, &vms, &client.get("/v1/groups")?);
     findings.extend(doctor::alone::of_this_host());
     if matches!(args.command, Command::Doctor) {
         args.form().print(out, &json!({"findings": findings}), &doctor::text(&findings))?;

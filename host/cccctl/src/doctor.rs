@@ -48,8 +48,8 @@ impl Finding {
     }
 }
 
-/// All that is wrong with the daemon, VMs and groups, in this order.
-pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
+/// All that is wrong with the daemon at that control socket, VMs and groups, in this order.
+pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
     let (vms, groups) = (list(&vms["vms"]), list(&groups["groups"]));
     let of_vms = vms.iter().flat_map(|vm| {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
@@ -79,7 +79,7 @@ pub fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
             [left_alone(group), tried(group), floors_not_met(group), tap::powerless(status, group)]
         })
         .flatten();
-    daemon::not_kept(status)
+    daemon::not_kept(control, status)
         .chain(daemon::no_metrics(status))
         .chain(of_vms)
         .chain(of_groups)
@@ -336,6 +336,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn findings(status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
+        super::findings(Path::new("/nowhere"), status, vms, groups)
+    }
 
     /// Answers in which all is well, of a VM with these changes.
     fn of(changes: Value) -> Vec<Finding> {

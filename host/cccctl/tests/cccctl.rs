@@ -140,6 +140,28 @@ fn what_was_kept_of_what_is_gone_is_said_to_be_forgotten() {
     assert!(!told.contains("cccctl reset"), "{told}");
 }
 
+#[test]
+fn rules_are_the_configuration_s_again_as_a_doctor_says() {
+    let mut daemon = Daemon::start_with("state = \"STATE\"\n");
+    put(&daemon, "rules", r#"{"rules": [{"vm": "web", "group": "none"}]}"#);
+    daemon.start_again_with(&[("[vm.web]", "[vm.www]")]);
+    let told = daemon.run(&["doctor"]).1;
+    let (_, remedy) = told.split_once("curl ").expect(&told);
+    let (curl, _) = remedy.split_once(" has ").unwrap();
+    let pasted = |curl: &str| {
+        let done = Command::new("sh").args(["-c", &format!("curl -sf {curl}")]).output().unwrap();
+        assert!(done.status.success(), "{curl}");
+    };
+    pasted(curl);
+    let told = daemon.run(&["doctor"]).1;
+    assert!(!told.contains("curl"), "{told}");
+    let (rules, file) = (daemon.json(&["rules"]), daemon.dir.path().join("rules"));
+    fs::write(&file, rules.to_string()).unwrap();
+    pasted(&curl.replace("-X DELETE", &format!("-X PUT --json @{}", file.display())));
+    assert_eq!(daemon.json(&["rules"]), rules);
+    assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
+}
+
 /// What `cccctl set web` says, where virsh is this script.
 fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
     let path = daemon.dir.path().join("virsh");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is wrong with the daemon itself: what it cannot keep, or has kept and cannot use.
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::Finding;
@@ -8,11 +10,12 @@ use super::Finding;
 const PUT_ASIDE: &str = "the file as it was found is";
 
 /// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
-pub fn not_kept(status: &Value) -> impl Iterator<Item = Finding> {
-    status["not_kept"].as_str().unwrap_or_default().lines().map(one_not_kept)
+pub fn not_kept(control: &Path, status: &Value) -> impl Iterator<Item = Finding> {
+    let lines = status["not_kept"].as_str().unwrap_or_default().lines();
+    lines.map(|why| one_not_kept(control, why))
 }
 
-fn one_not_kept(why: &str) -> Finding {
+fn one_not_kept(control: &Path, why: &str) -> Finding {
     let of = |what| why.strip_prefix(what).and_then(|rest| rest.split_once(": "));
     let told = |of: &str, remedy| Finding {
         of: of.to_owned(),
@@ -30,9 +33,12 @@ fn one_not_kept(why: &str) -> Finding {
         return told(group, remedy);
     }
     if why.starts_with("rules: ") {
-        let remedy = "cccctl rules has those in force; PUT /v1/rules at the control socket puts \
-                      others in the place of all";
-        return told("rules", remedy.to_owned());
+        let remedy = format!(
+            "curl --unix-socket {} -X DELETE http://ccc/v1/rules has those of the configuration again; \
+             with -X PUT --json @FILE instead it has those of a file (cccctl rules --json: its form)",
+            control.display()
+        );
+        return told("rules", remedy);
     }
     let remedy = if why.contains(PUT_ASIDE) {
         "see cccctl list, groups and rules for what is in force, and set again what is missing; this \
@@ -94,7 +100,8 @@ mod tests {
                    VM old: no VM `old`\ngroup up: no group `up`\nrules: invalid rules[0].vm\n\
                    cannot write /s: No space left on device\n\
                    state file /s: wrong; the file as it was found is /s.damaged-1";
-        let found: Vec<Finding> = not_kept(&json!({"not_kept": why})).collect();
+        let not_kept = |status: &Value| not_kept(Path::new("/c"), status).collect::<Vec<_>>();
+        let found = not_kept(&json!({"not_kept": why}));
         let of: Vec<&str> = found.iter().map(|finding| finding.of.as_str()).collect();
         assert_eq!(of, ["web", "db", "old", "up", "rules", "the daemon", "the daemon"]);
         let remedies = [
@@ -102,7 +109,7 @@ mod tests {
             "cccctl set db --group GROUP",
             "cccctl reset old",
             "cccctl reset --group up",
-            "PUT /v1/rules",
+            "curl --unix-socket /c -X DELETE http://ccc/v1/rules has",
             "made again",
             "until the daemon starts again",
         ];
@@ -111,7 +118,7 @@ mod tests {
         }
         assert!(!found[6].remedy.contains("make room"), "it was put aside: {:?}", found[6]);
         assert!(found[5].what.ends_with("No space left on device"), "{found:?}");
-        assert_eq!(not_kept(&json!({"not_kept": null})).count(), 0);
+        assert_eq!(not_kept(&json!({"not_kept": null})), []);
     }
 
     #[test]
