@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Files of network namespaces, by which tenants are named.
 use std::{
-    fs,
+    fs::{self, File},
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
 /// Where `ip netns` keeps them.
 const NAMED: &str = "/run/netns";
+/// A namespace, as all others on the file system of namespaces.
+const OWN: &str = "/proc/self/ns/net";
 /// The kernel follows no more links than that (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
 /// The file of a namespace, by its name or its path.
 pub fn file(name: &str) -> PathBuf {
     Path::new(NAMED).join(name)
+}
+
+mod kind {
+    // NS_GET_NSTYPE of ioctl_ns(2).
+    nix::ioctl_none!(of, 0xb7, 0x3);
+}
+
+/// Whether a file is a network namespace, and no other one, if that can be told.
+pub fn is_one(file: &Path) -> Option<bool> {
+    let device = |file: &Path| fs::metadata(file).ok().map(|there| there.dev());
+    // No other file is opened: it may be a FIFO.
+    if device(file)? != device(Path::new(OWN))? {
+        return Some(false);
+    }
+    let file = File::open(file).ok()?;
+    // SAFETY: the descriptor is open, and the request takes nothing.
+    let kind = unsafe { kind::of(file.as_raw_fd()) }.ok()?;
+    Some(kind == nix::libc::CLONE_NEWNET)
 }
 
 /// A process's file, if it is one or a link to one: its number is another's later, which may have
@@ -40,6 +61,16 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_namespace_of_another_kind_is_none() {
+        let is_one = |file: &str| is_one(Path::new(file));
+        for kind in ["uts", "mnt", "ipc"] {
+            assert_eq!(is_one(&format!("/proc/self/ns/{kind}")), Some(false), "{kind}");
+        }
+        assert_eq!((is_one(OWN), is_one("/etc/passwd")), (Some(true), Some(false)));
+        assert_eq!(is_one("/nowhere"), None);
+    }
 
     #[test]
     fn a_process_s_is_known_behind_links() {

@@ -12,9 +12,6 @@ use serde_json::Value;
 use super::Finding;
 use crate::{mounts, netns, sockets, views::word};
 
-/// A namespace, as all others on the file system of namespaces.
-const OWN_NETNS: &str = "/proc/self/ns/net";
-
 /// A tenant's place is not there: it may be mistyped, or what makes it has not started.
 pub fn gone(vm: &Value) -> Option<Finding> {
     let (place, cgroups) = (vm["tenant"].as_str()?, cgroups());
@@ -86,10 +83,9 @@ fn of_a_process(vm: &Value, file: &Path, of: &Path) -> Finding {
 /// What is there is something else than a tenant says.
 fn not_one(place: &str, cgroups: Option<&Path>) -> Option<String> {
     let file = file(place, cgroups)?;
-    let there = fs::metadata(&file).ok()?;
     let (is_one, kind) = match place.split_once(':')?.0 {
-        "cgroup" => (there.is_dir(), "cgroup"),
-        "netns" => (there.dev() == fs::metadata(OWN_NETNS).ok()?.dev(), "network namespace"),
+        "cgroup" => (fs::metadata(&file).ok()?.is_dir(), "cgroup"),
+        "netns" => (netns::is_one(&file)?, "network namespace"),
         _ => return None,
     };
     (!is_one).then(|| format!("{} is no {kind}", file.display()))
@@ -184,6 +180,9 @@ mod tests {
         let told = format!("{} is no cgroup", cgroups.join("cgroup.procs").display());
         assert_eq!(not_one("cgroup:/cgroup.procs"), Some(told));
         assert_eq!(not_one("cgroup:system.slice"), None);
+        let other = not_one("netns:/proc/self/ns/uts").expect("another kind");
+        assert_eq!(other, "/proc/self/ns/uts is no network namespace");
+        assert_eq!(not_one("netns:/proc/self/ns/net"), None);
     }
 
     #[test]
