@@ -59,6 +59,7 @@ pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> 
                 .or_else(|| release::other(vm))
                 .or_else(|| place::gone(vm))
                 .or_else(|| place::taken(vm, vms))
+                .or_else(|| place::hidden(vm))
                 .or_else(|| socket_gone(vm))
                 .or_else(|| not_there(vm)),
             place::open(vm),

@@ -80,6 +80,29 @@ fn of_a_process(vm: &Value, file: &Path, of: &Path) -> Finding {
     )
 }
 
+/// What ccc-bpf.service does not see of the host (`PrivateTmp=`, `ProtectHome=`, `PrivateDevices=`).
+const HIDDEN: [&str; 6] = ["/tmp", "/var/tmp", "/home", "/root", "/run/user", "/dev"];
+
+/// A namespace is there for everybody but the unit that looks for it.
+pub fn hidden(vm: &Value) -> Option<Finding> {
+    let name = vm["tenant"].as_str()?.strip_prefix("netns:")?;
+    let file = netns::file(name).canonicalize().ok().filter(|_| vm["connected"] == false)?;
+    let directory = HIDDEN.iter().find(|directory| file.starts_with(directory))?;
+    Some(Finding::new(
+        vm,
+        format!(
+            "{} is not seen by ccc-bpf.service, which has no {directory} of the host's",
+            file.display()
+        ),
+        format!(
+            "give it a name: touch /run/netns/NAME, mount --bind {} /run/netns/NAME; then {}, and \
+             take netns:NAME",
+            file.display(),
+            removal(vm)
+        ),
+    ))
+}
+
 /// What is there is something else than a tenant says.
 fn not_one(place: &str, cgroups: Option<&Path>) -> Option<String> {
     let file = file(place, cgroups)?;
@@ -190,6 +213,19 @@ mod tests {
         let file = gone(&json!({"name": "web", "tenant": "netns:/etc/passwd"}));
         assert_eq!(file.expect("a finding").what, "/etc/passwd is no network namespace");
         assert_eq!(gone(&json!({"name": "web", "tenant": "vsock:7"})), None);
+    }
+
+    #[test]
+    fn what_the_unit_does_not_see_is_told() {
+        let file = tempfile::NamedTempFile::new_in("/tmp").expect("a file");
+        let place = format!("netns:{}", file.path().display());
+        let tenant = |connected| json!({"name": "web", "tenant": place, "connected": connected});
+        let found = hidden(&tenant(false)).expect("a finding");
+        assert!(found.what.contains("ccc-bpf.service, which has no /tmp"), "{found:?}");
+        assert!(found.remedy.contains("cccctl tenant remove web"), "{found:?}");
+        assert_eq!(hidden(&tenant(true)), None, "whoever runs by hand");
+        let elsewhere = json!({"name": "web", "tenant": "netns:/etc/passwd", "connected": false});
+        assert_eq!(hidden(&elsewhere), None);
     }
 
     #[test]
