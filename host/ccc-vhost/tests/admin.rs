@@ -197,14 +197,15 @@ fn readers_look_at_everything_and_change_nothing() {
 }
 
 #[test]
-fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting() {
+fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_root() {
     if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let vms = TWO.map(|(vm, ..)| format!("[vm.{vm}]\nsocket = \"{}/{vm}\"\n", text(dir.path())));
-    let config = own(dir.path(), "readers = \"4343\"\n") + &vms.concat();
+    let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
+    let config = own(dir.path(), groups) + &vms.concat();
     fs::write(dir.path().join("ccc.toml"), config).unwrap();
     // 64 places.
     let daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=256:256"], &[]);
@@ -212,15 +213,17 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting() {
     let crowd = |uid, groups: &[u32]| -> Vec<UnixStream> {
         as_user(uid, groups, || (0..200).map(|_| operator.connect()).collect())
     };
-    let crowds = [crowd(1234, &[4343]), crowd(5678, &[])];
-    assert_eq!(operator.get("/v1/status")["vms"], 2);
+    let crowds =
+        [crowd(1234, &[4343]), crowd(5678, &[]), crowd(2001, &[4242]), crowd(2002, &[4242])];
+    assert_eq!(operator.get("/v1/status")["vms"], 2, "root is answered");
     let stays = |stream: &UnixStream| {
         stream.set_nonblocking(true).unwrap();
         let mut stream = stream;
         stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
     let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
-    assert_eq!(counts, [4, 1], "of 16 places for readers, and one for all who may nothing");
+    let told = "of 16 places for readers, one for all who may nothing, and 40 for operators";
+    assert_eq!(counts, [4, 1, 32, 8], "{told}");
     assert_eq!(as_user(4321, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 200);
     assert_eq!(as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 0, "closed");
 }

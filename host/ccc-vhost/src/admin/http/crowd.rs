@@ -10,6 +10,9 @@ use std::{
 
 use crate::admin::authorization::Access;
 
+/// The parts into which the places are divided.
+const PARTS: usize = 256;
+
 /// Clients that are there.
 #[derive(Debug)]
 pub struct Crowd {
@@ -54,14 +57,14 @@ impl Rank {
         matches!(self, Rank::Owner | Rank::Operator)
     }
 
-    /// The parts of the places that all of them, and each of their users, may take, where
-    /// there is a bound.
+    /// How many [`PARTS`] of the places all of them, and each of their users, may take, where
+    /// there is a bound.  Those of all leave owners some.
     fn parts(self) -> [Option<usize>; 2] {
         match self {
             Rank::Owner => [None, None],
-            Rank::Operator => [None, Some(2)],
-            Rank::Reader => [Some(4), Some(16)],
-            Rank::Stranger => [Some(64), Some(256)],
+            Rank::Operator => [Some(160), Some(128)],
+            Rank::Reader => [Some(64), Some(16)],
+            Rank::Stranger => [Some(4), Some(1)],
         }
     }
 }
@@ -78,7 +81,7 @@ impl Crowd {
         let mut there = self.there();
         let has_room = |(key, part): (&(Rank, Option<u32>), Option<usize>)| {
             let count = there.get(key).copied().unwrap_or(0);
-            part.is_none_or(|part| count < (self.places / part).max(1))
+            part.is_none_or(|part| count < (self.places * part / PARTS).max(1))
         };
         if !keys.iter().zip(rank.parts()).all(has_room) {
             return None;
@@ -118,10 +121,11 @@ mod tests {
     fn places_are_kept_for_those_who_may_more() {
         let crowd = Crowd::new(256);
         assert_eq!(enter(&crowd, Rank::Owner, 0).len(), 1000, "they wait for places");
-        let operators = enter(&crowd, Rank::Operator, 1000);
+        let operators = [1000, 1001, 1002].map(|uid| enter(&crowd, Rank::Operator, uid));
         let readers: Vec<_> = (1..7).map(|uid| enter(&crowd, Rank::Reader, uid)).collect();
         let counts: Vec<usize> = readers.iter().map(Vec::len).collect();
-        assert_eq!((operators.len(), counts), (128, vec![16, 16, 16, 16, 0, 0]));
+        assert_eq!(operators.each_ref().map(Vec::len), [128, 32, 0], "some are left for owners");
+        assert_eq!(counts, [16, 16, 16, 16, 0, 0]);
         let strangers: Vec<_> = (1..7).map(|uid| enter(&crowd, Rank::Stranger, uid)).collect();
         assert_eq!(strangers.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1, 1, 0, 0]);
         drop(readers);
