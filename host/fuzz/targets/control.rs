@@ -39,7 +39,7 @@ fuzz_target!(|text: &str| {
             }
         }
     }
-    let kept = State::from_json(state.json()).expect("what is written can be read");
+    let mut kept = State::from_json(state.json()).expect("what is written can be read");
     assert_eq!(kept, state);
     kept.apply(&mut settings);
     assert_eq!(&settings, coupling.settings());

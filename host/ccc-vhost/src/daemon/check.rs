@@ -56,7 +56,7 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = warnings_of_settings(settings);
     let mut settings = settings.clone();
     if let Some(path) = settings.daemon.state.clone() {
-        let (state, damage) = State::load_readable(&path);
+        let (mut state, damage) = State::load_readable(&path);
         let unwritable =
             || Some(format!("cannot write {}: {}", path.display(), may_write(&path).err()?));
         let told = damage.map(|error| with_cause(&error)).or_else(unwritable);

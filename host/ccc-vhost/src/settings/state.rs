@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::{
-    MAX_RULES, Settings, SettingsError, prefix,
+    MAX_RULES, Settings, SettingsError, Vm, prefix,
     unused::{Of, Unused},
 };
 
@@ -260,15 +260,29 @@ impl State {
         }
     }
 
+    /// Forgets VMs that were added in earlier runs and are in the configuration now.  How they
+    /// were described stands among what was changed later, and cannot be told from it.
+    fn forget_added(&mut self, settings: &Settings) {
+        for Vm { name, .. } in settings.vms.values() {
+            if self.added.remove(name).is_none() {
+                continue;
+            }
+            let kept = self.vms.remove(name).unwrap_or_default();
+            let kept: Vec<_> =
+                kept.texts().map(|(field, text)| format!("{field} {text}")).collect();
+            log::warn!(VM = name.as_str();
+                "state of VM {name}: the configuration has it now, and is in force; what was kept of \
+                 it as one that was added is forgotten: {}",
+                if kept.is_empty() { "nothing but its socket".to_owned() } else { kept.join(", ") }
+            );
+        }
+    }
+
     /// Adds the VMs that were added in earlier runs.  The configuration may
-    /// have one of that name or socket by now; then that is the one.
+    /// have one of that socket by now; then that is the one.
     fn add_vms(&self, settings: &mut Settings) -> Vec<Unused> {
         let mut unused = Vec::new();
         for (name, socket) in &self.added {
-            if settings.has_vm(name) {
-                log::warn!(VM = name.as_str(); "state of VM {name}: the configuration has it now");
-                continue;
-            }
             // Its group is among the changes, and may be gone: then it has none.
             let spec = VmSpec { socket: socket.clone(), settings: in_no_group() };
             match settings.new_vm(name, &spec) {
@@ -281,7 +295,8 @@ impl State {
 
     /// Puts the changes over the configuration.  What they name may be gone
     /// from there; that alone is told and left out, but kept for when it comes back.
-    pub fn apply(&self, settings: &mut Settings) -> Vec<Unused> {
+    pub fn apply(&mut self, settings: &mut Settings) -> Vec<Unused> {
+        self.forget_added(settings);
         let mut unused = self.add_vms(settings);
         for (name, changes) in &self.groups {
             if let Err(error) = settings.change_group(name, changes) {
@@ -532,6 +547,31 @@ mod tests {
         assert_eq!((vm.group, vm.settings.weight), (None, 7.0));
     }
 
+    /// A hook describes a domain, which comes into the configuration, too.
+    #[test]
+    fn of_an_added_vm_that_the_configuration_has_now_only_later_changes_hold() {
+        let of_hook = json!({
+            "version": 1,
+            "added": {"default": {"socket": "/s"}},
+            "vms": {"default": {"group": "none", "floor_mbit": 5}},
+            "caps": {"default": 9},
+        });
+        let mut state = State::from_json(of_hook).expect("right");
+        let mut settings = Settings::single(Path::new("/s"));
+        let configured = settings.vms[&0].settings.clone();
+        assert_eq!(state.apply(&mut settings), []);
+        assert_eq!(settings.vms[&0].settings, configured);
+        let weight = Changes::read(json!({"weight": 7})).expect("right");
+        state.note(&Change::UpdateVm("default".to_owned(), weight));
+        let written = state.json();
+        assert_eq!(
+            (&written["added"], &written["vms"]),
+            (&json!({}), &json!({"default": {"weight": 7.0}}))
+        );
+        State::from_json(written).expect("right").apply(&mut settings);
+        assert_eq!(settings.vms[&0].settings, VmSettings { weight: 7.0, ..configured });
+    }
+
     #[test]
     fn floors_and_caps_outlive_the_daemon() {
         let mut state = State::default();
@@ -612,7 +652,7 @@ mod tests {
             (0..1000).map(|number| format!("instance-of-a-customer-of-a-cloud-{number:06}"));
         let added: Map<String, Value> =
             names.map(|name| (name.clone(), json!({"socket": format!("/{name}")}))).collect();
-        let state = State::from_json(json!({"version": 1, "added": added})).expect("right");
+        let mut state = State::from_json(json!({"version": 1, "added": added})).expect("right");
         let mut settings = Settings::single(Path::new("/other"));
         let searches = || crate::settings::SEARCHES.get();
         let before = searches();
@@ -656,7 +696,7 @@ mod tests {
             "caps": {"web": 5},
             "rules": [{"vm": "web", "group": null}, {"vm": "db", "group": null}],
         });
-        let (state, faults) = State::readable(text);
+        let (mut state, faults) = State::readable(text);
         let told = faults.iter().map(Fault::to_string).collect::<Vec<_>>();
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("invalid vms.web.tenant: expected cgroup:PATH"), "{told:?}");
@@ -680,7 +720,7 @@ mod tests {
         assert!(state.note(&Change::PutVm("c".to_owned(), spec)));
         let written = state.json();
         assert_eq!(written["vms"]["c"], json!({"weight": 3.0, "group": "default"}));
-        let read = State::from_json(written).expect("right");
+        let mut read = State::from_json(written).expect("right");
         let mut settings = Settings::single(Path::new("/other"));
         read.apply(&mut settings);
         let vm = &settings.vms[&settings.vm("c").expect("added")].settings;

@@ -163,7 +163,7 @@ fn a_process_s_namespace_of_before_stops_nobody_and_no_new_one_is_taken() {
     assert!(told.len() == 1 && told[0].contains("ip netns attach NAME PID"), "{told:?}");
     let kept = json!({"version": 1, "added": {"b": {"socket": "/b"}},
         "vms": {"b": {"tenant": "netns:/proc/8/ns/net"}}});
-    let state = state::State::from_json(kept.clone()).expect("of before");
+    let mut state = state::State::from_json(kept.clone()).expect("of before");
     state.apply(&mut settings);
     assert_eq!(state.json()["vms"], kept["vms"], "and is written so");
     assert_eq!(settings.never_found().count(), 2);
@@ -210,7 +210,7 @@ fn a_state_file_may_exchange_taps_and_what_it_doubles_is_known() {
     let with = |a: &str, b: &str| {
         let mut settings = read(text);
         let vms = json!({"a": {"tap": a}, "b": {"tap": b, "weight": 2}});
-        let state = state::State::from_json(json!({"version": 1, "vms": vms})).expect("right");
+        let mut state = state::State::from_json(json!({"version": 1, "vms": vms})).expect("right");
         state.apply(&mut settings);
         settings
     };

@@ -52,7 +52,7 @@ impl Host {
     /// An operator says that a VM's tap is another.
     fn set_tap(&mut self, vm: &str, tap: &str) {
         let vms = json!({vm: {"tap": tap}});
-        let state = State::from_json(json!({"version": 1, "vms": vms})).expect("right");
+        let mut state = State::from_json(json!({"version": 1, "vms": vms})).expect("right");
         state.apply(&mut self.settings);
     }
 
