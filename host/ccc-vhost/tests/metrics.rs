@@ -6,6 +6,7 @@ mod support;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    time::{Duration, Instant},
 };
 
 use ccc_proto::wire;
@@ -17,6 +18,8 @@ use support::{
     operator::Operator,
 };
 
+/// After this time a client that asks nothing leaves by itself.
+const IDLE_LEAVES: Duration = Duration::from_secs(10);
 /// As Prometheus asks.
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
 
@@ -151,6 +154,17 @@ fn over_tcp_there_are_metrics_and_nothing_else() {
         assert!(body["error"].is_string(), "{request}: {answer}");
     }
     assert_eq!(operator.get("/v1/vms/a")["weight"], 3.0);
+}
+
+#[test]
+fn who_connects_and_asks_nothing_keeps_no_scraper_waiting() {
+    let (_daemon, _operator, metrics) = start();
+    scrape(metrics, "GET /metrics");
+    let began = Instant::now();
+    let idle: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(metrics).unwrap()).collect();
+    assert!(scrape(metrics, "GET /metrics").contains("ccc_build_info"));
+    println!("{:?} behind {} idle", began.elapsed(), idle.len());
+    assert!(began.elapsed() < IDLE_LEAVES, "it waited until they had left by themselves");
 }
 
 #[test]

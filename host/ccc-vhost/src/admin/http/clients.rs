@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Clients of the control socket, as many as there is room for.
+//! Clients of a listener, as many as there is room for.
 //!
 //! Clients that ask nothing must not keep those out that do.  They may stay as
 //! long as there is room; when there is none, those that have been idle for a
@@ -15,9 +15,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Time a client may be idle, however many others wait: on a busy host one
-/// that has connected may need some time until it asks.
-const IDLE_ALLOWED: Duration = Duration::from_secs(1);
+/// Time a client may be idle, however many others wait: its answer is on the way to it, or
+/// on a busy host it needs some time until it asks.
+pub const IDLE_ALLOWED: Duration = Duration::from_secs(1);
 /// Time between two looks at who is idle, while there is no room.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -25,6 +25,8 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Clients {
     places: Arc<Semaphore>,
+    /// The same before it has asked anything.
+    allowed_at_first: Duration,
     taken: Mutex<Taken>,
 }
 
@@ -37,8 +39,8 @@ struct Taken {
 /// One client.
 #[derive(Debug)]
 struct Client {
-    /// Since when it has asked nothing; `None` while it waits for an answer.
-    idle: Mutex<Option<Instant>>,
+    /// Until when it may be idle, however many others wait; `None` while it waits for an answer.
+    may_stay: Mutex<Option<Instant>>,
     leave: Notify,
 }
 
@@ -56,10 +58,10 @@ pub struct ClientSlot {
 pub struct InRequest(Arc<Client>);
 
 impl Clients {
-    /// So many places.
-    pub fn new(count: usize) -> Arc<Clients> {
+    /// So many places, for clients that may be idle so long before they ask.
+    pub fn new(count: usize, allowed_at_first: Duration) -> Arc<Clients> {
         let places = Arc::new(Semaphore::new(count));
-        Arc::new(Clients { places, taken: Mutex::default() })
+        Arc::new(Clients { places, allowed_at_first, taken: Mutex::default() })
     }
 
     /// A place for the next client, when there is one.
@@ -79,8 +81,8 @@ impl Clients {
     }
 
     fn seat(self: &Arc<Clients>, place: OwnedSemaphorePermit) -> ClientSlot {
-        let client =
-            Arc::new(Client { idle: Mutex::new(Some(Instant::now())), leave: Notify::new() });
+        let may_stay = Mutex::new(Some(Instant::now() + self.allowed_at_first));
+        let client = Arc::new(Client { may_stay, leave: Notify::new() });
         let mut taken = lock(&self.taken);
         let number = taken.next;
         taken.next += 1;
@@ -90,9 +92,8 @@ impl Clients {
 
     /// Asks those to leave that have been idle for long.
     fn make_room(&self) {
-        let idle = |client: &&Arc<Client>| {
-            lock(&client.idle).is_some_and(|since| since.elapsed() >= IDLE_ALLOWED)
-        };
+        let now = Instant::now();
+        let idle = |client: &&Arc<Client>| lock(&client.may_stay).is_some_and(|until| until <= now);
         for client in lock(&self.taken).by.values().filter(idle) {
             client.leave.notify_one();
         }
@@ -102,7 +103,7 @@ impl Clients {
 impl ClientSlot {
     /// The client has asked something.
     pub fn busy(&self) -> InRequest {
-        *lock(&self.client.idle) = None;
+        *lock(&self.client.may_stay) = None;
         InRequest(Arc::clone(&self.client))
     }
 
@@ -120,7 +121,7 @@ impl Drop for ClientSlot {
 
 impl Drop for InRequest {
     fn drop(&mut self) {
-        *lock(&self.0.idle) = Some(Instant::now());
+        *lock(&self.0.may_stay) = Some(Instant::now() + IDLE_ALLOWED);
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
     fn t10_the_idle_leave_for_those_who_ask() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
-            let clients = Clients::new(2);
+            let clients = Clients::new(2, POLL);
             let (asks, idles) = (clients.next().await, clients.next().await);
             let _busy = asks.busy();
             let evicted = async {

@@ -30,7 +30,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::UnixStream, time::timeout};
 
 use self::{
-    clients::{ClientSlot, Clients},
+    clients::{ClientSlot, Clients, IDLE_ALLOWED},
     crowd::{Crowd, Present, Rank},
     routes::BODY_MAX,
 };
@@ -136,7 +136,7 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let most = CONNECTIONS.min(open_files::files() / FILES_PART).max(1);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let (clients, crowd) = (Clients::new(most), Crowd::new(most));
+    let (clients, crowd) = (Clients::new(most, IDLE_ALLOWED), Crowd::new(most));
     let mut failing = false;
     loop {
         match listener.accept().await {

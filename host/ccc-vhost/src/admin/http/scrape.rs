@@ -31,12 +31,19 @@ use super::{
     exposition, format_of, protocol, refuse,
     routes::METRICS,
 };
-use crate::admin::{
-    ApiError, Command, Reply, authorization::Peer, channel::CommandSender, metrics::Format,
+use crate::{
+    admin::{
+        ApiError, Command, Reply, authorization::Peer, channel::CommandSender, metrics::Format,
+    },
+    event_loop::open_files,
 };
 
 /// Most scrapers served at once; others wait to be accepted.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: u64 = 256;
+/// The part of all files the daemon may have open that they may take.
+const FILES_PART: u64 = 16;
+/// Time until one asks, where others wait: a scraper asks at once, and anybody can connect.
+const ASKS_WITHIN: Duration = Duration::from_millis(50);
 /// What was told so lately is told again: who has no credentials is to cost operators, whom
 /// the same thread serves, and VMs next to nothing.
 const FRESH: Duration = Duration::from_millis(500);
@@ -54,7 +61,8 @@ pub async fn serve(
 ) {
     let Some(address) = address else { return };
     let listener = listen(address, trouble).await;
-    let clients = Clients::new(CONNECTIONS);
+    let most = CONNECTIONS.min(open_files::files() / FILES_PART).max(1);
+    let clients = Clients::new(usize::try_from(most).unwrap_or(usize::MAX), ASKS_WITHIN);
     let latest = Arc::new(Latest::default());
     loop {
         let slot = clients.next().await;
