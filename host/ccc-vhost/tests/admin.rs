@@ -208,7 +208,7 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_ro
     let config = own(dir.path(), groups) + &vms.concat();
     fs::write(dir.path().join("ccc.toml"), config).unwrap();
     // 64 places.
-    let daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=256:256"], &[]);
+    let mut daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=256:256"], &[]);
     let operator = Operator::at(&daemon.socket("control"));
     let crowd = |uid, groups: &[u32]| -> Vec<UnixStream> {
         as_user(uid, groups, || (0..200).map(|_| operator.connect()).collect())
@@ -221,11 +221,17 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_ro
         let mut stream = stream;
         stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
-    let told = "of 16 places for readers, one for all who may nothing, and 40 for operators";
-    assert_eq!(counts, [4, 1, 32, 8], "{told}");
+    // Some are heard for a moment, to be told that there is no place.
+    until("of 16 places for readers, one for all who may nothing, 40 for operators", || {
+        let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
+        counts == [4, 1, 32, 8]
+    });
     assert_eq!(as_user(4321, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 200);
-    assert_eq!(as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 0, "closed");
+    let (status, body) = as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None));
+    let told = "uid 1234: this user has its 4 connections to the control socket; close some";
+    assert_eq!(status, 503, "{body}");
+    assert!(body["error"].as_str().unwrap().starts_with(told), "{body}");
+    daemon.says(told);
 }
 
 #[test]

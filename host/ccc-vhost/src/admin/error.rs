@@ -57,6 +57,19 @@ pub enum ApiError {
     /// The client may not do anything here.
     #[error("{0}")]
     Forbidden(String),
+    /// There are as many connections as there may be of one user, or of all who may what it may.
+    #[error(
+        "uid {uid}: {} {most} connections to the control socket; close some, or try again later",
+        if *.own { "this user has its" } else { "those who may no more than this user have their" }
+    )]
+    NoPlace {
+        /// Who has connected.
+        uid: u32,
+        /// They are all its own.
+        own: bool,
+        /// So many.
+        most: usize,
+    },
     /// More requests at once than the daemon takes.
     #[error("too many requests at once: nothing was done; try again")]
     Busy,
@@ -96,7 +109,7 @@ impl ApiError {
             ApiError::MediaType => 415,
             ApiError::NotKept(_) => 500,
             ApiError::Listen { error: ListenError::Files { .. } } => 503,
-            ApiError::Busy | ApiError::Stopping => 503,
+            ApiError::NoPlace { .. } | ApiError::Busy | ApiError::Stopping => 503,
             _ => 400,
         }
     }

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::admin::authorization::Access;
+use crate::admin::{ApiError, authorization::Access};
 
 /// The parts into which the places are divided.
 const PARTS: usize = 256;
@@ -76,20 +76,21 @@ impl Crowd {
     }
 
     /// Lets a client in, if its kind and its user have not what they may have.
-    pub fn enter(self: &Arc<Crowd>, rank: Rank, uid: u32) -> Option<Present> {
+    pub fn enter(self: &Arc<Crowd>, rank: Rank, uid: u32) -> Result<Present, ApiError> {
         let keys = [(rank, None), (rank, Some(uid))];
         let mut there = self.there();
-        let has_room = |(key, part): (&(Rank, Option<u32>), Option<usize>)| {
-            let count = there.get(key).copied().unwrap_or(0);
-            part.is_none_or(|part| count < (self.places * part / PARTS).max(1))
-        };
-        if !keys.iter().zip(rank.parts()).all(has_room) {
-            return None;
+        for (key, part) in keys.iter().zip(rank.parts()) {
+            let Some(part) = part else { continue };
+            let most = (self.places * part / PARTS).max(1);
+            if there.get(key).is_some_and(|count| *count >= most) {
+                let own = key.1.is_some();
+                return Err(ApiError::NoPlace { uid, own, most });
+            }
         }
         for key in keys {
             *there.entry(key).or_default() += 1;
         }
-        Some(Present { keys, crowd: Arc::clone(self) })
+        Ok(Present { keys, crowd: Arc::clone(self) })
     }
 
     fn there(&self) -> MutexGuard<'_, BTreeMap<(Rank, Option<u32>), usize>> {
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     fn enter(crowd: &Arc<Crowd>, rank: Rank, uid: u32) -> Vec<Present> {
-        std::iter::from_fn(|| crowd.enter(rank, uid)).take(1000).collect()
+        std::iter::from_fn(|| crowd.enter(rank, uid).ok()).take(1000).collect()
     }
 
     #[test]

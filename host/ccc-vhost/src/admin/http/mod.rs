@@ -21,7 +21,7 @@ use std::{
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     Request, Response, StatusCode,
-    body::{Body, Bytes},
+    body::{Body, Bytes, Incoming},
     header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue},
     server::conn::http1,
     service::service_fn,
@@ -63,7 +63,11 @@ const BODY_PATIENCE: Duration = Duration::from_secs(2);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Longest time for a connection, whatever it does.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two lines about clients that are no operators.
+/// Most clients at once that are told that there is no place for them; more are closed at once.
+const TURNED_AWAY: usize = 16;
+/// Longest time for that.
+const TURNING_AWAY: Duration = Duration::from_millis(200);
+/// Time between two lines about clients that are no operators, or have no place.
 const REFUSED_EVERY: Duration = Duration::from_secs(1);
 /// Largest head of a request.
 const HEAD_MAX: usize = 16 << 10;
@@ -137,13 +141,19 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
     let most = CONNECTIONS.min(open_files::files() / FILES_PART).max(1);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let (clients, crowd) = (Clients::new(most, IDLE_ALLOWED), Crowd::new(most));
+    let turned_away = Clients::new(TURNED_AWAY, TURNING_AWAY);
     let mut failing = false;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 failing = false;
-                if let Some(guest) = welcome(&stream, &shared, &clients, &crowd).await {
-                    tokio::spawn(converse(stream, guest, Arc::clone(&shared)));
+                match welcome(&stream, &shared, &clients, &crowd).await {
+                    Ok(guest) => drop(tokio::spawn(converse(stream, guest, Arc::clone(&shared)))),
+                    Err(why) => {
+                        shared.tell_refused(&why);
+                        let slot = turned_away.free();
+                        slot.map(|slot| tokio::spawn(turn_away(stream, why, slot)));
+                    }
                 }
                 spare.renew(&listener);
             }
@@ -187,14 +197,14 @@ struct Guest {
     _present: Present,
 }
 
-/// A place for a client, unless those who may no more than it have what they may have: it is
-/// closed then, and nobody waits for it.
+/// A place for a client, unless those who may no more than it have what they may have: nobody
+/// waits for it then.
 async fn welcome(
     stream: &UnixStream,
     shared: &Shared,
     clients: &Arc<Clients>,
     crowd: &Arc<Crowd>,
-) -> Option<Guest> {
+) -> Result<Guest, ApiError> {
     let peer = Peer::of(stream);
     let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.uid);
     let access = peer.as_ref().ok().and_then(|peer| shared.authorization.check(peer).ok());
@@ -204,8 +214,16 @@ async fn welcome(
         shared.tell_refused(error);
     }
     let present = crowd.enter(rank, uid)?;
-    let slot = if rank.waits() { clients.next().await } else { clients.free()? };
-    Some(Guest { admitted, slot, _present: present })
+    let slot =
+        if rank.waits() { clients.next().await } else { clients.free().ok_or(ApiError::Busy)? };
+    Ok(Guest { admitted, slot, _present: present })
+}
+
+/// Says why there is no place, when asked something: an answer before that is no HTTP.
+async fn turn_away(stream: UnixStream, why: ApiError, _slot: ClientSlot) {
+    let service = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(refuse(&why)) });
+    let conversation = protocol().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+    drop(timeout(TURNING_AWAY, conversation).await);
 }
 
 async fn converse(stream: UnixStream, guest: Guest, shared: Arc<Shared>) {
