@@ -72,10 +72,15 @@ impl Placing {
         wanted: &Place,
         find: impl FnOnce(&Place) -> Result<Option<Found>>,
     ) -> bool {
-        match &self.wanted {
-            Some(place) => place != wanted,
-            // An earlier loader has left no more than where it found it.
-            None => find(wanted).is_ok_and(|found| found != self.found),
+        if self.wanted.as_ref() == Some(wanted) {
+            return false;
+        }
+        // One place may be written in two ways, and an earlier loader has left no more than where it
+        // found it.
+        match (find(wanted), &self.wanted) {
+            (Ok(found), None) => found != self.found,
+            (Ok(found), Some(_)) => found.is_none() || found != self.found,
+            (Err(_), before) => before.is_some(),
         }
     }
 

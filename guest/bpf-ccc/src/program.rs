@@ -189,6 +189,7 @@ fn said(open: &skeleton::OpenCccSkel<'_>) -> Result<skeleton::types::ccc_layout>
 /// Has what was cut short be a program before, if it may have the only pins of the tables.
 fn set_aside(directory: &Path, pins: &Path) -> Result<()> {
     if !has_same_layout(directory) {
+        tell_what_is_left(pins, directory, 0)?;
         return remove(directory);
     }
     let aside = pins.join(digest(&[b"cut short", OBJECT].concat()));
