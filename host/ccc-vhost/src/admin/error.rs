@@ -60,7 +60,7 @@ pub enum ApiError {
     /// There are as many connections as there may be of one user, or of all who may what it may.
     #[error(
         "uid {uid}: {} {most} connections to the control socket; close some, or try again later",
-        if *.own { "this user has its" } else { "those who may no more than this user have their" }
+        if *.own { "this user has its" } else { "others who may do what it may have their" }
     )]
     NoPlace {
         /// Who has connected.

@@ -91,7 +91,7 @@ impl Clients {
     }
 
     /// Asks those to leave that have been idle for long.
-    fn make_room(&self) {
+    pub fn make_room(&self) {
         let now = Instant::now();
         let idle = |client: &&Arc<Client>| lock(&client.may_stay).is_some_and(|until| until <= now);
         for client in lock(&self.taken).by.values().filter(idle) {

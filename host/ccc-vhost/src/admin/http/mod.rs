@@ -152,7 +152,8 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
                     Err(why) => {
                         shared.tell_refused(&why);
                         let slot = turned_away.free();
-                        slot.map(|slot| tokio::spawn(turn_away(stream, why, slot)));
+                        let clients = Arc::clone(&clients);
+                        slot.map(|slot| tokio::spawn(turn_away(stream, why, clients, slot)));
                     }
                 }
                 spare.renew(&listener);
@@ -219,9 +220,13 @@ async fn welcome(
     Ok(Guest { admitted, slot, _present: present })
 }
 
-/// Says why there is no place, when asked something: an answer before that is no HTTP.
-async fn turn_away(stream: UnixStream, why: ApiError, _slot: ClientSlot) {
-    let service = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(refuse(&why)) });
+/// Says why there is no place, when asked something: an answer before that is no HTTP.  Who is idle
+/// leaves then, so that who asks again has one.
+async fn turn_away(stream: UnixStream, why: ApiError, clients: Arc<Clients>, _slot: ClientSlot) {
+    let service = service_fn(|_: Request<Incoming>| async {
+        clients.make_room();
+        Ok::<_, Infallible>(refuse(&why))
+    });
     let conversation = protocol().keep_alive(false).serve_connection(TokioIo::new(stream), service);
     drop(timeout(TURNING_AWAY, conversation).await);
 }
