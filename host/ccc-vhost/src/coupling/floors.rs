@@ -50,7 +50,10 @@ impl Floors {
     /// Takes how often the group's window was reduced, what VMs' floors are, and what their reports
     /// say.
     fn look(&mut self, now: Micros, reductions: u64, vms: impl Iterator<Item = (u64, Claims)>) {
-        if std::mem::replace(&mut self.reductions, reductions) != reductions {
+        let time_us = now.saturating_sub(self.looked_at).max(1);
+        // How long ago those were that nobody looked at is not known.
+        let is_more = std::mem::replace(&mut self.reductions, reductions) != reductions;
+        if is_more && time_us <= STALE_US {
             self.reduced_at = Some(now);
         }
         let is_congested = self.reduced_at.is_some_and(|at| now.saturating_sub(at) <= CONGESTED_US);
@@ -59,7 +62,6 @@ impl Floors {
             bytes = bytes.wrapping_add(claims.delivered_bytes);
             floors = floors.saturating_add(if claims.backlogged { floor } else { 0 });
         }
-        let time_us = now.saturating_sub(self.looked_at).max(1);
         let delivered =
             bytes.saturating_sub(self.delivered_bytes).saturating_mul(1_000_000) / time_us;
         (self.looked_at, self.delivered_bytes) = (now, bytes);
@@ -187,9 +189,9 @@ mod tests {
 
     #[test]
     fn without_congestion_there_is_room() {
-        let mut group = Group::default();
+        let mut group = Group { now: 2 * STALE_US, reductions: 7, ..Group::default() };
         group.pass(100, 5_000_000, 0);
-        assert_eq!(group.floors.shortfall, None, "it was never reduced");
+        assert_eq!(group.floors.shortfall, None, "those may have been long ago");
         group.go(20, 5_000_000);
         assert!(group.floors.shortfall.is_some());
         group.pass(140, 5_000_000, 0);
