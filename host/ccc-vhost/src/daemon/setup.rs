@@ -68,7 +68,9 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     refuse(&check::faults(&settings, activated.has(CONTROL)))?;
     let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     if let Some((_, found)) = &mut kept {
+        let before = found.state.clone();
         found.unused = found.state.apply(&mut settings);
+        found.behind |= found.state != before;
         for line in settings.overridden() {
             log::warn!("{line}");
         }
@@ -115,7 +117,7 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
     if let Some(why) = &trouble {
         log::warn!("{}", check::going_on(why.clone()));
     }
-    Ok((path, Found { lock, state, aside: aside.is_some(), trouble, unused: Vec::new() }))
+    Ok((path, Found { lock, state, behind: aside.is_some(), trouble, unused: Vec::new() }))
 }
 
 /// The next change replaces the file, so one that could not be read is put beside it, which

@@ -79,8 +79,8 @@ pub struct Found {
     pub lock: Option<Lock>,
     /// What it holds.
     pub state: State,
-    /// It was put aside, since not all of it could be read.
-    pub aside: bool,
+    /// The file holds something else: it was put aside, or a part of it is forgotten.
+    pub behind: bool,
     /// Why it cannot be read or written, or not all of it.
     pub trouble: Option<String>,
     /// What of that is not in force.
@@ -90,12 +90,11 @@ pub struct Found {
 impl StateWriter {
     /// Keeps changes from what was `found` on in the file at `path`.
     pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
-        let Found { lock, state, aside, trouble, unused } = found;
+        let Found { lock, state, behind, trouble, unused } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let mut store = Store::new(path, state);
-        // What could be read takes the place of what was put aside.
-        store.behind = aside;
+        store.behind = behind;
         let (found, trouble) = (trouble, store.trouble.clone());
         let run = move || {
             // Dropped when the last change is written.
