@@ -95,10 +95,11 @@ pub fn hidden(vm: &Value) -> Option<Finding> {
             file.display()
         ),
         format!(
-            "give it a name: touch /run/netns/NAME, mount --bind {} /run/netns/NAME; then {}, and \
-             take netns:NAME",
+            "give it a name: mkdir -p /run/netns, touch /run/netns/NAME, mount --bind {} \
+             /run/netns/NAME; then make it netns:NAME: cccctl tenant remove {}, and add it with all that \
+             was set of it; of one in the configuration: that tenant there, and restart ccc-vhost",
             file.display(),
-            removal(vm)
+            word(&vm["name"])
         ),
     ))
 }
