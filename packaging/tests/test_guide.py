@@ -32,7 +32,7 @@ GUESTS = {"alice": "10.9.0.11", "bob": "10.9.0.12"}
 RECEIVER, PORT = "10.9.0.2", 5201
 FLOWS = {"alice": 1, "bob": 4}
 # A guest within a guest boots in minutes, and can send no more than this.
-PATIENCE_S, RATE = 1500.0, "1mbit"
+PATIENCE_S, ANSWER_S, RATE = 1500.0, 300, "1mbit"
 # What a kernel may leave out that nobody is to wait for.
 PARAMETERS = (
     "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable nokaslr cryptomgr.notests nowatchdog no_timer_check"
@@ -140,18 +140,21 @@ class Guest(Domain):
     def address(self) -> str:
         return GUESTS[self.name]
 
-    def attempt(self, script: str) -> str | None:
-        """What a script prints there, unless nobody answers."""
+    def attempt(self, script: str) -> tuple[str, str | None]:
+        """What a script prints there, and the status it ends with if it does in time."""
         talk = f"exec 3<>/dev/tcp/{self.address}/2323; cat >&3; cat <&3"
         text = f"{{ {script}\n}} 2>&1; echo @ $?; exit\n"
-        said = self.host.attempt("timeout", "120", "bash", "-c", talk, stdin=text).stdout
-        answer, _, status = said.rpartition("@ ")
-        return answer if status.strip() == "0" else None
+        said = self.host.attempt("timeout", str(ANSWER_S), "bash", "-c", talk, stdin=text).stdout
+        answer, end, status = said.rpartition("@ ")
+        return (answer, status.strip()) if end else (said, None)
 
-    def run(self, script: str) -> str:
-        said = self.attempt(script)
-        assert said is not None, f"{self.name}: {script}"
-        return said
+    def answers(self) -> bool:
+        return self.attempt("true")[1] == "0"
+
+    def run(self, script: str) -> None:
+        said, status = self.attempt(script)
+        how = f"no end within {ANSWER_S} s" if status is None else f"status {status}"
+        assert status == "0", f"{self.name}: {script}: {how}: {said}"
 
     def send(self, flows: int) -> None:
         each = f"nc {RECEIVER} {PORT} </dev/zero >/dev/null 2>&1 &"
@@ -229,7 +232,7 @@ def start(operator: Operator, guests: dict[str, Guest], lines: list[str]) -> Non
     confined = operator.types("grep libvirt- /sys/kernel/security/apparmor/profiles")
     assert len(confined.splitlines()) >= len(guests), f"QEMU is not confined: {confined}"
     for name, guest in guests.items():
-        until(f"{name}: its shell answers", lambda guest=guest: guest.attempt("true") is not None, PATIENCE_S, poll_s=5)
+        until(f"{name}: its shell answers", lambda guest=guest: guest.answers(), PATIENCE_S, poll_s=5)
         guest.run("\n".join(line for line in lines if not line.startswith("apt")))
         guest.send(FLOWS[name])
 
