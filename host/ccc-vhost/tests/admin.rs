@@ -5,12 +5,7 @@ mod support;
 
 use std::{
     fs,
-    io::{Read, Write},
-    os::unix::{
-        fs::{MetadataExt, PermissionsExt},
-        net::UnixStream,
-    },
-    path::Path,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     process::Command,
     time::Duration,
 };
@@ -21,32 +16,9 @@ use support::{
     daemon::{Daemon, text, until, until_within},
     driver::{Driver, report},
     frontend::Mode,
-    operator::Operator,
+    operator::{Operator, TWO, connect_at_once, own, start, start_in},
+    users::is_root,
 };
-use tempfile::TempDir;
-
-const TWO: [(&str, f64, &str); 2] = [("a", 1.0, "g"), ("b", 1.0, "g")];
-
-/// A configuration with a control socket, a state file and more.
-fn own(dir: &Path, more: &str) -> String {
-    let at = |name: &str| dir.join(name).display().to_string();
-    format!(
-        "[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\n{more}[group.g]\n[group.h]\n",
-        at("control"),
-        at("state")
-    )
-}
-
-fn start_in(dir: TempDir, vms: &[(&str, f64, &str)], more: &str) -> (Daemon, Operator) {
-    let own = own(dir.path(), more);
-    let daemon = Daemon::start_in(dir, vms, &own, &[]);
-    let operator = Operator::at(&daemon.socket("control"));
-    (daemon, operator)
-}
-
-fn start(vms: &[(&str, f64, &str)]) -> (Daemon, Operator) {
-    start_in(tempfile::tempdir().unwrap(), vms, "")
-}
 
 fn put(operator: &Operator, daemon: &Daemon, vm: &str) -> (u16, Value) {
     let spec = json!({"socket": text(&daemon.socket(vm)), "group": "g"});
@@ -95,169 +67,6 @@ fn f4_more_vms_start_than_the_soft_limit_of_open_files_lets() {
     assert_eq!(operator.get("/v1/status")["vms"], 60);
 }
 
-/// Does something as another user, of this thread only.
-fn as_user<T: Send>(uid: u32, groups: &[u32], does: impl FnOnce() -> T + Send) -> T {
-    use rustix::{
-        fs::{Gid, Uid},
-        thread::{set_thread_gid, set_thread_groups, set_thread_uid},
-    };
-    let groups: Vec<Gid> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-    let run = || {
-        set_thread_groups(&groups).unwrap();
-        set_thread_gid(Gid::from_raw(uid)).unwrap();
-        set_thread_uid(Uid::from_raw(uid)).unwrap();
-        does()
-    };
-    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
-}
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        eprintln!("not run: only root can be another user");
-    }
-    root
-}
-
-#[test]
-fn f9_no_qemu_may_use_the_control_socket_whatever_its_mode() {
-    if !is_root() {
-        return;
-    }
-    let (mut daemon, operator) = start(&TWO);
-    let control = daemon.socket("control");
-    assert_eq!(fs::metadata(&control).unwrap().mode() & 0o777, 0o600);
-    // As if a unit or an administrator had opened it to all.
-    fs::set_permissions(daemon.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(&control, fs::Permissions::from_mode(0o666)).unwrap();
-    let weight = json!({"weight": 9});
-    let qemu = || operator.ask("PATCH", "/v1/vms/b", Some(&weight));
-    let (status, body) = as_user(64055, &[107], qemu);
-    assert_eq!(status, 403, "{body}");
-    let told = body["error"].as_str().unwrap();
-    assert!(told.contains("uid 64055") && told.contains("[daemon] operators"), "{told}");
-    assert_eq!(as_user(64055, &[0], || operator.ask("GET", "/v1/status", None)).0, 403);
-    assert_eq!(operator.get("/v1/vms/b")["weight"], 1.0, "nothing was changed");
-    daemon.says("uid 64055");
-}
-
-#[test]
-fn f9_operators_have_a_group_of_their_own() {
-    if !is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let (daemon, operator) = start_in(dir, &TWO, "operators = \"4242\"\n");
-    let there = fs::metadata(daemon.socket("control")).unwrap();
-    assert_eq!((there.mode() & 0o777, there.gid()), (0o660, 4242));
-    let ask = || operator.ask("GET", "/v1/vms/a", None).0;
-    assert_eq!(as_user(1234, &[4242], ask), 200);
-    let connect = || UnixStream::connect(daemon.socket("control")).is_ok();
-    assert!(!as_user(1234, &[107], connect));
-    assert_eq!(fs::metadata(daemon.socket("a")).unwrap().mode() & 0o777, 0o660);
-}
-
-#[test]
-fn readers_look_at_everything_and_change_nothing() {
-    if !is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
-    let (daemon, operator) = start_in(dir, &TWO, groups);
-    let as_reader = |method: &str, path: &str, body: Option<Value>| {
-        as_user(1234, &[4343], || operator.ask(method, path, body.as_ref()))
-    };
-    for path in ["/v1/status", "/v1/vms", "/v1/vms/a/flows", "/v1/groups/g", "/v1/rules", "/v1/log"]
-    {
-        assert_eq!(as_reader("GET", path, None).0, 200, "{path}");
-    }
-    let socket = text(&daemon.socket("c")).to_owned();
-    let changes = [
-        ("PATCH", "/v1/vms/a", Some(json!({"weight": 9}))),
-        ("PUT", "/v1/vms/c", Some(json!({"socket": socket}))),
-        ("DELETE", "/v1/vms/a/changes", None),
-        ("PATCH", "/v1/groups/g", Some(json!({"coupled": false}))),
-        ("PUT", "/v1/groups/g/trial", Some(json!({"coupled": false}))),
-        ("DELETE", "/v1/groups/g/trial?id=1", None),
-        ("PUT", "/v1/rules", Some(json!({"rules": []}))),
-        ("PATCH", "/v1/log", Some(json!({"level": "error"}))),
-    ];
-    for (method, path, body) in changes {
-        let (status, body) = as_reader(method, path, body);
-        assert_eq!(status, 403, "{method} {path}: {body}");
-        assert!(body["error"].as_str().unwrap().contains("may look and change nothing"), "{body}");
-    }
-    assert_eq!(operator.get("/v1/vms/a")["weight"], 1.0);
-    assert_eq!(operator.get("/v1/status")["vms"], 2);
-    assert_eq!(as_user(1234, &[4242], || operator.ask("GET", "/v1/vms", None)).0, 200);
-    assert_eq!(as_user(1234, &[4444], || operator.ask("GET", "/v1/vms", None)).0, 403);
-}
-
-#[test]
-fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_root() {
-    if !is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let vms = TWO.map(|(vm, ..)| format!("[vm.{vm}]\nsocket = \"{}/{vm}\"\n", text(dir.path())));
-    let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
-    let config = own(dir.path(), groups) + &vms.concat();
-    fs::write(dir.path().join("ccc.toml"), config).unwrap();
-    // 64 places.
-    let mut daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=256:256"], &[]);
-    let operator = Operator::at(&daemon.socket("control"));
-    let crowd = |uid, groups: &[u32]| -> Vec<UnixStream> {
-        as_user(uid, groups, || (0..200).map(|_| operator.connect()).collect())
-    };
-    let crowds =
-        [crowd(1234, &[4343]), crowd(5678, &[]), crowd(2001, &[4242]), crowd(2002, &[4242])];
-    assert_eq!(operator.get("/v1/status")["vms"], 2, "root is answered");
-    let stays = |stream: &UnixStream| {
-        stream.set_nonblocking(true).unwrap();
-        let mut stream = stream;
-        stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-    };
-    // Some are heard for a moment, to be told that there is no place.
-    until("of 16 places for readers, one for all who may nothing, 40 for operators", || {
-        let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
-        counts == [4, 1, 32, 8]
-    });
-    assert_eq!(as_user(4321, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 200);
-    let told = "uid 1234: this user has its 4 connections to the control socket; close some";
-    // Who is slow to ask is not heard.
-    until("told that there is no place", || {
-        let (status, body) = as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None));
-        status == 503 && body["error"].as_str().is_some_and(|error| error.starts_with(told))
-    });
-    // They leave by themselves after 10 s.
-    until_within("an operator has the place of one that is idle", Duration::from_secs(8), || {
-        as_user(2003, &[4242], || operator.ask("GET", "/v1/vms", None)).0 == 200
-    });
-    daemon.says(told);
-}
-
-#[test]
-fn f9_root_of_another_pid_namespace_operates_the_daemon() {
-    if !is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = own(dir.path(), "");
-    config += &format!("[vm.a]\nsocket = \"{}/a\"\n", text(dir.path()));
-    fs::write(dir.path().join("ccc.toml"), config).unwrap();
-    let by = ["unshare", "--pid", "--fork", "--kill-child=TERM"];
-    let mut daemon = Daemon::spawn_by(dir, &by, &[]);
-    let operator = Operator::at(&daemon.socket("control"));
-    operator.patch("/v1/vms/a", &json!({"weight": 2}));
-    daemon.says("weight 1 → 2 (by uid 0, a process elsewhere)");
-    // It passes no signal on.
-    daemon.terminate("-KILL");
-}
-
 #[test]
 fn the_log_has_more_or_less_when_an_operator_says_so() {
     let (mut daemon, operator) = start(&TWO);
@@ -273,122 +82,6 @@ fn the_log_has_more_or_less_when_an_operator_says_so() {
     operator.patch("/v1/log", &json!({"level": "trace"}));
     drop(Driver::connect(&daemon.socket("a"), Mode::InBand));
     until("told again", || daemon.log()[quiet..].contains("VM a: connected"));
-}
-
-#[test]
-fn f9_a_socket_that_cannot_be_given_to_operators_is_the_daemons_own() {
-    if !is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let open = fs::Permissions::from_mode(0o777);
-    fs::set_permissions(dir.path(), open).unwrap();
-    let file = dir.path().join("ccc.toml");
-    fs::write(&file, own(dir.path(), "operators = \"4242\"\n")).unwrap();
-    // The program where that user can execute it.
-    let program = dir.path().join("ccc-vhost");
-    fs::copy(support::daemon::PROGRAM, &program).unwrap();
-    let user = ["--reuid", "12345", "--regid", "12345", "--clear-groups", "--pdeathsig", "KILL"];
-    let mut daemon = std::process::Command::new("setpriv")
-        .args(user)
-        .args([text(&program), "--config", text(&file)])
-        .stderr(fs::File::create(dir.path().join("said")).unwrap())
-        .spawn()
-        .unwrap();
-    let operator = Operator::at(&dir.path().join("control"));
-    until("it listens", || UnixStream::connect(dir.path().join("control")).is_ok());
-    let status = operator.ask("GET", "/v1/status", None).0;
-    let there = fs::metadata(dir.path().join("control")).unwrap();
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
-    let said = fs::read_to_string(dir.path().join("said")).unwrap();
-    assert_eq!((status, there.mode() & 0o777, there.gid()), (200, 0o600, 12345), "{said}");
-    assert!(said.contains("cannot be given to group 4242"), "{said}");
-}
-
-#[test]
-fn f9_a_group_that_is_not_there_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = own(dir.path(), "operators = \"no-such-group\"\n");
-    let file = dir.path().join("ccc.toml");
-    fs::write(&file, config).unwrap();
-    let (done, _, said) = support::daemon::run(&["--config", text(&file)]);
-    assert!(!done && said.contains("groupadd --system no-such-group"), "{said}");
-}
-
-/// Connects as `cccctl` does, which does not wait for room.
-fn connect_at_once(socket: &Path) -> std::io::Result<UnixStream> {
-    use rustix::net::{
-        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&fd, &SocketAddrUnix::new(socket)?)?;
-    let stream = UnixStream::from(fd);
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-    Ok(stream)
-}
-
-/// Asks for a VM; status of the answer.
-fn hook(control: &Path, dir: &Path, vm: &str, weight: u32) -> Result<u16, String> {
-    let said = |error: std::io::Error| error.to_string();
-    let mut stream = connect_at_once(control).map_err(said)?;
-    let spec = json!({"socket": text(&dir.join(vm)), "group": "g", "weight": weight}).to_string();
-    let length = spec.len();
-    let request = format!(
-        "PUT /v1/vms/{vm} HTTP/1.1\r\nhost: ccc\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{spec}"
-    );
-    stream.write_all(request.as_bytes()).map_err(said)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(said)?;
-    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-    status.ok_or_else(|| format!("no answer: {answer:?}"))
-}
-
-/// Asks for all these VMs at once; what went wrong.
-fn hooks_at_once(daemon: &Daemon, vms: u32, weight: u32) -> Vec<String> {
-    let (control, dir) = (daemon.socket("control"), daemon.dir.path());
-    let all = std::sync::Barrier::new(vms as usize);
-    std::thread::scope(|scope| {
-        let one = |number: u32| {
-            let (all, control) = (&all, &control);
-            std::thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, move || {
-                all.wait();
-                hook(control, dir, &format!("vm{number}"), weight)
-            })
-        };
-        let hooks: Vec<_> = (0..vms).map(|number| one(number).unwrap()).collect();
-        let answers = hooks.into_iter().map(|hook| hook.join().unwrap());
-        answers
-            .filter_map(|answer| match answer {
-                Ok(200) => None,
-                other => Some(format!("{other:?}")),
-            })
-            .collect()
-    })
-}
-
-#[test]
-fn f2_a_thousand_hooks_at_once_all_succeed_and_are_kept() {
-    let limit = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
-    let (daemon, operator) = start(&TWO);
-    let failed = hooks_at_once(&daemon, 1000, 3);
-    assert!(failed.is_empty(), "{} hooks fail, such as {:?}", failed.len(), failed[0]);
-    // Who was answered is on disk: the daemon gets no time to write now.
-    let daemon = daemon.restart();
-    assert_eq!(operator.get("/v1/status")["vms"], 1002);
-    assert_eq!(operator.get("/v1/vms/vm999")["weight"], 3.0);
-    // They all come again, as after a restart of libvirtd: nothing is written.
-    let file = || fs::metadata(daemon.socket("state")).unwrap().ino();
-    let before = file();
-    let failed = hooks_at_once(&daemon, 1000, 3);
-    assert!(failed.is_empty(), "{} hooks fail, such as {:?}", failed.len(), failed[0]);
-    assert_eq!(file(), before, "nothing was changed, and the file was written");
-    operator.patch("/v1/vms/vm0", &json!({"weight": 4}));
-    assert_ne!(file(), before, "and a change is");
 }
 
 #[test]
@@ -409,47 +102,6 @@ fn f2_a_disk_that_is_full_is_told_and_tried_again() {
     daemon.says_within("all changes are kept", Duration::from_secs(60));
     let _daemon = daemon.restart();
     assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0);
-}
-
-/// Clients that connect and say nothing.
-fn idle(daemon: &Daemon, count: usize) -> Vec<UnixStream> {
-    let control = daemon.socket("control");
-    let connect = |number: usize| {
-        let mut stream = connect_at_once(&control).ok()?;
-        // Some begin a request.
-        if number % 2 == 0 {
-            let _ = stream.write_all(b"GET /v1/status HTT");
-        }
-        Some(stream)
-    };
-    (0..count).filter_map(connect).collect()
-}
-
-#[test]
-fn t10_idle_clients_do_not_lock_the_control_socket() {
-    let (daemon, operator) = start(&TWO);
-    let idle = idle(&daemon, 300);
-    assert_eq!(operator.get("/v1/status")["vms"], 2);
-    let here = idle.iter().filter(|stream| is_open(stream)).count();
-    assert!(here >= 150, "the answer waited for {} of 300 idle clients to go", 300 - here);
-}
-
-/// The other side has not closed it.
-fn is_open(mut stream: &UnixStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    let nothing = stream.read(&mut [0; 1]).map_err(|error| error.kind());
-    nothing == Err(std::io::ErrorKind::WouldBlock)
-}
-
-#[test]
-fn t10_idle_clients_leave_where_there_is_no_room() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("ccc.toml"), own(dir.path(), "")).unwrap();
-    let daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=128:128"], &[]);
-    let operator = Operator::at(&daemon.socket("control"));
-    let idle = idle(&daemon, 150);
-    assert_eq!(operator.get("/v1/status")["vms"], 0);
-    drop(idle);
 }
 
 #[test]

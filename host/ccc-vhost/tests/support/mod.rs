@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The real daemon, and a front end with a driver in it.
+//! The real daemon, a front end with a driver in it, and who asks at the control socket.
 #![allow(dead_code, clippy::unwrap_used)]
 pub mod daemon;
 pub mod driver;
 pub mod frontend;
 pub mod operator;
+pub mod users;

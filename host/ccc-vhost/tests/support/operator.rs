@@ -4,11 +4,13 @@ use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-use super::daemon::PATIENCE;
+use super::daemon::{Daemon, PATIENCE};
 
 pub struct Operator {
     socket: PathBuf,
@@ -77,4 +79,43 @@ impl Operator {
         assert!(body["error"].is_string(), "{status} {body}");
         (status, body["field"].as_str().unwrap_or_default().to_owned())
     }
+}
+
+/// Two VMs of one group.
+pub const TWO: [(&str, f64, &str); 2] = [("a", 1.0, "g"), ("b", 1.0, "g")];
+
+/// A configuration with a control socket, a state file and more.
+pub fn own(dir: &Path, more: &str) -> String {
+    let at = |name: &str| dir.join(name).display().to_string();
+    format!(
+        "[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\n{more}[group.g]\n[group.h]\n",
+        at("control"),
+        at("state")
+    )
+}
+
+/// A daemon with that configuration, and an operator at its control socket.
+pub fn start_in(dir: TempDir, vms: &[(&str, f64, &str)], more: &str) -> (Daemon, Operator) {
+    let own = own(dir.path(), more);
+    let daemon = Daemon::start_in(dir, vms, &own, &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    (daemon, operator)
+}
+
+pub fn start(vms: &[(&str, f64, &str)]) -> (Daemon, Operator) {
+    start_in(tempfile::tempdir().unwrap(), vms, "")
+}
+
+/// Connects as `cccctl` does, which does not wait for room.
+pub fn connect_at_once(socket: &Path) -> std::io::Result<UnixStream> {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&fd, &SocketAddrUnix::new(socket)?)?;
+    let stream = UnixStream::from(fd);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+    Ok(stream)
 }

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Who may use the control socket, and for what.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::UnixStream,
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use support::{
+    daemon::{Daemon, text, until, until_within},
+    operator::{Operator, TWO, own, start, start_in},
+    users::{as_user, is_root},
+};
+
+#[test]
+fn f9_no_qemu_may_use_the_control_socket_whatever_its_mode() {
+    if !is_root() {
+        return;
+    }
+    let (mut daemon, operator) = start(&TWO);
+    let control = daemon.socket("control");
+    assert_eq!(fs::metadata(&control).unwrap().mode() & 0o777, 0o600);
+    // As if a unit or an administrator had opened it to all.
+    fs::set_permissions(daemon.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&control, fs::Permissions::from_mode(0o666)).unwrap();
+    let weight = json!({"weight": 9});
+    let qemu = || operator.ask("PATCH", "/v1/vms/b", Some(&weight));
+    let (status, body) = as_user(64055, &[107], qemu);
+    assert_eq!(status, 403, "{body}");
+    let told = body["error"].as_str().unwrap();
+    assert!(told.contains("uid 64055") && told.contains("[daemon] operators"), "{told}");
+    assert_eq!(as_user(64055, &[0], || operator.ask("GET", "/v1/status", None)).0, 403);
+    assert_eq!(operator.get("/v1/vms/b")["weight"], 1.0, "nothing was changed");
+    daemon.says("uid 64055");
+}
+
+#[test]
+fn f9_operators_have_a_group_of_their_own() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (daemon, operator) = start_in(dir, &TWO, "operators = \"4242\"\n");
+    let there = fs::metadata(daemon.socket("control")).unwrap();
+    assert_eq!((there.mode() & 0o777, there.gid()), (0o660, 4242));
+    let ask = || operator.ask("GET", "/v1/vms/a", None).0;
+    assert_eq!(as_user(1234, &[4242], ask), 200);
+    let connect = || UnixStream::connect(daemon.socket("control")).is_ok();
+    assert!(!as_user(1234, &[107], connect));
+    assert_eq!(fs::metadata(daemon.socket("a")).unwrap().mode() & 0o777, 0o660);
+}
+
+#[test]
+fn readers_look_at_everything_and_change_nothing() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
+    let (daemon, operator) = start_in(dir, &TWO, groups);
+    let as_reader = |method: &str, path: &str, body: Option<Value>| {
+        as_user(1234, &[4343], || operator.ask(method, path, body.as_ref()))
+    };
+    for path in ["/v1/status", "/v1/vms", "/v1/vms/a/flows", "/v1/groups/g", "/v1/rules", "/v1/log"]
+    {
+        assert_eq!(as_reader("GET", path, None).0, 200, "{path}");
+    }
+    let socket = text(&daemon.socket("c")).to_owned();
+    let changes = [
+        ("PATCH", "/v1/vms/a", Some(json!({"weight": 9}))),
+        ("PUT", "/v1/vms/c", Some(json!({"socket": socket}))),
+        ("DELETE", "/v1/vms/a/changes", None),
+        ("PATCH", "/v1/groups/g", Some(json!({"coupled": false}))),
+        ("PUT", "/v1/groups/g/trial", Some(json!({"coupled": false}))),
+        ("DELETE", "/v1/groups/g/trial?id=1", None),
+        ("PUT", "/v1/rules", Some(json!({"rules": []}))),
+        ("PATCH", "/v1/log", Some(json!({"level": "error"}))),
+    ];
+    for (method, path, body) in changes {
+        let (status, body) = as_reader(method, path, body);
+        assert_eq!(status, 403, "{method} {path}: {body}");
+        assert!(body["error"].as_str().unwrap().contains("may look and change nothing"), "{body}");
+    }
+    assert_eq!(operator.get("/v1/vms/a")["weight"], 1.0);
+    assert_eq!(operator.get("/v1/status")["vms"], 2);
+    assert_eq!(as_user(1234, &[4242], || operator.ask("GET", "/v1/vms", None)).0, 200);
+    assert_eq!(as_user(1234, &[4444], || operator.ask("GET", "/v1/vms", None)).0, 403);
+}
+
+#[test]
+fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_root() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let vms = TWO.map(|(vm, ..)| format!("[vm.{vm}]\nsocket = \"{}/{vm}\"\n", text(dir.path())));
+    let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
+    let config = own(dir.path(), groups) + &vms.concat();
+    fs::write(dir.path().join("ccc.toml"), config).unwrap();
+    // 64 places.
+    let mut daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=256:256"], &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    let crowd = |uid, groups: &[u32]| -> Vec<UnixStream> {
+        as_user(uid, groups, || (0..200).map(|_| operator.connect()).collect())
+    };
+    let crowds =
+        [crowd(1234, &[4343]), crowd(5678, &[]), crowd(2001, &[4242]), crowd(2002, &[4242])];
+    assert_eq!(operator.get("/v1/status")["vms"], 2, "root is answered");
+    let stays = |stream: &UnixStream| {
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = stream;
+        stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    // Some are heard for a moment, to be told that there is no place.
+    until("of 16 places for readers, one for all who may nothing, 40 for operators", || {
+        let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
+        counts == [4, 1, 32, 8]
+    });
+    assert_eq!(as_user(4321, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 200);
+    let told = "uid 1234: this user has its 4 connections to the control socket; close some";
+    // Who is slow to ask is not heard.
+    until("told that there is no place", || {
+        let (status, body) = as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None));
+        status == 503 && body["error"].as_str().is_some_and(|error| error.starts_with(told))
+    });
+    // They leave by themselves after 10 s.
+    until_within("an operator has the place of one that is idle", Duration::from_secs(8), || {
+        as_user(2003, &[4242], || operator.ask("GET", "/v1/vms", None)).0 == 200
+    });
+    daemon.says(told);
+}
+
+#[test]
+fn f9_root_of_another_pid_namespace_operates_the_daemon() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = own(dir.path(), "");
+    config += &format!("[vm.a]\nsocket = \"{}/a\"\n", text(dir.path()));
+    fs::write(dir.path().join("ccc.toml"), config).unwrap();
+    let by = ["unshare", "--pid", "--fork", "--kill-child=TERM"];
+    let mut daemon = Daemon::spawn_by(dir, &by, &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/a", &json!({"weight": 2}));
+    daemon.says("weight 1 → 2 (by uid 0, a process elsewhere)");
+    // It passes no signal on.
+    daemon.terminate("-KILL");
+}
+
+#[test]
+fn f9_a_socket_that_cannot_be_given_to_operators_is_the_daemons_own() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(dir.path(), open).unwrap();
+    let file = dir.path().join("ccc.toml");
+    fs::write(&file, own(dir.path(), "operators = \"4242\"\n")).unwrap();
+    // The program where that user can execute it.
+    let program = dir.path().join("ccc-vhost");
+    fs::copy(support::daemon::PROGRAM, &program).unwrap();
+    let user = ["--reuid", "12345", "--regid", "12345", "--clear-groups", "--pdeathsig", "KILL"];
+    let mut daemon = std::process::Command::new("setpriv")
+        .args(user)
+        .args([text(&program), "--config", text(&file)])
+        .stderr(fs::File::create(dir.path().join("said")).unwrap())
+        .spawn()
+        .unwrap();
+    let operator = Operator::at(&dir.path().join("control"));
+    until("it listens", || UnixStream::connect(dir.path().join("control")).is_ok());
+    let status = operator.ask("GET", "/v1/status", None).0;
+    let there = fs::metadata(dir.path().join("control")).unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let said = fs::read_to_string(dir.path().join("said")).unwrap();
+    assert_eq!((status, there.mode() & 0o777, there.gid()), (200, 0o600, 12345), "{said}");
+    assert!(said.contains("cannot be given to group 4242"), "{said}");
+}
+
+#[test]
+fn f9_a_group_that_is_not_there_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = own(dir.path(), "operators = \"no-such-group\"\n");
+    let file = dir.path().join("ccc.toml");
+    fs::write(&file, config).unwrap();
+    let (done, _, said) = support::daemon::run(&["--config", text(&file)]);
+    assert!(!done && said.contains("groupadd --system no-such-group"), "{said}");
+}
