@@ -149,7 +149,7 @@ bpf: host ## the loader of the BPF program, and what measures it
 bpf-check: bpf ## its format, lints and tests without root
 	@$(CARGO) fmt --manifest-path guest/bpf-ccc/Cargo.toml --check
 	@$(CARGO) clippy --manifest-path guest/bpf-ccc/Cargo.toml --all-targets -- -D warnings
-	@$(CARGO) test --manifest-path guest/bpf-ccc/Cargo.toml
+	@scripts/cargo-test --manifest-path guest/bpf-ccc/Cargo.toml
 demo-bpf: bpf ## the fairness test with namespaces and cgroups of this machine as tenants; QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m host_tenants demo --out out/$@
 	@$(PYTHON) -m host_tenants yields --out out/$@/yields
@@ -211,7 +211,7 @@ oldest-compiler: deps ## that all builds with the oldest compiler that is promis
 		cargo +$(OLDEST) check --quiet --locked --manifest-path $$where/Cargo.toml --target-dir $(CACHE)/oldest || exit 1; \
 	done
 .PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized kernels coverage fuzz
-SUITE = -m pytest -p no:cacheprovider -q $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
+SUITE = -m pytest -p no:cacheprovider -q --reruns 1 -rfER $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints
 	@scripts/check $(PARTS)
 test: build ## every test that needs no QEMU, one line of counts at the end
