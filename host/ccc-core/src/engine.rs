@@ -325,11 +325,6 @@ impl Engine {
         self.groups.get(group.0 as usize).map_or(0, Group::version)
     }
 
-    /// How often the group's window was reduced.
-    pub fn reductions(&self, group: GroupId) -> u64 {
-        self.groups.get(group.0 as usize).map_or(0, Group::reductions)
-    }
-
     /// The aggregate of a group as it is now; where flows are left alone, the
     /// sum of what they have.
     pub fn status(&self, group: GroupId) -> Option<GroupStatus> {

@@ -611,11 +611,6 @@ impl Group {
         self.members.active_flows()
     }
 
-    /// How often the window was reduced.
-    pub(crate) fn reductions(&self) -> u64 {
-        self.reductions
-    }
-
     /// The aggregate, or what flows `reported` if there is none.
     pub(crate) fn status(&self, reported: Aggregate) -> GroupStatus {
         let aggregate = self.aggregate_or(reported);

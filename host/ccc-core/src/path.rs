@@ -43,6 +43,10 @@ pub struct PathState {
     pub queue_us: Micros,
     /// Others seem to use the path.
     pub shared: bool,
+    /// More waits than bursts make wait.
+    pub queued: bool,
+    /// Hardly a packet has waited for some rounds in which more was to.
+    pub idle: bool,
 }
 
 /// Round-trip times of a group's latest round and the two before.
@@ -207,10 +211,13 @@ impl Path {
     pub(crate) fn state(&self) -> PathState {
         let Round { delivered_bytes, length_us, waits, .. } = self.before;
         let rate_bytes = delivered_bytes * 1_000_000 / u128::from(length_us.max(1));
+        let queue_us = waits.mean_us().unwrap_or(0);
         PathState {
             rate_bytes: u64::try_from(rate_bytes).unwrap_or(u64::MAX),
-            queue_us: waits.mean_us().unwrap_or(0),
+            queue_us,
             shared: self.alone.is_shared(),
+            queued: queue_us > self.before_us / IDLE_RTT,
+            idle: self.is_idle(),
         }
     }
 
@@ -403,9 +410,12 @@ mod tests {
         let mut path = Path::default();
         assert_eq!(path.state(), PathState::default());
         path.second(0, 20_000);
-        let PathState { rate_bytes, queue_us, shared } = path.state();
+        let PathState { rate_bytes, queue_us, shared, queued, idle } = path.state();
         assert!(rate_bytes.abs_diff(1_000_000) <= 20_000, "{rate_bytes} bytes a second");
-        assert_eq!((queue_us, shared), (20_000, false));
+        assert_eq!((queue_us, shared, queued, idle), (20_000, false, true, false));
+        path.second(1_000_000, 1_000);
+        let PathState { queued, idle, .. } = path.state();
+        assert_eq!((queued, idle), (false, true), "bursts make so much wait");
         let mut path = Path::default();
         let now = path.share();
         path.event(now, MEAN);

@@ -23,7 +23,7 @@ mod floors;
 mod trial;
 
 use floors::Floors;
-pub use floors::Shortfall;
+pub use floors::{News as FloorNews, Shortfall};
 pub use trial::{ID_MAX, Trial, TrialError, TrialSpec};
 
 /// The engine with the groups and VMs of the settings.

@@ -13,7 +13,7 @@ use std::{
 
 use ccc_proto::{
     stranger::{AGENT, FRONT_END},
-    wire::{self, Report},
+    wire::{self, GrantLine, Report},
 };
 use serde_json::{Value, json};
 use support::{
@@ -399,8 +399,9 @@ fn several_requests_go_over_one_connection() {
     }
 }
 
-#[test]
-fn floors_that_are_more_than_there_is_are_told() {
+/// A flow whose VM has a floor of 50 Mbit/s delivers 1, and each report says what nothing more
+/// goes through by: waits until that is told.
+fn floors_are_told(by: impl Fn(&mut Report, GrantLine)) {
     let (mut daemon, operator) = start(&TWO, "");
     operator.patch("/v1/vms/a", &json!({"floor_mbit": 50}));
     let mut a = driver(&daemon, "a");
@@ -414,14 +415,28 @@ fn floors_that_are_more_than_there_is_are_told() {
         thread::sleep(Duration::from_millis(200));
         bytes += 25_000;
         (now.delivered_bytes, now.acked_limited_bytes) = (bytes.into(), bytes.into());
-        // Where nothing is lost there is room: something is with each report.
-        now.congestion_events = (now.congestion_events.get() + 1).into();
-        now.congestion_epoch = a.line(&extent, 0).epoch;
+        by(&mut now, a.line(&extent, 0));
         a.tell(&extent, wire::OP_UPDATE, 0, &now);
         short()["floors"] == 6_250_000
     });
     assert!(short()["delivered"].as_u64().is_some_and(|rate| rate < 200_000), "{}", short());
     daemon.says("group g: its floors cannot be met: those of VMs that want them are 50.00 Mbit/s");
+}
+
+#[test]
+fn floors_that_are_more_than_there_is_are_told_where_packets_are_lost() {
+    floors_are_told(|now, line| {
+        now.congestion_events = (now.congestion_events.get() + 1).into();
+        now.congestion_epoch = line.epoch;
+    });
+}
+
+#[test]
+fn floors_that_are_more_than_there_is_are_told_where_packets_wait() {
+    floors_are_told(|now, _| {
+        now.min_rtt_us = (now.srtt_us.get() / 2).into();
+        now.rtt_sample = ((now.srtt_us.get() / wire::RTT_UNIT_US) as u16).into();
+    });
 }
 
 #[test]

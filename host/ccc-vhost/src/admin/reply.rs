@@ -276,7 +276,7 @@ pub struct PathView {
 
 impl From<PathState> for PathView {
     fn from(path: PathState) -> PathView {
-        let PathState { rate_bytes, queue_us, shared } = path;
+        let PathState { rate_bytes, queue_us, shared, .. } = path;
         PathView { rate: rate_bytes, queue_us, shared }
     }
 }

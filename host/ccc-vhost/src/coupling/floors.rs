@@ -2,8 +2,11 @@
 //! Whether a group can give its VMs the floors that they are to have.
 //!
 //! Nobody reserves anything for a floor, so more can be promised than there is.  Only VMs that
-//! take all they are given want theirs, and only what is congested has no more.
-use ccc_core::{Claims, Micros};
+//! take all they are given want theirs, and only what is congested has no more: a loss is seldom
+//! where the path is long and fast, and there is none where a queue is kept at a target, so packets
+//! that wait say so as well.  Where neither is seen, nor that there is room, what was said stands.
+use ccc_core::{Claims, GroupStatus, Micros, QueueMode};
+use ccc_settings::GroupSettings;
 
 use super::Coupling;
 
@@ -14,7 +17,7 @@ const STALE_US: Micros = 5_000_000;
 /// most: so much longer it has to be met then before that is told.
 const SHORT_US: Micros = 10_000_000;
 const MOST_SHORT_US: Micros = 60_000_000;
-/// So long after a reduction there may be no more than what is delivered; later there is room.
+/// So long after a reduction there is no more than what is delivered.
 const CONGESTED_US: Micros = 60_000_000;
 /// Floors above what is delivered by less are met: a percentage.
 const TOLERATED_PERCENT: u64 = 110;
@@ -30,6 +33,40 @@ pub struct Shortfall {
     pub delivered: u64,
 }
 
+/// That a group's floors have come to be more than there is, or are so no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// They cannot be met.
+    Short(Shortfall),
+    /// They are met.
+    Met,
+    /// They are not, and the path has room.
+    Room,
+}
+
+/// What a group's path was like at a look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    /// How often the window was reduced.
+    reductions: u64,
+    /// Packets wait.
+    queued: bool,
+    /// None does, though some were to.
+    idle: bool,
+}
+
+impl Look {
+    fn of(status: &GroupStatus, settings: &GroupSettings) -> Look {
+        let path = status.path;
+        // A target may be less than what bursts make wait.
+        let half_target_us = settings.target_delay_ms * 1000.0 / 2.0;
+        let is_at_target =
+            status.mode == Some(QueueMode::Target) && path.queue_us as f64 >= half_target_us;
+        let queued = path.queued || is_at_target;
+        Look { reductions: status.reductions, queued, idle: path.idle && !queued }
+    }
+}
+
 /// What is known of a group's floors.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
@@ -38,25 +75,26 @@ pub(super) struct Floors {
     /// How often the group's window was reduced, and when that was last seen to be more.
     reductions: u64,
     reduced_at: Option<Micros>,
-    /// For how long they were not met, less how long they were.
+    /// For how long they were not met, less how long they were, or could have been.
     short_us: Micros,
     shortfall: Option<Shortfall>,
+    /// They were met at the last look.
+    is_met: bool,
     /// When it was last logged that they are not met, and whether that is what was logged last.
     logged_at: Option<Micros>,
     is_logged: bool,
 }
 
 impl Floors {
-    /// Takes how often the group's window was reduced, what VMs' floors are, and what their reports
-    /// say.
-    fn look(&mut self, now: Micros, reductions: u64, vms: impl Iterator<Item = (u64, Claims)>) {
+    /// Takes what the path was like, what VMs' floors are, and what their reports say.
+    fn look(&mut self, now: Micros, look: Look, vms: impl Iterator<Item = (u64, Claims)>) {
         let time_us = now.saturating_sub(self.looked_at).max(1);
+        let is_late = time_us > STALE_US;
         // How long ago those were that nobody looked at is not known.
-        let is_more = std::mem::replace(&mut self.reductions, reductions) != reductions;
-        if is_more && time_us <= STALE_US {
+        let before = std::mem::replace(&mut self.reductions, look.reductions);
+        if before != look.reductions && !is_late {
             self.reduced_at = Some(now);
         }
-        let is_congested = self.reduced_at.is_some_and(|at| now.saturating_sub(at) <= CONGESTED_US);
         let (mut floors, mut bytes) = (0_u64, 0_u64);
         for (floor, claims) in vms {
             bytes = bytes.wrapping_add(claims.delivered_bytes);
@@ -65,22 +103,25 @@ impl Floors {
         let delivered =
             bytes.saturating_sub(self.delivered_bytes).saturating_mul(1_000_000) / time_us;
         (self.looked_at, self.delivered_bytes) = (now, bytes);
-        let is_short = is_congested && floors > delivered.saturating_mul(TOLERATED_PERCENT) / 100;
-        if !is_short || time_us > STALE_US {
-            self.short_us = self.short_us.saturating_sub(time_us);
-        } else {
+        self.is_met = floors <= delivered.saturating_mul(TOLERATED_PERCENT) / 100;
+        let was_reduced = self.reduced_at.is_some_and(|at| now.saturating_sub(at) <= CONGESTED_US);
+        let is_congested = was_reduced || look.queued;
+        let is_short = !self.is_met && is_congested && !is_late;
+        if is_short {
             self.short_us = (self.short_us + time_us).min(MOST_SHORT_US);
+        } else if self.is_met || look.idle || is_late {
+            self.short_us = self.short_us.saturating_sub(time_us);
         }
         self.shortfall = match self.shortfall {
-            None if self.short_us >= SHORT_US => Some(Shortfall { floors, delivered }),
+            None if is_short && self.short_us >= SHORT_US => Some(Shortfall { floors, delivered }),
             Some(_) if self.short_us == 0 => None,
             Some(_) if is_short => Some(Shortfall { floors, delivered }),
             before => before,
         };
     }
 
-    /// What is to be logged, if something is: that they cannot be met, or are again.
-    fn news(&mut self, now: Micros) -> Option<Option<Shortfall>> {
+    /// What is to be logged, if something is.
+    fn news(&mut self, now: Micros) -> Option<News> {
         let is_soon = |at: Micros| now.saturating_sub(at) < AGAIN_US;
         let is_short = self.shortfall.is_some();
         if is_short == self.is_logged || is_short && self.logged_at.is_some_and(is_soon) {
@@ -90,14 +131,18 @@ impl Floors {
         if is_short {
             self.logged_at = Some(now);
         }
-        Some(self.shortfall)
+        Some(match self.shortfall {
+            Some(shortfall) => News::Short(shortfall),
+            None if self.is_met => News::Met,
+            None => News::Room,
+        })
     }
 }
 
 impl Coupling {
-    /// Looks at the floors of all groups, if it is time to: names of groups whose floors have come
-    /// to be more than there is, or are so no more.
-    pub fn take_floors(&mut self, now: Micros) -> Vec<(String, Option<Shortfall>)> {
+    /// Looks at the floors of all groups, if it is time to: names of groups, and what is new of
+    /// their floors.
+    pub fn take_floors(&mut self, now: Micros) -> Vec<(String, News)> {
         if now.saturating_sub(self.floors_at) < PERIOD_US {
             return Vec::new();
         }
@@ -116,8 +161,10 @@ impl Coupling {
             let vms = group.vms.iter().filter_map(|number| {
                 Some((floor(number)?, self.engine.claims(self.vms.get(number)?.id, group.id)))
             });
-            group.floors.look(now, self.engine.reductions(group.id), vms);
-            news.extend(group.floors.news(now).map(|short| (named.name.clone(), short)));
+            let status = self.engine.status(group.id);
+            let look = status.map(|status| Look::of(&status, &named.settings)).unwrap_or_default();
+            group.floors.look(now, look, vms);
+            news.extend(group.floors.news(now).map(|news| (named.name.clone(), news)));
         }
         news
     }
@@ -133,6 +180,8 @@ impl Coupling {
 
 #[cfg(test)]
 mod tests {
+    use ccc_core::PathState;
+
     use super::*;
 
     /// Floors of which two are wanted, 6 MB/s each, and one is not; what was delivered, and logged.
@@ -141,26 +190,29 @@ mod tests {
         floors: Floors,
         now: Micros,
         delivered_bytes: u64,
-        reductions: u64,
-        logged: Vec<Option<Shortfall>>,
+        look: Look,
+        logged: Vec<News>,
     }
 
     impl Group {
         /// So many seconds in which it is congested.
         fn go(&mut self, seconds: u64, rate: u64) {
-            self.pass(seconds, rate, 1);
+            for _ in 0..seconds {
+                self.look.reductions += 1;
+                self.pass(1, rate);
+            }
         }
 
-        fn pass(&mut self, seconds: u64, rate: u64, reductions: u64) {
+        /// So many seconds in which it is not reduced.
+        fn pass(&mut self, seconds: u64, rate: u64) {
             for _ in 0..seconds {
                 self.now += PERIOD_US;
                 self.delivered_bytes += rate;
-                self.reductions += reductions;
                 let wants = |backlogged, delivered_bytes| {
                     (6_000_000, Claims { backlogged, delivered_bytes, ..Claims::default() })
                 };
                 let vms = [wants(true, self.delivered_bytes), wants(true, 0), wants(false, 0)];
-                self.floors.look(self.now, self.reductions, vms.into_iter());
+                self.floors.look(self.now, self.look, vms.into_iter());
                 self.logged.extend(self.floors.news(self.now));
             }
         }
@@ -177,25 +229,65 @@ mod tests {
         group.go(9, 5_000_000);
         assert_eq!(group.floors.shortfall, None, "a loss is over by then");
         group.go(1, 5_000_000);
-        let short = Some(Shortfall { floors: 12_000_000, delivered: 5_000_000 });
-        assert_eq!(group.floors.shortfall, short);
+        let short = Shortfall { floors: 12_000_000, delivered: 5_000_000 };
+        assert_eq!(group.floors.shortfall, Some(short));
         group.go(60, 5_000_000);
         group.go(59, 12_000_000);
-        assert_eq!(group.floors.shortfall, short, "it may be chance");
+        assert_eq!(group.floors.shortfall, Some(short), "it may be chance");
         group.go(1, 12_000_000);
         assert_eq!(group.floors.shortfall, None);
-        assert_eq!(group.logged, [short, None]);
+        assert_eq!(group.logged, [News::Short(short), News::Met]);
     }
 
     #[test]
-    fn without_congestion_there_is_room() {
-        let mut group = Group { now: 2 * STALE_US, reductions: 7, ..Group::default() };
-        group.pass(100, 5_000_000, 0);
+    fn nothing_is_told_of_a_path_that_nothing_is_known_of() {
+        let look = Look { reductions: 7, ..Look::default() };
+        let mut group = Group { now: 2 * STALE_US, look, ..Group::default() };
+        group.pass(100, 5_000_000);
         assert_eq!(group.floors.shortfall, None, "those may have been long ago");
+    }
+
+    #[test]
+    fn what_was_told_stands_until_they_are_met_or_there_is_room() {
+        let mut group = Group::default();
         group.go(20, 5_000_000);
+        group.pass(400, 5_000_000);
+        assert!(group.floors.shortfall.is_some(), "fast and long paths lose seldom");
+        assert_eq!(group.logged.len(), 1);
+        group.look.idle = true;
+        group.pass(60, 5_000_000);
+        assert_eq!(group.floors.shortfall, None);
+        assert_eq!(group.logged[1..], [News::Room]);
+    }
+
+    #[test]
+    fn packets_that_wait_say_that_there_is_no_more() {
+        let mut group = Group::default();
+        group.look.queued = true;
+        group.pass(20, 5_000_000);
         assert!(group.floors.shortfall.is_some());
-        group.pass(140, 5_000_000, 0);
-        assert_eq!(group.floors.shortfall, None, "the last time is long ago");
+    }
+
+    #[test]
+    fn a_queue_that_is_kept_at_its_target_waits_on_however_long_a_path() {
+        let settings = GroupSettings { target_delay_ms: 5.0, ..GroupSettings::default() };
+        let look = |mode, queue_us| {
+            let path = PathState { queue_us, idle: true, ..PathState::default() };
+            let status = GroupStatus {
+                cwnd_bytes: 1,
+                ssthresh_bytes: None,
+                epoch: 0,
+                reductions: 0,
+                active_flows: 1,
+                path,
+                mode,
+            };
+            let Look { queued, idle, .. } = Look::of(&status, &settings);
+            (queued, idle)
+        };
+        assert_eq!(look(Some(QueueMode::Target), 3_000), (true, false));
+        assert_eq!(look(Some(QueueMode::Target), 2_000), (false, true));
+        assert_eq!(look(None, 3_000), (false, true));
     }
 
     #[test]

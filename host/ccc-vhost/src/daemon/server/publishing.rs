@@ -11,7 +11,10 @@ use log::Level;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Server, ServerError};
-use crate::{coupling::Shortfall, event_loop::clock};
+use crate::{
+    coupling::{FloorNews, Shortfall},
+    event_loop::clock,
+};
 
 /// One that took longer, as who is stopped meanwhile does, lets nobody wait longer for the next.
 const PAUSE_US: Micros = 1_000;
@@ -102,10 +105,17 @@ impl Server {
 
     /// Says of which groups the floors have come to be more than there is.
     fn tell_floors(&mut self) {
-        for (group, short) in self.coupling.take_floors(self.clock.now()) {
-            let Some(Shortfall { floors, delivered }) = short else {
-                log::info!(GROUP = group.as_str(); "group {group}: its floors are met now");
-                continue;
+        for (group, news) in self.coupling.take_floors(self.clock.now()) {
+            let Shortfall { floors, delivered } = match news {
+                FloorNews::Short(shortfall) => shortfall,
+                FloorNews::Met => {
+                    log::info!(GROUP = group.as_str(); "group {group}: its floors are met now");
+                    continue;
+                }
+                FloorNews::Room => {
+                    log::info!(GROUP = group.as_str(); "group {group}: there is room for its floors now");
+                    continue;
+                }
             };
             let mbit = |bytes: u64| bytes as f64 * 8.0 / 1e6;
             log::warn!(GROUP = group.as_str();
