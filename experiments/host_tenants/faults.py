@@ -116,7 +116,7 @@ def kills(out: Path) -> list[Score]:
         received = json.loads(receiver.communicate()[0])
     found = {"back_s": back, "following_grants": following, "following_again": again, "received": received}
     (out / "kills.json").write_text(json.dumps(found, indent=1) + "\n")
-    silent = max(map(silent_seconds, received["bytes_by_second"].values()))
+    silent = max(silent_seconds(each, received["stood_still"]) for each in received["bytes_by_second"].values())
     return [
         *(
             Score.worst(f"{what} killed: until all flows are coupled again", times, "s", "<=", BACK_WITHIN_S)
@@ -132,10 +132,11 @@ def kills(out: Path) -> list[Score]:
     ]
 
 
-def silent_seconds(received: list[int]) -> int:
-    """The first seconds are those before the flows began, the last one is cut short."""
+def silent_seconds(received: list[int], stood_still: list[int]) -> int:
+    """The first seconds are those before the flows began, the last one is cut short; those in which the
+    receiver stood still itself tell nothing."""
     last = max((second for second, got in enumerate(received) if got), default=0)
-    return sum(not got for got in received[5:last])
+    return sum(not received[second] for second in range(5, last) if second not in stood_still)
 
 
 def follow_grants() -> int:

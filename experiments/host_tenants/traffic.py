@@ -9,10 +9,11 @@
 
 Bulk flows, those that send one byte each, and another one when a line is read, and bulk flows that
 change to the algorithm that a line names.  The receiver prints a JSON object when its time is over,
-or at SIGTERM: for each peer the bytes in each second, and what ended a flow too early, if anything
-did.  Who is deaf takes connections, and nothing that they send.  The watcher prints times and how many
-bytes each interface has received by then.  What begins prints the algorithms of connections from a
-cgroup so long after that was made, each time anew unless it was there before.
+or at SIGTERM: for each peer the bytes in each second, what ended a flow too early, if anything
+did, and the seconds in which it stood still itself, as on a busy machine.  Who is deaf takes
+connections, and nothing that they send.  The watcher prints times and how many bytes each interface
+has received by then.  What begins prints the algorithms of connections from a cgroup so long after
+that was made, each time anew unless it was there before.
 """
 
 import json
@@ -26,6 +27,9 @@ from contextlib import suppress
 from pathlib import Path
 
 _CHUNK = bytes(65536)
+# How often the receiver looks at least, and how much later it stood still.
+_LOOK_S = 0.1
+_STOOD_STILL_S = 0.5
 
 
 def send(address: str, port: int, flows: int, seconds: float, algorithm: str, after_s: float = 0) -> None:
@@ -94,13 +98,17 @@ def receive(port: int, seconds: float) -> dict:
     listener.setblocking(False)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
-    begin = time.monotonic()
+    begin = looked = time.monotonic()
     peers: dict[str, list[int]] = {}
     ended = []
+    stood_still: list[int] = []
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     while not told and (now := time.monotonic()) < begin + seconds:
-        for key, _ in selector.select(min(0.5, begin + seconds - now)):
+        if now - looked > _STOOD_STILL_S:
+            stood_still.extend(range(int(looked - begin), int(now - begin) + 1))
+        looked = now
+        for key, _ in selector.select(min(_LOOK_S, begin + seconds - now)):
             if key.fileobj is listener:
                 flow, (peer, _) = listener.accept()
                 flow.setblocking(False)
@@ -117,7 +125,7 @@ def receive(port: int, seconds: float) -> dict:
             else:
                 ended.append({"peer": key.data, "after_s": time.monotonic() - begin, "reason": reason})
                 selector.unregister(key.fileobj)
-    return {"bytes_by_second": peers, "ended": ended}
+    return {"bytes_by_second": peers, "ended": ended, "stood_still": stood_still}
 
 
 def watch(seconds: float, interfaces: list[str]) -> list[list[float]]:
