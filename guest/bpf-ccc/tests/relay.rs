@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -131,10 +131,13 @@ impl Drop for Relay {
     }
 }
 
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !so() {
-        assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(started.elapsed() < PATIENCE, "never: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -173,10 +176,10 @@ fn who_comes_and_goes_does_not_fill_the_log() {
     until("it listens", || is_there(&place.socket()));
     let began = Instant::now();
     let mut came = 0;
-    while began.elapsed() < Duration::from_secs(2) {
+    while came < 1000 || began.elapsed() < Duration::from_secs(2) {
+        assert!(began.elapsed() < PATIENCE, "{came} connections");
         came += usize::from(is_there(&place.socket()));
     }
-    assert!(came > 1000, "{came} connections");
     thread::sleep(Duration::from_secs(1));
     assert!(is_there(&place.socket()));
     relay.says("lines left out since the last");
@@ -299,13 +302,13 @@ fn agents_that_come_and_go_have_the_daemon_connected_to_once_a_second() {
     let relay = Relay::start(&place, "relay");
     until("it listens", || is_there(&place.socket()));
     let (began, mut agents) = (Instant::now(), 0);
-    while began.elapsed() < FLOOD {
+    let most = || began.elapsed().as_secs() as usize + 1;
+    until("two connections, and more agents than may have one", || {
         drop(agent_at(&place.socket()));
         agents += 1;
-    }
-    let most = began.elapsed().as_secs() as usize + 1;
-    assert!(agents > 2 * most, "{agents} agents");
-    assert!((2..=most).contains(&connections()), "{} for {agents} agents", connections());
+        began.elapsed() >= FLOOD && agents > 2 * most() && connections() >= 2
+    });
+    assert!(connections() <= most(), "{} for {agents} agents", connections());
     thread::sleep(Duration::from_secs(1));
     // The VM's own agent after a quiet time, and when it is started again, which tries again as long
     // as the one before has not been seen to go.
@@ -388,7 +391,7 @@ fn a_socket_that_is_removed_is_made_again_and_who_came_by_it_stays() {
     // What was sent before, and then what is sent now: it is told ten times a second.
     let mut bytes = [0; 4096];
     while agent.read(&mut bytes).is_ok_and(|came| came > 0) {}
-    agent.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+    agent.set_read_timeout(Some(PATIENCE)).expect("set");
     assert!(agent.read(&mut bytes).is_ok_and(|came| came > 0), "{}", relay.log());
     relay.end();
 }
@@ -450,6 +453,22 @@ fn who_removes_the_socket_again_and_again_does_not_fill_the_log() {
     relay.end();
 }
 
+const WAKES: Duration = Duration::from_millis(100);
+
+/// Milliseconds by which a thread that wakes ten times a second was late at the most.
+fn lateness() -> Arc<AtomicU64> {
+    let late = Arc::new(AtomicU64::new(0));
+    let most = Arc::clone(&late);
+    thread::spawn(move || {
+        loop {
+            let began = Instant::now();
+            thread::sleep(WAKES);
+            most.fetch_max((began.elapsed() - WAKES).as_millis() as u64, Ordering::Relaxed);
+        }
+    });
+    late
+}
+
 #[test]
 fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
     const VMS: usize = 2000;
@@ -469,7 +488,7 @@ fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
         tenants(&all)
     });
     let manager = UnixDatagram::bind(place.at("notify")).expect("bound");
-    manager.set_read_timeout(Some(MOST)).expect("set");
+    manager.set_read_timeout(Some(PATIENCE)).expect("set");
     let limited = format!("ulimit -n $(ulimit -Hn); exec {PROGRAM} \"$@\"");
     let child = Command::new("sh")
         .args(["-c", &limited, "sh", "relay", "--control"])
@@ -481,6 +500,7 @@ fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
         .expect("started");
     let relay = Relay { child, log: place.at("relay") };
     let are_there = || (0..VMS).all(|vm| place.at(&format!("vm{vm}")).join("vm_1063").exists());
+    let late_ms = lateness();
     let (began, mut longest) = (Instant::now(), Duration::ZERO);
     // Until after the last of them, when all that is to be done for them is done at once.
     for after in (0..).scan(0, |after, _| {
@@ -488,12 +508,20 @@ fn the_service_manager_hears_of_a_relay_that_begins_with_two_thousand_vms() {
         Some(*after)
     }) {
         let heard = Instant::now();
-        manager.recv(&mut [0; 256]).expect("heard of within half its time");
-        longest = longest.max(heard.elapsed());
+        late_ms.store(0, Ordering::Relaxed);
+        manager.recv(&mut [0; 256]).expect("heard of");
+        let silent = heard.elapsed();
+        if silent > MOST {
+            // This whole machine may have stood still, which is known once the other thread wakes.
+            thread::sleep(2 * WAKES);
+            let late = Duration::from_millis(late_ms.load(Ordering::Relaxed));
+            assert!(silent <= MOST + late, "silent for {silent:?}, this machine for {late:?}");
+        }
+        longest = longest.max(silent);
         if after >= 3 {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(120), "{longest:?}");
+        assert!(began.elapsed() < 5 * PATIENCE, "{longest:?}");
     }
     println!("{VMS} VMs: all served after {:?}, silent for {longest:?}", began.elapsed());
     let before = relay.ticks();
