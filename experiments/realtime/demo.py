@@ -3,6 +3,8 @@
 kernel and iperf3, beside the same cases in virtual time."""
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ccc_experiments import fairness, lab, table
@@ -19,6 +21,8 @@ from .dumbbell import Dumbbell
 COUNTS = (1, 4)
 DURATION_S = 60.0
 QUICK_S = 30.0
+# Of a case whose bound does not hold in the first.
+RUNS = 3
 # When the live run's weights change, and what to.
 CHANGES = ((20.0, "metadata", "vm1", 4.0), (40.0, "cccctl", "vm1", 0.25))
 
@@ -83,12 +87,35 @@ class WeightChanges:
         return abs(parts[vm]["part"] / other["part"] / wanted - 1) < 0.25
 
 
-def scores(measured: list[Measured], changes: list[dict]) -> list[Score]:
+def claim(measured: Measured) -> Score:
+    """What is claimed of a case that is coupled."""
+    if len({vm.weight for vm in measured.scenario.vms}) == 1:
+        return Score("Jain's index coupled, 1:4", measured.jain, "1", ">=", 0.98)
+    return Score("worst error of weighted share, 1:4 (3:1)", fairness.share_error(measured), "%", "<=", 8)
+
+
+def runs_of(scenario: Scenario, run: Callable[[Scenario], Run]) -> list[Run]:
+    """One run; where its bound does not hold, as when a guest stood still, more of them."""
+    runs = [run(scenario)]
+    if scenario.coupled and not claim(runs[0].measured).holds:
+        runs += [run(replace(scenario, name=f"{scenario.name}-again{number}")) for number in range(1, RUNS)]
+    return runs
+
+
+def median_run(runs: list[Run]) -> Run:
+    """The one that is judged."""
+    if len(runs) == 1:
+        return runs[0]
+    return sorted(runs, key=lambda run: claim(run.measured).value)[len(runs) // 2]
+
+
+def scores(real: list[list[Run]], changes: list[dict]) -> list[Score]:
     """Of what is coupled.  What uncoupled flows do is shown beside it, and is no claim."""
-    *_, coupled, weighted = measured
+    judged = ((median_run(runs).measured, len(runs)) for runs in real)
     result = [
-        Score("Jain's index coupled, 1:4", coupled.jain, "1", ">=", 0.98),
-        Score("worst error of weighted share, 1:4 (3:1)", fairness.share_error(weighted), "%", "<=", 8),
+        replace(claim(measured), median_of=count if count > 1 else None)
+        for measured, count in judged
+        if measured.scenario.coupled
     ]
     for change in changes:
         name = f"weight changed by {change['by']}"
@@ -113,15 +140,15 @@ def run(out: Path, machine: Machine, quick: bool) -> bool:
     scenarios = cases(quick)
     with HostDaemon(out) as daemon:
         bed = Dumbbell(machine, daemon, out)
-        real = [bed.run(scenario) for scenario in scenarios]
+        real = [runs_of(scenario, bed.run) for scenario in scenarios]
         live, changes = ([], []) if quick else change_weights(bed, daemon, out)
     virtual_raw = lab.run_all(scenarios, lab.Parts.built(), out / "virtual")
     virtual = [Run(measure(s, raw), raw) for s, raw in zip(scenarios, virtual_raw)]
     print("\nin virtual time")
     table.print_table([run.measured for run in virtual])
     print("\non QEMU")
-    table.print_table([run.measured for run in real])
-    judged = scores([run.measured for run in real], changes)
+    table.print_table([run.measured for runs in real for run in runs])
+    judged = scores(real, changes)
     about = {
         "experiment": "demo-qemu",
         "accelerator": machine.accelerator,
@@ -130,9 +157,9 @@ def run(out: Path, machine: Machine, quick: bool) -> bool:
         "host": bed.hosts,
         "virtual": [run.measured.document() for run in virtual],
     }
-    documents = [run.measured.document() for run in (*real, *live)]
+    documents = [run.measured.document() for runs in (*real, live) for run in runs]
     write_result(out / "result.json", documents, judged, about)
-    figure.side_by_side(virtual, real, out / "demo-qemu")
+    figure.side_by_side(virtual, [median_run(runs) for runs in real], out / "demo-qemu")
     print()
     holds = print_scores(judged)
     print(f"\n{out}/result.json, {out}/demo-qemu.svg; raw data in {out}/raw")

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 """VMs share the bottleneck as their weights say, on real kernels and the real daemon."""
 
+from pathlib import Path
+
 import pytest
 from ccc_experiments import fairness, outside
+from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Flows, Scenario, Vm
 from realtime import demo
 
@@ -55,5 +58,5 @@ def test_priorities_split_a_vm(simulate):
 def test_v5_no_bound_of_the_demo_on_qemu_is_one_of_uncoupled_flows(measured):
     """They may be as fair as they like."""
     _, coupled, weighted = map(measured, demo.cases(quick=False))
-    judged = demo.scores([coupled, coupled, weighted], [])
+    judged = demo.scores([[Run(one, Path())] for one in (coupled, coupled, weighted)], [])
     assert judged and all(score.holds for score in judged), judged
