@@ -89,7 +89,7 @@ attacks: build ## what one VM can do to others; ENFORCE=on, ONLY='deaf;reno 16',
 	@$(PYTHON) -m attacks --out out/attacks $(if $(QUICK),--quick) \
 		$(if $(ENFORCE),--enforce $(ENFORCE)) $(if $(ONLY),--only '$(ONLY)') $(if $(SEEDS),--seeds $(SEEDS))
 faults: build ## programs killed and stopped while flows run; KILLS=1000 HOURS=1 simulated, SEED=101, QUICK=1
-	@$(PYTHON) -m faults --out out/faults --seed $(or $(SEED),101) \
+	@QUICK='$(QUICK)' $(PYTHON) -m faults --out out/faults --seed $(or $(SEED),101) \
 		--kills $(or $(KILLS),$(if $(QUICK),80,1000)) --hours $(or $(HOURS),$(if $(QUICK),0.1,1))
 docs-images: ## the documents' plots, from out/
 	@scripts/docs-images

@@ -163,8 +163,8 @@ class Daemon:
     def group(self, name: str) -> dict[str, Any]:
         return self.get(f"/v1/groups/{name}")
 
-    def coupled_flows(self, vm: str) -> int:
+    def coupled_flows(self, vm: str, timeout_s: float = 2) -> int:
         """How many flows of a VM are coupled; none while the daemon does not answer."""
         with suppress(OSError, ControlError):
-            return int(self.get(f"/v1/vms/{vm}", timeout_s=2)["coupled_flows"])
+            return int(self.get(f"/v1/vms/{vm}", timeout_s)["coupled_flows"])
         return 0
