@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import require
 from .host import Host, Namespace, stop
-from .wait import until
+from .wait import TIMEOUT_S, until
 
 ADDRESS = "10.77.0.1"
 GUEST_ADDRESS = "10.77.0.2/24"
@@ -72,7 +72,7 @@ class Receiver:
                 last, total = sample["time"], arrived
         return max(longest, time.time() - last)
 
-    def check(self, flows: int, what: str, timeout_s: float = 20) -> None:
+    def check(self, flows: int, what: str, timeout_s: float = TIMEOUT_S) -> None:
         """All flows are there, none has ended, and all of them move."""
         until(f"{what}: {flows} flows", lambda: len(self.arrived()) == flows, timeout_s)
         before = self.arrived()

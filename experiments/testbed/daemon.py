@@ -16,8 +16,6 @@ from .errors import TestbedError, require
 from .host import HERE, Host, stop
 from .wait import until
 
-_START_S = 10.0
-
 
 class ControlError(TestbedError):
     """The daemon refused a request; `status` is HTTP's."""
@@ -117,7 +115,7 @@ class Daemon:
             command = (self.executable or program("ccc-vhost"), "--config", config)
             environment = {"RUST_LOG": self.log_level}
             self._process = self.host.start(*command, stdout=log, stderr=log, environment=environment)
-        until(f"{self.name} answers", self._answers, _START_S)
+        until(f"{self.name} answers", self._answers)
 
     def _answers(self) -> bool:
         require(self._process and self._process.poll() is None, f"{self.name} does not start: {self.log}")

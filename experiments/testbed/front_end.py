@@ -23,7 +23,7 @@ from .vhost_user import (
     VERSION,
 )
 from .vhost_user import Request as Ask
-from .wait import until
+from .wait import TIMEOUT_S, until
 
 # Where the guest's memory begins in its own addresses, and what is where in it.
 _BASE = 0x10_0000
@@ -33,7 +33,6 @@ _HEADER = _QUEUES * _QUEUE_BYTES
 _REPORTS = _HEADER + 0x1000
 _DESCRIPTOR = struct.Struct("<QIHH")
 _NEXT, _WRITE = 1, 2
-_PATIENCE_S = 10.0
 
 
 class FrontEnd:
@@ -51,7 +50,7 @@ class FrontEnd:
         self._kick = os.eventfd(0)
         self._offered = 0
         self._stream = socket.socket(socket.AF_UNIX)
-        self._stream.settimeout(_PATIENCE_S)
+        self._stream.settimeout(TIMEOUT_S)
         self._stream.connect(str(path))
         self._agree()
         self._give_memory(size)
@@ -59,7 +58,7 @@ class FrontEnd:
         for queue in range(_QUEUES):
             self._start(queue)
         status = wire.ExtentStatus.from_buffer(self._memory, self._status)
-        until("the daemon accepts the tables", lambda: status.status == wire.EXTENT_ACCEPTED, _PATIENCE_S)
+        until("the daemon accepts the tables", lambda: status.status == wire.EXTENT_ACCEPTED)
 
     def close(self) -> None:
         self._stream.close()
@@ -73,7 +72,7 @@ class FrontEnd:
 
     def ring(self, op: int, slot: int, generation: int) -> None:
         """Sends a message to the daemon; waits for room."""
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while (self._offered - self._used()) % 0x1_0000 >= _QUEUE:
             require(time.monotonic() < end, "the daemon takes no messages")
         place = self._offered % _QUEUE
