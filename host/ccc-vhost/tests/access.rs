@@ -5,12 +5,12 @@ mod support;
 
 use std::{
     fs,
-    io::Read,
+    io::{Read, Write},
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
         net::UnixStream,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -139,6 +139,94 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_ro
         as_user(2003, &[4242], || operator.ask("GET", "/v1/vms", None)).0 == 200
     });
     daemon.says(told);
+}
+
+/// A daemon of 512 places, of which each reader may have 32, that tells more of its VMs than a
+/// socket takes at once.
+fn start_large() -> (Daemon, Operator) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let vm = |number| format!("[vm.{number}]\nsocket = \"{}/{number}\"\n", text(dir.path()));
+    let vms: String = (0..800).map(vm).collect();
+    let config = own(dir.path(), "readers = \"4343\"\n") + &vms;
+    fs::write(dir.path().join("ccc.toml"), config).unwrap();
+    let daemon = Daemon::spawn_by(dir, &["prlimit", "--nofile=2048:2048"], &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    assert_eq!(operator.get("/v1/status")["vms"], 800);
+    (daemon, operator)
+}
+
+/// Two clients: one has read a part of its answer, one has sent a part of a change.
+struct Midway {
+    began: Instant,
+    reads: UnixStream,
+    asks: UnixStream,
+}
+
+impl Midway {
+    fn begin(operator: &Operator) -> Midway {
+        let (began, mut reads, mut asks) = (Instant::now(), operator.connect(), operator.connect());
+        reads.write_all(b"GET /v1/vms HTTP/1.1\r\nhost: ccc\r\nconnection: close\r\n\r\n").unwrap();
+        reads.read_exact(&mut [0; 9]).unwrap();
+        let head = "PATCH /v1/vms/1 HTTP/1.1\r\nhost: ccc\r\nconnection: close\r\n\
+                    content-type: application/json\r\ncontent-length: 12\r\n\r\n";
+        asks.write_all(format!("{head}{{\"weig").as_bytes()).unwrap();
+        Midway { began, reads, asks }
+    }
+
+    /// Both are answered, the second so.
+    fn end(mut self, status: &str) {
+        let mut answer = String::new();
+        // Who is late is answered before.
+        let _ = self.asks.write_all(b"ht\":2}");
+        let _ = self.asks.read_to_string(&mut answer);
+        let late = answer.contains("it took longer than 2 s");
+        assert!(late || answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer:?}");
+        let mut answer = String::new();
+        self.reads.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let whole = head.lines().any(|line| *line == format!("content-length: {}", body.len()));
+        // No connection lasts longer than 30 s.
+        let late = self.began.elapsed() > Duration::from_secs(30);
+        assert!(late || whole, "{} bytes of an answer: {head}", body.len());
+    }
+}
+
+/// A reader with all connections that it may have asks, until one of them has had to leave.
+fn crowd_out(operator: &Operator) {
+    let reader = || as_user(1234, &[4343], || operator.connect());
+    let idle: Vec<UnixStream> = (0..40).map(|_| reader()).collect();
+    let stays = |mut stream: &UnixStream| {
+        stream.set_nonblocking(true).unwrap();
+        stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    until("the idle leave", || {
+        as_user(1234, &[4343], || operator.ask("GET", "/v1/log", None));
+        !idle[..20].iter().all(stays)
+    });
+}
+
+#[test]
+fn who_finds_no_place_has_nobody_leave_but_its_like() {
+    if !is_root() {
+        return;
+    }
+    let (_daemon, operator) = start_large();
+    let mut keeps = operator.connect();
+    let mut answered = || {
+        let mut answer = [0; 12];
+        let _ = keeps.write_all(b"GET /v1/log HTTP/1.1\r\nhost: ccc\r\n\r\n");
+        let count = keeps.read(&mut answer).unwrap_or_default();
+        let _ = keeps.read(&mut [0; 4096]);
+        answer[..count] == *b"HTTP/1.1 200"
+    };
+    assert!(answered());
+    let midway = Midway::begin(&operator);
+    crowd_out(&operator);
+    // Who asks nothing for 10 s leaves by itself.
+    let late = midway.began.elapsed() > Duration::from_secs(8);
+    assert!(answered() || late, "root's connection is closed for a reader");
+    midway.end("200");
 }
 
 #[test]

@@ -15,6 +15,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use super::crowd::{Rank, Whose};
+
 /// Time a client may be idle, however many others wait: its answer is on the way to it, or
 /// on a busy host it needs some time until it asks.
 pub const IDLE_ALLOWED: Duration = Duration::from_secs(1);
@@ -39,6 +41,8 @@ struct Taken {
 /// One client.
 #[derive(Debug)]
 struct Client {
+    /// What it may and which user it is, where clients are told apart.
+    by: Option<(Rank, u32)>,
     /// Until when it may be idle, however many others wait; `None` while it waits for an answer.
     may_stay: Mutex<Option<Instant>>,
     leave: Notify,
@@ -65,24 +69,28 @@ impl Clients {
     }
 
     /// A place for the next client, when there is one.
-    pub async fn next(self: &Arc<Clients>) -> ClientSlot {
+    pub async fn next(self: &Arc<Clients>, by: Option<(Rank, u32)>) -> ClientSlot {
         loop {
             match timeout(POLL, Arc::clone(&self.places).acquire_owned()).await {
-                Ok(Ok(place)) => return self.seat(place),
+                Ok(Ok(place)) => return self.seat(place, by),
                 // The semaphore is never closed.
-                Ok(Err(_)) | Err(_) => self.make_room(),
+                Ok(Err(_)) | Err(_) => self.make_room(|_| true),
             }
         }
     }
 
     /// A place, if there is one.
-    pub fn free(self: &Arc<Clients>) -> Option<ClientSlot> {
-        Arc::clone(&self.places).try_acquire_owned().ok().map(|place| self.seat(place))
+    pub fn free(self: &Arc<Clients>, by: Option<(Rank, u32)>) -> Option<ClientSlot> {
+        Arc::clone(&self.places).try_acquire_owned().ok().map(|place| self.seat(place, by))
     }
 
-    fn seat(self: &Arc<Clients>, place: OwnedSemaphorePermit) -> ClientSlot {
+    fn seat(
+        self: &Arc<Clients>,
+        place: OwnedSemaphorePermit,
+        by: Option<(Rank, u32)>,
+    ) -> ClientSlot {
         let may_stay = Mutex::new(Some(Instant::now() + self.allowed_at_first));
-        let client = Arc::new(Client { may_stay, leave: Notify::new() });
+        let client = Arc::new(Client { by, may_stay, leave: Notify::new() });
         let mut taken = lock(&self.taken);
         let number = taken.next;
         taken.next += 1;
@@ -90,12 +98,20 @@ impl Clients {
         ClientSlot { number, client, clients: Arc::clone(self), _place: place }
     }
 
-    /// Asks those to leave that have been idle for long.
-    pub fn make_room(&self) {
+    /// Asks those of these clients to leave that have been idle for long.
+    pub fn make_room_among(&self, (rank, user): Whose) {
+        self.make_room(|client| {
+            client.by.is_some_and(|(its, uid)| its == rank && user.is_none_or(|user| user == uid))
+        });
+    }
+
+    fn make_room(&self, among: impl Fn(&Client) -> bool) {
         let now = Instant::now();
-        let idle = |client: &&Arc<Client>| lock(&client.may_stay).is_some_and(|until| until <= now);
-        for client in lock(&self.taken).by.values().filter(idle) {
-            client.leave.notify_one();
+        let idle = |client: &Client| lock(&client.may_stay).is_some_and(|until| until <= now);
+        for client in lock(&self.taken).by.values() {
+            if among(client) && idle(client) {
+                client.leave.notify_one();
+            }
         }
     }
 }
@@ -138,13 +154,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
             let clients = Clients::new(2, POLL);
-            let (asks, idles) = (clients.next().await, clients.next().await);
+            let (asks, idles) = (clients.next(None).await, clients.next(None).await);
             let _busy = asks.busy();
             let evicted = async {
                 idles.asked_to_leave().await;
                 drop(idles);
             };
-            let (_third, ()) = tokio::join!(clients.next(), evicted);
+            let (_third, ()) = tokio::join!(clients.next(None), evicted);
             let asked = timeout(Duration::from_millis(10), asks.asked_to_leave()).await;
             assert!(asked.is_err(), "who waits for an answer stays");
         });

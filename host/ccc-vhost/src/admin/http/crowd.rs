@@ -17,8 +17,17 @@ const PARTS: usize = 256;
 #[derive(Debug)]
 pub struct Crowd {
     places: usize,
-    /// By what they may, all of those and each of their users.
-    there: Mutex<BTreeMap<(Rank, Option<u32>), usize>>,
+    there: Mutex<BTreeMap<Whose, usize>>,
+}
+
+/// Clients that are counted together: all who may as much, or one user of them.
+pub type Whose = (Rank, Option<u32>);
+
+/// Why there is no place for a client, and who could make room for it.
+#[derive(Debug)]
+pub struct NoPlace {
+    pub why: ApiError,
+    pub alike: Whose,
 }
 
 /// What a client may.
@@ -37,7 +46,7 @@ pub enum Rank {
 /// A client that is there, until it is dropped.
 #[derive(Debug)]
 pub struct Present {
-    keys: [(Rank, Option<u32>); 2],
+    keys: [Whose; 2],
     crowd: Arc<Crowd>,
 }
 
@@ -76,15 +85,15 @@ impl Crowd {
     }
 
     /// Lets a client in, if its kind and its user have not what they may have.
-    pub fn enter(self: &Arc<Crowd>, rank: Rank, uid: u32) -> Result<Present, ApiError> {
+    pub fn enter(self: &Arc<Crowd>, rank: Rank, uid: u32) -> Result<Present, NoPlace> {
         let keys = [(rank, None), (rank, Some(uid))];
         let mut there = self.there();
         for (key, part) in keys.iter().zip(rank.parts()) {
             let Some(part) = part else { continue };
             let most = (self.places * part / PARTS).max(1);
             if there.get(key).is_some_and(|count| *count >= most) {
-                let own = key.1.is_some();
-                return Err(ApiError::NoPlace { uid, own, most });
+                let why = ApiError::NoPlace { uid, own: key.1.is_some(), most };
+                return Err(NoPlace { why, alike: *key });
             }
         }
         for key in keys {
@@ -93,7 +102,7 @@ impl Crowd {
         Ok(Present { keys, crowd: Arc::clone(self) })
     }
 
-    fn there(&self) -> MutexGuard<'_, BTreeMap<(Rank, Option<u32>), usize>> {
+    fn there(&self) -> MutexGuard<'_, BTreeMap<Whose, usize>> {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,7 +31,7 @@ use tokio::{net::UnixStream, time::timeout};
 
 use self::{
     clients::{ClientSlot, Clients, IDLE_ALLOWED},
-    crowd::{Crowd, Present, Rank},
+    crowd::{Crowd, NoPlace, Present, Rank},
     routes::BODY_MAX,
 };
 use super::{
@@ -149,11 +149,11 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) -> io::Result<()> {
                 failing = false;
                 match welcome(&stream, &shared, &clients, &crowd).await {
                     Ok(guest) => drop(tokio::spawn(converse(stream, guest, Arc::clone(&shared)))),
-                    Err(why) => {
-                        shared.tell_refused(&why);
-                        let slot = turned_away.free();
+                    Err(no_place) => {
+                        shared.tell_refused(&no_place.why);
+                        let slot = turned_away.free(None);
                         let clients = Arc::clone(&clients);
-                        slot.map(|slot| tokio::spawn(turn_away(stream, why, clients, slot)));
+                        slot.map(|slot| tokio::spawn(turn_away(stream, no_place, clients, slot)));
                     }
                 }
                 spare.renew(&listener);
@@ -205,7 +205,7 @@ async fn welcome(
     shared: &Shared,
     clients: &Arc<Clients>,
     crowd: &Arc<Crowd>,
-) -> Result<Guest, ApiError> {
+) -> Result<Guest, NoPlace> {
     let peer = Peer::of(stream);
     let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.uid);
     let access = peer.as_ref().ok().and_then(|peer| shared.authorization.check(peer).ok());
@@ -215,16 +215,27 @@ async fn welcome(
         shared.tell_refused(error);
     }
     let present = crowd.enter(rank, uid)?;
-    let slot =
-        if rank.waits() { clients.next().await } else { clients.free().ok_or(ApiError::Busy)? };
+    let by = Some((rank, uid));
+    let slot = match rank.waits() {
+        true => clients.next(by).await,
+        false => {
+            let no_place = || NoPlace { why: ApiError::Busy, alike: (rank, None) };
+            clients.free(by).ok_or_else(no_place)?
+        }
+    };
     Ok(Guest { admitted, slot, _present: present })
 }
 
-/// Says why there is no place, when asked something: an answer before that is no HTTP.  Who is idle
-/// leaves then, so that who asks again has one.
-async fn turn_away(stream: UnixStream, why: ApiError, clients: Arc<Clients>, _slot: ClientSlot) {
+/// Says why there is no place, when asked something: an answer before that is no HTTP.  Who is
+/// idle of those alike leaves then, so that who asks again has one: others are not in its way.
+async fn turn_away(
+    stream: UnixStream,
+    NoPlace { why, alike }: NoPlace,
+    clients: Arc<Clients>,
+    _slot: ClientSlot,
+) {
     let service = service_fn(|_: Request<Incoming>| async {
-        clients.make_room();
+        clients.make_room_among(alike);
         Ok::<_, Infallible>(refuse(&why))
     });
     let conversation = protocol().keep_alive(false).serve_connection(TokioIo::new(stream), service);

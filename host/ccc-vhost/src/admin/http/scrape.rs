@@ -65,7 +65,7 @@ pub async fn serve(
     let clients = Clients::new(usize::try_from(most).unwrap_or(usize::MAX), ASKS_WITHIN);
     let latest = Arc::new(Latest::default());
     loop {
-        let slot = clients.next().await;
+        let slot = clients.next(None).await;
         match listener.accept().await {
             Ok((stream, _)) => {
                 drop(tokio::spawn(converse(stream, slot, commands.clone(), Arc::clone(&latest))))
