@@ -230,6 +230,17 @@ fn who_finds_no_place_has_nobody_leave_but_its_like() {
 }
 
 #[test]
+fn who_is_amid_a_request_leaves_for_nobody() {
+    if !is_root() {
+        return;
+    }
+    let (_daemon, operator) = start_large();
+    let midway = as_user(1234, &[4343], || Midway::begin(&operator));
+    crowd_out(&operator);
+    midway.end("403");
+}
+
+#[test]
 fn f9_root_of_another_pid_namespace_operates_the_daemon() {
     if !is_root() {
         return;

@@ -43,9 +43,16 @@ struct Taken {
 struct Client {
     /// What it may and which user it is, where clients are told apart.
     by: Option<(Rank, u32)>,
-    /// Until when it may be idle, however many others wait; `None` while it waits for an answer.
-    may_stay: Mutex<Option<Instant>>,
+    stay: Mutex<Stay>,
     leave: Notify,
+}
+
+#[derive(Debug)]
+struct Stay {
+    /// What it has asked and is not answered: it may ask more before it has read an answer.
+    requests: usize,
+    /// Until when it may be idle otherwise, however many others wait.
+    until: Instant,
 }
 
 /// The place of one client, until it is dropped.
@@ -57,7 +64,7 @@ pub struct ClientSlot {
     _place: OwnedSemaphorePermit,
 }
 
-/// A client waits for an answer, until this is dropped.
+/// A client has asked something, and is not idle until this is dropped.
 #[derive(Debug)]
 pub struct InRequest(Arc<Client>);
 
@@ -89,8 +96,9 @@ impl Clients {
         place: OwnedSemaphorePermit,
         by: Option<(Rank, u32)>,
     ) -> ClientSlot {
-        let may_stay = Mutex::new(Some(Instant::now() + self.allowed_at_first));
-        let client = Arc::new(Client { by, may_stay, leave: Notify::new() });
+        let until = Instant::now() + self.allowed_at_first;
+        let stay = Mutex::new(Stay { requests: 0, until });
+        let client = Arc::new(Client { by, stay, leave: Notify::new() });
         let mut taken = lock(&self.taken);
         let number = taken.next;
         taken.next += 1;
@@ -107,9 +115,9 @@ impl Clients {
 
     fn make_room(&self, among: impl Fn(&Client) -> bool) {
         let now = Instant::now();
-        let idle = |client: &Client| lock(&client.may_stay).is_some_and(|until| until <= now);
+        let idle = |stay: &Stay| stay.requests == 0 && stay.until <= now;
         for client in lock(&self.taken).by.values() {
-            if among(client) && idle(client) {
+            if among(client) && idle(&lock(&client.stay)) {
                 client.leave.notify_one();
             }
         }
@@ -119,7 +127,7 @@ impl Clients {
 impl ClientSlot {
     /// The client has asked something.
     pub fn busy(&self) -> InRequest {
-        *lock(&self.client.may_stay) = None;
+        lock(&self.client.stay).requests += 1;
         InRequest(Arc::clone(&self.client))
     }
 
@@ -137,7 +145,9 @@ impl Drop for ClientSlot {
 
 impl Drop for InRequest {
     fn drop(&mut self) {
-        *lock(&self.0.may_stay) = Some(Instant::now() + IDLE_ALLOWED);
+        let mut stay = lock(&self.0.stay);
+        stay.requests -= 1;
+        stay.until = Instant::now() + IDLE_ALLOWED;
     }
 }
 

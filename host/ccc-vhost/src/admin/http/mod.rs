@@ -30,7 +30,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::UnixStream, time::timeout};
 
 use self::{
-    clients::{ClientSlot, Clients, IDLE_ALLOWED},
+    clients::{ClientSlot, Clients, IDLE_ALLOWED, InRequest},
     crowd::{Crowd, NoPlace, Present, Rank},
     routes::BODY_MAX,
 };
@@ -236,7 +236,7 @@ async fn turn_away(
 ) {
     let service = service_fn(|_: Request<Incoming>| async {
         clients.make_room_among(alike);
-        Ok::<_, Infallible>(refuse(&why))
+        Ok::<_, Infallible>(refuse(&why).map(Full::new))
     });
     let conversation = protocol().keep_alive(false).serve_connection(TokioIo::new(stream), service);
     drop(timeout(TURNING_AWAY, conversation).await);
@@ -247,11 +247,13 @@ async fn converse(stream: UnixStream, guest: Guest, shared: Arc<Shared>) {
     let service = service_fn(|request| {
         let (shared, admitted, slot) = (Arc::clone(&shared), &admitted, &slot);
         async move {
+            // It is amid a request from its head on until the answer is written.
+            let asked = slot.busy();
             let answer = match admitted {
-                Ok(peer) => respond(request, peer, slot, &shared).await,
+                Ok(peer) => respond(request, peer, &shared).await,
                 Err(error) => refuse(error),
             };
-            Ok::<_, Infallible>(answer)
+            Ok::<_, Infallible>(answer.map(|bytes| until_written(bytes, asked)))
         }
     });
     let conversation = protocol().serve_connection(TokioIo::new(stream), service);
@@ -275,18 +277,27 @@ fn admit(peer: io::Result<Peer>, authorization: &Authorization) -> Result<Peer, 
     Ok(peer)
 }
 
-async fn respond<B>(
-    request: Request<B>,
-    by: &Peer,
-    slot: &ClientSlot,
-    shared: &Shared,
-) -> Response<Full<Bytes>>
+/// The body of an answer, which is dropped, with what keeps its client, when it is written.
+fn until_written(bytes: Bytes, asked: InRequest) -> Full<Bytes> {
+    struct Answer {
+        bytes: Bytes,
+        _asked: InRequest,
+    }
+    impl AsRef<[u8]> for Answer {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+    Full::new(Bytes::from_owner(Answer { bytes, _asked: asked }))
+}
+
+async fn respond<B>(request: Request<B>, by: &Peer, shared: &Shared) -> Response<Bytes>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let format = format_of(&request);
-    match handle(request, by, slot, shared).await {
+    match handle(request, by, shared).await {
         Ok(Reply::Metrics(view)) => exposition(view, format),
         Ok(reply) => match serde_json::to_vec(&reply) {
             Ok(body) => answer(StatusCode::OK, body),
@@ -302,14 +313,14 @@ fn format_of<B>(request: &Request<B>) -> Format {
     Format::accepted(accepted.unwrap_or_default())
 }
 
-fn exposition(view: MetricsView, format: Format) -> Response<Full<Bytes>> {
+fn exposition(view: MetricsView, format: Format) -> Response<Bytes> {
     match metrics::text(view, format) {
         Ok(text) => typed(StatusCode::OK, format.content_type(), text.into()),
         Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
     }
 }
 
-fn refuse(error: &ApiError) -> Response<Full<Bytes>> {
+fn refuse(error: &ApiError) -> Response<Bytes> {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = answer(status, error.body().to_string().into());
     if let ApiError::Method { allowed, .. } = error {
@@ -320,23 +331,18 @@ fn refuse(error: &ApiError) -> Response<Full<Bytes>> {
     response
 }
 
-fn answer(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
+fn answer(status: StatusCode, body: Vec<u8>) -> Response<Bytes> {
     typed(status, "application/json", body)
 }
 
-fn typed(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn typed(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-async fn handle<B>(
-    request: Request<B>,
-    by: &Peer,
-    slot: &ClientSlot,
-    shared: &Shared,
-) -> Result<Reply, ApiError>
+async fn handle<B>(request: Request<B>, by: &Peer, shared: &Shared) -> Result<Reply, ApiError>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -354,7 +360,6 @@ where
     if !command.only_looks() {
         shared.authorization.check_change(by).map_err(ApiError::Forbidden)?;
     }
-    let _busy = slot.busy();
     let mut reply = shared.commands.ask(command, by.clone()).await?;
     if let Reply::Status(status) = &mut reply {
         status.no_metrics.clone_from(&*shared.no_metrics.lock().await);

@@ -51,7 +51,7 @@ const FRESH: Duration = Duration::from_millis(500);
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// The latest answer in each format.
-type Latest = Mutex<BTreeMap<Format, (Instant, Response<Full<Bytes>>)>>;
+type Latest = Mutex<BTreeMap<Format, (Instant, Response<Bytes>)>>;
 
 /// Serves them, if they are to be; `trouble` is why nobody can listen.
 pub async fn serve(
@@ -111,7 +111,7 @@ async fn converse(
         let (commands, slot, latest) = (&commands, &slot, &latest);
         async move {
             let _busy = slot.busy();
-            Ok::<_, Infallible>(respond(request, commands, latest).await)
+            Ok::<_, Infallible>(respond(request, commands, latest).await.map(Full::new))
         }
     });
     let conversation = protocol().serve_connection(TokioIo::new(stream), service);
@@ -126,7 +126,7 @@ async fn respond(
     request: Request<Incoming>,
     commands: &CommandSender,
     latest: &Latest,
-) -> Response<Full<Bytes>> {
+) -> Response<Bytes> {
     if request.uri().path() != METRICS {
         return refuse(&ApiError::NotHere(request.uri().path().to_owned()));
     }
