@@ -20,6 +20,8 @@ use support::{
 
 /// After this time a client that asks nothing leaves by itself.
 const IDLE_LEAVES: Duration = Duration::from_secs(10);
+/// After this time any does.
+const ALL_LEAVE: Duration = Duration::from_secs(30);
 /// As Prometheus asks.
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
 
@@ -165,6 +167,47 @@ fn who_connects_and_asks_nothing_keeps_no_scraper_waiting() {
     assert!(scrape(metrics, "GET /metrics").contains("ccc_build_info"));
     println!("{:?} behind {} idle", began.elapsed(), idle.len());
     assert!(began.elapsed() < IDLE_LEAVES, "it waited until they had left by themselves");
+}
+
+#[test]
+fn who_asks_again_and_again_keeps_no_scraper_waiting() {
+    let (_daemon, _operator, metrics) = start();
+    scrape(metrics, "GET /metrics");
+    let connect = || {
+        let stream = TcpStream::connect(metrics).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    let question = "GET / HTTP/1.1\r\nhost: ccc\r\n\r\n";
+    let mut asks_twice = TcpStream::connect(metrics).unwrap();
+    asks_twice.write_all(question.repeat(2).as_bytes()).unwrap();
+    let mut answers = Vec::new();
+    let _ = asks_twice.read_to_end(&mut answers);
+    assert_eq!(String::from_utf8(answers).unwrap().matches("HTTP/1.1 404").count(), 1);
+    let began = Instant::now();
+    // More than there are places, and who is closed comes again.
+    let mut ask_all = {
+        let mut crowd: Vec<TcpStream> = (0..300).map(|_| connect()).collect();
+        move || {
+            for stream in &mut crowd {
+                let _ = stream.read(&mut [0; 4096]);
+                if stream.write_all(question.as_bytes()).is_err() {
+                    *stream = connect();
+                }
+            }
+        }
+    };
+    ask_all();
+    let told = std::thread::scope(|scope| {
+        let scraper = scope.spawn(|| scrape(metrics, "GET /metrics"));
+        while !scraper.is_finished() {
+            ask_all();
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        scraper.join().unwrap()
+    });
+    assert!(told.contains("ccc_build_info"));
+    assert!(began.elapsed() < ALL_LEAVE, "it waited until they had to leave");
 }
 
 #[test]

@@ -114,7 +114,8 @@ async fn converse(
             Ok::<_, Infallible>(respond(request, commands, latest).await.map(Full::new))
         }
     });
-    let conversation = protocol().serve_connection(TokioIo::new(stream), service);
+    // A place is for one answer: who asks on comes again, behind those who wait.
+    let conversation = protocol().keep_alive(false).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         biased;
         () = slot.asked_to_leave() => {}
