@@ -354,6 +354,15 @@ fn o3_a_vm_without_its_directory_is_told_and_the_others_are_served() {
 fn o12_a_guest_without_a_driver_does_not_look_idle() {
     let (daemon, operator) = start(&TWO);
     let state = || operator.get("/v1/vms/a")["state"].as_str().unwrap().to_owned();
+    // What the alert CccVmSilent asks for.
+    let tells = |silent, coupled| {
+        let metrics = operator.ask("GET", "/metrics", None).1;
+        let told = [
+            format!("ccc_vm_silent{{vm=\"a\"}} {silent}\n"),
+            format!("ccc_vm_coupled_flows{{vm=\"a\"}} {coupled}\n"),
+        ];
+        told.iter().all(|line| metrics.as_str().unwrap().contains(line))
+    };
     assert_eq!(state(), "absent");
     assert_eq!(operator.get("/v1/vms")["vms"][0]["state"], "absent", "told alike of all");
     let mut a = Driver::connect(&daemon.socket("a"), Mode::InBand);
@@ -373,9 +382,11 @@ fn o12_a_guest_without_a_driver_does_not_look_idle() {
     let vm = operator.get("/v1/vms/a");
     assert!(vm["heard_ms"].as_u64().unwrap() >= 5000, "{vm}");
     assert_eq!((&vm["flows"], &vm["coupled_flows"]), (&json!(1), &json!(0)), "while it is silent");
+    until("it is told to be silent", || tells("1.0", "0.0"));
     sends.flags &= !wire::R_ACTIVE;
     a.tell(&extent, wire::OP_UPDATE, 0, &sends);
     assert_eq!(state(), "idle", "with a flow that has nothing to send");
+    until("it is told not to be", || tells("0.0", "1.0"));
     // A front end that begins to migrate has what is written noted.
     assert_eq!(operator.get("/v1/vms/a")["migrating"], false);
     let _log = a.front.log();

@@ -16,6 +16,7 @@ use prometheus_client::{
 };
 
 use super::reply::{CountersView, GroupView, MemberView, MetricsView, VmView};
+use crate::device::inspect::SILENT;
 
 /// What all names begin with.
 const PREFIX: &str = "ccc";
@@ -83,7 +84,7 @@ struct OfSome(&'static str, &'static str, fn(&MemberView) -> Option<f64>);
 /// A number of each VM in each group.
 struct OfMember(&'static str, &'static str, fn(&MemberView) -> f64);
 
-const OF_VM: [OfVm; 10] = [
+const OF_VM: [OfVm; 11] = [
     OfVm("vm_device", "Whether its guest is to have the device", |vm| truth(vm.settings.device)),
     OfVm("vm_served", "Whether a front end can connect", |vm| truth(vm.unserved.is_none())),
     OfVm("vm_connected", "Whether a front end is connected", |vm| truth(vm.connected)),
@@ -100,6 +101,9 @@ const OF_VM: [OfVm; 10] = [
     ),
     OfVm("vm_alone", "Whether it loses where no other VM of its groups does, or says so", |vm| {
         truth(!vm.alone.is_empty())
+    }),
+    OfVm("vm_silent", "Whether flows of it have data to send and nothing is heard of them", |vm| {
+        truth(vm.state == SILENT)
     }),
     OfVm("vm_judged", "Whether its tap shows what its reports do not", |vm| {
         truth(vm.judged.is_some())
