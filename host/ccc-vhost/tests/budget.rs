@@ -8,10 +8,12 @@
 mod support;
 
 use ccc_proto::wire::{self, Report};
+use serde_json::Value;
 use support::{
-    daemon::Daemon,
+    daemon::{Daemon, until},
     driver::{Driver, Extent, Piece, WRITE, report},
     frontend::Mode,
+    operator::{TWO, start_in},
 };
 use vhost::VhostBackend;
 
@@ -253,8 +255,13 @@ fn t6_a_guest_offers_64_extents_and_no_more() {
 
 #[test]
 fn t9_a_guest_over_its_limit_of_flows_is_refused_and_the_others_are_not() {
-    let daemon = "[daemon]\nmax_flows_per_vm = 3\nmax_flows = 5\n";
-    let mut daemon = Daemon::start_with(&BOTH, daemon, &[]);
+    let limits = "max_flows_per_vm = 3\nmax_flows = 5\n";
+    let (mut daemon, operator) = start_in(tempfile::tempdir().unwrap(), &TWO, limits);
+    let is_over = |vm: &str, limit: Value| {
+        let counters = || operator.get(&format!("/v1/vms/{vm}"))["counters"].clone();
+        until("the limit is told", || counters()["limit"] == limit);
+        assert_eq!(counters()["limit_ms"].is_null(), limit.is_null(), "{vm}");
+    };
     let (mut a, mut b) = (driver(&daemon, "a"), driver(&daemon, "b"));
     let (in_a, in_b) = (a.offer_extent(0, 8, 1), b.offer_extent(0, 8, 1));
     for slot in 0..4 {
@@ -266,11 +273,21 @@ fn t9_a_guest_over_its_limit_of_flows_is_refused_and_the_others_are_not() {
     );
     assert_eq!(a.grant(&in_a, 3).generation.get(), 1, "it is told");
     daemon.says("slot 3: the VM has 3 flows, as many as it may have (max_flows_per_vm)");
-    for slot in 0..3 {
+    is_over("a", "max_flows_per_vm".into());
+    assert_eq!(operator.get("/v1/vms/a")["flows"], 3, "of which it says nothing");
+    for slot in 0..2 {
         b.register(&in_b, slot, 1);
     }
+    is_over("b", Value::Null);
+    b.register(&in_b, 2, 1);
     assert!(b.accepted(&in_b, 1, 1) && !b.accepted(&in_b, 2, 1));
     daemon.says("slot 2: all VMs have 5 flows, as many as they may have (max_flows)");
+    is_over("b", "max_flows".into());
+    b.register(&in_b, 3, 1);
+    is_over("b", "max_flows_per_vm".into());
+    // One that waits is over it with each of its messages.
+    b.tell(&in_b, wire::OP_UPDATE, 2, &report(1));
+    is_over("b", "max_flows".into());
     // One that leaves makes room for one that waits, at its next message.
     a.tell(&in_a, wire::OP_LEAVE, 0, &Report { state: wire::STATE_FREE, ..report(1) });
     a.tell(&in_a, wire::OP_UPDATE, 3, &report(1));

@@ -7,6 +7,7 @@
 pub mod alone;
 mod cap;
 mod daemon;
+mod limit;
 mod place;
 mod release;
 mod tap;
@@ -24,7 +25,8 @@ use crate::{
 
 /// A VM with flows that has said nothing for so long has stopped.
 const SILENT_MS: u64 = 10_000;
-/// What was refused so long ago is over: the alert (monitoring/ccc-rules.yml) looks back as far.
+/// What was refused, or over a limit, so long ago is over: the alert (monitoring/ccc-rules.yml) of
+/// what is refused looks back as far.
 const REFUSED_MS: u64 = 300_000;
 /// Slots that are found being written are told of from one in so many messages on,
 const TORN_PER: u64 = 20;
@@ -201,20 +203,17 @@ fn not_coupled(vm: &Value) -> Option<Finding> {
 /// Some of its flows are not coupled.
 fn left_out(vm: &Value) -> Option<Finding> {
     // While nobody speaks for it none is, which is told.
-    if vm["state"] == "silent" {
+    if !matches!(vm["state"].as_str()?, "active" | "idle") {
         return None;
     }
+    if let Some(found) = limit::over(vm) {
+        return Some(found);
+    }
     let name = word(&vm["name"]);
-    let [no_line, over_limit] =
-        ["no_line", "over_limit"].map(|key| vm["counters"][key].as_u64().unwrap_or(0));
+    let no_line = vm["counters"]["no_line"].as_u64().unwrap_or(0);
     let (flows, coupled) = (vm["flows"].as_u64()?, vm["coupled_flows"].as_u64()?);
     match flows.checked_sub(coupled)? {
         0 => None,
-        left if over_limit > 0 => Some(Finding::new(
-            vm,
-            format!("{left} of {flows} flows are not coupled: over a limit {over_limit} times"),
-            "raise max_flows or max_flows_per_vm in [daemon]",
-        )),
         left if no_line > 0 => Some(Finding::new(
             vm,
             format!("{left} of {flows} flows are not coupled: its groups are more than its lines"),
@@ -443,8 +442,8 @@ mod tests {
             (json!({"cap_mbit": 2.0, "group": "other"}), "cap of 2 Mbit/s, as its"),
             (json!({"coupled_flows": 1}), "3 of 4 flows are not coupled -> cccctl show web"),
             (
-                json!({"coupled_flows": 1, "counters": {"refused": 3, "over_limit": 3}}),
-                "over a limit 3 times -> raise max_flows",
+                json!({"coupled_flows": 1, "counters": {"limit": "max_flows", "limit_ms": 0}}),
+                "flows over max_flows are not coupled, seen 0 s ago -> raise max_flows in",
             ),
             (
                 json!({"coupled_flows": 1, "counters": {"refused": 3, "no_line": 3}}),

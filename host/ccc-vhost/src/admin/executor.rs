@@ -482,6 +482,8 @@ fn count(counters: &counters::Counters) -> CountersView {
         stale: counters.refused(counters::Kind::Stale),
         no_line: counters.refused(counters::Kind::Line),
         over_limit: counters.refused(counters::Kind::Limit),
+        limit: counters.since_limit().map(|(_, key)| key),
+        limit_ms: counters.since_limit().map(|(us, _)| us / 1000),
     }
 }
 

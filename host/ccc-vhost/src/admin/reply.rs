@@ -185,6 +185,10 @@ pub struct CountersView {
     pub no_line: u64,
     /// Times a flow was over one of the operator's limits.
     pub over_limit: u64,
+    /// The limit that one was over last, if one was.
+    pub limit: Option<&'static str>,
+    /// Milliseconds since one was over it, told again or not.
+    pub limit_ms: Option<u64>,
 }
 
 /// All groups.

@@ -93,6 +93,8 @@ pub struct Counters {
     refused: [u64; KINDS.len()],
     /// When something was refused last that is somebody's fault, by the machine's time.
     last_fault: Option<Micros>,
+    /// When a flow was over a limit last, by the machine's time, and that limit's key.
+    last_limit: Option<(Micros, &'static str)>,
     vm: String,
     /// What the guest causes, by the time it lives in.
     of_guest: Limiter,
@@ -115,6 +117,7 @@ impl Counters {
             strangers: Strangers::default(),
             refused: [0; KINDS.len()],
             last_fault: None,
+            last_limit: None,
             vm: vm.to_owned(),
             of_guest: Limiter::new(1),
             of_front_end: Limiter::new(REQUEST_LINES),
@@ -150,6 +153,16 @@ impl Counters {
     /// How long ago something was refused last that is somebody's fault.
     pub fn since_fault(&self) -> Option<Micros> {
         self.last_fault.map(|last| clock::monotonic().saturating_sub(last))
+    }
+
+    /// A flow is over the limit of this key of `[daemon]`, whether it was told before or not.
+    pub fn is_over(&mut self, key: &'static str) {
+        self.last_limit = Some((clock::monotonic(), key));
+    }
+
+    /// How long ago a flow was over a limit last, and that limit's key.
+    pub fn since_limit(&self) -> Option<(Micros, &'static str)> {
+        self.last_limit.map(|(last, key)| (clock::monotonic().saturating_sub(last), key))
     }
 
     fn count(&mut self, kind: Kind) {

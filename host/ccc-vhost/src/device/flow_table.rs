@@ -316,6 +316,7 @@ impl FlowTable {
     ) -> Result<(), SlotError> {
         let most = scope.engine.max_flows_per_vm();
         if self.len() >= most {
+            scope.counters.is_over("max_flows_per_vm");
             self.answer(slot, refusal(checked.generation), scope.mapping)?;
             return Err(SlotError::VmFull { slot, most });
         }
@@ -363,6 +364,7 @@ impl FlowTable {
     ) -> Result<Option<Member>, SlotError> {
         let Some(group) = self.destined(slot, flow.destination, scope)? else { return Ok(None) };
         if let Some(most) = scope.engine.full() {
+            scope.counters.is_over("max_flows");
             return Err(SlotError::HostFull { slot, most });
         }
         let lines = self.extents.grant_lines().map_or(0, |lines| lines.len());
