@@ -28,9 +28,10 @@ pub fn gone(vm: &Value) -> Option<Finding> {
     let name = word(&vm["name"]);
     let correct = match is_configured(vm) {
         true => format!("correct it in [vm.{name}] of the configuration, then restart ccc-vhost"),
-        false => {
-            format!("cccctl tenant remove {name}, then cccctl tenant add {name} with the right one")
-        }
+        false => format!(
+            "cccctl tenant remove {name}, then cccctl tenant add {name} with the right one and all \
+             that was set of it"
+        ),
     };
     Some(Finding::new(vm, what, format!("start what makes it; if it is mistyped: {correct}")))
 }
@@ -283,6 +284,7 @@ mod tests {
         let found = gone(&web).expect("a finding");
         assert!(found.what.ends_with("no /run/netns/ccc-test-nowhere"), "{found:?}");
         assert!(found.remedy.contains("cccctl tenant remove web"), "{found:?}");
+        assert!(found.remedy.ends_with("and all that was set of it"), "{found:?}");
         let mut configured = web.clone();
         configured["added"] = json!(false);
         let found = gone(&configured).expect("a finding");
