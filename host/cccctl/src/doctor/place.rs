@@ -134,23 +134,35 @@ fn open_to(vm: &Value, socket: &str, group: &str) -> Finding {
     )
 }
 
-/// Another tenant has a tenant's place: a place is that of the first.
+/// Another tenant has a tenant's place: a place is that of the first, of which only ccc-bpf knows
+/// which it is where both are connected, as when one namespace was bound over the other's name.
 pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
-    let place = vm["tenant"].as_str().filter(|_| vm["connected"] == false)?;
+    let place = vm["tenant"].as_str()?;
     let cgroups = cgroups();
     let files = |place: &str| identity(&file(place, cgroups.as_deref())?);
     let its = files(place);
     let is_same = |other: &str| other == place || its.is_some() && files(other) == its;
     let has_it = |other: &&Value| {
-        other["connected"] == true && other["tenant"].as_str().is_some_and(is_same)
+        other["name"] != vm["name"]
+            && other["connected"] == true
+            && other["tenant"].as_str().is_some_and(is_same)
     };
-    let first = vms.iter().find(has_it)?;
-    let name = word(&first["name"]);
-    Some(Finding::new(
-        vm,
-        format!("{name} has its place, {place}: it waits until that one is removed"),
-        format!("{}, or {}: then it has the place within a second", removal(vm), removal(first)),
-    ))
+    let other = vms.iter().find(has_it)?;
+    let (name, removals) = (word(&other["name"]), [removal(vm), removal(other)].join(", or "));
+    let (what, remedy) = match vm["connected"] == true {
+        true => (
+            format!("{name} has its place, {place}, too: flows there are all of one tenant"),
+            format!(
+                "make one of the two places anew, as it was; or {removals}, and add that one elsewhere \
+                 with all that was set of it"
+            ),
+        ),
+        false => (
+            format!("{name} has its place, {place}: it waits until that one is removed"),
+            format!("{removals}: then it has the place within a second"),
+        ),
+    };
+    Some(Finding::new(vm, what, remedy))
 }
 
 /// Where the second kind of cgroups is mounted, as ccc-bpf looks for it.
@@ -270,6 +282,12 @@ mod tests {
         let found = taken(&tenant("b", false), std::slice::from_ref(&first)).expect("told");
         let told = format!("a has its place, {}: it waits until that one is removed", place("b"));
         assert_eq!(found.what, told);
+        // One that was connected before its name became the other's.
+        let both = [first.clone(), tenant("b", true)];
+        for (vm, place, other) in [(&both[0], place("a"), "b"), (&both[1], place("b"), "a")] {
+            let what = taken(vm, &both).expect("told").what;
+            assert!(what.starts_with(&format!("{other} has its place, {place}, too")));
+        }
         for free in ["other", "nowhere"] {
             assert_eq!(taken(&tenant(free, false), std::slice::from_ref(&first)), None, "{free}");
         }
