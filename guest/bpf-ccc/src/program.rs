@@ -102,7 +102,10 @@ impl Program {
         let cubic = kernel_has_cubic();
         if !is_whole(&directory, cubic) {
             if directory.exists() {
-                set_aside(&directory, pins)?;
+                set_aside(&directory, pins, |kept| {
+                    let kept = kept.and_then(|other| tables_number(other).ok());
+                    tell_what_is_left(pins, &directory, kept.unwrap_or_default())
+                })?;
             }
             load(open, pins, &directory, cgroup_root, cubic)?;
         }
@@ -186,10 +189,16 @@ fn said(open: &skeleton::OpenCccSkel<'_>) -> Result<skeleton::types::ccc_layout>
     Ok(open.maps.rodata_data.as_deref().context("program without a layout")?.ccc_layout)
 }
 
-/// Has what was cut short be a program before, if it may have the only pins of the tables.
-fn set_aside(directory: &Path, pins: &Path) -> Result<()> {
+/// Has what was cut short be a program before, if it may have the only pins of the tables.  Else it
+/// is removed, once `tell` has had whose tables are kept, which may be the same.
+fn set_aside(
+    directory: &Path,
+    pins: &Path,
+    tell: impl FnOnce(Option<&Path>) -> Result<()>,
+) -> Result<()> {
     if !has_same_layout(directory) {
-        tell_what_is_left(pins, directory, 0)?;
+        let others = ours(pins)?;
+        tell(others.iter().find(|other| has_same_layout(other)).map(PathBuf::as_path))?;
         return remove(directory);
     }
     let aside = pins.join(digest(&[b"cut short", OBJECT].concat()));
@@ -347,6 +356,11 @@ fn has_same_layout(directory: &Path) -> bool {
     has(&mark::name()) && [TABLES, CGROUPS, NETNS, MESSAGES].into_iter().all(has)
 }
 
+/// The number of the tables that are pinned there.
+fn tables_number(directory: &Path) -> Result<u32> {
+    Ok(MapHandle::from_pinned_path(directory.join(TABLES))?.info()?.info.id)
+}
+
 /// Connections are not coupled again that have the tables of a program pinned there, unless these
 /// are the ones with that number.
 fn tell_what_is_left(pins: &Path, directory: &Path, kept: u32) -> Result<()> {
@@ -378,6 +392,8 @@ pub fn number(map: &MapHandle, key: &[u8]) -> Result<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -417,17 +433,30 @@ mod tests {
     fn what_was_cut_short_leaves_its_maps_once_no_other_has_them() {
         let pins = std::env::temp_dir().join(format!("ccc-bpf-cut-{}", std::process::id()));
         let directory = directory(&pins);
+        let kept = RefCell::new(None);
+        let made = |directory: &Path, names: &[&str]| {
+            let made = |name: &&str| fs::create_dir_all(directory.join(name));
+            names.iter().try_for_each(made).expect("made");
+        };
         let cut_short = |names: &[&str]| {
-            for name in names {
-                fs::create_dir_all(directory.join(name)).expect("made");
-            }
-            set_aside(&directory, &pins).expect("done");
+            made(&directory, names);
+            let note = |other: Option<&Path>| {
+                kept.replace(other.map(Path::to_owned));
+                Ok(())
+            };
+            set_aside(&directory, &pins, note).expect("done");
             assert!(!directory.exists());
             ours(&pins).expect("read").iter().any(|other| has_same_layout(other))
         };
         let mark = mark::name();
         let all = [TABLES, CGROUPS, NETNS, MESSAGES, &mark, RENO];
         assert!(!cut_short(&all[..4]), "those before were still there");
+        assert_eq!(kept.take(), None, "which had other tables");
+        let before = pins.join(digest(b"before"));
+        made(&before, &all);
+        assert!(cut_short(&all[..4]));
+        assert_eq!(kept.take().as_ref(), Some(&before), "which may have the same");
+        fs::remove_dir_all(&before).expect("removed");
         assert!(cut_short(&all) && cut_short(&all), "again, too");
         assert!(cut_short(&all[..2]), "what is aside stays until another has it");
         assert_eq!(fs::read_dir(&pins).expect("read").count(), 1);
