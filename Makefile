@@ -211,7 +211,7 @@ oldest-compiler: deps ## that all builds with the oldest compiler that is promis
 		cargo +$(OLDEST) check --quiet --locked --manifest-path $$where/Cargo.toml --target-dir $(CACHE)/oldest || exit 1; \
 	done
 .PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized kernels coverage fuzz
-SUITE = -m pytest -p no:cacheprovider -q --reruns 1 -rfER $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
+SUITE = -m pytest -p no:cacheprovider -q --reruns 1 -p testbed.again -rfER $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints
 	@scripts/check $(PARTS)
 test: build ## every test that needs no QEMU, one line of counts at the end

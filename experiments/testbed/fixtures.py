@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from . import artefacts
+from .again import attempt
 
 _MEASURED = pytest.StashKey[list[str]]()
 
@@ -26,9 +27,11 @@ def emulator() -> Path:
 
 @pytest.fixture
 def logs(request: pytest.FixtureRequest) -> Path:
-    """The directory of a test's logs, out/SUITE/TEST, emptied of an earlier run's.
-    A conftest.py has SUITE as the fixture `suite`."""
+    """The directory of a test's logs, out/SUITE/TEST, emptied of an earlier run's; one that is
+    run once more has one of its own.  A conftest.py has SUITE as the fixture `suite`."""
     name = request.node.name.removeprefix("test_")
+    if attempt(request) > 1:
+        name += f"-{attempt(request)}"
     directory = Path("out", request.getfixturevalue("suite"), name).resolve()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
