@@ -329,7 +329,7 @@ impl Engine {
     /// sum of what they have.
     pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
         let key = group.0 as usize;
-        self.groups.get(key).map(|entry| entry.status(self.reported(key)))
+        self.groups.get(key).map(|entry| entry.status(|| self.reported(key)))
     }
 
     /// Flows that count, in all groups.

@@ -564,7 +564,7 @@ impl Group {
     /// with [`Group::recount`].
     pub(crate) fn reconfigure(&mut self, config: GroupConfig, reported: Aggregate) {
         if config != (GroupConfig { share: config.share, ..self.config }) {
-            self.aggregate = self.aggregate_or(reported);
+            self.aggregate = self.aggregate_or(|| reported);
             // Losses of what was sent under the other rules charge nothing.
             self.aggregate.begin_epoch();
             self.policy = policy::build(&config);
@@ -578,9 +578,9 @@ impl Group {
         self.version += 1;
     }
 
-    fn aggregate_or(&self, reported: Aggregate) -> Aggregate {
+    fn aggregate_or(&self, reported: impl FnOnce() -> Aggregate) -> Aggregate {
         let kept = self.aggregate;
-        if self.policy.couples() { kept } else { Aggregate { epoch: kept.epoch, ..reported } }
+        if self.policy.couples() { kept } else { Aggregate { epoch: kept.epoch, ..reported() } }
     }
 
     /// Counts an active flow under the present way of sharing.
@@ -612,7 +612,7 @@ impl Group {
     }
 
     /// The aggregate, or what flows `reported` if there is none.
-    pub(crate) fn status(&self, reported: Aggregate) -> GroupStatus {
+    pub(crate) fn status(&self, reported: impl FnOnce() -> Aggregate) -> GroupStatus {
         let aggregate = self.aggregate_or(reported);
         GroupStatus {
             cwnd_bytes: aggregate.window.bytes(),

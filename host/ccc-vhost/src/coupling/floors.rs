@@ -44,6 +44,19 @@ pub enum News {
     Room,
 }
 
+/// What a look has found of a group's floors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Found {
+    Short,
+    Met,
+    Room,
+    /// They are not met, and whether there is more is not to be seen.
+    Unclear,
+    /// Nobody wants them, or has reported for long.
+    #[default]
+    Unwanted,
+}
+
 /// What a group's path was like at a look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
@@ -78,8 +91,7 @@ pub(super) struct Floors {
     /// For how long they were not met, less how long they were, or could have been.
     short_us: Micros,
     shortfall: Option<Shortfall>,
-    /// They were met at the last look.
-    is_met: bool,
+    found: Found,
     /// When it was last logged that they are not met, and whether that is what was logged last.
     logged_at: Option<Micros>,
     is_logged: bool,
@@ -103,15 +115,24 @@ impl Floors {
         let delivered =
             bytes.saturating_sub(self.delivered_bytes).saturating_mul(1_000_000) / time_us;
         (self.looked_at, self.delivered_bytes) = (now, bytes);
-        self.is_met = floors <= delivered.saturating_mul(TOLERATED_PERCENT) / 100;
         let was_reduced = self.reduced_at.is_some_and(|at| now.saturating_sub(at) <= CONGESTED_US);
-        let is_congested = was_reduced || look.queued;
-        let is_short = !self.is_met && is_congested && !is_late;
-        if is_short {
-            self.short_us = (self.short_us + time_us).min(MOST_SHORT_US);
-        } else if self.is_met || look.idle || is_late {
-            self.short_us = self.short_us.saturating_sub(time_us);
-        }
+        self.found = if floors == 0 || is_late {
+            Found::Unwanted
+        } else if floors <= delivered.saturating_mul(TOLERATED_PERCENT) / 100 {
+            Found::Met
+        } else if was_reduced || look.queued {
+            Found::Short
+        } else if look.idle {
+            Found::Room
+        } else {
+            Found::Unclear
+        };
+        self.short_us = match self.found {
+            Found::Short => (self.short_us + time_us).min(MOST_SHORT_US),
+            Found::Unclear => self.short_us,
+            Found::Met | Found::Room | Found::Unwanted => self.short_us.saturating_sub(time_us),
+        };
+        let is_short = self.found == Found::Short;
         self.shortfall = match self.shortfall {
             None if is_short && self.short_us >= SHORT_US => Some(Shortfall { floors, delivered }),
             Some(_) if self.short_us == 0 => None,
@@ -120,9 +141,16 @@ impl Floors {
         };
     }
 
-    /// What is to be logged, if something is.
+    /// What is to be logged, if something is: that they are short, and what is seen to be so
+    /// afterwards.
     fn news(&mut self, now: Micros) -> Option<News> {
         let is_soon = |at: Micros| now.saturating_sub(at) < AGAIN_US;
+        let news = match (self.shortfall, self.found) {
+            (Some(shortfall), _) => News::Short(shortfall),
+            (None, Found::Met) => News::Met,
+            (None, Found::Room) => News::Room,
+            (None, _) => return None,
+        };
         let is_short = self.shortfall.is_some();
         if is_short == self.is_logged || is_short && self.logged_at.is_some_and(is_soon) {
             return None;
@@ -131,11 +159,7 @@ impl Floors {
         if is_short {
             self.logged_at = Some(now);
         }
-        Some(match self.shortfall {
-            Some(shortfall) => News::Short(shortfall),
-            None if self.is_met => News::Met,
-            None => News::Room,
-        })
+        Some(news)
     }
 }
 
@@ -314,6 +338,9 @@ mod tests {
             group.go(1, 0);
         }
         assert_eq!(group.floors.shortfall, None);
+        assert_eq!(group.logged.len(), 1, "whether they are met now is not known");
+        group.go(1, 12_000_000);
+        assert_eq!(group.logged[1..], [News::Met]);
     }
 
     #[test]
