@@ -53,6 +53,7 @@ impl Finding {
 /// All that is wrong with the daemon at that control socket, VMs and groups, in this order.
 pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> Vec<Finding> {
     let (vms, groups) = (list(&vms["vms"]), list(&groups["groups"]));
+    let places = place::Places::of(vms);
     let of_vms = vms.iter().flat_map(|vm| {
         let group = groups.iter().find(|group| group["name"] == vm["group"]);
         let found = [
@@ -60,7 +61,7 @@ pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> 
             daemon::unserved(vm)
                 .or_else(|| release::other(vm))
                 .or_else(|| place::gone(vm))
-                .or_else(|| place::taken(vm, vms))
+                .or_else(|| places.taken(vm))
                 .or_else(|| place::hidden(vm))
                 .or_else(|| socket_gone(vm))
                 .or_else(|| not_there(vm)),
@@ -147,7 +148,10 @@ fn not_there(vm: &Value) -> Option<Finding> {
 /// Where to look for who should speak for it.
 fn whoever_is_silent(vm: &Value) -> &'static str {
     match vm["tenant"].as_str().and_then(|place| place.split_once(':')) {
-        None => "see whether the domain is paused, has panicked or has no network",
+        None => {
+            "see whether the domain is paused, has panicked or has no network; if it runs, its peers may \
+             take nothing that it sends"
+        }
         Some(("vsock", _)) => {
             "see whether its guest is paused; journalctl -u ccc-relay says when its agent went; in \
              the guest: systemctl restart ccc-agent"

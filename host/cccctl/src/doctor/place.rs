@@ -2,6 +2,7 @@
 //! Whether the place of a tenant without a device is on this host: a cgroup, a network namespace,
 //! or the socket of a VMM.
 use std::{
+    collections::HashMap,
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -134,35 +135,60 @@ fn open_to(vm: &Value, socket: &str, group: &str) -> Finding {
     )
 }
 
-/// Another tenant has a tenant's place: a place is that of the first, of which only ccc-bpf knows
-/// which it is where both are connected, as when one namespace was bound over the other's name.
-pub fn taken(vm: &Value, vms: &[Value]) -> Option<Finding> {
-    let place = vm["tenant"].as_str()?;
-    let cgroups = cgroups();
-    let files = |place: &str| identity(&file(place, cgroups.as_deref())?);
-    let its = files(place);
-    let is_same = |other: &str| other == place || its.is_some() && files(other) == its;
-    let has_it = |other: &&Value| {
-        other["name"] != vm["name"]
-            && other["connected"] == true
-            && other["tenant"].as_str().is_some_and(is_same)
-    };
-    let other = vms.iter().find(has_it)?;
-    let (name, removals) = (word(&other["name"]), [removal(vm), removal(other)].join(", or "));
-    let (what, remedy) = match vm["connected"] == true {
-        true => (
-            format!("{name} has its place, {place}, too: flows there are all of one tenant"),
-            format!(
-                "make one of the two places anew, as it was; or {removals}, and add that one elsewhere \
-                 with all that was set of it"
+/// What a place is: a file, which the kernel knows by device and inode whatever its name, or what
+/// is written where none is there.
+#[derive(PartialEq, Eq, Hash)]
+enum Is<'a> {
+    File(u64, u64),
+    Written(&'a str),
+}
+
+/// Whose the places of tenants are, each looked at once: there may be a thousand.
+pub struct Places<'a> {
+    cgroups: Option<PathBuf>,
+    connected: HashMap<Is<'a>, Vec<&'a Value>>,
+}
+
+impl<'a> Places<'a> {
+    /// Those of the tenants among these VMs.
+    pub fn of(vms: &'a [Value]) -> Places<'a> {
+        let mut places = Places { cgroups: cgroups(), connected: HashMap::new() };
+        for vm in vms.iter().filter(|vm| vm["connected"] == true) {
+            if let Some(place) = vm["tenant"].as_str() {
+                places.connected.entry(places.what_is(place)).or_default().push(vm);
+            }
+        }
+        places
+    }
+
+    fn what_is<'b>(&self, place: &'b str) -> Is<'b> {
+        let there = file(place, self.cgroups.as_deref()).and_then(|file| fs::metadata(file).ok());
+        there.map_or(Is::Written(place), |there| Is::File(there.dev(), there.ino()))
+    }
+
+    /// Another tenant has a tenant's place: a place is that of the first, of which only ccc-bpf
+    /// knows which it is where both are connected, as when one namespace was bound over the
+    /// other's name.
+    pub fn taken(&self, vm: &Value) -> Option<Finding> {
+        let place = vm["tenant"].as_str()?;
+        let there = self.connected.get(&self.what_is(place))?;
+        let other = there.iter().find(|other| other["name"] != vm["name"])?;
+        let (name, removals) = (word(&other["name"]), [removal(vm), removal(other)].join(", or "));
+        let (what, remedy) = match vm["connected"] == true {
+            true => (
+                format!("{name} has its place, {place}, too: flows there are all of one tenant"),
+                format!(
+                    "make one of the two places anew, as it was; or {removals}, and add that one \
+                     elsewhere with all that was set of it"
+                ),
             ),
-        ),
-        false => (
-            format!("{name} has its place, {place}: it waits until that one is removed"),
-            format!("{removals}: then it has the place within a second"),
-        ),
-    };
-    Some(Finding::new(vm, what, remedy))
+            false => (
+                format!("{name} has its place, {place}: it waits until that one is removed"),
+                format!("{removals}: then it has the place within a second"),
+            ),
+        };
+        Some(Finding::new(vm, what, remedy))
+    }
 }
 
 /// Where the second kind of cgroups is mounted, as ccc-bpf looks for it.
@@ -179,11 +205,6 @@ fn file(place: &str, cgroups: Option<&Path>) -> Option<PathBuf> {
         ("vsock", path) if path.starts_with('/') => Some(path.into()),
         _ => None,
     }
-}
-
-/// By which the kernel knows a file, whatever its name.
-fn identity(file: &Path) -> Option<(u64, u64)> {
-    fs::metadata(file).ok().map(|there| (there.dev(), there.ino()))
 }
 
 /// The directory or file that a place is and is not there.
@@ -279,20 +300,29 @@ mod tests {
         fs::hard_link(at("a"), at("b")).expect("a second name, as a second mount gives it");
         let tenant = |name: &str, connected: bool| json!({"name": name, "tenant": place(name), "connected": connected});
         let first = tenant("a", true);
-        let found = taken(&tenant("b", false), std::slice::from_ref(&first)).expect("told");
+        let found =
+            Places::of(std::slice::from_ref(&first)).taken(&tenant("b", false)).expect("told");
         let told = format!("a has its place, {}: it waits until that one is removed", place("b"));
         assert_eq!(found.what, told);
         // One that was connected before its name became the other's.
         let both = [first.clone(), tenant("b", true)];
         for (vm, place, other) in [(&both[0], place("a"), "b"), (&both[1], place("b"), "a")] {
-            let what = taken(vm, &both).expect("told").what;
+            let what = Places::of(&both).taken(vm).expect("told").what;
             assert!(what.starts_with(&format!("{other} has its place, {place}, too")));
         }
         for free in ["other", "nowhere"] {
-            assert_eq!(taken(&tenant(free, false), std::slice::from_ref(&first)), None, "{free}");
+            assert_eq!(
+                Places::of(std::slice::from_ref(&first)).taken(&tenant(free, false)),
+                None,
+                "{free}"
+            );
         }
         let both = [tenant("nowhere", true), first];
-        assert_eq!(taken(&tenant("gone", false), &both), None, "none of two that are not there");
+        assert_eq!(
+            Places::of(&both).taken(&tenant("gone", false)),
+            None,
+            "none of two that are not there"
+        );
     }
 
     #[test]
