@@ -28,6 +28,8 @@ AT_A_TIME = 100
 AGAIN = 6 if QUICK else 20
 # Whatever else a machine does that runs the quick form.
 BACK_WITHIN_S = 5.0 if QUICK else 1.0
+# So much of the time the receiver may be held up itself: a part.
+BLIND_MOST = 0.25
 # More connections than a tenant has slots, but for those that send.
 SLOTS = 1024
 IDLE = 1100
@@ -116,7 +118,10 @@ def kills(out: Path) -> list[Score]:
         received = json.loads(receiver.communicate()[0])
     found = {"back_s": back, "following_grants": following, "following_again": again, "received": received}
     (out / "kills.json").write_text(json.dumps(found, indent=1) + "\n")
-    silent = max(silent_seconds(each, received["stood_still"]) for each in received["bytes_by_second"].values())
+    silent, blind = (
+        max(of(each, received["stood_still"]) for each in received["bytes_by_second"].values())
+        for of in (silent_seconds, blind_part)
+    )
     return [
         *(
             Score.worst(f"{what} killed: until all flows are coupled again", times, "s", "<=", BACK_WITHIN_S)
@@ -129,14 +134,23 @@ def kills(out: Path) -> list[Score]:
         # What the daemon counts as coupled is its own word.
         at_least(f"{KILLS} kills: flows that follow grants once all are coupled again", min(again), sum(FLOWS)),
         at_most(f"{KILLS} kills: seconds in which nothing arrived from a tenant", silent, "1", 0),
+        at_most("part of the seconds that tells nothing, as the receiver stood still", blind, "1", BLIND_MOST),
     ]
 
 
 def silent_seconds(received: list[int], stood_still: list[int]) -> int:
-    """The first seconds are those before the flows began, the last one is cut short; those in which the
-    receiver stood still itself tell nothing."""
-    last = max((second for second, got in enumerate(received) if got), default=0)
-    return sum(not received[second] for second in range(5, last) if second not in stood_still)
+    """Those in which the receiver stood still itself tell nothing."""
+    return sum(not received[second] for second in judged_seconds(received) if second not in stood_still)
+
+
+def blind_part(received: list[int], stood_still: list[int]) -> float:
+    judged = judged_seconds(received)
+    return sum(second in stood_still for second in judged) / max(len(judged), 1)
+
+
+def judged_seconds(received: list[int]) -> range:
+    """The first seconds are those before the flows began, the last one is cut short."""
+    return range(5, max((second for second, got in enumerate(received) if got), default=0))
 
 
 def follow_grants() -> int:

@@ -51,6 +51,8 @@ def test_seconds_in_which_the_receiver_stood_still_are_not_those_of_a_silent_ten
     received = [9, 9, 9, 9, 9, 9, 0, 9, 0, 9, 9]
     assert faults.silent_seconds(received, []) == 2
     assert faults.silent_seconds(received, [5, 6, 7]) == 1
+    assert faults.blind_part(received, [4, 5, 6, 7]) == 0.6
+    assert faults.blind_part(received, []) == 0
 
 
 def stood_still(number: int) -> list[int]:
