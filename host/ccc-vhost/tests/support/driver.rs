@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! A driver of the device, as plain as can be.
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
+use ccc_core::IDLE_AFTER_US;
 use ccc_proto::wire::{self, ExtentStatus, GrantLine, Report, SlotGrant};
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -38,6 +42,8 @@ pub struct Driver {
     heap: u64,
     avail: [u16; 3],
     next: [u16; 3],
+    /// Extent, slot and last report of each flow that the device was told of.
+    told: Vec<(Extent, u32, Report)>,
 }
 
 /// A report as a guest writes it that sends.
@@ -59,6 +65,31 @@ pub fn report(generation: u32) -> Report {
     }
 }
 
+/// What a flow tells counts for so long.
+const COUNTS: Duration = Duration::from_micros(IDLE_AFTER_US);
+
+/// Waits until something is so, at most while flows count that told something then.
+pub fn while_they_count(since: Instant, what: &str, mut so: impl FnMut() -> bool) -> bool {
+    while !so() {
+        if since.elapsed() >= COUNTS {
+            eprintln!("not in time: {what}");
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Tries something until it is so while all flows count; it says since when they do.  A
+/// try that took longer than they do tells nothing, and any other must be right.
+pub fn while_flows_count(what: &str, mut attempt: impl FnMut() -> (Instant, bool)) {
+    until(what, || {
+        let (since, so) = attempt();
+        assert!(so || since.elapsed() >= COUNTS, "not so: {what}");
+        so
+    });
+}
+
 impl Driver {
     pub fn connect(socket: &Path, mode: Mode) -> Driver {
         Driver::connect_with(socket, mode, super::frontend::guest())
@@ -67,18 +98,18 @@ impl Driver {
     /// One in this memory.
     pub fn connect_with(socket: &Path, mode: Mode, guest: Guest) -> Driver {
         let front = FrontEnd::connect(socket, &guest, mode, [0; 3]);
-        Driver { guest, front, heap: HEAP, avail: [0; 3], next: [0; 3] }
+        Driver { guest, front, heap: HEAP, avail: [0; 3], next: [0; 3], told: Vec::new() }
     }
 
     /// The front end connects again, each queue at its used index, and what
     /// the guest has in memory stays.
     pub fn reconnect(self, socket: &Path) -> Driver {
         let mode = self.front.mode;
-        let Driver { guest, front, heap, avail, next } = self;
+        let Driver { guest, front, heap, avail, next, told } = self;
         front.close();
         let bases = std::array::from_fn(|queue| used_index(&guest, queue));
         let front = FrontEnd::connect(socket, &guest, mode, bases);
-        Driver { guest, front, heap, avail, next }
+        Driver { guest, front, heap, avail, next, told }
     }
 
     pub fn alloc(&mut self, bytes: usize) -> u64 {
@@ -218,6 +249,9 @@ impl Driver {
     }
 
     pub fn ring_bell(&mut self, op: u16, slot: u32, generation: u32) {
+        if op == wire::OP_LEAVE {
+            self.told.retain(|(_, other, _)| *other != slot);
+        }
         self.offer_bell(op, slot, generation);
         self.front.kick(wire::VQ_DOORBELL);
         self.settle();
@@ -247,7 +281,25 @@ impl Driver {
     /// Writes a slot and tells the device.
     pub fn tell(&mut self, extent: &Extent, op: u16, slot: u32, report: &Report) {
         self.write_slot(extent, slot, report);
+        self.told.retain(|(_, other, _)| *other != slot);
         self.ring_bell(op, slot, report.generation.get());
+        if op != wire::OP_LEAVE {
+            self.told.push((*extent, slot, *report));
+        }
+    }
+
+    /// Tells the device of all its flows again, which count from now on.  One that says
+    /// nothing for a second no longer does: on a busy machine that may be between any two
+    /// lines of a test.
+    pub fn alive(&mut self) -> Instant {
+        let now = Instant::now();
+        for (extent, slot, report) in self.told.clone() {
+            self.write_slot(&extent, slot, &report);
+            self.reuse_bell(wire::OP_UPDATE, slot, report.generation.get());
+            self.front.kick(wire::VQ_DOORBELL);
+            self.settle();
+        }
+        now
     }
 
     pub fn register(&mut self, extent: &Extent, slot: u32, generation: u32) {
@@ -273,6 +325,14 @@ impl Driver {
         let by_rate = line.flags.get() & wire::L_RATE != 0;
         let units = if by_rate { 256 * 100_000 } else { 256 };
         ((u128::from(line.level.get()) * units) >> wire::LEVEL_SHIFT) as u64
+    }
+
+    /// The group a slot's flow is coupled in, by the number in its line.
+    pub fn group_of(&self, extent: &Extent, slot: u32) -> Option<u32> {
+        let grant = self.grant(extent, slot);
+        let accepted = grant.flags.get() & wire::G_ACCEPTED != 0;
+        let line = self.line(extent, u64::from(grant.line.get()));
+        accepted.then_some(line.group.get())
     }
 
     pub fn coupled(&self, extent: &Extent) -> bool {
