@@ -80,7 +80,7 @@ fn wrong(configuration: &str) -> Option<String> {
         .replace("\"ccc-operators\"", "\"daemon\"")
         .replace("\"ccc-readers\"", "\"bin\"");
     fs::write(at("ccc.toml"), here).unwrap();
-    let (is_right, out, said) = run_for(&["--check", "--config", text(&at("ccc.toml"))], "10");
+    let (is_right, out, said) = run_for(&["--check", "--config", text(&at("ccc.toml"))], "60");
     if !is_right {
         return Some(out + &said);
     }
