@@ -66,13 +66,18 @@ impl Net {
             return None;
         }
         must(&format!("ip -n {host} link del probe"));
-        for (space, device, address) in [(host, "tap0", "10.9.9.1/24"), (vm, "eth0", "10.9.9.2/24")]
-        {
+        net.address();
+        must(&format!("ip -n {host} link set lo up"));
+        Some(net)
+    }
+
+    /// Gives both ends their addresses.
+    fn address(&self) {
+        let ends = [(&self.host, "tap0", "10.9.9.1/24"), (&self.vm, "eth0", "10.9.9.2/24")];
+        for (space, device, address) in ends {
             must(&format!("ip -n {space} addr add {address} dev {device}"));
             must(&format!("ip -n {space} link set {device} up"));
         }
-        must(&format!("ip -n {host} link set lo up"));
-        Some(net)
     }
 
     /// A daemon in the host's namespace.
@@ -104,21 +109,46 @@ impl Net {
         must(&format!("tc -n {} filter show dev tap0 ingress", self.host))
     }
 
-    /// Bytes a second that the shaper lets go, and what the kernel says of it.
-    fn rate_of_a_second(&self) -> (f64, String) {
+    /// The shaper lets so many bytes a second go, within 1 %.  What a machine that stands
+    /// still for a moment tells is not that, so it has some seconds to show it.
+    fn is_let_go_at(&self, rate: f64) {
         let device = self.links();
         let device = device.split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap();
         let count = || {
+            let asked = Instant::now();
             let said = must(&format!("tc -n {} -s -j qdisc show dev ccc-ifb{device}", self.host));
-            let said: Value = serde_json::from_str(&said).unwrap();
-            (Instant::now(), said[0]["bytes"].as_f64().unwrap(), said)
+            // Half-way the kernel was asked.
+            let then = asked + asked.elapsed() / 2;
+            let told: Value = serde_json::from_str(&said).unwrap();
+            (then, told[0]["bytes"].as_f64().unwrap(), said)
         };
         // What may go at once has gone.
         thread::sleep(Duration::from_millis(500));
-        let (begun, before, _) = count();
-        thread::sleep(Duration::from_secs(1));
-        let (ended, after, said) = count();
-        ((after - before) / (ended - begun).as_secs_f64(), said.to_string())
+        let mut tries = Vec::new();
+        for _ in 0..20 {
+            let (begun, before, _) = count();
+            thread::sleep(Duration::from_secs(1));
+            let (ended, after, said) = count();
+            let is = (after - before) / (ended - begun).as_secs_f64();
+            if (is / rate - 1.0).abs() < 0.01 {
+                return;
+            }
+            tries.push((is, said));
+        }
+        panic!("never {rate} bytes a second: {tries:?}");
+    }
+
+    /// Ends a daemon, which lets go what it holds.  Where that takes long it leaves it to
+    /// the next one.
+    fn end(&self, mut daemon: Daemon) {
+        for _ in 0..20 {
+            daemon.terminate("-TERM");
+            if !daemon.log().contains("taps cannot be let go in time") {
+                return;
+            }
+            daemon = self.daemon(self.moved(daemon), "on", "");
+        }
+        panic!("never let go in time");
     }
 
     /// The directory of a daemon that has ended, for the next.
@@ -250,9 +280,7 @@ fn a_vm_that_floods_is_held_to_its_share_at_its_tap() {
             let held = || operator.get("/v1/vms/bad")["held"].as_f64().unwrap_or(0.0);
             until("held to its floor", || held() == FLOOR_MBIT * 1e6 / 8.0);
             assert_eq!(operator.get("/v1/vms/bad")["judged"], "unreported");
-            let (rate, queue) = net.rate_of_a_second();
-            let error = rate * 8.0 / 1e6 / FLOOR_MBIT - 1.0;
-            assert!(error.abs() < 0.01, "{rate} bytes a second, {queue}");
+            net.is_let_go_at(FLOOR_MBIT * 1e6 / 8.0);
             let tap = &operator.get("/v1/groups/uplink")["vms"][0]["tap"];
             assert!(tap["sent"].as_u64() > Some(FLOOD / 4) && tap["claimed"] == 0, "{tap}");
             assert_eq!(tap["verdict"]["reason"], "unreported");
@@ -274,8 +302,7 @@ fn a_vm_above_its_cap_is_held_to_that_though_nobody_loses() {
         assert!(!is_held(&net), "without a cap it may send what nobody else wants");
         operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
         until("held to its cap", || is_held(&net) && held() == 1e6);
-        let (rate, queue) = net.rate_of_a_second();
-        assert!((rate / 1e6 - 1.0).abs() < 0.01, "{rate} bytes a second, {queue}");
+        net.is_let_go_at(1e6);
         assert_eq!(operator.get("/v1/vms/bad")["judged"], "above its cap");
         operator.patch("/v1/vms/bad", &json!({"cap_mbit": 4}));
         until("held to a lower one", || held() == 5e5);
@@ -316,22 +343,27 @@ fn a_tap_that_is_made_anew_or_let_go_by_others_is_held_again() {
     let mut daemon = start(&net, "on", "");
     let operator = Operator::at(&daemon.socket("control"));
     operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
-    flooded(&net, FLOOD, || until("held to its cap", || is_held(&net)));
-    let host = &net.host;
-    must(&format!("tc -n {host} qdisc del dev tap0 ingress"));
-    until("held again", || is_held(&net));
-    daemon.says("tap tap0 is held no more");
-    let number = net.links().split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap().to_owned();
-    must(&format!("tc -n {host} qdisc del dev ccc-ifb{number} root"));
-    until("with a token bucket again", || net.links().contains("qdisc tbf"));
-    assert_eq!(daemon.log().matches("tap tap0 is held no more").count(), 2, "nor is it lost since");
-    must(&format!("ip -n {host} link del ccc-ifb{number}"));
-    until("with a device again", || is_held(&net) && !net.filters().contains("device *"));
-    let device = net.links();
+    let (host, vm) = (&net.host, &net.vm);
+    // A hold ends some seconds after what it is for: that goes on meanwhile.
+    let device = flooded(&net, FLOOD, || {
+        until("held to its cap", || is_held(&net));
+        must(&format!("tc -n {host} qdisc del dev tap0 ingress"));
+        until("held again", || is_held(&net));
+        daemon.says("tap tap0 is held no more");
+        let links = net.links();
+        let number = links.split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap();
+        must(&format!("tc -n {host} qdisc del dev ccc-ifb{number} root"));
+        until("with a token bucket again", || net.links().contains("qdisc tbf"));
+        let lost = daemon.log().matches("tap tap0 is held no more").count();
+        assert_eq!(lost, 2, "nor is it lost since");
+        must(&format!("ip -n {host} link del ccc-ifb{number}"));
+        until("with a device again", || is_held(&net) && !net.filters().contains("device *"));
+        net.links()
+    });
     must(&format!("ip -n {host} link del tap0"));
-    must(&format!("ip -n {host} link add tap0 type veth peer name eth0 netns {}", net.vm));
-    must(&format!("ip -n {host} link set tap0 up"));
-    until("held once more", || is_held(&net));
+    must(&format!("ip -n {host} link add tap0 type veth peer name eth0 netns {vm}"));
+    net.address();
+    flooded(&net, FLOOD, || until("held once more", || is_held(&net)));
     assert_ne!(net.links(), device);
 }
 
@@ -351,11 +383,12 @@ fn an_interface_with_another_name_is_no_vms_tap_any_more() {
     let Some(net) = Net::new("o") else { return };
     let daemon = start(&net, "on", "");
     let operator = Operator::at(&daemon.socket("control"));
-    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
     let sent = || operator.get("/v1/groups/uplink")["vms"][0]["tap"]["sent"].as_u64();
     flooded(&net, FLOOD / 4, || until("seen", || sent() > Some(FLOOD / 8)));
     rename(&net);
     until("the other one is looked at", || sent().is_some_and(|sent| sent < FLOOD / 8));
+    // No sooner: who floods catches up, and may be above it for a moment.
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
     thread::sleep(Duration::from_secs(1));
     flooded(&net, FLOOD, || thread::sleep(Duration::from_secs(2)));
     assert_eq!(operator.get("/v1/vms/bad")["judged"], Value::Null);
@@ -377,7 +410,7 @@ fn of_a_tap_that_is_held_the_name_counts() {
     assert_ne!(net.links(), device);
     let qdisc = must(&format!("tc -n {} qdisc show dev old0", net.host));
     assert!(!qdisc.contains("ingress"), "{qdisc}");
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(1));
     assert_eq!(net.filters().matches("mirred").count(), 1, "{}", net.filters());
     assert_eq!(daemon.log().matches("tap tap0 is held no more").count(), 1, "{}", daemon.log());
     // With no interface of that name nobody is held.
@@ -426,7 +459,7 @@ fn what_a_daemon_holds_outlives_its_crash_and_not_its_end() {
     daemon.says("taps that an earlier daemon holds: tap0");
     until("let go, as nothing speaks against it", || !is_held(&net));
     hold(&daemon);
-    daemon.terminate("-TERM");
+    net.end(daemon);
     assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
     assert!(!must(&format!("tc -n {} qdisc show dev tap0", net.host)).contains("ingress"));
 }
@@ -495,7 +528,7 @@ fn an_empty_qdisc_in_the_place_of_ours_is_left_alone() {
     flooded(&net, FLOOD, || daemon.says("tap tap0 has an ingress qdisc of somebody else's"));
     assert!(net.filters().is_empty(), "{}", net.filters());
     Operator::at(&daemon.socket("control")).patch("/v1/vms/bad", &json!({"cap_mbit": null}));
-    daemon.terminate("-TERM");
+    net.end(daemon);
     assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
     assert!(has_qdisc(), "it is gone with what was ours");
 }
