@@ -8,11 +8,11 @@ use std::{
     io::{Read, Write},
     os::unix::{fs::PermissionsExt, net::UnixListener},
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
-use support::{Daemon, run_with};
+use support::{Daemon, connecting, run_with, until};
 
 /// What libvirt calls a hook with of a domain that runs or ran.
 const RUNNING: [&str; 7] =
@@ -30,18 +30,6 @@ fn described(metadata: &str) -> String {
 /// The metadata of a domain of ours.
 fn ours(attributes: &str) -> String {
     described(&format!("<c:vm xmlns:c='urn:ccc:vm:1' {attributes}/>"))
-}
-
-/// The description of a domain whose QEMU connects to a socket.
-fn connecting(emulator: &Path, socket: &Path) -> String {
-    let (emulator, socket) = (emulator.display(), socket.display());
-    format!(
-        "<domain type='qemu' xmlns:q='http://libvirt.org/schemas/domain/qemu/1.0'>\
-         <metadata><c:vm xmlns:c='urn:ccc:vm:1' group='uplink' weight='2'/></metadata>\
-         <devices><emulator>{emulator}</emulator></devices><q:commandline>\
-         <q:arg value='-chardev'/><q:arg value='socket,id=ccc,path={socket},reconnect-ms=100'/>\
-         </q:commandline></domain>"
-    )
 }
 
 /// Runs a hook as libvirt does; how it ended, which it must.
@@ -80,9 +68,16 @@ fn hook(control: &Path, operation: &str, description: &str) -> Output {
 
 /// One that waits for a daemon which a busy disk holds up.
 fn patient_hook(daemon: &Daemon, operation: &str, description: &str) -> Output {
-    let config = daemon.dir.path().join("cccctl.toml");
-    fs::write(&config, "patience = 20\n").unwrap();
-    hook_of(&daemon.control(), "mail", operation, description, &config)
+    hook_of(&daemon.control(), "mail", operation, description, &daemon.patient())
+}
+
+/// Whether a domain may start that the daemon is not told of: its QEMU has a second to show
+/// that it starts alone, which a busy machine may not give it.
+fn starts(control: &Path, description: &str) -> bool {
+    let ended = hook(control, "prepare", description);
+    eprintln!("{}", said(&ended));
+    assert!([Some(0), Some(REFUSED)].contains(&ended.status.code()), "{:?}", ended.status);
+    ended.status.success()
 }
 
 fn said(output: &Output) -> String {
@@ -204,8 +199,7 @@ fn f1_a_daemon_that_hung_at_the_start_couples_as_wanted() {
     fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
     let description = connecting(&qemu, &daemon.dir.path().join("mail.sock"));
     daemon.signal("-STOP");
-    let ended = hook(&daemon.control(), "prepare", &description);
-    assert_eq!(ended.status.code(), Some(0), "{}", said(&ended));
+    until("seen to start alone", || starts(&daemon.control(), &description));
     daemon.signal("-CONT");
     let went_on = Instant::now();
     while !daemon.run(&["show", "mail"]).0 {
@@ -339,7 +333,9 @@ fn f1_a_conversation_that_breaks_off_is_begun_again() {
         }
         drop(listener);
     });
-    let ended = hook(&control, "prepare", &ours("group='uplink'"));
+    let config = dir.path().join("cccctl.toml");
+    fs::write(&config, "patience = 20\n").unwrap();
+    let ended = hook_of(&control, "mail", "prepare", &ours("group='uplink'"), &config);
     assert_eq!((ended.status.code(), said(&ended)), (Some(0), String::new()));
     daemon.join().unwrap();
 }
@@ -349,9 +345,8 @@ fn o5_the_daemon_listens_where_qemu_connects() {
     let daemon = Daemon::start();
     let socket = daemon.dir.path().join("old-name.sock");
     let description = connecting(Path::new("/nonexistent/qemu"), &socket);
-    let started = |name: &str| {
-        hook_of(&daemon.control(), name, "prepare", &description, Path::new("/nonexistent"))
-    };
+    let started =
+        |name: &str| hook_of(&daemon.control(), name, "prepare", &description, &daemon.patient());
     let ended = started("mail");
     assert_eq!(ended.status.code(), Some(0), "{}", said(&ended));
     let vm = daemon.json(&["show", "mail"]);
@@ -360,7 +355,7 @@ fn o5_the_daemon_listens_where_qemu_connects() {
     assert_eq!(clone.status.code(), Some(REFUSED), "it would take the other's");
     assert!(said(&clone).contains("that of mail, as a clone would"), "{}", said(&clone));
     assert!(said(&clone).contains("cccctl attach clone"), "{}", said(&clone));
-    let release = hook(&daemon.control(), "release", &description);
+    let release = patient_hook(&daemon, "release", &description);
     assert_eq!(release.status.code(), Some(0), "{}", said(&release));
     assert_eq!(started("clone").status.code(), Some(0), "nobody has it now");
 }
@@ -370,8 +365,8 @@ fn o5_a_vm_left_over_at_another_socket_gives_way() {
     let daemon = Daemon::start();
     for name in ["one", "two"] {
         let socket = daemon.dir.path().join(name);
-        let ended =
-            hook(&daemon.control(), "prepare", &connecting(Path::new("/nonexistent"), &socket));
+        let description = connecting(Path::new("/nonexistent"), &socket);
+        let ended = patient_hook(&daemon, "prepare", &description);
         assert_eq!((ended.status.code(), said(&ended)), (Some(0), String::new()));
         let vm = daemon.json(&["show", "mail"]);
         assert_eq!(
@@ -386,13 +381,14 @@ fn o5_a_start_that_would_never_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let qemu = dir.path().join("qemu");
     let description = connecting(&qemu, &dir.path().join("mail.sock"));
-    // One that waits for the daemon, and one that starts alone.
-    for (script, status) in [("sleep 60", REFUSED), ("read a; read b", 0), ("exit 1", REFUSED)] {
+    let starts_with = |script: &str| {
         fs::write(&qemu, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
-        let ended = hook(&dir.path().join("control"), "prepare", &description);
-        assert_eq!(ended.status.code(), Some(status), "{script}: {}", said(&ended));
-    }
+        starts(&dir.path().join("control"), &description)
+    };
+    assert!(!starts_with("sleep 60"), "one that waits for the daemon");
+    until("one starts alone", || starts_with("read a; read b"));
+    assert!(!starts_with("exit 1"));
 }
 
 #[test]
@@ -414,45 +410,4 @@ fn f1_what_is_wrong_with_its_metadata_does_not_keep_a_domain_from_starting() {
     let right = connecting(Path::new("/nonexistent"), &socket);
     assert_eq!(hook("reconnect", &right).status.code(), Some(0));
     assert_eq!(daemon.json(&["show", "mail"])["group"], "uplink", "when all is well");
-}
-
-/// libvirtd looks at all domains at once when it comes back.
-#[test]
-fn f2_a_thousand_hooks_at_once_all_tell_the_daemon() {
-    const HOOKS: usize = 1000;
-    let daemon = Daemon::start();
-    let at = |kind: &str, number: usize| daemon.dir.path().join(format!("{kind}{number}"));
-    // As long as names of clouds are: looking for a similar one among them takes long.
-    let name = |number: usize| format!("instance-of-a-customer-of-a-cloud-{number:06}");
-    for number in 0..HOOKS {
-        fs::write(at("xml", number), connecting(Path::new("/qemu"), &at("vm", number))).unwrap();
-    }
-    // On a machine that others use, too, all of them wait for each other.
-    let config = daemon.dir.path().join("cccctl.toml");
-    fs::write(&config, "patience = 20\n").unwrap();
-    let began = Instant::now();
-    let hooks: Vec<Child> = (0..HOOKS)
-        .map(|number| {
-            Command::new(env!("CARGO_BIN_EXE_cccctl"))
-                .args(["hook", "--", &name(number), "prepare", "begin", "-"])
-                .env("CCC_CONTROL", daemon.control())
-                .env("CCCCTL_CONFIG", &config)
-                .stdin(fs::File::open(at("xml", number)).unwrap())
-                .stdout(Stdio::null())
-                .stderr(fs::File::create(at("said", number)).unwrap())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    let statuses: Vec<_> = hooks.into_iter().map(|mut hook| hook.wait().unwrap()).collect();
-    println!("{HOOKS} hooks: {:?}", began.elapsed());
-    let said: Vec<String> =
-        (0..HOOKS).map(|number| fs::read_to_string(at("said", number)).unwrap()).collect();
-    let wrong: Vec<&String> = said.iter().filter(|said| !said.is_empty()).collect();
-    assert!(wrong.is_empty(), "{} of {HOOKS} failed, the first: {}", wrong.len(), wrong[0]);
-    assert!(statuses.iter().all(std::process::ExitStatus::success), "{statuses:?}");
-    let vms = daemon.json(&["list"]);
-    let coupled = vms["vms"].as_array().unwrap().iter();
-    let coupled = coupled.filter(|vm| vm["group"] == "uplink" && vm["weight"] == 2.0).count();
-    assert_eq!(coupled, HOOKS);
 }

@@ -13,6 +13,9 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// What configures programs that are run with a control socket, beside it.
+const PATIENT: &str = "cccctl.toml";
+
 /// The daemon's program, built the way this one was, or another that is named.
 pub fn daemon_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -65,6 +68,8 @@ impl Daemon {
             at("db")
         );
         fs::write(dir.path().join("ccc.toml"), config).unwrap();
+        // A hook waits for a daemon that a busy disk holds up.
+        fs::write(dir.path().join(PATIENT), "patience = 20\n").unwrap();
         let daemon = Daemon { child: spawn(&dir), dir };
         until("it listens", || daemon.run(&["list"]).0);
         daemon
@@ -90,6 +95,11 @@ impl Daemon {
 
     pub fn control(&self) -> PathBuf {
         self.dir.path().join("control")
+    }
+
+    /// The configuration of a hook that waits for it.
+    pub fn patient(&self) -> PathBuf {
+        self.dir.path().join(PATIENT)
     }
 
     pub fn signal(&self, name: &str) {
@@ -121,11 +131,23 @@ impl Daemon {
     }
 }
 
-/// Waits until something is so.
+/// The description of a domain whose QEMU connects to a socket.
+pub fn connecting(emulator: &Path, socket: &Path) -> String {
+    let (emulator, socket) = (emulator.display(), socket.display());
+    format!(
+        "<domain type='qemu' xmlns:q='http://libvirt.org/schemas/domain/qemu/1.0'>\
+         <metadata><c:vm xmlns:c='urn:ccc:vm:1' group='uplink' weight='2'/></metadata>\
+         <devices><emulator>{emulator}</emulator></devices><q:commandline>\
+         <q:arg value='-chardev'/><q:arg value='socket,id=ccc,path={socket},reconnect-ms=100'/>\
+         </q:commandline></domain>"
+    )
+}
+
+/// Waits until something is so, however busy the machine is.
 pub fn until(what: &str, so: impl Fn() -> bool) {
     let started = Instant::now();
     while !so() {
-        assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(started.elapsed() < Duration::from_secs(60), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -145,6 +167,7 @@ pub fn run_with(socket: &Path, arguments: &[&str], input: &str) -> (bool, String
     let mut child = Command::new(env!("CARGO_BIN_EXE_cccctl"))
         .args(arguments)
         .env("CCC_CONTROL", socket)
+        .env("CCCCTL_CONFIG", socket.with_file_name(PATIENT))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
