@@ -15,8 +15,8 @@ use std::{
 
 use serde_json::{Value, json};
 use support::{
-    daemon::{Daemon, text, until, until_within},
-    operator::{Operator, TWO, own, start, start_in},
+    daemon::{Daemon, is_within, text, until, until_tried},
+    operator::{IDLE_STAYS, Operator, TWO, own, start, start_in},
     users::{as_user, is_root},
 };
 
@@ -114,29 +114,33 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_ro
     let crowd = |uid, groups: &[u32]| -> Vec<UnixStream> {
         as_user(uid, groups, || (0..200).map(|_| operator.connect()).collect())
     };
-    let crowds =
-        [crowd(1234, &[4343]), crowd(5678, &[]), crowd(2001, &[4242]), crowd(2002, &[4242])];
-    assert_eq!(operator.get("/v1/status")["vms"], 2, "root is answered");
     let stays = |stream: &UnixStream| {
         stream.set_nonblocking(true).unwrap();
         let mut stream = stream;
         stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    // Some are heard for a moment, to be told that there is no place.
-    until("of 16 places for readers, one for all who may nothing, 40 for operators", || {
-        let counts = crowds.each_ref().map(|crowd| crowd.iter().filter(|one| stays(one)).count());
-        counts == [4, 1, 32, 8]
-    });
-    assert_eq!(as_user(4321, &[4343], || operator.ask("GET", "/v1/vms", None)).0, 200);
+    let ask = |uid, group| as_user(uid, &[group], || operator.ask("GET", "/v1/vms", None));
     let told = "uid 1234: this user has its 4 connections to the control socket; close some";
-    // Who is slow to ask is not heard.
-    until("told that there is no place", || {
-        let (status, body) = as_user(1234, &[4343], || operator.ask("GET", "/v1/vms", None));
-        status == 503 && body["error"].as_str().is_some_and(|error| error.starts_with(told))
-    });
-    // They leave by themselves after 10 s.
-    until_within("an operator has the place of one that is idle", Duration::from_secs(8), || {
-        as_user(2003, &[4242], || operator.ask("GET", "/v1/vms", None)).0 == 200
+    until_tried("places are kept", IDLE_STAYS, || {
+        let since = Instant::now();
+        let crowds =
+            [crowd(1234, &[4343]), crowd(5678, &[]), crowd(2001, &[4242]), crowd(2002, &[4242])];
+        assert_eq!(operator.get("/v1/status")["vms"], 2, "root is answered");
+        // Some are heard for a moment, to be told that there is no place.
+        let what = "of 16 places for readers, one for all who may nothing, 40 for operators";
+        let kept = is_within(since, IDLE_STAYS, what, || {
+            let count = |crowd: &Vec<UnixStream>| crowd.iter().filter(|one| stays(one)).count();
+            crowds.each_ref().map(count) == [4, 1, 32, 8]
+        });
+        assert_eq!(ask(4321, 4343).0, 200);
+        // Who is slow to ask is not heard.
+        let refused = is_within(since, IDLE_STAYS, "told that there is no place", || {
+            let (status, body) = ask(1234, 4343);
+            status == 503 && body["error"].as_str().is_some_and(|error| error.starts_with(told))
+        });
+        let what = "an operator has the place of one that is idle";
+        let has_place = is_within(since, IDLE_STAYS, what, || ask(2003, 4242).0 == 200);
+        (since, kept && refused && has_place)
     });
     daemon.says(told);
 }
@@ -224,7 +228,7 @@ fn who_finds_no_place_has_nobody_leave_but_its_like() {
     let midway = Midway::begin(&operator);
     crowd_out(&operator);
     // Who asks nothing for 10 s leaves by itself.
-    let late = midway.began.elapsed() > Duration::from_secs(8);
+    let late = midway.began.elapsed() > IDLE_STAYS;
     assert!(answered() || late, "root's connection is closed for a reader");
     midway.end("200");
 }

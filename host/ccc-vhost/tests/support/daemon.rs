@@ -37,6 +37,28 @@ pub fn until_within(what: &str, time: Duration, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until something is so, at most for a time from then on; whether it is.
+pub fn is_within(since: Instant, time: Duration, what: &str, mut so: impl FnMut() -> bool) -> bool {
+    while !so() {
+        if since.elapsed() >= time {
+            eprintln!("not in time: {what}");
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Tries something until it is so.  A try says since when it goes on: one that took that
+/// time tells nothing, and any other must be right.
+pub fn until_tried(what: &str, time: Duration, mut attempt: impl FnMut() -> (Instant, bool)) {
+    until(what, || {
+        let (since, so) = attempt();
+        assert!(so || since.elapsed() >= time, "not so: {what}");
+        so
+    });
+}
+
 impl Daemon {
     /// One for these VMs: name, weight, group.
     pub fn start(vms: &[(&str, f64, &str)]) -> Daemon {

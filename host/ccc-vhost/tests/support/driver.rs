@@ -11,7 +11,7 @@ use vm_memory::{Bytes, GuestAddress};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    daemon::until,
+    daemon::{is_within, until, until_tried},
     frontend::{BASE, FrontEnd, Guest, Mode, QUEUE, ring},
 };
 
@@ -69,25 +69,13 @@ pub fn report(generation: u32) -> Report {
 const COUNTS: Duration = Duration::from_micros(IDLE_AFTER_US);
 
 /// Waits until something is so, at most while flows count that told something then.
-pub fn while_they_count(since: Instant, what: &str, mut so: impl FnMut() -> bool) -> bool {
-    while !so() {
-        if since.elapsed() >= COUNTS {
-            eprintln!("not in time: {what}");
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    true
+pub fn while_they_count(since: Instant, what: &str, so: impl FnMut() -> bool) -> bool {
+    is_within(since, COUNTS, what, so)
 }
 
-/// Tries something until it is so while all flows count; it says since when they do.  A
-/// try that took longer than they do tells nothing, and any other must be right.
-pub fn while_flows_count(what: &str, mut attempt: impl FnMut() -> (Instant, bool)) {
-    until(what, || {
-        let (since, so) = attempt();
-        assert!(so || since.elapsed() >= COUNTS, "not so: {what}");
-        so
-    });
+/// Tries something until it is so while all flows count; it says since when they do.
+pub fn while_flows_count(what: &str, attempt: impl FnMut() -> (Instant, bool)) {
+    until_tried(what, COUNTS, attempt);
 }
 
 impl Driver {

@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 use super::daemon::{Daemon, PATIENCE};
 
+/// Within this time no client leaves by itself that asks nothing; after 10 s they do.
+pub const IDLE_STAYS: Duration = Duration::from_secs(8);
+
 pub struct Operator {
     socket: PathBuf,
 }
