@@ -495,6 +495,14 @@ mod tests {
         Contribution { growing: false, demand_bytes: Some(demand_bytes), ..flow(256) }
     }
 
+    #[test]
+    fn the_place_of_who_has_left_is_another_s() {
+        let mut members = Members::default();
+        let first = members.add(Weight::ONE);
+        members.remove(first);
+        assert_eq!(members.add(Weight::ONE), first);
+    }
+
     /// VMs of these weights, numbered from 0, with these flows.
     pub(super) fn members(weights: &[f64], flows: &[(usize, Contribution)]) -> Members {
         let mut members = Members::default();

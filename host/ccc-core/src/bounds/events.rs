@@ -234,3 +234,18 @@ impl Events {
         self.verdicts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_lost_alone_is_so_until_as_much_speaks_for_it() {
+        let mut vm = Vm::default();
+        let verdicts = (1..=LONE).map(|_| vm.judge(true, 0)).filter(|is_new| *is_new).count();
+        assert!(vm.alone && verdicts == 1);
+        assert!(!vm.judge(false, 1) && vm.alone, "others have lost once");
+        assert!(vm.judge(false, LONE / 2) && !vm.alone);
+        assert!(!vm.judge(true, 0) && !vm.alone, "and it begins anew");
+    }
+}

@@ -286,6 +286,14 @@ mod tests {
     use crate::config::ShareOf;
 
     #[test]
+    fn each_state_is_kept_as_it_is() {
+        use CongestionState::{Avoidance, Loss, Recovery, SlowStart};
+        for state in [SlowStart, Avoidance, Recovery, Loss] {
+            assert_eq!(Told::new(&Report { state, ..Report::default() }).state(), state);
+        }
+    }
+
+    #[test]
     fn all_that_a_group_asks_for_is_kept() {
         let report = Report {
             state: CongestionState::Loss,
