@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, is_within, text, until, until_tried},
     operator::{IDLE_STAYS, Operator, TWO, own, start, start_in},
-    users::{as_user, is_root},
+    users::{as_user, dir_for_all, is_root},
 };
 
 #[test]
@@ -47,8 +47,7 @@ fn f9_operators_have_a_group_of_their_own() {
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = dir_for_all();
     let (daemon, operator) = start_in(dir, &TWO, "operators = \"4242\"\n");
     let there = fs::metadata(daemon.socket("control")).unwrap();
     assert_eq!((there.mode() & 0o777, there.gid()), (0o660, 4242));
@@ -64,8 +63,7 @@ fn readers_look_at_everything_and_change_nothing() {
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = dir_for_all();
     let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
     let (daemon, operator) = start_in(dir, &TWO, groups);
     let as_reader = |method: &str, path: &str, body: Option<Value>| {
@@ -102,8 +100,7 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_ro
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = dir_for_all();
     let vms = TWO.map(|(vm, ..)| format!("[vm.{vm}]\nsocket = \"{}/{vm}\"\n", text(dir.path())));
     let groups = "operators = \"4242\"\nreaders = \"4343\"\n";
     let config = own(dir.path(), groups) + &vms.concat();
@@ -148,8 +145,7 @@ fn f9_whoever_may_not_change_anything_keeps_no_operator_waiting_nor_operators_ro
 /// A daemon of 512 places, of which each reader may have 32, that tells more of its VMs than a
 /// socket takes at once.
 fn start_large() -> (Daemon, Operator) {
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = dir_for_all();
     let vm = |number| format!("[vm.{number}]\nsocket = \"{}/{number}\"\n", text(dir.path()));
     let vms: String = (0..800).map(vm).collect();
     let config = own(dir.path(), "readers = \"4343\"\n") + &vms;

@@ -3,12 +3,7 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use std::{
-    fs,
-    os::unix::{fs::PermissionsExt, net::UnixStream},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, os::unix::net::UnixStream, process::Command, time::Duration};
 
 use ccc_proto::wire;
 use serde_json::{Value, json};
@@ -17,7 +12,7 @@ use support::{
     driver::{Driver, report},
     frontend::Mode,
     operator::{Operator, TWO, connect_at_once, own, start, start_in},
-    users::is_root,
+    users::{dir_for_all, is_root},
 };
 
 fn put(operator: &Operator, daemon: &Daemon, vm: &str) -> (u16, Value) {
@@ -307,8 +302,7 @@ fn o3_what_a_check_refuses_the_daemon_refuses_too() {
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = dir_for_all();
     let [program, file] = ["ccc-vhost", "ccc.toml"].map(|name| dir.path().join(name));
     fs::copy(support::daemon::PROGRAM, &program).unwrap();
     let control = dir.path().join("control");

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Other users than the one who runs the tests.
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use tempfile::TempDir;
+
 /// Does something as another user, of this thread only.
 pub fn as_user<T: Send>(uid: u32, groups: &[u32], does: impl FnOnce() -> T + Send) -> T {
     use rustix::{
@@ -22,4 +26,11 @@ pub fn is_root() -> bool {
         eprintln!("not run: only root can be another user");
     }
     root
+}
+
+/// A directory that they may enter.
+pub fn dir_for_all() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    dir
 }
