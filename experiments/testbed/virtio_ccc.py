@@ -126,7 +126,8 @@ class GrantLine(LittleEndianStructure):
         ("ssthresh_level", c_uint64),
         ("group", c_uint32),
         ("report_interval_us", c_uint32),
-        ("reserved", c_uint8 * 24),
+        ("aggregate_level", c_uint64),
+        ("reserved", c_uint8 * 16),
     )
 
 

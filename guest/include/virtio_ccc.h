@@ -185,7 +185,8 @@ struct virtio_ccc_grant_line {
 	ccc_le64 ssthresh_level;	/* VIRTIO_CCC_LEVEL_UNSET before the first event */
 	ccc_le32 group;			/* the host's number for the group */
 	ccc_le32 report_interval_us;	/* a flow's messages of mere progress are no closer */
-	ccc_u8   reserved[24];
+	ccc_le64 aggregate_level;	/* of one flow of priority 1 in the place of all; 0: not said */
+	ccc_u8   reserved[16];
 };
 #define VIRTIO_CCC_REPORT_INTERVAL_MAX_US	250000	/* more counts as that */
 

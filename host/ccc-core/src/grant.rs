@@ -20,6 +20,8 @@ pub struct Grant {
     pub level: u64,
     /// The same for the slow start threshold; `None` before the first event.
     pub ssthresh_level: Option<u64>,
+    /// The same as `level`, of one flow of priority 1 in the place of all.
+    pub aggregate_level: u64,
 }
 
 impl Grant {

@@ -2,7 +2,7 @@
 //! What a VM is granted in a second: what the host's taps are compared with.
 #![allow(clippy::unwrap_used)]
 use ccc_core::{
-    CongestionState, Engine, FlowId, GroupConfig, GroupId, Micros, Report, ShareOf, VmId,
+    CongestionState, Engine, FlowId, Grant, GroupConfig, GroupId, Micros, Report, ShareOf, VmId,
 };
 
 const MSS_BYTES: u16 = 1448;
@@ -71,6 +71,18 @@ fn vms_of_one_distance_are_granted_the_aggregate_in_a_round_trip() {
         for vm in 0..4 {
             assert_near(group.granted(vm), group.aggregate_in(100_000) / 4);
         }
+    }
+}
+
+#[test]
+fn one_flow_in_the_place_of_all_would_have_the_aggregate() {
+    for share in [ShareOf::Rate, ShareOf::Window] {
+        let group = Group::new(share, &[100_000; 4]);
+        let grant = group.engine.grant(group.vms[0].0, group.group);
+        let of_one = Grant { level: grant.aggregate_level, ..grant };
+        let window = of_one.cwnd_bytes(of_one.units(256, 100_000));
+        assert_near(window, group.engine.status(group.group).unwrap().cwnd_bytes);
+        assert_near(window, 4 * grant.cwnd_bytes(grant.units(256, 100_000)));
     }
 }
 

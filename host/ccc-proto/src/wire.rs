@@ -283,8 +283,11 @@ wire! {
         /// A flow's messages of mere progress are no closer, up to
         /// [`REPORT_INTERVAL_MAX_US`].
         report_interval_us @ 36: U32,
+        /// Window bytes for one unit of one flow of priority 1 in the place of all, as `level`
+        /// has them; 0 if that is not said.
+        aggregate_level @ 40: U64,
         /// Not used.
-        reserved @ 40: [u8; 24],
+        reserved @ 48: [u8; 16],
     }
 }
 

@@ -90,6 +90,7 @@ impl Group {
             slow_start: self.aggregate.in_slow_start(),
             level,
             ssthresh_level: ssthresh.map(ssthresh_level),
+            aggregate_level: self.equal_level().of_aggregate(),
             ..not_in_force
         }
     }

@@ -9,6 +9,9 @@ use crate::{
     range,
 };
 
+/// Priority 1, as reports have it.
+const PRIORITY_ONE: u128 = 256;
+
 /// Rate for one of weight: what is left for VMs with backlogged flows, in bytes for what
 /// one of priority counts, with 32 fraction bits; and their weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +61,11 @@ impl Level {
             0 => floor,
             part => floor.saturating_mul(part.into()) >> 32,
         }
+    }
+
+    /// A grant's level for one flow of priority 1 in the place of all.
+    pub(crate) fn of_aggregate(&self) -> u64 {
+        u64::try_from(self.rate / PRIORITY_ONE).unwrap_or(u64::MAX)
     }
 
     /// Nobody wants more than it has: all are limited by their applications, or by caps.

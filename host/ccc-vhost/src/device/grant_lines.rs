@@ -99,7 +99,8 @@ fn line(group: usize, grant: &Grant, report_interval_us: u32) -> GrantLine {
         ssthresh_level: grant.ssthresh_level.unwrap_or(wire::LEVEL_UNSET).into(),
         group: (group as u32).into(),
         report_interval_us: report_interval_us.into(),
-        reserved: [0; 24],
+        aggregate_level: grant.aggregate_level.into(),
+        reserved: [0; 16],
     }
 }
 
@@ -122,10 +123,16 @@ mod tests {
 
     #[test]
     fn a_grant_becomes_a_line() {
-        let grant =
-            Grant { epoch: 3, slow_start: true, coupled: true, level: 9, ..Grant::default() };
+        let grant = Grant {
+            epoch: 3,
+            slow_start: true,
+            coupled: true,
+            level: 9,
+            aggregate_level: 7,
+            ..Grant::default()
+        };
         let line = line(5, &grant, 70);
-        assert_eq!(line.report_interval_us.get(), 70);
+        assert_eq!((line.report_interval_us.get(), line.aggregate_level.get()), (70, 7));
         assert_eq!(line.flags.get(), wire::L_COUPLED | wire::L_SLOW_START);
         assert_eq!(line.ssthresh_level.get(), wire::LEVEL_UNSET);
         assert_eq!((line.epoch.get(), line.level.get(), line.group.get()), (3, 9, 5));
