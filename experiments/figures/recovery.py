@@ -13,7 +13,7 @@ from ccc_experiments import plots
 from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Fault, Flows, Scenario, Vm
-from ccc_experiments.scores import Known, Score
+from ccc_experiments.scores import Score
 from ccc_experiments.setups import is_coupled, several_kernels
 
 UNCOUPLED, COUPLED, ONE = "uncoupled", "coupled", "a single TCP"
@@ -34,11 +34,6 @@ AGAIN = 0.85
 LEFT = 0.8
 # It is to be one CUBIC.
 AS_ONE = (0.5, 1.1)
-# Why a bound does not hold.
-PARTS = (
-    "the windows on which the flows' own CUBIC works begin, as slow start ends, as parts of the aggregate's, and "
-    "have a part of its plateau until some epochs later"
-)
 
 
 def vm(kind: str, count: int) -> Vm:
@@ -124,7 +119,4 @@ def plot(data: Data, stem: Path) -> None:
     plots.over_time(data, windows, "sum of the congestion windows, packets", LOST_S, stem)
 
 
-FIGURE = Figure(
-    "a CUBIC aggregate after a loss, 20 ms", "none: new", points, scores, plot, MEASURES,
-    {f"{_name(100)}, at most": Known(PARTS, 1.5), f"{_name(1000)}, at most": Known(PARTS, 4)},
-)  # fmt: skip
+FIGURE = Figure("a CUBIC aggregate after a loss, 20 ms", "none: new", points, scores, plot, MEASURES)

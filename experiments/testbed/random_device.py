@@ -152,7 +152,8 @@ class Session(CouplingDevice):
         first = self.extents.get(0)
         if first and number < first.grant_lines:
             rounding_offset = self._random.choice(_U32)
-            first.set_line(number, wire.GrantLine(seq, epoch, flags, rounding_offset, level, ssthresh_level, 1))
+            line = (seq, epoch, flags, rounding_offset, level, ssthresh_level, 1, 0, self._random.choice(_U64))
+            first.set_line(number, wire.GrantLine(*line))
             self._did["lines"] += 1
 
     def _next_seq(self) -> int:

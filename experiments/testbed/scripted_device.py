@@ -18,6 +18,11 @@ from .vhost_user import P_BACKEND_REQ, P_CONFIG, P_INBAND_NOTIFICATIONS, P_MQ, P
 _GRANT_LINES = 4
 
 
+def _level_of(window_bytes: int) -> int:
+    """Of a flow of priority 1."""
+    return (window_bytes << wire.LEVEL_SHIFT) // wire.PRIORITY_ONE
+
+
 class ScriptedDevice(CouplingDevice):
     """Behaves as the guest asks for: `NAME` or `NAME=VALUE`, as in `_behave`."""
 
@@ -41,6 +46,7 @@ class ScriptedDevice(CouplingDevice):
         self._window_bytes = 40 * 1448
         self._line, self._seq, self._epoch = 0, 0, 1
         self._report_interval_us = 0
+        self._aggregate_bytes = 0
         self._server = Server(self.path, self._serve)
 
     @property
@@ -82,6 +88,8 @@ class ScriptedDevice(CouplingDevice):
                 self._line = int(value)
             case "interval":
                 self._report_interval_us = int(value)
+            case "aggregate":
+                self._aggregate_bytes = int(value)
             case "reduce":
                 self._window_bytes //= 2
                 self._epoch += 1
@@ -144,10 +152,10 @@ class ScriptedDevice(CouplingDevice):
             return
         level = self._level
         if level == wire.LEVEL_UNSET:
-            level = (self._window_bytes << wire.LEVEL_SHIFT) // wire.PRIORITY_ONE
+            level = _level_of(self._window_bytes)
         self._seq += 1 if torn else 2
-        line = wire.GrantLine(self._seq, self._epoch, wire.L_COUPLED, 0, level, level, 1, self._report_interval_us)
-        self.extents[0].set_line(0, line)
+        content = (wire.L_COUPLED, 0, level, level, 1, self._report_interval_us, _level_of(self._aggregate_bytes))
+        self.extents[0].set_line(0, wire.GrantLine(self._seq, self._epoch, *content))
         # The next one is whole again.
         self._seq += self._seq & 1
 
@@ -158,7 +166,8 @@ class ScriptedDevice(CouplingDevice):
         first = self.extents[0]
         for number in range(first.grant_lines):
             flags = self._random.randrange(8) | (self._random.random() < 0.8)
-            content = (self._anything(32), flags, self._anything(32), self._anything(64), self._anything(64), 1)
+            levels = (self._anything(64), self._anything(64))
+            content = (self._anything(32), flags, self._anything(32), *levels, 1, 0, self._anything(64))
             first.set_line(number, wire.GrantLine(self._seq, *content))
         for extent in self.extents.values():
             for number in range(extent.slots):

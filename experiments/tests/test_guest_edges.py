@@ -411,6 +411,24 @@ def test_an_inner_algorithm_is_coupled_and_let_go(inner, ecn, guest):
         assert factor > 0.65 or inner in ("reno", "vegas")
 
 
+@pytest.mark.parametrize("inner", ["reno", "cubic"])
+def test_who_grows_by_the_size_of_its_window_grows_as_the_aggregate(inner, guest):
+    """After a reduction CUBIC goes towards the window it had, the faster the larger that was."""
+
+    def grown(aggregate_bytes):
+        steps = [["device", f"aggregate={aggregate_bytes}"], ["start", 1], ["sleep", 2], *at("reduce", 4), ["stop", 1]]
+        device, seen = guest(steps, parameters=f"inner={inner}")
+        assert seen["reduce"].coupled == 1
+        return max(report.cwnd_growth_bytes for report in device.reports)
+
+    window_bytes = 40 * 1448
+    alone, a_tenth = grown(0), grown(10 * window_bytes)
+    if inner == "reno":
+        assert alone == a_tenth > 0
+    else:
+        assert a_tenth > 3 * alone > 0
+
+
 TCP_OPS = r"cong_avoid|pkts_acked|in_ack_event|cwnd_event\w*|min_tso_segs"
 ACK_PATH = rf"ccc_(tcp_({TCP_OPS})|recovery_(set_state|ssthresh|undo_cwnd))$"
 SLEEPS = r"alloc|printk|^_dev_|mutex|(?<!tasklet_)schedule|sleep|wait_for|synchronize|^down"

@@ -263,6 +263,8 @@ bool ccc_doorbell_send(struct ccc_device *dev, u16 op, u32 slot,
 u32 ccc_grant_instance(const struct ccc_device *dev);
 bool ccc_grant_is_accepted(const struct ccc_slot *slot, u16 *line);
 u64 ccc_grant_cap(const struct ccc_slot *slot);
+u32 ccc_grant_aggregate(const struct ccc_slot *slot,
+			const struct ccc_grant *grant, u32 srtt_us);
 void ccc_grant_refresh(const struct ccc_slot *slot, struct ccc_grant *grant,
 		       u16 priority, u32 srtt_us, u32 mss);
 u32 ccc_grant_epoch_at(struct ccc_device *dev, const struct ccc_grant *grant,

@@ -168,6 +168,8 @@ static inline struct ccc_sock *ccc_sk(const struct sock *sk)
 extern const struct tcp_congestion_ops *ccc_inner;
 /* Its growth is that of the packets that it is told of, in however many calls. */
 extern bool ccc_inner_adds_up;
+/* It grows by the size of its window, and not by a segment a round trip. */
+extern bool ccc_inner_by_size;
 
 int ccc_inner_load(const char *name);
 void ccc_inner_unload(void);

@@ -161,6 +161,22 @@ static void divide(const struct ccc_slot *slot, struct ccc_grant *grant,
 		grant->ssthresh = max(part_of(grant, level, mss, offset), 2u);
 }
 
+/*
+ * The window of one flow in the place of all behind the line, in packets; 0 if the
+ * device does not say.  It is read by itself: nothing else has to be of the same
+ * moment.
+ */
+u32 ccc_grant_aggregate(const struct ccc_slot *slot,
+			const struct ccc_grant *grant, u32 srtt_us)
+{
+	const struct virtio_ccc_grant_line *line = line_of(slot->dev, grant->line);
+	u64 level = le64_to_cpu(READ_ONCE(line->aggregate_level));
+	u64 units = ccc_grant_units(VIRTIO_CCC_PRIORITY_ONE, srtt_us,
+				    grant->flags & VIRTIO_CCC_L_RATE);
+
+	return ccc_grant_packets(level, units, grant->mss, 0);
+}
+
 /* Growth comes in small steps, and reductions with an epoch. */
 static bool is_redivided(const struct ccc_grant *before,
 			 const struct ccc_grant *now)

@@ -15,6 +15,7 @@
 
 const struct tcp_congestion_ops *ccc_inner;
 bool ccc_inner_adds_up;
+bool ccc_inner_by_size;
 static struct socket *inner_socket;
 
 /*
@@ -33,6 +34,10 @@ static const char * const known[] = {
  */
 static const char * const adding_up[] = {
 	"bic", "cubic", "dctcp", "reno", "scalable", "vegas", "westwood",
+};
+
+static const char * const by_size[] = {
+	"bic", "cubic", "highspeed", "scalable",
 };
 
 /* As the kernel has it, and not another one under its name. */
@@ -83,6 +88,7 @@ int ccc_inner_load(const char *name)
 	}
 	ccc_inner_adds_up = match_string(adding_up, ARRAY_SIZE(adding_up),
 					 name) >= 0;
+	ccc_inner_by_size = match_string(by_size, ARRAY_SIZE(by_size), name) >= 0;
 	if (err)
 		sock_release(inner_socket);
 	return err;

@@ -18,7 +18,9 @@
  * together with them; thus their difference shrinks with each reduction, and
  * the shadow window of each flow becomes what the flows are together: one
  * connection with that algorithm.  Until then it is the smaller of the two,
- * which is the safe side.
+ * which is the safe side.  An algorithm that grows by the size of its window
+ * would take many epochs for that, since a part of the aggregate's window has a
+ * part of its plateau: its shadow window begins as the whole of it.
  *
  * An algorithm like Vegas also closes its window a little, without an event.
  * That is reported as growth below 0.
@@ -89,6 +91,17 @@ void ccc_shadow_stop(struct sock *sk, struct ccc_flow *flow)
 	flow->inner->ssthresh(sk);
 }
 
+/* What it begins as: the aggregate's window, where its size says how it grows. */
+static u32 first_cwnd(const struct ccc_flow *flow)
+{
+	u32 cwnd = flow->grant.cwnd;
+
+	if (!ccc_inner_by_size)
+		return cwnd;
+	return max(cwnd, ccc_grant_aggregate(flow->slot, &flow->grant,
+					     flow->report.srtt_us));
+}
+
 /* There is one while the aggregate is in congestion avoidance. */
 void ccc_shadow_follow_phase(struct ccc_flow *flow)
 {
@@ -97,7 +110,7 @@ void ccc_shadow_follow_phase(struct ccc_flow *flow)
 	if (flow->grant.flags & VIRTIO_CCC_L_SLOW_START)
 		shadow->cwnd = 0;
 	else if (!shadow->cwnd)
-		start(shadow, flow->grant.cwnd);
+		start(shadow, first_cwnd(flow));
 }
 
 /* A reduction that another flow has caused is one of the shadow window too. */

@@ -69,6 +69,8 @@ pub struct Granted {
     pub cwnd: u32,
     ssthresh: u32,
     redivided: bool,
+    /// That of one flow in the place of all, in segments.
+    aggregate_cwnd: u32,
 }
 
 /// The shadow window and what belongs to it.
@@ -236,6 +238,9 @@ impl Guest {
             self.granted.units = units;
             self.granted.cwnd_bytes = rules::grant_bytes(grant.level, units);
             self.granted.cwnd = part(grant.level);
+            let of_one = rules::grant_units(rules::PRIORITY_ONE, srtt_us, grant.rate_shares);
+            self.granted.aggregate_cwnd =
+                rules::grant_packets(grant.aggregate_level, of_one, MSS_BYTES, 0);
             self.granted.ssthresh = grant.ssthresh_level.map_or(UNSET, |level| part(level).max(2));
         }
     }
@@ -265,7 +270,7 @@ impl Guest {
         if !self.read_grant(env, tcp) {
             return;
         }
-        self.follow_phase();
+        self.follow_phase(env);
         if self.is_paced(env, tcp, acked) {
             self.follow_pace(tcp);
         } else {
@@ -448,11 +453,12 @@ impl Guest {
         }
     }
 
-    fn follow_phase(&mut self) {
+    fn follow_phase(&mut self, env: &Env) {
         if self.granted.slow_start {
             self.shadow.window = None;
         } else if self.shadow.window.is_none() {
-            self.shadow.window = Some(shadow_of(self.granted.cwnd));
+            let whole = if env.inner.is_by_size() { self.granted.aggregate_cwnd } else { 0 };
+            self.shadow.window = Some(shadow_of(self.granted.cwnd.max(whole)));
             self.shadow.rest = 0;
             self.shadow.reducing = false;
         }

@@ -105,6 +105,11 @@ impl Inner {
         window.avoid(per, rest);
     }
 
+    /// It grows by the size of its window (`ccc_inner_by_size`).
+    pub fn is_by_size(&self) -> bool {
+        matches!(self, Inner::Cubic(_))
+    }
+
     /// An ACK has come (`pkts_acked()`).
     pub fn acked(&mut self, window: &mut Window, sample: Sample) {
         let Inner::Cubic(cubic) = self else { return };

@@ -18,6 +18,8 @@ pub const PACED_RTTS: u64 = 2;
 pub const CLOCK_DRIVERS: u64 = 4;
 /// Units of a round-trip sample (`VIRTIO_CCC_RTT_UNIT_US`).
 pub const RTT_UNIT_US: u32 = 32;
+/// Priority 1 (`VIRTIO_CCC_PRIORITY_ONE`).
+pub const PRIORITY_ONE: u16 = 256;
 /// Largest window, in packets (`CCC_CWND_MAX`).
 pub const CWND_MAX: u32 = 1 << 21;
 /// A message for each window >> this (the module's `report_shift`).

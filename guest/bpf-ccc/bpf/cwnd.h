@@ -254,11 +254,12 @@ static inline void follow_timing(struct sock *sk, struct ccc_flow *flow)
 	stop_timer(sk, flow);
 }
 
-static inline void follow_grant(struct sock *sk, struct ccc_flow *flow, u32 acked)
+static inline void follow_grant(struct sock *sk, const struct ccc_table *table,
+				struct ccc_flow *flow, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	ccc_shadow_follow_phase(flow);
+	ccc_shadow_follow_phase(sk, table, flow);
 	if (is_paced(sk, flow, acked)) {
 		follow_pace(sk, flow);
 		return;
@@ -275,7 +276,7 @@ static inline void ccc_cwnd_update(struct sock *sk, struct ccc_table *table,
 				   const struct ccc_tcp *tcp, u32 acked)
 {
 	if (ccc_cwnd_read_grant_of(sk, table, flow, tcp))
-		follow_grant(sk, flow, acked);
+		follow_grant(sk, table, flow, acked);
 	note_rated(sk, flow);
 }
 

@@ -120,6 +120,24 @@ static inline void divide(struct ccc_flow *flow, u32 mss)
 			u32, ccc_grant_packets(level, units, mss, offset), 2);
 }
 
+/*
+ * The window of one flow in the place of all behind the line, in packets; 0 if the
+ * device does not say.  It is read by itself: nothing else has to be of the same
+ * moment.
+ */
+static inline u32 ccc_grant_aggregate(const struct ccc_table *table,
+				      const struct ccc_flow *flow)
+{
+	const struct ccc_grant *grant = &flow->grant;
+	u64 units = ccc_grant_units(VIRTIO_CCC_PRIORITY_ONE,
+				    flow->report.srtt_us,
+				    grant->flags & VIRTIO_CCC_L_RATE);
+
+	return ccc_grant_packets(
+		READ_FIELD(table->line[grant->line & (CCC_LINES - 1)].aggregate_level),
+		units, grant->mss, 0);
+}
+
 /* Growth comes in small steps, and reductions with an epoch. */
 static inline bool is_redivided(const struct ccc_grant *before,
 				const struct ccc_line *now)

@@ -70,15 +70,29 @@ static inline void ccc_shadow_stop(struct sock *sk, struct ccc_flow *flow)
 	inner_ssthresh(sk);
 }
 
+/* What it begins as: the aggregate's window, where its size says how it grows. */
+static inline u32 first_cwnd(const struct sock *sk,
+			     const struct ccc_table *table,
+			     const struct ccc_flow *flow)
+{
+	u32 cwnd = flow->grant.cwnd;
+
+	if (!inner_is_cubic(sk))
+		return cwnd;
+	return max_t(u32, cwnd, ccc_grant_aggregate(table, flow));
+}
+
 /* There is one while the aggregate is in congestion avoidance. */
-static inline void ccc_shadow_follow_phase(struct ccc_flow *flow)
+static inline void ccc_shadow_follow_phase(struct sock *sk,
+					   const struct ccc_table *table,
+					   struct ccc_flow *flow)
 {
 	struct ccc_shadow *shadow = &flow->shadow;
 
 	if (flow->grant.flags & VIRTIO_CCC_L_SLOW_START)
 		shadow->cwnd = 0;
 	else if (!shadow->cwnd)
-		start(shadow, flow->grant.cwnd);
+		start(shadow, first_cwnd(sk, table, flow));
 }
 
 /* A reduction that another flow has caused is one of the shadow window too. */
