@@ -215,6 +215,10 @@ impl Part for Share {
 impl Part for Fraction {
     #[inline]
     fn of_window(self, window: Window) -> Window {
+        // As of most, which is less to compare than to multiply.
+        if self.part == self.whole {
+            return window;
+        }
         match (u64::try_from(self.part), u64::try_from(self.whole)) {
             (Ok(part), Ok(whole)) => window.times(Share { part, whole }),
             _ => window.times_wide(self.part, self.whole),

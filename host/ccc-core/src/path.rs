@@ -110,8 +110,12 @@ impl Round {
 
     /// So much is no less than its round-trip time: asked at each report, so not divided.
     fn lasts_no_longer_than(&self, us: Micros) -> bool {
-        let longer = u128::from(us) + 1;
-        self.present < longer.saturating_mul(self.delivered_bytes.max(1))
+        let delivered = self.delivered_bytes.max(1);
+        match u64::try_from(delivered) {
+            // A product of 64 bits each, plus as much again, is within 128.
+            Ok(narrow) => self.present < u128::from(us) * u128::from(narrow) + delivered,
+            Err(_) => self.present < (u128::from(us) + 1).saturating_mul(delivered),
+        }
     }
 
     fn base_us(&self) -> Micros {

@@ -187,9 +187,9 @@ impl Events {
     }
 
     /// A VM in a pool of its own grows that one.
-    pub(crate) fn grow_pool(&mut self, member: usize, by: Window) -> bool {
+    pub(crate) fn grow_pool(&mut self, member: usize, by: impl FnOnce() -> Window) -> bool {
         let pool = self.vms[member].pool.as_mut();
-        pool.map(|pool| pool.window = pool.window.plus(by)).is_some()
+        pool.map(|pool| pool.window = pool.window.plus(by())).is_some()
     }
 
     /// The window of a VM in a pool of its own.

@@ -53,15 +53,17 @@ impl Held {
         }
     }
 
-    /// The part of a time that is believed.  Who claims a long time no more is believed at once.
-    pub(super) fn believed(&self) -> Fraction {
+    /// The part of a time that is believed, if not all.  Who claims a long time no more is
+    /// believed at once.
+    pub(super) fn believed(&self) -> Option<Fraction> {
         let now = u128::from(self.told_us) * u128::from(self.delivered_bytes);
         let told = self.told.min(now);
-        let most = self.window.saturating_add(self.window / SLACK);
-        match self.span_us {
-            MEAN_OVER_US.. if told > most => Fraction::new(most, told),
-            _ => Fraction::ALL,
+        // Most are within it without the slack.
+        if self.span_us < MEAN_OVER_US || told <= self.window {
+            return None;
         }
+        let most = self.window.saturating_add(self.window / SLACK);
+        (told > most).then(|| Fraction::new(most, told))
     }
 }
 
@@ -82,7 +84,7 @@ mod tests {
     }
 
     fn believed_us(held: &Held) -> Micros {
-        held.believed().of(held.told_us)
+        held.believed().map_or(held.told_us, |part| part.of(held.told_us))
     }
 
     #[test]

@@ -65,17 +65,18 @@ impl Has {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Distance {
     farthest_us: Micros,
-    /// The part of what it says that is believed.
-    believed: Fraction,
+    /// The part of what it says that is believed, if not all.
+    believed: Option<Fraction>,
 }
 
 impl Distance {
     /// As it says.
-    pub(crate) const ANY: Distance = Distance { farthest_us: Micros::MAX, believed: Fraction::ALL };
+    pub(crate) const ANY: Distance = Distance { farthest_us: Micros::MAX, believed: None };
 
     /// What a flow of this priority counts that says it counts so much.
     pub(crate) fn of(self, priority: u64, units: u64) -> u64 {
-        self.believed.of(units).max(1).min(priority.saturating_mul(self.farthest_us))
+        let believed = self.believed.map_or(units, |part| part.of(units));
+        believed.max(1).min(priority.saturating_mul(self.farthest_us))
     }
 }
 
@@ -139,7 +140,7 @@ impl Limits {
         let believed = vm.held.believed();
         if srtt_us > 0 {
             let told_us = u64::from(srtt_us);
-            vm.far_reports += u64::from(told_us > farthest_us || believed != Fraction::ALL);
+            vm.far_reports += u64::from(told_us > farthest_us || believed.is_some());
             self.rtts.hear(member, weight, told_us);
         }
         Distance { farthest_us, believed }
@@ -175,8 +176,8 @@ impl Limits {
 
     /// The same, no longer than the others make likely, and its own windows bear out.
     pub(crate) fn likely_rtt_us(&self, member: usize) -> Micros {
-        let believed = self.vms[member].held.believed();
-        believed.of(self.rtt_us(member)).min(self.farthest_us(member))
+        let (told_us, believed) = (self.rtt_us(member), self.vms[member].held.believed());
+        believed.map_or(told_us, |part| part.of(told_us)).min(self.farthest_us(member))
     }
 
     /// What was acknowledged, as far as it was granted.
@@ -242,6 +243,9 @@ impl Vm {
     /// Of what a flow grows by, a segment for all of its VM in a round trip, as Reno does, or
     /// a part of its window: CUBIC is rarely as fast.
     fn grows(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
+        if told_bytes == 0 {
+            return 0;
+        }
         let mss_bytes = has.mss_bytes.min(JUMBO_BYTES);
         let part = Part { bytes: mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
         let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
@@ -252,6 +256,9 @@ impl Vm {
     /// Of what a flow closes its window by, a segment for all of its VM in a round trip: no
     /// TCP closes it by more without an event.
     fn shrinks(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
+        if told_bytes == 0 {
+            return 0;
+        }
         let part = Part { bytes: has.mss_bytes, ..has.part };
         let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
         let taken = self.shrunk.take(now, part, has.interval_us, of_all);

@@ -100,8 +100,10 @@ impl Group {
     /// What a flow of a VM in a pool of its own grows by is the pool's.
     pub(super) fn grow_pool(&mut self, update: &Update, delta: &Delta) -> bool {
         let member = update.flow.member();
-        let own = self.members.share_of_vm(member, update.before);
-        let by = Window::from_bytes(delta.growth_bytes).times(own);
+        let by = || {
+            let own = self.members.share_of_vm(member, update.before);
+            Window::from_bytes(delta.growth_bytes).times(own)
+        };
         self.events.grow_pool(member, by)
     }
 

@@ -114,6 +114,10 @@ impl CtrlTcp {
         if ack.path_is_idle {
             return grown_bytes.max(ack.growth_bytes.saturating_mul(ack.growers));
         }
+        // In recovery.
+        if grown_bytes == 0 {
+            return 0;
+        }
         Window::from_bytes(grown_bytes).times(self.growth(window)).bytes()
     }
 
@@ -201,12 +205,14 @@ impl Policy for CtrlTcp {
         let share = self.coordinator.as_mut().map_or(ack.share, |elected| elected.share(ack));
         if aggregate.in_slow_start() {
             self.slow_start(aggregate, ack);
-        } else {
+        } else if (ack.growth_bytes, ack.shrink_bytes) != (0, 0) {
             let recovers = ack.sample.now < self.grows_from;
             let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
             let growth_bytes = self.grown(aggregate.window, ack, growing);
             let shrink_bytes = growing.scale(ack.shrink_bytes);
-            aggregate.change(growth_bytes, shrink_bytes, share, ack.floor_bytes);
+            if (growth_bytes, shrink_bytes) != (0, 0) {
+                aggregate.change(growth_bytes, shrink_bytes, share, ack.floor_bytes);
+            }
         }
     }
 
