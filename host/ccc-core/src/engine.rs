@@ -190,9 +190,9 @@ impl Engine {
         group: GroupId,
         report: &Report,
     ) -> Result<FlowId> {
-        let key = self.insert(now, vm, group, report)?;
-        self.apply(now, key, report);
-        Ok(FlowId(key as u32))
+        let flow = FlowId(self.insert(now, vm, group, report)? as u32);
+        self.apply(now, flow, report)?;
+        Ok(flow)
     }
 
     fn insert(&mut self, now: Micros, vm: VmId, group: GroupId, report: &Report) -> Result<usize> {
@@ -207,12 +207,7 @@ impl Engine {
     /// Takes a flow's report.
     pub fn update(&mut self, now: Micros, flow: FlowId, report: &Report) -> Result<()> {
         check(report)?;
-        let key = flow.0 as usize;
-        if !self.flows.contains(key) {
-            return Err(EngineError::UnknownFlow(flow.0));
-        }
-        self.apply(now, key, report);
-        Ok(())
+        self.apply(now, flow, report)
     }
 
     /// Removes a flow; unknown ones are gone already.
@@ -369,8 +364,9 @@ impl Engine {
         Ok(membership)
     }
 
-    fn apply(&mut self, now: Micros, key: usize, report: &Report) {
-        let flow = &mut self.flows[key];
+    fn apply(&mut self, now: Micros, id: FlowId, report: &Report) -> Result<()> {
+        let key = id.0 as usize;
+        let flow = self.flows.get_mut(key).ok_or(EngineError::UnknownFlow(id.0))?;
         let before = flow.contribution();
         let told = Delta::between(&flow.counters(), report);
         let usage = flow.usage.with(now, report, told.delivered_bytes);
@@ -388,6 +384,7 @@ impl Engine {
         if before.active || report.active {
             self.counted(now, key);
         }
+        Ok(())
     }
 
     /// Notes that a flow has reported, and was counted by its group.

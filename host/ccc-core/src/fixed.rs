@@ -64,7 +64,7 @@ impl EquivalentTcps {
 
     /// `amount` times the number of TCPs.
     pub(crate) fn scale(self, amount: u64) -> u64 {
-        mul_div(amount, u64::from(self.0), 256)
+        if amount == 0 { 0 } else { mul_div(amount, u64::from(self.0), 256) }
     }
 
     /// How many of so many TCPs can lose in one round trip.

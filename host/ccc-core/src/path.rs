@@ -305,6 +305,22 @@ mod tests {
     }
 
     #[test]
+    fn a_round_is_compared_as_its_mean_would_be() {
+        let amounts = [0, 1, 1 << 40, u128::from(u64::MAX), 1 << 64, 1 << 90];
+        for delivered_bytes in amounts {
+            for us in [0, 1, 99_999, 1 << 20, u64::MAX] {
+                for off in [0, 1, delivered_bytes.max(1)] {
+                    let sum = delivered_bytes.checked_mul(us.into());
+                    let Some(present) = sum.and_then(|sum| sum.checked_add(off)) else { continue };
+                    let round = Round { delivered_bytes, present, ..Round::default() };
+                    let mean_us = present / delivered_bytes.max(1);
+                    assert_eq!(round.lasts_no_longer_than(us), mean_us <= us.into(), "{round:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_nobody_has_measured_is_not_known() {
         let mut path = Path::default();
         assert_eq!(path.event(0, MEAN), None);

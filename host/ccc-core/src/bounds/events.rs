@@ -121,8 +121,10 @@ impl Events {
         self.totals.add_bytes(bytes);
         let vm = &mut self.vms[member];
         let others = vm.budget.count(self.totals, bytes, all_bytes);
-        let judged = vm.judge(false, others);
-        self.verdicts += u64::from(judged);
+        // Judged again by the same events, it would be found the same.
+        if others > 0 {
+            self.verdicts += u64::from(vm.judge(false, others));
+        }
         vm.pool.take_if(|pool| pool.window.bytes() >= part_bytes).is_some()
     }
 
@@ -247,5 +249,16 @@ mod tests {
         assert!(!vm.judge(false, 1) && vm.alone, "others have lost once");
         assert!(vm.judge(false, LONE / 2) && !vm.alone);
         assert!(!vm.judge(true, 0) && !vm.alone, "and it begins anew");
+    }
+
+    #[test]
+    fn who_is_judged_again_without_an_event_is_judged_the_same() {
+        let mut vm = Vm::default();
+        // Up to the verdict, beyond it, and down to none.
+        for (alone, others) in (0..60).map(|step| (step < 30, u64::from(step >= 30))) {
+            vm.judge(alone, others);
+            let (lone, verdict) = (vm.lone, vm.alone);
+            assert!(!vm.judge(false, 0) && (vm.lone, vm.alone) == (lone, verdict));
+        }
     }
 }

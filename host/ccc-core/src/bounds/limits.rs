@@ -216,6 +216,9 @@ impl Limits {
     pub(crate) fn claim_floor(&mut self, member: usize, claimed_bytes: u64, part_bytes: u64) {
         let vm = &mut self.vms[member];
         let excess_bytes = claimed_bytes.saturating_sub(part_bytes.max(FLOOR_BYTES));
+        if excess_bytes == vm.excess_bytes {
+            return;
+        }
         let more_bytes = excess_bytes.saturating_sub(vm.excess_bytes);
         vm.beyond_bytes = vm.beyond_bytes.saturating_add(more_bytes);
         self.excess_bytes = self.excess_bytes - vm.excess_bytes + excess_bytes;
