@@ -16,8 +16,8 @@ pub mod stranger;
 pub mod wire;
 
 pub use shared::{
-    CheckedReport, ReportError, Torn, read_instance, read_report, write_extent_status,
-    write_grant_line, write_slot_grant,
+    CheckedReport, GRANT_LINE_WORDS, ReportError, Torn, read_instance, read_report,
+    write_extent_status, write_grant_line, write_slot_grant,
 };
 
 /// Grant lines of a VM: a device takes no extent with more, and says so (`max_grant_lines`).

@@ -16,7 +16,8 @@ use zerocopy::transmute;
 use crate::wire::{self, ExtentStatus, GrantLine, Report, SlotGrant};
 
 const REPORT_WORDS: usize = size_of::<Report>() / 8;
-const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
+/// Words of a grant line.
+pub const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
 
 /// How often a slot is read again while its driver writes it.  A driver holds
 /// the odd count for a few hundred nanoseconds; one that was descheduled in

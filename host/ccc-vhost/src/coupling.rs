@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The engine, and what the operator decides about it.
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+};
 
 use ccc_core::{
     Claims, Conduct, Engine, EngineError, Evidence, FlowId, Grant, GroupId, GroupStatus, Micros,
@@ -10,7 +14,7 @@ use ccc_settings::{Changes, GroupSettings, RuleSettings, VmSettings};
 
 use crate::{
     by_number::ByNumber,
-    device::engine::{FlowEngine, GroupInfo},
+    device::engine::{FlowEngine, Grants, GroupInfo},
     settings::{self, Settings, SettingsError},
     tap::{
         host::Hold,
@@ -47,8 +51,8 @@ struct Group {
     id: GroupId,
     /// Version of its grants that the VMs have.
     published: Option<u64>,
-    /// VMs that have had flows in it.
-    vms: BTreeSet<usize>,
+    /// VMs that have had flows in it, by number, as the engine knows them.
+    vms: BTreeMap<usize, VmId>,
     /// Verdicts of the engine that were taken, and VMs that are apart by them, or alone.
     verdicts: u64,
     apart: BTreeSet<usize>,
@@ -181,7 +185,7 @@ impl FlowEngine for Coupling {
             self.engine.set_weight(entry.id, id, settings.engine_weight())?;
             self.engine.set_range(entry.id, id, settings.engine_range())?;
             entry.groups.push(group);
-            self.groups[group].vms.insert(vm);
+            self.groups[group].vms.insert(vm, entry.id);
         }
         if adopted {
             self.engine.adopt(now, entry.id, id, report)
@@ -202,13 +206,33 @@ impl FlowEngine for Coupling {
         self.engine.detach(now, flows);
     }
 
-    fn report_interval_us(&self, vm: usize) -> u32 {
-        // No longer than a quarter of a second.
-        self.engine.report_interval_us(self.vms[&vm].id) as u32
-    }
-
     fn grant(&self, vm: usize, group: usize) -> Grant {
         self.engine.grant(self.vms[&vm].id, self.groups[group].id)
+    }
+}
+
+/// A VM whose grants may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Changed {
+    /// Its number.
+    pub number: usize,
+    id: VmId,
+}
+
+/// What a VM is granted.
+struct Granted<'a> {
+    coupling: &'a Coupling,
+    id: VmId,
+}
+
+impl Grants for Granted<'_> {
+    fn report_interval_us(&self) -> u32 {
+        // No longer than a quarter of a second.
+        self.coupling.engine.report_interval_us(self.id) as u32
+    }
+
+    fn in_group(&self, group: usize) -> Grant {
+        self.coupling.engine.grant(self.id, self.coupling.groups[group].id)
     }
 }
 
@@ -228,7 +252,7 @@ impl Coupling {
             Group {
                 id,
                 published: None,
-                vms: BTreeSet::new(),
+                vms: BTreeMap::new(),
                 verdicts: 0,
                 apart: BTreeSet::new(),
                 alone: BTreeSet::new(),
@@ -277,13 +301,13 @@ impl Coupling {
 
     /// VMs whose grants may have changed since this was last asked, each once: those of
     /// groups that somebody has reported to.
-    pub fn take_changed(&mut self) -> Vec<usize> {
+    pub fn take_changed(&mut self) -> Vec<Changed> {
         let mut changed = Vec::new();
         let mut groups = 0;
         for group in &mut self.groups {
             let version = Some(self.engine.group_version(group.id));
             if std::mem::replace(&mut group.published, version) != version {
-                changed.extend(&group.vms);
+                changed.extend(group.vms.iter().map(|(&number, &id)| Changed { number, id }));
                 groups += 1;
             }
         }
@@ -292,6 +316,11 @@ impl Coupling {
             changed.dedup();
         }
         changed
+    }
+
+    /// What such a VM is granted.
+    pub fn grants(&self, to: Changed) -> impl Grants {
+        Granted { coupling: self, id: to.id }
     }
 
     /// What speaks for and against a VM's being behind a group's bottleneck.

@@ -154,7 +154,10 @@ impl World {
     }
 
     fn publish(&mut self) {
-        self.backend.device_mut().publish(&self.coupling);
+        let changed = self.coupling.take_changed();
+        for vm in changed.into_iter().filter(|vm| vm.number == 0) {
+            self.backend.device_mut().publish(&self.coupling.grants(vm));
+        }
     }
 
     fn step(&mut self, step: &Step) {

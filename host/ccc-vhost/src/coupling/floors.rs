@@ -178,12 +178,12 @@ impl Coupling {
                 Some(ccc_settings::bytes_of_mbit(vm.settings.floor_mbit))
             };
             // Most groups have no floor, and what their VMs say need not be looked at.
-            let has_floors = group.vms.iter().filter_map(floor).any(|floor| floor > 0);
+            let has_floors = group.vms.keys().filter_map(floor).any(|floor| floor > 0);
             if !has_floors && group.floors.shortfall.is_none() {
                 continue;
             }
-            let vms = group.vms.iter().filter_map(|number| {
-                Some((floor(number)?, self.engine.claims(self.vms.get(number)?.id, group.id)))
+            let vms = group.vms.iter().filter_map(|(number, id)| {
+                Some((floor(number)?, self.engine.claims(*id, group.id)))
             });
             let status = self.engine.status(group.id);
             let look = status.map(|status| Look::of(&status, &named.settings)).unwrap_or_default();

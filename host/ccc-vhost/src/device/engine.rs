@@ -38,11 +38,17 @@ pub trait FlowEngine {
     /// Flows go on alone, and keep what they have of the path.
     fn detach(&mut self, now: Micros, flows: &[FlowId]);
 
-    /// How far apart reports of mere progress of a VM's flow have to be.
-    fn report_interval_us(&self, vm: usize) -> u32;
-
     /// What a VM is granted in a group.
     fn grant(&self, vm: usize, group: usize) -> Grant;
+}
+
+/// What one VM is told in its grant lines.
+pub trait Grants {
+    /// How far apart reports of mere progress of its flows have to be.
+    fn report_interval_us(&self) -> u32;
+
+    /// What it is granted in a group.
+    fn in_group(&self, group: usize) -> Grant;
 }
 
 /// What a device has to know of a group.

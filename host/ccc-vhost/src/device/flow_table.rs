@@ -13,12 +13,12 @@ use vm_memory::GuestAddress;
 
 use crate::{
     device::counters::{Counters, Kind},
-    device::engine::{Context, FlowEngine},
+    device::engine::{Context, FlowEngine, Grants},
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
     device::slot::{Flow, Member, SlotError, SlotState},
     virtio::chain::{change, words},
-    virtio::memory::Mapping,
+    virtio::memory::{Mapping, Memory},
     virtio::region::MemoryError,
 };
 
@@ -461,13 +461,9 @@ impl FlowTable {
     }
 
     /// Writes the grant lines that have changed; their number.
-    pub fn publish(
-        &mut self,
-        mapping: &Mapping,
-        engine: &dyn FlowEngine,
-    ) -> Result<u64, MemoryError> {
-        let Some(array) = self.extents.grant_lines() else { return Ok(0) };
-        self.lines.publish(mapping, array, engine, self.vm)
+    pub fn publish(&mut self, memory: &Memory, grants: &dyn Grants) -> Result<u64, MemoryError> {
+        let extents = &self.extents;
+        self.lines.publish(memory, |line| extents.grant_lines()?.address(line), grants)
     }
 
     /// Frees a slot that has a flow.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Grant lines: what the engine grants a VM in each group, written into its memory.
+use std::sync::atomic::AtomicU64;
+
 use ccc_core::Grant;
 use ccc_proto::{
+    GRANT_LINE_WORDS,
     wire::{self, GrantLine},
     write_grant_line,
 };
+use vm_memory::GuestAddress;
 
 use crate::{
-    device::engine::FlowEngine,
-    virtio::chain::{Array, change},
-    virtio::memory::Mapping,
-    virtio::region::MemoryError,
+    device::engine::Grants,
+    virtio::{chain::Place, memory::Memory, region::MemoryError},
 };
 
 /// The grant lines of one VM: the first group it uses has line 0, and so on.  A line
@@ -26,13 +28,15 @@ struct Used {
     flows: u32,
     /// What was last written.
     written: Option<GrantLine>,
+    /// Where that is; who releases the extent has all lines forgotten.
+    place: Option<Place<GRANT_LINE_WORDS>>,
 }
 
 impl GrantLines {
     /// The line of a group for one more flow; a new one if there is one left of the
     /// `offered`.
     pub fn acquire(&mut self, group: usize, offered: usize) -> Option<u16> {
-        let fresh = || Used { group, flows: 0, written: None };
+        let fresh = || Used { group, flows: 0, written: None, place: None };
         let known = self.used.iter().position(|line| line.group == group);
         let index = match known {
             Some(index) => index,
@@ -65,23 +69,40 @@ impl GrantLines {
     /// Writes the lines of a VM that differ from what its guest has; their number.
     pub fn publish(
         &mut self,
-        mapping: &Mapping,
-        array: &Array,
-        engine: &dyn FlowEngine,
-        vm: usize,
+        memory: &Memory,
+        address_of: impl Fn(usize) -> Option<GuestAddress>,
+        grants: &dyn Grants,
     ) -> Result<u64, MemoryError> {
         let mut count = 0;
         for (index, used) in self.used.iter_mut().enumerate() {
-            let Some(address) = array.address(index) else { continue };
-            let grant = engine.grant(vm, used.group);
-            let line = line(used.group, &grant, engine.report_interval_us(vm));
-            if used.written != Some(line) {
-                change(mapping, address, |words| write_grant_line(words, &line))?;
-                used.written = Some(line);
+            let grant = grants.in_group(used.group);
+            let line = line(used.group, &grant, grants.report_interval_us());
+            if used.written != Some(line) && used.write(memory, || address_of(index), &line)? {
                 count += 1;
             }
         }
         Ok(count)
+    }
+}
+
+impl Used {
+    /// Writes a line, unless there is no place for it.
+    fn write(
+        &mut self,
+        memory: &Memory,
+        address: impl FnOnce() -> Option<GuestAddress>,
+        line: &GrantLine,
+    ) -> Result<bool, MemoryError> {
+        let write = |words: &[&AtomicU64; GRANT_LINE_WORDS]| write_grant_line(words, line);
+        let known = self.place.as_ref().is_some_and(|place| place.change(memory, write));
+        if !known {
+            let Some(address) = address() else { return Ok(false) };
+            let place = Place::find(memory, address)?;
+            place.change(memory, write);
+            self.place = Some(place);
+        }
+        self.written = Some(*line);
+        Ok(true)
     }
 }
 
@@ -106,7 +127,58 @@ fn line(group: usize, grant: &Grant, report_interval_us: u32) -> GrantLine {
 
 #[cfg(test)]
 mod tests {
+    use vm_memory::{Bytes, GuestAddress};
+    use zerocopy::FromBytes;
+
     use super::*;
+    use crate::virtio::memory::Mapping;
+
+    /// Of every group the same level.
+    struct Level(u64);
+
+    impl Grants for Level {
+        fn report_interval_us(&self) -> u32 {
+            0
+        }
+
+        fn in_group(&self, _: usize) -> Grant {
+            Grant { level: self.0, ..Grant::default() }
+        }
+    }
+
+    fn memory() -> Memory {
+        let mapping = Mapping::from_ranges(&[(GuestAddress(0), 0x1000)]);
+        Memory::of_test(mapping.expect("memory"))
+    }
+
+    #[test]
+    fn a_line_that_changes_is_written_to_the_memory_there_is() {
+        const AT: GuestAddress = GuestAddress(0x40);
+        let read = |memory: &Memory| {
+            let mut bytes = [0; GRANT_LINE_WORDS * 8];
+            memory.mapping().read_slice(&mut bytes, AT).expect("there");
+            let line = GrantLine::read_from_bytes(&bytes).expect("a line");
+            (line.level.get(), line.seq.get())
+        };
+        let mut lines = GrantLines::default();
+        lines.acquire(0, 1);
+        let mut publish = |memory: &Memory, level| {
+            lines.publish(memory, |line| (line == 0).then_some(AT), &Level(level)).expect("written")
+        };
+        let (first, second) = (memory(), memory());
+        assert_eq!([publish(&first, 5), publish(&first, 5), publish(&first, 6)], [1, 0, 1]);
+        assert_eq!(publish(&second, 7), 1);
+        assert_eq!((read(&first), read(&second)), ((6, 4), (7, 2)));
+    }
+
+    #[test]
+    fn a_line_without_a_place_is_not_written() {
+        let mut lines = GrantLines::default();
+        lines.acquire(0, 1);
+        assert_eq!(lines.publish(&memory(), |_| None, &Level(5)).expect("nothing"), 0);
+        let outside = lines.publish(&memory(), |_| Some(GuestAddress(0x1000)), &Level(5));
+        assert!(matches!(outside, Err(MemoryError::Outside { address: 0x1000, size: 64 })));
+    }
 
     #[test]
     fn groups_get_lines_in_the_order_of_their_first_use() {

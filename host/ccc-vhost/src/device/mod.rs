@@ -29,7 +29,7 @@ use crate::{
     device::budget::Budget,
     device::counters::{Counters, Kind},
     device::doorbell_queue::DoorbellQueue,
-    device::engine::FlowEngine,
+    device::engine::Grants,
     device::extents::MAX_SLOTS,
     device::flow_table::{FlowTable, Scope},
     device::table_queue::TableQueue,
@@ -227,8 +227,8 @@ impl Device {
     }
 
     /// Writes the grant lines that have changed.
-    pub fn publish(&mut self, engine: &dyn FlowEngine) {
-        match self.flows.publish(self.memory.mapping(), engine) {
+    pub fn publish(&mut self, grants: &dyn Grants) {
+        match self.flows.publish(&self.memory, grants) {
             Ok(count) => self.counters.published += count,
             Err(error) => {
                 self.counters.warn(&format_args!("cannot write its grant lines: {error}"));

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Structures in guest memory: where a descriptor chain has them, and the words that
 //! they are read and written by.
-use std::sync::atomic::AtomicU64;
+use std::{ptr::NonNull, sync::atomic::AtomicU64};
 
 use thiserror::Error;
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend, MmapRegion, bitmap::Bitmap};
 
-use crate::virtio::{dirty::Dirty, memory::Mapping, region::MemoryError};
+use crate::virtio::{
+    dirty::Dirty,
+    memory::{Mapping, Memory},
+    region::MemoryError,
+};
 
 /// A chain of this VM.
 pub type Chain<'m> = DescriptorChain<&'m Mapping>;
@@ -197,6 +201,38 @@ pub fn words<const N: usize>(
     Ok(words_at(region, start, address)?.each_ref())
 }
 
+/// Where `N` words are that are written often; in one memory, and to be found again in another.
+#[derive(Debug)]
+pub struct Place<const N: usize> {
+    /// Number of the memory.
+    memory: u64,
+    words: NonNull<[AtomicU64; N]>,
+    /// Where writes to them are noted.
+    dirty: Dirty,
+}
+
+impl<const N: usize> Place<N> {
+    /// Finds the words at an address.
+    pub fn find(memory: &Memory, address: GuestAddress) -> Result<Place<N>, MemoryError> {
+        let (region, start) = place::<N>(memory.mapping(), address)?;
+        let words = NonNull::from(words_at(region, start, address)?);
+        Ok(Place { memory: memory.number(), words, dirty: region.bitmap().slice_at(start) })
+    }
+
+    /// Writes to the words, and notes that; `false` if they are not in this memory.
+    pub fn change(&self, memory: &Memory, write: impl FnOnce(&[&AtomicU64; N])) -> bool {
+        if self.memory != memory.number() {
+            return false;
+        }
+        // SAFETY: the words were found in the memory of this number, which no other has and
+        // which is mapped for as long as it is borrowed.
+        let words = unsafe { self.words.as_ref() };
+        write(&words.each_ref());
+        self.dirty.mark_dirty(0, N * 8);
+        true
+    }
+}
+
 /// The region that an address is in, and where.
 fn place<const N: usize>(
     mapping: &Mapping,
@@ -230,6 +266,8 @@ fn words_at<const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn mapping() -> Mapping {
@@ -280,5 +318,26 @@ mod tests {
         assert!(matches!(outside, Err(MemoryError::Outside { address: 0x2f88, size: 128 })));
         let askew = words::<16>(&mapping, GuestAddress(0x1004));
         assert!(matches!(askew, Err(MemoryError::Misaligned(0x1004))));
+    }
+
+    #[test]
+    fn words_are_written_in_their_own_memory_only() {
+        let memory = || Memory::of_test(mapping());
+        let (first, second) = (memory(), memory());
+        let at = GuestAddress(0x1008);
+        let place = Place::<2>::find(&first, at).expect("there");
+        let write = |words: &[&AtomicU64; 2]| words[1].store(7, Ordering::Relaxed);
+        assert!(place.change(&first, write));
+        assert!(!place.change(&second, write), "another memory");
+        drop(first);
+        assert!(!place.change(&memory(), write), "mapped where the first one was");
+        let read = |memory: &Memory| {
+            words::<2>(memory.mapping(), at).expect("there")[1].load(Ordering::Relaxed)
+        };
+        assert_eq!(read(&second), 0);
+        let place = Place::<2>::find(&second, at).expect("there");
+        assert!(place.change(&second, write));
+        assert_eq!(read(&second), 7);
+        assert!(Place::<2>::find(&second, GuestAddress(0x2ff8)).is_err(), "beyond the end");
     }
 }

@@ -23,6 +23,8 @@ use crate::{
 
 /// Bytes that are mapped.
 static MAPPED: AtomicU64 = AtomicU64::new(0);
+/// Memories there have been.
+static MEMORIES: AtomicU64 = AtomicU64::new(0);
 
 /// A VM's memory, by guest physical address.
 pub type Mapping = GuestMemoryMmap<Dirty>;
@@ -30,6 +32,8 @@ pub type Mapping = GuestMemoryMmap<Dirty>;
 /// Guest memory as the front end told it: mapped, and with its own addresses.
 #[derive(Debug, Default)]
 pub struct Memory {
+    /// No other has it; 0 where nothing is mapped.
+    number: u64,
     // Before the mapping, for it is to go first.
     guards: Vec<Guard>,
     mapping: Mapping,
@@ -89,12 +93,24 @@ impl Memory {
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
         Ok(Memory {
+            number: next_number(),
             guards,
             mapping: Mapping::from_regions(mapped)?,
             views,
             _files: held,
             _room: room,
         })
+    }
+
+    /// Memory that no front end has given.
+    #[cfg(test)]
+    pub fn of_test(mapping: Mapping) -> Memory {
+        Memory { number: next_number(), mapping, ..Memory::default() }
+    }
+
+    /// What tells it from all others there have been.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Some of it was not there when it was accessed.
@@ -117,6 +133,10 @@ impl Memory {
             })
             .ok_or(MemoryError::Unmapped(user))
     }
+}
+
+fn next_number() -> u64 {
+    MEMORIES.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 fn map_region(

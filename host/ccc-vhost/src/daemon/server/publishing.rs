@@ -88,8 +88,8 @@ impl Server {
     pub(super) fn publish(&mut self) -> Result<(), ServerError> {
         let began = clock::monotonic();
         for vm in self.coupling.take_changed() {
-            if let Some(connection) = self.connection(vm) {
-                connection.backend().device_mut().publish(&self.coupling);
+            if let Some(connection) = self.connection(vm.number) {
+                connection.backend().device_mut().publish(&self.coupling.grants(vm));
             }
         }
         for verdict in self.coupling.take_verdicts(self.clock.now()) {

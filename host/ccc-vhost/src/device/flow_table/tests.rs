@@ -34,10 +34,6 @@ impl FlowEngine for FakeEngine {
         self.full
     }
 
-    fn report_interval_us(&self, _vm: usize) -> u32 {
-        0
-    }
-
     fn register(
         &mut self,
         now: Micros,
