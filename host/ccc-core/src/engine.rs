@@ -210,6 +210,12 @@ impl Engine {
         self.apply(now, flow, report)
     }
 
+    /// The latest report of a flow, but for what is of a single event, and what is
+    /// outstanding.
+    pub fn last_report(&self, flow: FlowId) -> Option<Report> {
+        self.flows.get(flow.0 as usize).map(Flow::last)
+    }
+
     /// Removes a flow; unknown ones are gone already.
     pub fn leave(&mut self, now: Micros, flow: FlowId) {
         let key = flow.0 as usize;

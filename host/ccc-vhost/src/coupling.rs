@@ -198,6 +198,10 @@ impl FlowEngine for Coupling {
         self.engine.update(now, flow, report)
     }
 
+    fn last_report(&self, flow: FlowId) -> Option<Report> {
+        self.engine.last_report(flow)
+    }
+
     fn leave(&mut self, now: Micros, flow: FlowId) {
         self.engine.leave(now, flow);
     }

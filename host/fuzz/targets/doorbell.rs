@@ -250,7 +250,7 @@ fuzz_target!(|steps: Vec<Step>| {
             other.congestion_events = other.congestion_events.wrapping_add(u16::from(*event));
             world.coupling.update(world.now, flow, &other).expect("sound");
         }
-        let count = world.backend.device().count_flows();
+        let count = world.backend.device().count_flows(&world.coupling);
         assert!(count.coupled <= count.all && count.all <= SLOTS as usize);
         assert_eq!(world.coupling.flows(), count.coupled + 1);
     }

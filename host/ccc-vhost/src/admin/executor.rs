@@ -306,7 +306,7 @@ impl Executor<'_> {
         let (vm, guest) = (&self.settings().vms[&index], self.guests.guest(index));
         let backend = self.connection(index).map(Connection::backend);
         let device = backend.as_ref().map(|backend| backend.device());
-        let flows = device.map_or_else(Count::default, Device::count_flows);
+        let flows = device.map_or_else(Count::default, |device| device.count_flows(self.coupling));
         let now = self.now;
         let heard = device.and_then(Device::heard);
         let counters = device.map(Device::counters).or(guest.as_ref().map(|guest| guest.counters));
@@ -400,7 +400,7 @@ impl Executor<'_> {
         let vm = &self.settings().vms[&number];
         let grant = self.coupling.grant(number, group);
         let backend = self.connection(number).map(Connection::backend);
-        let part = backend.map(|backend| backend.device().part_of(group, &grant));
+        let part = backend.map(|backend| backend.device().part_of(group, &grant, self.coupling));
         let Part { flows, bytes: part, srtt_us } = part.unwrap_or_default();
         let there = flows > 0 || vm.group() == Some(group);
         let VmSettings { weight, coupled, floor_mbit, cap_mbit, .. } = vm.settings;

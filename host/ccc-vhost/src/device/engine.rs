@@ -32,6 +32,9 @@ pub trait FlowEngine {
     /// Takes a report of a coupled flow.
     fn update(&mut self, now: Micros, flow: FlowId, report: &Report) -> Result<(), EngineError>;
 
+    /// What a coupled flow last reported, but for what is of a single event or outstanding.
+    fn last_report(&self, flow: FlowId) -> Option<Report>;
+
     /// A flow has ended: what it had of the path is the others'.
     fn leave(&mut self, now: Micros, flow: FlowId);
 

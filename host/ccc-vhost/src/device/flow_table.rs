@@ -12,11 +12,11 @@ use ccc_proto::{
 use vm_memory::GuestAddress;
 
 use crate::{
-    device::counters::{Counters, Kind},
+    device::counters::{Counters, Kind, Told},
     device::engine::{Context, FlowEngine, Grants},
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
-    device::slot::{Flow, Member, SlotError, SlotState},
+    device::slot::{Alone, Counted, Member, SlotError, SlotState},
     virtio::chain::{change, words},
     virtio::memory::{Mapping, Memory},
     virtio::region::MemoryError,
@@ -117,6 +117,11 @@ impl FlowTable {
         self.slots.range(slot..).map(|(slot, state)| (*slot, state))
     }
 
+    /// The group in which a flow is coupled.
+    pub fn group(&self, member: &Member) -> Option<usize> {
+        self.lines.group(member.line)
+    }
+
     /// Holds an extent, unless it does not go with the others; where its status is.
     pub fn hold(&mut self, extent: Extent) -> Result<GuestAddress, Refused> {
         self.extents.hold(extent)
@@ -150,7 +155,7 @@ impl FlowTable {
     ) -> Result<(), SlotError> {
         let (raw, state) = self.read(slot, scope.mapping)?;
         let now = raw.generation.get();
-        let known = state.flow().is_some_and(|flow| flow.generation == now);
+        let known = state.generation() == Some(now);
         match reason {
             ScanReason::Message(message) if message != now => {
                 return Err(SlotError::Stale { slot, message, now });
@@ -192,7 +197,7 @@ impl FlowTable {
     ) -> Result<(), SlotError> {
         self.addresses(slot)?;
         let state = self.state(slot);
-        if state.flow().is_none_or(|flow| flow.generation != generation) {
+        if state.generation() != Some(generation) {
             return Err(SlotError::NotRegistered { slot, generation });
         }
         let heard = match self.read(slot, scope.mapping) {
@@ -215,13 +220,12 @@ impl FlowTable {
         raw: &Report,
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
-        let Some(flow) = state.flow() else { return Ok(()) };
         // The slot may be another flow's by now.
-        let last = (raw.generation.get() == flow.generation).then(|| raw.check_last());
-        let heard = match last {
+        let is_same = state.generation() == Some(raw.generation.get());
+        let heard = match is_same.then(|| raw.check_last()) {
             Some(Ok(checked)) => {
+                count(&state, &checked, scope);
                 let member = state.member();
-                scope.counters.take(&flow.told_until(&checked), member.is_some());
                 member.map_or(Ok(()), |member| report(slot, member.flow, &checked, scope))
             }
             Some(Err(error)) => Err(SlotError::Report(slot, error)),
@@ -234,47 +238,47 @@ impl FlowTable {
     /// Takes flows to where the operator wants them by now.  All leave before
     /// any joins, so that the lines of groups left are there for those joined.
     pub fn remap(&mut self, scope: &mut Scope<'_>) {
-        let misplaced = self.from(0).filter(|(slot, state)| self.is_misplaced(*slot, state, scope));
-        let moved: Vec<_> = misplaced.map(|(slot, state)| (slot, *state)).collect();
-        let (joining, alone): (Vec<_>, Vec<_>) =
-            moved.iter().copied().partition(|(slot, state)| {
-                let to = state.flow().map(|flow| self.destined(*slot, flow.destination, scope));
-                matches!(to, Some(Ok(Some(_))))
-            });
-        self.detach(alone.into_iter().map(|(_, state)| state), scope);
-        for (_, state) in joining {
-            self.uncouple(state, scope);
+        let moved: Vec<Move> =
+            self.from(0).filter_map(|(slot, state)| self.moves(slot, state, scope)).collect();
+        let (alone, joining): (Vec<Move>, Vec<Move>) =
+            moved.iter().copied().partition(|moved| moved.stays_alone);
+        self.detach(alone.into_iter().map(|moved| moved.from), scope);
+        for moved in joining {
+            self.uncouple(moved.from, scope);
         }
-        for (slot, state) in &moved {
-            let Some(flow) = state.flow() else { continue };
-            self.set(*slot, SlotState::Waiting(*flow));
-            let told = self.answer(*slot, refusal(flow.generation), scope.mapping);
+        for Move { slot, until_then, .. } in &moved {
+            self.set(*slot, SlotState::Alone(*until_then));
+            let told = self.answer(*slot, refusal(until_then.generation), scope.mapping);
             scope.refuse_slot(told);
         }
-        for (slot, _) in moved {
+        for Move { slot, .. } in moved {
             let placed = self.recouple(slot, scope);
             scope.refuse_slot(placed);
         }
     }
 
-    fn is_misplaced(&self, slot: u32, state: &SlotState, scope: &Scope<'_>) -> bool {
-        let Some(flow) = state.flow() else { return false };
-        match (state, self.destined(slot, flow.destination, scope)) {
-            (SlotState::Coupled(_, member), Ok(Some(wanted))) => member.group != wanted,
-            (SlotState::Uncoupled(_), Ok(None) | Err(_)) => false,
-            _ => true,
-        }
+    /// How a flow moves, if it is not where the operator wants it.  One whose slot does not
+    /// tell now where that is waits for its next message.
+    fn moves(&self, slot: u32, state: &SlotState, scope: &Scope<'_>) -> Option<Move> {
+        let read = self.read_known(slot, state, scope.mapping).ok().flatten();
+        let wanted = read.map(|checked| self.destined(slot, checked.destination, scope));
+        let is_placed = match (state, &wanted) {
+            (SlotState::Coupled(member), Some(Ok(group))) => self.group(member) == *group,
+            (SlotState::Alone(alone), Some(Ok(None) | Err(_))) => !alone.waits,
+            _ => false,
+        };
+        let stays_alone = matches!(wanted, Some(Ok(None) | Err(_)));
+        let until_then = (!is_placed).then(|| state.waiting(scope.engine))??;
+        Some(Move { slot, from: *state, until_then, stays_alone })
     }
 
     fn recouple(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<(), SlotError> {
-        let (raw, state) = self.read(slot, scope.mapping)?;
-        let now = raw.generation.get();
-        let Some(flow) = state.flow().filter(|flow| flow.generation == now) else {
-            // The driver has begun to use it anew; its message comes.
-            return Ok(());
-        };
-        let checked = raw.check().map_err(|error| SlotError::Report(slot, error))?;
-        self.place(slot, *flow, &checked, ScanReason::Rescan, scope)
+        let state = self.state(slot);
+        let Some(checked) = self.read_known(slot, &state, scope.mapping)? else { return Ok(()) };
+        let told = told(&state, &checked, scope.engine);
+        let placed = self.place(slot, &checked, ScanReason::Rescan, scope);
+        scope.counters.take(&told, self.state(slot).member().is_some());
+        placed
     }
 
     fn update(
@@ -284,24 +288,18 @@ impl FlowTable {
         checked: &CheckedReport,
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
-        if let Some(flow) = state.flow() {
-            scope.counters.take(&flow.told_until(checked), state.member().is_some());
-        }
+        count(&state, checked, scope);
         match state {
             SlotState::Free => Ok(()),
-            SlotState::Uncoupled(flow) => {
-                self.set(slot, SlotState::Uncoupled(flow.heard(checked)));
+            SlotState::Coupled(member) => report(slot, member.flow, checked, scope),
+            SlotState::Alone(alone) if !alone.waits => {
+                self.set(slot, SlotState::Alone(Alone::new(checked, false)));
                 Ok(())
             }
-            SlotState::Coupled(flow, member) => {
-                self.set(slot, SlotState::Coupled(flow.heard(checked), member));
-                report(slot, member.flow, checked, scope)
-            }
-            SlotState::Waiting(flow) => {
+            SlotState::Alone(_) => {
                 // It was refused when it began to wait; that need not be
                 // repeated with each of its messages.
-                let flow = flow.heard(checked);
-                let tried = self.place(slot, flow, checked, ScanReason::Rescan, scope);
+                let tried = self.place(slot, checked, ScanReason::Rescan, scope);
                 tried.or_else(|error| if error.is_temporary() { Ok(()) } else { Err(error) })
             }
         }
@@ -321,32 +319,30 @@ impl FlowTable {
             return Err(SlotError::VmFull { slot, most });
         }
         scope.counters.registered += 1;
-        let flow = Flow::new(checked);
         if !self.is_adopted(slot, reason) {
             // Its first message may have been lost.
-            scope.counters.take(&flow.fresh().told_until(checked), false);
+            scope.counters.take(&Counted::default().told_until(&checked.report), false);
         }
-        self.place(slot, flow, checked, reason, scope)
+        self.place(slot, checked, reason, scope)
     }
 
     /// Couples a flow where it belongs, and answers its slot.
     fn place(
         &mut self,
         slot: u32,
-        flow: Flow,
         checked: &CheckedReport,
         reason: ScanReason,
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
-        let coupled = self.couple(slot, &flow, checked, reason, scope);
-        let mut grant = refusal(flow.generation);
+        let coupled = self.couple(slot, checked, reason, scope);
+        let mut grant = refusal(checked.generation);
         let state = match &coupled {
             Ok(Some(member)) => {
                 (grant.line, grant.flags) = (member.line.into(), wire::G_ACCEPTED.into());
-                SlotState::Coupled(flow, *member)
+                SlotState::Coupled(*member)
             }
-            Err(error) if error.is_temporary() => SlotState::Waiting(flow),
-            Ok(None) | Err(_) => SlotState::Uncoupled(flow),
+            Err(error) => SlotState::Alone(Alone::new(checked, error.is_temporary())),
+            Ok(None) => SlotState::Alone(Alone::new(checked, false)),
         };
         self.set(slot, state);
         self.answer(slot, grant, scope.mapping)?;
@@ -357,12 +353,12 @@ impl FlowTable {
     fn couple(
         &mut self,
         slot: u32,
-        flow: &Flow,
         checked: &CheckedReport,
         reason: ScanReason,
         scope: &mut Scope<'_>,
     ) -> Result<Option<Member>, SlotError> {
-        let Some(group) = self.destined(slot, flow.destination, scope)? else { return Ok(None) };
+        let destined = self.destined(slot, checked.destination, scope)?;
+        let Some(group) = destined else { return Ok(None) };
         if let Some(most) = scope.engine.full() {
             scope.counters.is_over("max_flows");
             return Err(SlotError::HostFull { slot, most });
@@ -374,7 +370,7 @@ impl FlowTable {
         })?;
         let adopted = self.is_adopted(slot, reason);
         match scope.engine.register(scope.now, self.vm, group, &checked.report, adopted) {
-            Ok(flow) => Ok(Some(Member { flow, group, line })),
+            Ok(flow) => Ok(Some(Member { generation: checked.generation, flow, line })),
             Err(error) => {
                 self.lines.release(line);
                 Err(SlotError::Engine(slot, error))
@@ -468,7 +464,7 @@ impl FlowTable {
 
     /// Frees a slot that has a flow.
     fn free(&mut self, slot: u32, state: SlotState, scope: &mut Scope<'_>) {
-        if state.flow().is_some() {
+        if !state.is_free() {
             self.uncouple(state, scope);
             scope.counters.left += 1;
             self.set(slot, SlotState::Free);
@@ -498,11 +494,48 @@ impl FlowTable {
         Ok((raw, self.state(slot)))
     }
 
+    /// What the driver says of the flow that is known of a slot; `None` if it has begun to
+    /// use the slot anew, of which a message comes.
+    fn read_known(
+        &self,
+        slot: u32,
+        state: &SlotState,
+        mapping: &Mapping,
+    ) -> Result<Option<CheckedReport>, SlotError> {
+        let (raw, _) = self.read(slot, mapping)?;
+        if state.generation() != Some(raw.generation.get()) {
+            return Ok(None);
+        }
+        raw.check().map(Some).map_err(|error| SlotError::Report(slot, error))
+    }
+
     fn answer(&self, slot: u32, grant: SlotGrant, mapping: &Mapping) -> Result<(), SlotError> {
         let at = self.addresses(slot)?.grant;
         change(mapping, at, |words| write_slot_grant(words, &grant))
             .map_err(|error| SlotError::Memory(slot, error))
     }
+}
+
+/// A flow on its way to where the operator wants it.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    slot: u32,
+    from: SlotState,
+    /// What it is until it is there.
+    until_then: Alone,
+    /// It is not to be coupled there.
+    stays_alone: bool,
+}
+
+/// What a report of a flow tells since its last one.
+fn told(state: &SlotState, checked: &CheckedReport, engine: &dyn FlowEngine) -> Told {
+    let before = state.counted(engine);
+    before.map_or_else(Told::default, |before| before.told_until(&checked.report))
+}
+
+fn count(state: &SlotState, checked: &CheckedReport, scope: &mut Scope<'_>) {
+    let told = told(state, checked, scope.engine);
+    scope.counters.take(&told, state.member().is_some());
 }
 
 /// Hands a report of a coupled flow to the engine.

@@ -54,6 +54,11 @@ impl GrantLines {
         u16::try_from(index).ok()
     }
 
+    /// The group of a line.
+    pub fn group(&self, line: u16) -> Option<usize> {
+        self.used.get(usize::from(line)).map(|used| used.group)
+    }
+
     /// A flow uses this line no longer.
     pub fn release(&mut self, line: u16) {
         if let Some(used) = self.used.get_mut(usize::from(line)) {

@@ -87,12 +87,12 @@ pub struct FlowView {
 
 impl Device {
     /// Its flows, counted.
-    pub fn count_flows(&self) -> Count {
+    pub fn count_flows(&self, engine: &dyn FlowEngine) -> Count {
         let mut count = Count::default();
         for (_, state) in self.flows.from(0) {
             count.all += 1;
             count.coupled += usize::from(state.member().is_some());
-            count.active += usize::from(state.flow().is_some_and(|flow| flow.units.active));
+            count.active += usize::from(state.is_active(engine));
         }
         count
     }
@@ -124,18 +124,19 @@ impl Device {
     }
 
     /// What its flows have of a group.
-    pub fn part_of(&self, group: usize, grant: &Grant) -> Part {
+    pub fn part_of(&self, group: usize, grant: &Grant, engine: &dyn FlowEngine) -> Part {
         let (mut part, mut units, mut rtts, mut sending) = (Part::default(), 0u64, 0u64, 0u64);
         for (_, state) in self.flows.from(0) {
-            let SlotState::Coupled(flow, member) = state else { continue };
-            if member.group != group {
+            let SlotState::Coupled(member) = state else { continue };
+            if self.flows.group(member) != Some(group) {
                 continue;
             }
             part.flows += 1;
-            if flow.units.active {
-                units = units.saturating_add(grant.units(flow.units.priority, flow.units.srtt_us));
-                rtts += u64::from(flow.units.srtt_us);
-                sending += u64::from(flow.units.srtt_us > 0);
+            let report = engine.last_report(member.flow);
+            if let Some(report) = report.filter(|report| report.active) {
+                units = units.saturating_add(grant.units(report.priority, report.srtt_us));
+                rtts += u64::from(report.srtt_us);
+                sending += u64::from(report.srtt_us > 0);
             }
         }
         part.bytes = if grant.coupled { grant.cwnd_bytes(units) } else { 0 };
@@ -146,10 +147,11 @@ impl Device {
     /// What each of its coupled flows is granted that has something to send, by slot, bytes.
     pub fn granted(&self, engine: &dyn FlowEngine) -> Vec<(u32, u64)> {
         let granted = |(slot, state): (u32, &SlotState)| {
-            let SlotState::Coupled(flow, member) = state else { return None };
-            let grant = engine.grant(self.flows.vm(), member.group);
-            let units = grant.units(flow.units.priority, flow.units.srtt_us);
-            flow.units.active.then(|| (slot, grant.cwnd_bytes(units)))
+            let SlotState::Coupled(member) = state else { return None };
+            let report = engine.last_report(member.flow).filter(|report| report.active)?;
+            let grant = engine.grant(self.flows.vm(), self.flows.group(member)?);
+            let units = grant.units(report.priority, report.srtt_us);
+            Some((slot, grant.cwnd_bytes(units)))
         };
         self.flows.from(0).filter_map(granted).collect()
     }
@@ -165,14 +167,14 @@ impl Device {
     /// A flow as its slot is now, if there is one.
     pub fn view(&self, slot: u32, engine: &dyn FlowEngine) -> Option<FlowView> {
         let (report, state) = self.flows.read(slot, self.memory.mapping()).ok()?;
-        let flow = state.flow()?;
-        let checked = report.check().ok().filter(|now| now.generation == flow.generation)?;
-        let group = state.member().map(|member| member.group);
+        let generation = state.generation()?;
+        let checked = report.check().ok().filter(|now| now.generation == generation)?;
+        let group = state.member().and_then(|member| self.flows.group(&member));
         Some(FlowView {
             slot,
-            generation: flow.generation,
+            generation,
             source: source(&report).to_string(),
-            destination: flow.destination.to_string(),
+            destination: checked.destination.to_string(),
             source_port: report.sport.get(),
             destination_port: report.dport.get(),
             algorithm: name(&report.algorithm),

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What is known of a slot.
-use std::net::IpAddr;
-
 use ccc_core::FlowId;
 use ccc_proto::{CheckedReport, ReportError, Torn};
 use thiserror::Error;
 
 use crate::{
     device::counters::{Kind, Told},
+    device::engine::FlowEngine,
     virtio::region::MemoryError,
 };
 
 /// A slot, from one use to the next.
 ///
 /// A report of another generation begins a flow: the slot is coupled if the operator
-/// wants that and it can be done, waiting if others have to leave first, and
-/// uncoupled otherwise.  Each report of a waiting flow, and each change of the
+/// wants that and it can be done, waiting if others have to leave first, and left
+/// alone otherwise.  Each report of a waiting flow, and each change of the
 /// operator's that concerns a flow, tries again.  A flow that leaves, or whose
 /// extent is released, frees its slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,86 +22,130 @@ pub enum SlotState {
     /// No flow that was seen.
     #[default]
     Free,
-    /// Left alone, because the operator says so or because it has to be.
-    Uncoupled(Flow),
-    /// To be coupled as soon as that can be done.
-    Waiting(Flow),
+    /// Left alone.
+    Alone(Alone),
     /// Coupled.
-    Coupled(Flow, Member),
+    Coupled(Member),
 }
 
-/// The flow in a slot.
+const _: () = assert!(size_of::<SlotState>() == 16, "a VM may have 65,536 of them");
+
+/// A flow that is left alone: nobody else keeps what it has told.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow {
+pub struct Alone {
     /// Use of the slot.
     pub generation: u32,
-    /// Where the flow sends to, as it said when it was found.
-    pub destination: IpAddr,
-    /// How it counts within its VM, by its latest report.
-    pub units: Units,
-    /// Congestion events, by the same report; they wrap around.
-    pub events: u16,
-    /// Bytes delivered, by the same report.
-    pub delivered_bytes: u64,
+    /// To be coupled as soon as that can be done; if not, it is alone because the operator
+    /// says so or because it has to be.
+    pub waits: bool,
+    /// Has data outstanding or to send, by its latest report.
+    pub active: bool,
+    events: u16,
+    delivered_bytes: u64,
 }
 
-/// What a coupled flow has: its VM's grant line in a group, and a place in the engine.
+/// What a coupled flow has: its VM's grant line in a group, and a place in the engine, which
+/// keeps its latest report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
+    /// Use of the slot.
+    pub generation: u32,
     /// The engine's number for it.
     pub flow: FlowId,
-    /// The group.
-    pub group: usize,
     /// The group's grant line.
     pub line: u16,
 }
 
 impl SlotState {
-    /// The flow in it.
-    pub fn flow(&self) -> Option<&Flow> {
+    /// There is no flow in it.
+    pub fn is_free(&self) -> bool {
+        matches!(self, SlotState::Free)
+    }
+
+    /// Which use of the slot its flow is.
+    pub fn generation(&self) -> Option<u32> {
         match self {
             SlotState::Free => None,
-            SlotState::Uncoupled(flow) | SlotState::Waiting(flow) | SlotState::Coupled(flow, _) => {
-                Some(flow)
-            }
+            SlotState::Alone(alone) => Some(alone.generation),
+            SlotState::Coupled(member) => Some(member.generation),
         }
     }
 
     /// What its flow has if it is coupled.
     pub fn member(&self) -> Option<Member> {
         match self {
-            SlotState::Coupled(_, member) => Some(*member),
+            SlotState::Coupled(member) => Some(*member),
             _ => None,
+        }
+    }
+
+    /// Its flow left alone until it can be coupled.
+    pub fn waiting(&self, engine: &dyn FlowEngine) -> Option<Alone> {
+        match self {
+            SlotState::Free => None,
+            SlotState::Alone(alone) => Some(Alone { waits: true, ..*alone }),
+            SlotState::Coupled(Member { generation, flow, .. }) => {
+                engine.last_report(*flow).map(|report| Alone::with(*generation, &report, true))
+            }
+        }
+    }
+
+    /// What its flow has counted, as it last told.
+    pub fn counted(&self, engine: &dyn FlowEngine) -> Option<Counted> {
+        match self {
+            SlotState::Free => None,
+            SlotState::Alone(alone) => Some(alone.counted()),
+            SlotState::Coupled(member) => {
+                engine.last_report(member.flow).map(|report| Counted::of(&report))
+            }
+        }
+    }
+
+    /// Its flow has data outstanding or to send, as it last told.
+    pub fn is_active(&self, engine: &dyn FlowEngine) -> bool {
+        match self {
+            SlotState::Free => false,
+            SlotState::Alone(alone) => alone.active,
+            SlotState::Coupled(member) => {
+                engine.last_report(member.flow).is_some_and(|report| report.active)
+            }
         }
     }
 }
 
-impl Flow {
-    /// The flow a slot tells of.
-    pub fn new(checked: &CheckedReport) -> Flow {
-        Flow {
-            generation: checked.generation,
-            destination: checked.destination,
-            units: Units::new(&checked.report),
-            events: checked.report.congestion_events,
-            delivered_bytes: checked.report.delivered_bytes,
-        }
+impl Alone {
+    /// A flow with this report.
+    pub fn new(checked: &CheckedReport, waits: bool) -> Alone {
+        Alone::with(checked.generation, &checked.report, waits)
     }
 
-    /// The same before it had done anything.
-    pub fn fresh(self) -> Flow {
-        Flow { events: 0, delivered_bytes: 0, ..self }
+    fn with(generation: u32, report: &ccc_core::Report, waits: bool) -> Alone {
+        let Counted { events, delivered_bytes } = Counted::of(report);
+        Alone { generation, waits, active: report.active, events, delivered_bytes }
     }
 
-    /// The same one, by a later report.
-    pub fn heard(self, checked: &CheckedReport) -> Flow {
-        let Flow { generation, destination, .. } = self;
-        Flow { generation, destination, ..Flow::new(checked) }
+    fn counted(&self) -> Counted {
+        Counted { events: self.events, delivered_bytes: self.delivered_bytes }
+    }
+}
+
+/// What a flow has counted of that which is added up of a VM.  `Default` is that of one that
+/// has done nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Congestion events; they wrap around.
+    events: u16,
+    delivered_bytes: u64,
+}
+
+impl Counted {
+    fn of(report: &ccc_core::Report) -> Counted {
+        let ccc_core::Report { congestion_events, delivered_bytes, .. } = *report;
+        Counted { events: congestion_events, delivered_bytes }
     }
 
     /// What a later report tells of.  A counter that goes back tells nothing.
-    pub fn told_until(&self, checked: &CheckedReport) -> Told {
-        let report = &checked.report;
+    pub fn told_until(&self, report: &ccc_core::Report) -> Told {
         let delivered = report.delivered_bytes.wrapping_sub(self.delivered_bytes) as i64;
         let delivered_bytes = u64::try_from(delivered).unwrap_or(0);
         let events = report.congestion_events.wrapping_sub(self.events) as i16;
@@ -113,24 +156,6 @@ impl Flow {
             rtt_bytes,
             rtt_byte_us: u128::from(rtt_bytes) * u128::from(report.srtt_us),
         }
-    }
-}
-
-/// What a flow's grant is counted by.
-#[derive(Clone, Copy, Debug)]
-pub struct Units {
-    /// Has data outstanding or to send.
-    pub active: bool,
-    /// Share within the VM, 8 fraction bits.
-    pub priority: u16,
-    /// Smoothed round-trip time; 0 if not known.
-    pub srtt_us: u32,
-}
-
-impl Units {
-    /// Those of a report.
-    pub fn new(report: &ccc_core::Report) -> Units {
-        Units { active: report.active, priority: report.priority, srtt_us: report.srtt_us }
     }
 }
 

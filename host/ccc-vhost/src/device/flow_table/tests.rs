@@ -49,12 +49,16 @@ impl FlowEngine for FakeEngine {
 
     fn update(
         &mut self,
-        _: Micros,
-        _: FlowId,
+        now: Micros,
+        flow: FlowId,
         report: &ccc_core::Report,
     ) -> Result<(), EngineError> {
         self.calls.push(format!("update {}", report.delivered_bytes));
-        Ok(())
+        self.numbers.update(now, flow, report)
+    }
+
+    fn last_report(&self, flow: FlowId) -> Option<ccc_core::Report> {
+        self.numbers.last_report(flow)
     }
 
     fn leave(&mut self, _: Micros, _: FlowId) {
@@ -229,10 +233,10 @@ fn a_flow_waits_while_the_host_is_full_and_is_refused_once() {
     world.write(0, 1, 0);
     assert!(!world.scan(0, 1) && !world.scan(0, 1));
     assert_eq!(world.counters.refused(Kind::Limit), 1);
-    assert!(matches!(world.table.state(0), SlotState::Waiting(_)));
+    assert!(matches!(world.table.state(0), SlotState::Alone(Alone { waits: true, .. })));
     world.engine.full = None;
     assert!(world.scan(0, 1));
-    assert!(matches!(world.table.state(0), SlotState::Coupled(..)));
+    assert!(matches!(world.table.state(0), SlotState::Coupled(_)));
 }
 
 #[test]
@@ -242,11 +246,46 @@ fn flows_move_where_the_operator_wants_them() {
     assert!(world.scan(1, 1));
     world.engine.route = None;
     world.with(FlowTable::remap);
-    assert!(matches!(world.table.state(1), SlotState::Uncoupled(_)));
+    assert!(matches!(world.table.state(1), SlotState::Alone(Alone { waits: false, .. })));
     assert_eq!(world.calls()[1..], ["detach 1"], "it goes on alone");
     world.engine.route = Some(1);
     world.with(FlowTable::remap);
     assert_eq!(world.calls(), ["detach 0", "register 7 in 1, adopted false"]);
+}
+
+#[test]
+fn what_a_flow_tells_while_it_moves_is_added_up_once() {
+    let mut world = World::new();
+    world.write(1, 1, 100);
+    assert!(world.scan(1, 1));
+    for (route, delivered) in [(None, 300), (Some(1), 600)] {
+        world.engine.route = route;
+        world.write(1, 1, delivered);
+        world.with(FlowTable::remap);
+        assert_eq!(world.counters.told.delivered_bytes, delivered);
+        world.scan(1, 1);
+        assert_eq!(world.counters.told.delivered_bytes, delivered);
+    }
+}
+
+#[test]
+fn a_flow_whose_slot_does_not_tell_where_it_belongs_waits_for_its_next_message() {
+    let torn = Report { seq: 1.into(), ..sends(1, 0) };
+    let gone = Report { state: wire::STATE_FREE, ..sends(1, 0) };
+    for unreadable in [torn, gone, sends(2, 0)] {
+        for (before, after) in [(Some(0), Some(0)), (None, Some(0)), (Some(0), None)] {
+            let mut world = World::new();
+            world.engine.route = before;
+            world.write(1, 1, 0);
+            assert_eq!(world.scan(1, 1), before.is_some());
+            world.engine.route = after;
+            world.write_report(1, &unreadable);
+            world.with(FlowTable::remap);
+            assert!(matches!(world.table.state(1), SlotState::Alone(Alone { waits: true, .. })));
+            world.write(1, 1, 0);
+            assert_eq!(world.scan(1, 1), after.is_some(), "{unreadable:?}");
+        }
+    }
 }
 
 #[test]
