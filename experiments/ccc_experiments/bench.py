@@ -62,7 +62,8 @@ DAEMON = (
     Daemon("published to 100 VMs", "publish vms=100 rounds=500"),
     Daemon("published to 1,000 VMs", "publish vms=1000 rounds=300"),
     Daemon("level of another VM", "latency rounds=1000"),
-    Daemon("memory", "flows flows=100000"),
+    Daemon("100,000 flows", "flows flows=100000 vms=2 apart=1"),
+    Daemon("1,000,000 flows", "flows flows=1000000 vms=16 apart=1"),
     Daemon("descriptors", "descriptors vms=20"),
     Daemon("1,000 idle VMs", "idle vms=1000"),
 )
@@ -173,7 +174,9 @@ def daemon_scores(measured: dict[str, dict]) -> Iterator[Score]:
             ratio = values["level_us"]["p50"] / values["eventfd_us"]["p50"]
             yield Score(f"{name}: time until it is read over a bare eventfd's, median", ratio, "ratio", "<=", 1.5)
         if "bytes_per_flow" in values:
-            yield Score("memory of a flow", values["bytes_per_flow"], "bytes", "<=", 160)
+            yield Score(f"{name}: memory of each", values["bytes_per_flow"], "bytes", "<=", 160)
+            yield Score(f"{name}: memory", values["flows_mib"], "MiB", "<=", 256)
+            yield Score(f"{name}: memory when they have left", values["left_mib"], "MiB", "<=", 64)
         if "wakes" in values:
             yield Score(f"{name}: wake-ups in 5 s", values["wakes"], "", "<=", 0)
             yield Score(f"{name}: memory", values["own_mib"], "MiB", "<=", 64)

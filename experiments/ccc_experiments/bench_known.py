@@ -7,9 +7,8 @@ EVERY_RULE = "a report goes through every rule of the law and of its bounds, and
 BOUNDS = "and where one VM has a floor or a cap, three levels are found anew for each"
 MEMORY = "100,000 flows in random order are not in the processor's caches"
 WAKE = "one update at a time costs the daemon a wake-up and two system calls each"
-MESSAGE = "the slot is found anew for each message, and the ring read and written in checked pieces"
+MESSAGE = "the slot is copied and checked for each message, and the ring read and written in checked pieces"
 LINES = "one update is published to each VM by a write of its own"
-FLOW = "the engine keeps 136 bytes of a flow, the rest is the device's table of slots"
 
 _ENGINE = ("flows-10-vms-2", "flows-1000-vms-2", "flows-100000-vms-2", "flows-1000-vms-100", "flows-1000-vms-1000")
 _BOUNDED = (
@@ -32,5 +31,4 @@ KNOWN: dict[str, Known] = {
     "1 VM, one at a time: updates of a core": Known(WAKE, 0.05),
     "1,000 VMs, one at a time: updates of a core": Known(WAKE, 0.02),
     "published to 1,000 VMs: processor time": Known(LINES, 2000),
-    "memory of a flow": Known(FLOW, 360),
 }

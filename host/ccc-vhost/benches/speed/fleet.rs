@@ -28,6 +28,8 @@ pub struct Member {
     pub driver: Driver,
     pub extent: Extent,
     reports: Vec<wire::Report>,
+    /// Slots from one flow to the next.
+    apart: usize,
     next: usize,
     /// Kicks that its device wanted.
     pub kicks: u64,
@@ -50,18 +52,40 @@ impl Member {
         let driver = Driver::connect_with(&daemon.socket(name), Mode::Eventfd, guest);
         let extent =
             Extent { first: 0, slots: 0, head: 0, reports: 0, lines: 0, grants: 0, chain: 0 };
-        Member { driver, extent, reports: Vec::new(), next: 0, kicks: 0 }
+        Member { driver, extent, reports: Vec::new(), apart: 1, next: 0, kicks: 0 }
     }
 
     /// Begins so many flows, as ones that ran before.
     pub fn begin(&mut self, flows: usize) {
-        let mut extent = self.driver.extent(0, flows as u32, 1);
+        self.begin_apart(flows, 1);
+    }
+
+    /// The same, each so many slots behind the one before.
+    pub fn begin_apart(&mut self, flows: usize, apart: usize) {
+        self.apart = apart;
+        let mut extent = self.driver.extent(0, (flows * apart) as u32, 1);
         self.reports = (0..flows).map(|_| report(1)).collect();
-        for (slot, report) in self.reports.iter().enumerate() {
-            self.driver.write_slot(&extent, slot as u32, report);
+        for (flow, report) in self.reports.iter().enumerate() {
+            self.driver.write_slot(&extent, (flow * apart) as u32, report);
         }
         extent.chain = self.driver.offer_and_wait(&extent);
         self.extent = extent;
+    }
+
+    /// All its flows leave, each by a message.
+    pub fn end(&mut self) {
+        for (flow, report) in self.reports.iter_mut().enumerate() {
+            let slot = (flow * self.apart) as u32;
+            report.state = wire::STATE_FREE;
+            self.driver.write_slot(&self.extent, slot, report);
+            self.driver.reuse_bell(wire::OP_LEAVE, slot, 1);
+            while self.driver.offered(1).wrapping_sub(self.driver.used(1)) >= 128 {
+                self.driver.front.kick(wire::VQ_DOORBELL);
+                std::thread::yield_now();
+            }
+        }
+        self.driver.front.kick(wire::VQ_DOORBELL);
+        self.drain();
     }
 
     /// Makes one report available: of the next flow, which has grown and whose round-trip

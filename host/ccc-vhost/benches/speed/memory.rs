@@ -15,18 +15,25 @@ const FORGOTTEN: Duration = Duration::from_secs(15);
 /// How long one looks on.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Bytes of its own for each flow, of flows in two VMs.
+/// Bytes of its own for each flow, of flows whose slots are so far apart; all that is its own
+/// while they are there, and when they have left.
 pub fn flows(options: &Options) -> Value {
-    let flows = options.number("flows");
-    let limits = format!("[daemon]\nmax_flows_per_vm = {}\nmax_flows = {flows}\n", flows / 2);
-    let fleet = Fleet::empty(2, &limits);
+    let [flows, vms, apart] = ["flows", "vms", "apart"].map(|name| options.number(name));
+    let each = flows / vms;
+    let limits = format!("[daemon]\nmax_flows_per_vm = {each}\nmax_flows = {flows}\n");
+    let fleet = Fleet::empty(vms, &limits);
     let names = fleet.names();
-    let connect = |name: &String| Member::connect_for(&fleet.daemon, name, flows / 2);
+    let connect = |name: &String| Member::connect_for(&fleet.daemon, name, each * apart);
     let mut members: Vec<Member> = names.iter().map(connect).collect();
     let before = own_bytes(&fleet.daemon);
-    members.iter_mut().for_each(|member| member.begin(flows / 2));
-    let bytes = own_bytes(&fleet.daemon) - before;
-    json!({ "bytes_per_flow": bytes / flows as f64 })
+    members.iter_mut().for_each(|member| member.begin_apart(each, apart));
+    let with_flows = own_bytes(&fleet.daemon);
+    members.iter_mut().for_each(Member::end);
+    json!({
+        "bytes_per_flow": (with_flows - before) / (each * vms) as f64,
+        "flows_mib": with_flows / f64::from(1 << 20),
+        "left_mib": own_bytes(&fleet.daemon) / f64::from(1 << 20),
+    })
 }
 
 /// VMs that are attached, with a flow each that has nothing to send: what the daemon takes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The flows in a device's slots: found, told to the engine, coupled where the
 //! operator wants them, and answered.
-use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr, ops::Range};
+use std::{net::IpAddr, ops::Range};
 
 use ccc_core::{FlowId, Micros};
 use ccc_proto::{
@@ -17,6 +17,7 @@ use crate::{
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
     device::slot::{Alone, Counted, Member, SlotError, SlotState},
+    device::slots::Slots,
     virtio::chain::{change, words},
     virtio::memory::{Mapping, Memory},
     virtio::region::MemoryError,
@@ -75,8 +76,7 @@ pub struct FlowTable {
     /// The driver knows shares by rate.
     rate_shares: bool,
     extents: Extents,
-    /// Slots that are not free: as much memory as there are flows.
-    slots: BTreeMap<u32, SlotState>,
+    slots: Slots,
     lines: GrantLines,
 }
 
@@ -87,7 +87,7 @@ impl FlowTable {
             vm,
             rate_shares: false,
             extents: Extents::default(),
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             lines: GrantLines::default(),
         }
     }
@@ -114,7 +114,7 @@ impl FlowTable {
 
     /// Slots from this one on that have flows.
     pub fn from(&self, slot: u32) -> impl Iterator<Item = (u32, &SlotState)> {
-        self.slots.range(slot..).map(|(slot, state)| (*slot, state))
+        self.slots.range(slot..u32::MAX)
     }
 
     /// The group in which a flow is coupled.
@@ -196,7 +196,7 @@ impl FlowTable {
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
         self.addresses(slot)?;
-        let state = self.state(slot);
+        let state = self.slots.get(slot);
         if state.generation() != Some(generation) {
             return Err(SlotError::NotRegistered { slot, generation });
         }
@@ -247,7 +247,7 @@ impl FlowTable {
             self.uncouple(moved.from, scope);
         }
         for Move { slot, until_then, .. } in &moved {
-            self.set(*slot, SlotState::Alone(*until_then));
+            self.slots.set(*slot, SlotState::Alone(*until_then));
             let told = self.answer(*slot, refusal(until_then.generation), scope.mapping);
             scope.refuse_slot(told);
         }
@@ -273,11 +273,11 @@ impl FlowTable {
     }
 
     fn recouple(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<(), SlotError> {
-        let state = self.state(slot);
+        let state = self.slots.get(slot);
         let Some(checked) = self.read_known(slot, &state, scope.mapping)? else { return Ok(()) };
         let told = told(&state, &checked, scope.engine);
         let placed = self.place(slot, &checked, ScanReason::Rescan, scope);
-        scope.counters.take(&told, self.state(slot).member().is_some());
+        scope.counters.take(&told, self.slots.get(slot).member().is_some());
         placed
     }
 
@@ -293,7 +293,7 @@ impl FlowTable {
             SlotState::Free => Ok(()),
             SlotState::Coupled(member) => report(slot, member.flow, checked, scope),
             SlotState::Alone(alone) if !alone.waits => {
-                self.set(slot, SlotState::Alone(Alone::new(checked, false)));
+                self.slots.set(slot, SlotState::Alone(Alone::new(checked, false)));
                 Ok(())
             }
             SlotState::Alone(_) => {
@@ -344,7 +344,7 @@ impl FlowTable {
             Err(error) => SlotState::Alone(Alone::new(checked, error.is_temporary())),
             Ok(None) => SlotState::Alone(Alone::new(checked, false)),
         };
-        self.set(slot, state);
+        self.slots.set(slot, state);
         self.answer(slot, grant, scope.mapping)?;
         coupled.map(drop)
     }
@@ -421,30 +421,14 @@ impl FlowTable {
     /// their flows go on alone.  Heads of the chains, the one offered first in front.
     pub fn release(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<Vec<u16>, NoExtent> {
         let released = self.extents.release(slot)?;
-        let before = self.slots.len();
-        let gone = self.take(&released.slots);
-        scope.counters.left += (before - self.slots.len()) as u64;
-        self.detach(gone.into_iter().flat_map(BTreeMap::into_values), scope);
+        let gone: Vec<SlotState> =
+            released.slots.into_iter().flat_map(|slots| self.slots.take(slots)).collect();
+        scope.counters.left += gone.len() as u64;
+        self.detach(gone.into_iter(), scope);
         if self.extents.is_empty() {
             self.lines.clear();
         }
         Ok(released.heads)
-    }
-
-    /// Empties the slots of extents that were released, in the order of those.
-    fn take(&mut self, released: &[Range<u32>]) -> Vec<BTreeMap<u32, SlotState>> {
-        if !self.extents.is_empty() {
-            // One by one: whoever releases a small extent among large ones moves no others.
-            let gone = released.iter().flat_map(|slots| self.slots.range(slots.clone()));
-            let gone: Vec<u32> = gone.map(|(slot, _)| *slot).collect();
-            return vec![gone.iter().filter_map(|slot| self.slots.remove_entry(slot)).collect()];
-        }
-        // From behind, those of an extent are split off together.
-        let mut from_behind: Vec<_> = released.iter().enumerate().collect();
-        from_behind.sort_unstable_by_key(|(_, slots)| Reverse(slots.start));
-        let parts = from_behind.into_iter();
-        let parts = parts.map(|(order, slots)| (order, self.slots.split_off(&slots.start)));
-        BTreeMap::from_iter(parts).into_values().collect()
     }
 
     /// Forgets all extents; the engine's flows that were in them.
@@ -453,7 +437,8 @@ impl FlowTable {
         self.extents.clear();
         self.lines.clear();
         let slots = std::mem::take(&mut self.slots);
-        slots.into_values().filter_map(|state| state.member()).map(|member| member.flow).collect()
+        let members = slots.range(0..u32::MAX).filter_map(|(_, state)| state.member());
+        members.map(|member| member.flow).collect()
     }
 
     /// Writes the grant lines that have changed; their number.
@@ -467,18 +452,7 @@ impl FlowTable {
         if !state.is_free() {
             self.uncouple(state, scope);
             scope.counters.left += 1;
-            self.set(slot, SlotState::Free);
-        }
-    }
-
-    fn state(&self, slot: u32) -> SlotState {
-        self.slots.get(&slot).copied().unwrap_or_default()
-    }
-
-    fn set(&mut self, slot: u32, state: SlotState) {
-        match state {
-            SlotState::Free => drop(self.slots.remove(&slot)),
-            _ => drop(self.slots.insert(slot, state)),
+            self.slots.set(slot, SlotState::Free);
         }
     }
 
@@ -491,7 +465,7 @@ impl FlowTable {
         let at = self.addresses(slot)?.report;
         let words = words(mapping, at).map_err(|error| SlotError::Memory(slot, error))?;
         let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
-        Ok((raw, self.state(slot)))
+        Ok((raw, self.slots.get(slot)))
     }
 
     /// What the driver says of the flow that is known of a slot; `None` if it has begun to

@@ -14,6 +14,7 @@ mod grant_lines;
 pub mod inspect;
 pub mod log_limit;
 mod slot;
+mod slots;
 mod strangers;
 mod table_queue;
 

@@ -163,7 +163,7 @@ fn a_slot_is_coupled_reports_and_is_used_anew() {
     assert_eq!(world.calls(), ["update 9", "leave", "register 7 in 0, adopted false"]);
     world.with(|table, scope| table.leave_or_refuse(2, 6, scope));
     assert_eq!(world.calls(), ["update 0", "leave"]);
-    assert!(matches!(world.table.state(2), SlotState::Free));
+    assert!(matches!(world.table.slots.get(2), SlotState::Free));
 }
 
 #[test]
@@ -233,10 +233,10 @@ fn a_flow_waits_while_the_host_is_full_and_is_refused_once() {
     world.write(0, 1, 0);
     assert!(!world.scan(0, 1) && !world.scan(0, 1));
     assert_eq!(world.counters.refused(Kind::Limit), 1);
-    assert!(matches!(world.table.state(0), SlotState::Alone(Alone { waits: true, .. })));
+    assert!(matches!(world.table.slots.get(0), SlotState::Alone(Alone { waits: true, .. })));
     world.engine.full = None;
     assert!(world.scan(0, 1));
-    assert!(matches!(world.table.state(0), SlotState::Coupled(_)));
+    assert!(matches!(world.table.slots.get(0), SlotState::Coupled(_)));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn flows_move_where_the_operator_wants_them() {
     assert!(world.scan(1, 1));
     world.engine.route = None;
     world.with(FlowTable::remap);
-    assert!(matches!(world.table.state(1), SlotState::Alone(Alone { waits: false, .. })));
+    assert!(matches!(world.table.slots.get(1), SlotState::Alone(Alone { waits: false, .. })));
     assert_eq!(world.calls()[1..], ["detach 1"], "it goes on alone");
     world.engine.route = Some(1);
     world.with(FlowTable::remap);
@@ -281,7 +281,10 @@ fn a_flow_whose_slot_does_not_tell_where_it_belongs_waits_for_its_next_message()
             world.engine.route = after;
             world.write_report(1, &unreadable);
             world.with(FlowTable::remap);
-            assert!(matches!(world.table.state(1), SlotState::Alone(Alone { waits: true, .. })));
+            assert!(matches!(
+                world.table.slots.get(1),
+                SlotState::Alone(Alone { waits: true, .. })
+            ));
             world.write(1, 1, 0);
             assert_eq!(world.scan(1, 1), after.is_some(), "{unreadable:?}");
         }
@@ -323,7 +326,7 @@ fn flows_go_in_the_order_in_which_their_extents_were_offered() {
             world.write(slot, 1, 0);
             assert!(world.scan(slot, 1));
         }
-        let flow = |slot| world.table.state(slot).member().expect("coupled").flow;
+        let flow = |slot| world.table.slots.get(slot).member().expect("coupled").flow;
         let flows: Vec<FlowId> = slots.into_iter().map(flow).collect();
         world.with(|table, scope| table.release(released, scope)).expect("there");
         assert_eq!(world.engine.detached, flows);
