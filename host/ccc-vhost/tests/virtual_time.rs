@@ -130,6 +130,10 @@ impl Controller {
 }
 
 fn start() -> (Daemon, Controller) {
+    start_with("")
+}
+
+fn start_with(settings: &str) -> (Daemon, Controller) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("time");
     let listener = UnixListener::bind(&path).unwrap();
@@ -140,7 +144,7 @@ fn start() -> (Daemon, Controller) {
     });
     let argument = path.to_str().unwrap().to_owned();
     let vms = [("a", 1.0, "default")];
-    let daemon = Daemon::start_in(dir, &vms, "", &["--time-travel", &argument]);
+    let daemon = Daemon::start_in(dir, &vms, settings, &["--time-travel", &argument]);
     (daemon, controller.join().unwrap())
 }
 
@@ -192,6 +196,20 @@ fn t4_a_kick_is_answered_when_all_it_asks_for_is_done() {
     driver.offer_bell(wire::OP_RELEASE, 0, 0);
     driver.front.kick(wire::VQ_DOORBELL);
     assert!(driver.used(wire::VQ_TABLE) == 1 && driver.used(wire::VQ_DOORBELL) == 2);
+}
+
+#[test]
+fn nothing_is_polled_in_virtual_time() {
+    let (daemon, _controller) = start_with("[daemon]\npoll_max_us = 1000\n");
+    let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
+    for _ in 0..64 {
+        driver.reuse_bell(wire::OP_UPDATE, 0, 1);
+        driver.front.kick(wire::VQ_DOORBELL);
+        let queue = wire::VQ_DOORBELL;
+        assert_eq!(driver.kick_wanted_at(queue), driver.offered(queue), "it wants each kick");
+    }
 }
 
 #[test]

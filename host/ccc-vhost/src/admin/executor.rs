@@ -25,6 +25,7 @@ use crate::{
     device::counters,
     device::engine::{Context, FlowEngine},
     device::inspect::{Count, FlowPage, Part, SILENT},
+    event_loop::busy_poll::Counts,
     event_loop::clock,
     logging::{self, audit},
     settings::Settings,
@@ -63,6 +64,8 @@ pub struct Executor<'a> {
     pub not_kept: Option<String>,
     /// How long updates have taken.
     pub latency: &'a Histogram,
+    /// What came of looking for messages.
+    pub polls: Counts,
 }
 
 /// What came of a command: the answer, and what is to be kept of it.
@@ -289,6 +292,7 @@ impl Executor<'_> {
             vms: self.numbers().into_iter().map(vm).collect(),
             groups: self.groups().groups,
             latency: self.latency.clone(),
+            polls: self.polls,
         }
     }
 

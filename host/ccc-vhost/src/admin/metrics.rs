@@ -5,18 +5,21 @@
 //!
 //! Nothing is counted here: everything is read when it is asked for, so what is told
 //! is what the rest of the control socket tells.
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Debug},
+};
 
 use ccc_settings::{Enforce, bytes_of_mbit};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
     registry::Registry,
 };
 
 use super::reply::{CountersView, GroupView, MemberView, MetricsView, VmView};
-use crate::device::inspect::SILENT;
+use crate::{device::inspect::SILENT, event_loop::busy_poll::Counts};
 
 /// What all names begin with.
 const PREFIX: &str = "ccc";
@@ -170,7 +173,7 @@ fn truth(is: bool) -> f64 {
 
 impl Collector for MetricsView {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let MetricsView { status, vms, groups, latency } = self;
+        let MetricsView { status, vms, groups, latency, polls } = self;
         let build = [([("version", status.version)], 1.0)];
         gauges(&mut to, "build_info", "The program that runs", build)?;
         let kept = [([("what", "changes")], truth(status.not_kept.is_none()))];
@@ -211,15 +214,21 @@ impl Collector for MetricsView {
             refused.iter().map(of).collect::<Vec<_>>()
         });
         counters(&mut to, "vm_refused", "Times something of it was refused", refused)?;
-        let help = "From an update to its grants where guests see them, several at once at times";
-        latency.encode(to.encode_descriptor(
-            "update_seconds",
-            help,
-            None,
-            MetricType::Histogram,
-        )?)?;
+        encode_updates(&mut to, latency, *polls)?;
         encode_groups(&mut to, groups)
     }
+}
+
+fn encode_updates(
+    to: &mut DescriptorEncoder<'_>,
+    latency: &Histogram,
+    polls: Counts,
+) -> fmt::Result {
+    let help = "From an update to its grants where guests see them, several at once at times";
+    latency.encode(to.encode_descriptor("update_seconds", help, None, MetricType::Histogram)?)?;
+    let help = "Time spent looking for messages instead of sleeping";
+    total(to, "poll_seconds", help, polls.spent_us as f64 / 1e6)?;
+    total(to, "poll_found", "Times that looking for messages has found some", polls.found)
 }
 
 /// What is told is how it is now, whatever is set.
@@ -274,6 +283,13 @@ fn counters<L: EncodeLabelSet>(
 ) -> fmt::Result {
     let counts = counts.into_iter().map(|(labels, count)| (labels, ConstCounter::new(count)));
     family(to, name, help, MetricType::Counter, counts)
+}
+
+fn total<C: Debug>(to: &mut DescriptorEncoder<'_>, name: &str, help: &str, count: C) -> fmt::Result
+where
+    ConstCounter<C>: EncodeMetric,
+{
+    ConstCounter::new(count).encode(to.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
 fn family<L: EncodeLabelSet, M: EncodeMetric>(

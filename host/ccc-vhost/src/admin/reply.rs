@@ -11,6 +11,7 @@ use crate::{
         counters::KINDS,
         inspect::{FlowPage, FlowView},
     },
+    event_loop::busy_poll::Counts,
     tap::watch::{Verdict, Watched},
 };
 
@@ -453,6 +454,8 @@ pub struct MetricsView {
     pub groups: Vec<GroupView>,
     /// How long updates have taken, seconds.
     pub latency: Histogram,
+    /// What came of looking for messages.
+    pub polls: Counts,
 }
 
 /// All rules.

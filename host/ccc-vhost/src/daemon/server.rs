@@ -32,12 +32,14 @@ use crate::{
 };
 
 mod operators;
+mod polling;
 mod publishing;
 mod taps;
 mod unseen;
 mod unserved;
 mod vm;
 
+use polling::Polling;
 use publishing::Publishing;
 pub use taps::Taps;
 use vm::Vm;
@@ -91,6 +93,7 @@ pub struct Server {
     /// Queues with more in them than one turn takes.
     backlog: Vec<(usize, usize)>,
     publishing: Publishing,
+    polling: Polling,
     timers: Timers,
     /// When something was last done.
     awake: Micros,
@@ -134,6 +137,7 @@ impl Server {
         }
         let names = coupling.settings().vms.iter();
         let names: Vec<_> = names.map(|(number, vm)| (*number, vm.name.clone())).collect();
+        let polling = Polling::new(&coupling.settings().daemon, &clock);
         let budget = if clock.is_virtual() { Budget::ALL } else { Budget::TURN };
         let mut server = Server {
             poller,
@@ -143,6 +147,7 @@ impl Server {
             vms: ByNumber::default(),
             backlog: Vec::new(),
             publishing: Publishing::default(),
+            polling,
             timers: Timers::default(),
             awake: clock::monotonic(),
             beginnings: 0,
@@ -200,6 +205,7 @@ impl Server {
             while self.clock.pending() {
                 self.tick()?;
             }
+            self.poll()?;
         }
         self.report();
         Ok(())
@@ -207,7 +213,7 @@ impl Server {
 
     /// How long to wait for events: not at all if there is work left to do.
     fn rest(&self) -> Option<Duration> {
-        if self.backlog.is_empty() && !self.publishing.is_left() {
+        if self.backlog.is_empty() && !self.publishing.is_left() && !self.polling.is_on() {
             self.timers.rest(clock::monotonic())
         } else {
             Some(Duration::ZERO)
@@ -409,6 +415,7 @@ impl Server {
         queue: Option<usize>,
         answer: Option<(Header, bool)>,
     ) -> Result<(), ServerError> {
+        self.begin_poll(vm);
         let Some(connection) = connected(&mut self.vms, vm) else { return Ok(()) };
         let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
         let more = connection.backend().device_mut().turn(queue, &mut context);
@@ -448,6 +455,7 @@ impl Server {
         vm.say_disconnected(why, flows);
         drop(backend);
         self.backlog.retain(|(other, _)| *other != number);
+        self.polling.forget(number);
         self.publish_soon(false)
     }
 

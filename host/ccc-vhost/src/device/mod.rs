@@ -222,6 +222,25 @@ impl Device {
         }
     }
 
+    /// Messages are there that were not taken.  A queue that is not as it has to be shows that
+    /// when it is served.
+    pub fn has_messages(&self) -> bool {
+        let doorbell = &self.queues[VQ_DOORBELL];
+        doorbell.is_ready() && doorbell.has_more(self.memory.mapping()).unwrap_or(true)
+    }
+
+    /// Its driver need not tell of messages, for one looks for them, until [`Device::end_poll`];
+    /// whether it had to until now.
+    pub fn begin_poll(&mut self) -> bool {
+        self.queues[VQ_DOORBELL].begin_poll()
+    }
+
+    /// Its driver is to tell of messages from now on; whether some have come that it may not
+    /// have told of.
+    pub fn end_poll(&mut self) -> bool {
+        self.queues[VQ_DOORBELL].end_poll(self.memory.mapping()).unwrap_or(true)
+    }
+
     /// Takes flows to where the operator wants them by now.
     pub fn remap(&mut self, context: &mut Context<'_>) {
         self.flows.remap(&mut Scope::new(self.memory.mapping(), &mut self.counters, context));

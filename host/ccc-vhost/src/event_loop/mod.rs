@@ -4,6 +4,7 @@
 //! Nothing here knows of VMs but by number, and nothing here makes the thread wait
 //! for a front end ([`foreign`]).  What is done when an event has come is the
 //! server's ([`crate::daemon`]).
+pub mod busy_poll;
 pub mod clock;
 pub mod foreign;
 pub mod open_files;

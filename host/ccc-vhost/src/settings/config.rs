@@ -9,6 +9,7 @@
 //! max_flows = 131072     # coupled at a time; one more is left alone
 //! max_flows_per_vm = 16384  # of one VM
 //! max_reports_per_s = 1000000  # of progress, of all flows together
+//! poll_max_us = 0        # looks for so long for a VM's next message before it sleeps
 //! max_memory_gib_per_vm = 1024  # of one guest; one with more is refused
 //!
 //! [group.uplink]         # its keys are those of `ccc_settings::GroupSettings`

@@ -41,6 +41,9 @@ pub struct DaemonSettings {
     /// Reports of progress a second, of all flows together; events come at once
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub max_reports_per_s: u32,
+    /// Longest time to look for a VM's next message before sleeping, us; 0 is not at all
+    #[schemars(range(max = 1000))]
+    pub poll_max_us: u64,
     /// Guest memory of one VM, in GiB; at most half of what all may have
     #[schemars(range(min = 1, max = 48 << 10))]
     pub max_memory_gib_per_vm: u64,
@@ -86,6 +89,7 @@ impl Default for DaemonSettings {
             max_flows: 131_072,
             max_flows_per_vm: 16_384,
             max_reports_per_s: 1_000_000,
+            poll_max_us: 0,
             max_memory_gib_per_vm: 1024,
             keep_holds: false,
             sandbox: Sandbox::default(),

@@ -244,7 +244,8 @@ fn the_daemons_own_settings_are_read() {
     assert_eq!(limits.max_memory_bytes_per_vm(), 64 << 30);
     let usual = daemon("");
     assert_eq!((usual.max_flows, usual.max_flows_per_vm), (131_072, 16_384));
-    assert_eq!(usual.max_memory_gib_per_vm, 1024);
+    assert_eq!((usual.max_memory_gib_per_vm, usual.poll_max_us), (1024, 0));
+    assert_eq!(daemon("poll_max_us = 50").poll_max_us, 50);
     let slots = f64::from(crate::device::extents::MAX_SLOTS);
     let fields = <DaemonSettings as ccc_settings::Table>::fields();
     let flows = fields.iter().find(|field| field.name == "max_flows_per_vm").expect("there");
@@ -266,6 +267,8 @@ fn t9_the_daemons_wrong_settings_are_told() {
         "max_flows_per_vm = 65537",
         "max_flows_per_vm = -1",
         "max_memory_gib_per_vm = 0",
+        "poll_max_us = 1001",
+        "poll_max_us = -1",
     ] {
         let (key, value) = line.split_once(" = ").expect("a key");
         assert_eq!(with(line), is(2, &format!("daemon.{key} {value}")));

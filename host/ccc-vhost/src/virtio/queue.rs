@@ -34,12 +34,14 @@ pub struct Queue {
     rings: Rings,
     /// The driver is to be told of used buffers, and was not yet.
     interrupt_due: bool,
+    /// It is looked at without notifications.
+    polled: bool,
 }
 
 impl Queue {
     /// A queue nobody has said anything of.
     pub fn new() -> Result<Queue, virtio_queue::Error> {
-        Ok(Queue { rings: Rings::new(MAX_SIZE)?, interrupt_due: false })
+        Ok(Queue { rings: Rings::new(MAX_SIZE)?, interrupt_due: false, polled: false })
     }
 
     /// Has so many descriptors: a power of 2 (2.7), at most [`MAX_SIZE`].
@@ -130,9 +132,26 @@ impl Queue {
         Ok(self.rings.disable_notification(mapping)?)
     }
 
+    /// The driver need not notify from now on, for one looks; whether it had to until now.
+    pub fn begin_poll(&mut self) -> bool {
+        !std::mem::replace(&mut self.polled, true)
+    }
+
+    /// The driver is to notify from now on; whether it has made something available before it
+    /// could know.
+    pub fn end_poll(&mut self, mapping: &Mapping) -> Result<bool, QueueError> {
+        self.polled = false;
+        Ok(self.rings.ready() && self.rings.enable_notification(mapping)?)
+    }
+
+    /// The driver has made something available.
+    pub fn has_more(&self, mapping: &Mapping) -> Result<bool, QueueError> {
+        Ok(self.avail_idx(mapping)? != self.next_avail())
+    }
+
     /// The next chains of a queue that is being worked on, at most so many; if there is
-    /// none, the driver is to notify from now on (2.7.10.2).  For all of them the driver's
-    /// index is read once.
+    /// none, the driver is to notify from now on (2.7.10.2), but for a queue that is polled.
+    /// For all of them the driver's index is read once.
     pub fn pop_or_enable_notification<'m>(
         &mut self,
         mapping: &'m Mapping,
@@ -144,7 +163,7 @@ impl Queue {
             let chains: Vec<_> = chains.map(|chain| checked(chain, size)).collect();
             // One may have come before the driver saw that it is to notify
             // (2.7.13.4.1: it looks after it has written the index).
-            if !chains.is_empty() || !self.rings.enable_notification(mapping)? {
+            if self.polled || !chains.is_empty() || !self.rings.enable_notification(mapping)? {
                 return Ok(chains);
             }
             self.disable_notification(mapping)?;
@@ -224,4 +243,56 @@ fn load(mapping: &Mapping, address: u64) -> Result<u16, QueueError> {
         .load(GuestAddress(address), Ordering::Relaxed)
         .map_err(virtio_queue::Error::GuestMemory)?;
     Ok(u16::from_le(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESCRIPTORS: GuestAddress = GuestAddress(0x1000);
+    const AVAILABLE: GuestAddress = GuestAddress(0x2000);
+    const USED: GuestAddress = GuestAddress(0x3000);
+    const SIZE: u16 = 16;
+
+    /// Makes chains available up to a position.
+    fn offer(mapping: &Mapping, position: u16) {
+        mapping.write_obj(position, GuestAddress(AVAILABLE.0 + 2)).expect("index");
+    }
+
+    /// The position at which the driver is to notify.
+    fn wanted_at(mapping: &Mapping) -> u16 {
+        let event = USED.0 + 4 + 8 * u64::from(SIZE);
+        mapping.read_obj(GuestAddress(event)).expect("event index")
+    }
+
+    #[test]
+    fn a_driver_notifies_again_after_a_poll_and_what_came_before_is_seen() {
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+        let mut queue = Queue::new().expect("queue");
+        queue.set_event_idx(true);
+        queue.set_size(SIZE).expect("size");
+        queue.set_addresses(DESCRIPTORS, AVAILABLE, USED).expect("addresses");
+        queue.start(0, &mapping).expect("rings");
+        let take = |queue: &mut Queue| {
+            queue.pop_or_enable_notification(&mapping, usize::MAX).expect("rings").len()
+        };
+
+        assert!(queue.begin_poll() && !queue.begin_poll());
+        offer(&mapping, 3);
+        assert!(queue.has_more(&mapping).expect("index"));
+        assert_eq!((take(&mut queue), take(&mut queue)), (3, 0));
+        assert_eq!(wanted_at(&mapping), 0, "it need not notify");
+        // It could not know that it has to, and did not.
+        offer(&mapping, 4);
+        assert!(queue.end_poll(&mapping).expect("rings"));
+        assert_eq!((take(&mut queue), take(&mut queue)), (1, 0));
+        assert_eq!(wanted_at(&mapping), 4);
+
+        queue.begin_poll();
+        assert!(!queue.end_poll(&mapping).expect("rings"));
+        queue.begin_poll();
+        queue.stop();
+        offer(&mapping, 5);
+        assert!(!queue.end_poll(&mapping).expect("rings"), "it is not served");
+    }
 }

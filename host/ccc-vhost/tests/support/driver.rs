@@ -2,6 +2,7 @@
 //! A driver of the device, as plain as can be.
 use std::{
     path::Path,
+    sync::atomic::{Ordering, fence},
     time::{Duration, Instant},
 };
 
@@ -167,6 +168,9 @@ impl Driver {
 
     /// The available index at which the device wants to be kicked next.
     pub fn kick_wanted_at(&self, queue: usize) -> u16 {
+        // The device looks at the ring once more after it has written this, so the ring has to
+        // be written before this is read (2.7.13.4.1).
+        fence(Ordering::SeqCst);
         let event = ring(queue) + 0x2004 + 8 * u64::from(QUEUE);
         self.guest.read_obj(GuestAddress(event)).unwrap()
     }

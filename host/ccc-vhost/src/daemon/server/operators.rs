@@ -140,7 +140,8 @@ impl Server {
         let (coupling, now) = (&mut self.coupling, self.clock.now());
         let not_kept = self.state_writer.as_ref().and_then(StateWriter::trouble);
         let latency = &self.publishing.latency;
-        Executor { coupling, now, guests: &self.vms, by, not_kept, latency }.execute(command)
+        let polls = self.polling.counts;
+        Executor { coupling, now, guests: &self.vms, by, not_kept, latency, polls }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.

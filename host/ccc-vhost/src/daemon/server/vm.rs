@@ -7,6 +7,7 @@ use log::Level;
 use crate::{
     device::counters::Counters,
     device::log_limit::Limiter,
+    event_loop::busy_poll::Window,
     event_loop::clock,
     event_loop::foreign::Stream,
     event_loop::poll::{Poller, Token, Watch},
@@ -24,6 +25,8 @@ pub struct Vm {
     pub connection: Option<Connection>,
     /// What is counted while there is no connection.
     pub counters: Counters,
+    /// How long it is looked for its next message.
+    pub window: Window,
     watch: Option<Watch>,
     lines: Limiter,
 }
@@ -34,7 +37,15 @@ impl Vm {
         let listening = endpoint.listening();
         let watch = listening.map(|fd| poller.watch(fd, Token::Listener(vm))).transpose()?;
         let (counters, lines) = (Counters::new(&name), Limiter::new(LINES));
-        Ok(Vm { name, endpoint, connection: None, counters, watch, lines })
+        Ok(Vm {
+            name,
+            endpoint,
+            connection: None,
+            counters,
+            window: Window::default(),
+            watch,
+            lines,
+        })
     }
 
     /// Says what its front ends do, but not as often as they like.
