@@ -91,6 +91,12 @@ impl Member {
     /// Makes one report available: of the next flow, which has grown and whose round-trip
     /// time has changed, so that each VM's level does.
     pub fn offer(&mut self) {
+        let slot = self.write();
+        self.tell(slot);
+    }
+
+    /// Writes it into its slot, of which its device is not told yet.
+    pub fn write(&mut self) -> usize {
         let slot = self.next;
         self.next = (slot + 1) % self.reports.len();
         let report = &mut self.reports[slot];
@@ -99,6 +105,11 @@ impl Member {
         report.srtt_us = (report.srtt_us.get() ^ 1024).into();
         report.cwnd_growth_bytes = report.cwnd_growth_bytes.get().wrapping_add(1448).into();
         self.driver.write_slot(&self.extent, slot as u32, report);
+        slot
+    }
+
+    /// Makes the message available that its device is to look at a slot.
+    pub fn tell(&mut self, slot: usize) {
         self.driver.reuse_bell(wire::OP_UPDATE, slot as u32, 1);
     }
 
@@ -141,7 +152,12 @@ impl Member {
 impl Fleet {
     /// So many VMs with so many flows each.
     pub fn start(vms: usize, flows: usize) -> Fleet {
-        let mut fleet = Fleet::empty(vms, "");
+        Fleet::start_with(vms, flows, "")
+    }
+
+    /// The same, with settings.
+    pub fn start_with(vms: usize, flows: usize, settings: &str) -> Fleet {
+        let mut fleet = Fleet::empty(vms, settings);
         let names = fleet.names();
         fleet.members = names.iter().map(|name| Member::connect(&fleet.daemon, name)).collect();
         fleet.members.iter_mut().for_each(|member| member.begin(flows));

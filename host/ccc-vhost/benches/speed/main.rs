@@ -23,11 +23,12 @@ use serde_json::Value;
 
 type Measurement = fn(&Options) -> Value;
 
-const ALL: [(&str, Measurement); 7] = [
+const ALL: [(&str, Measurement); 8] = [
     ("batches", updates::batches),
     ("stream", updates::stream),
     ("publish", publish::publish),
     ("latency", publish::latency),
+    ("polled", publish::polled),
     ("flows", memory::flows),
     ("descriptors", memory::descriptors),
     ("idle", memory::idle),

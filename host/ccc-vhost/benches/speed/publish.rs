@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -25,8 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn seen(fleet: &mut Fleet) -> Duration {
     let last = fleet.members.len() - 1;
     let before = fleet.members[last].level();
-    fleet.members[0].offer();
+    let slot = fleet.members[0].write();
     let began = Instant::now();
+    fleet.members[0].tell(slot);
     fleet.members[0].kick(1);
     while fleet.members[last].level() == before {
         assert!(began.elapsed() < PATIENCE, "the level of VM {last} does not change");
@@ -72,6 +73,65 @@ pub fn latency(options: &Options) -> Value {
     json!({ "level_us": quantiles(ours), "eventfd_us": quantiles(bare) })
 }
 
+/// The same while the daemon looks for messages, beside a round trip of a cache line between
+/// two threads that wait for nothing else; the two take turns.
+pub fn polled(options: &Options) -> Value {
+    let rounds = options.number("rounds");
+    let mut fleet = Fleet::start_with(2, 1, "[daemon]\npoll_max_us = 1000\n");
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let kicks = |fleet: &Fleet| fleet.members.iter().map(|member| member.kicks).sum::<u64>();
+    let mut kicked = 0;
+    while ours.len() < rounds {
+        fleet.refresh();
+        // The window of its time grows with these.
+        (0..ROUNDS).for_each(|_| {
+            seen(&mut fleet);
+        });
+        let before = kicks(&fleet);
+        ours.extend((0..ROUNDS).map(|_| seen(&mut fleet)));
+        kicked += kicks(&fleet) - before;
+        std::thread::sleep(Duration::from_millis(3));
+        bare.push(round_trip());
+    }
+    let kicks = kicked as f64 / ours.len() as f64;
+    json!({ "level_us": quantiles(ours), "line_us": quantiles(bare), "kicks": kicks })
+}
+
+/// Mean time in which a word goes to another thread and one comes back.
+fn round_trip() -> Duration {
+    const TRIPS: u32 = 10_000;
+    let (there, back) = (Line::default(), Line::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for trip in 1..=TRIPS {
+                there.until(trip);
+                back.0.store(trip, Ordering::Release);
+            }
+        });
+        let trip = |trip| {
+            there.0.store(trip, Ordering::Release);
+            back.until(trip);
+        };
+        (1..=TRIPS / 10).for_each(trip);
+        let began = Instant::now();
+        (TRIPS / 10 + 1..=TRIPS).for_each(trip);
+        began.elapsed() / (TRIPS - TRIPS / 10)
+    })
+}
+
+/// A word that has a line of the cache to itself, and the one that is fetched with it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+impl Line {
+    fn until(&self, value: u32) {
+        while self.0.load(Ordering::Acquire) != value {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 /// A thread that does nothing but wake up and write a word.
 struct Echo {
     kick: EventFd,
@@ -104,7 +164,7 @@ fn answer(kick: &EventFd, word: &AtomicU64) {
     loop {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::IN, data: epoll::EventData::new_u64(0) }];
-        epoll::wait(&set, &mut events, None).unwrap();
+        rustix::io::retry_on_intr(|| epoll::wait(&set, &mut events, None)).unwrap();
         kick.read().unwrap();
         word.fetch_add(1, Ordering::Release);
     }
