@@ -72,6 +72,8 @@ pub(crate) struct CtrlTcp {
     holds: Option<Beta>,
     /// The part of the flows' growth that is the aggregate's after a reduction.
     growth: Fraction,
+    /// What Reno flows would have come to on the idle path, less a segment each.
+    on_idle_path: Option<Window>,
 }
 
 impl CtrlTcp {
@@ -121,6 +123,34 @@ impl CtrlTcp {
         Window::from_bytes(grown_bytes).times(self.growth(window)).bytes()
     }
 
+    /// Congestion avoidance, in which flows have grown or shrunk.
+    fn avoid(&self, aggregate: &mut Aggregate, ack: &Ack, share: Fraction) {
+        let recovers = ack.sample.now < self.grows_from;
+        let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
+        let growth_bytes = self.grown(aggregate.window, ack, growing);
+        let shrink_bytes = growing.scale(ack.shrink_bytes);
+        if (growth_bytes, shrink_bytes) != (0, 0) {
+            aggregate.change(growth_bytes, shrink_bytes, share, ack.floor_bytes);
+        }
+    }
+
+    /// On an idle path of its own the aggregate comes to no less than as many Reno flows, whose
+    /// growth is told a segment at a time: an algorithm on the plateau of another rate does not
+    /// see that the path holds more.
+    fn keep_up_on_idle_path(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
+        if !ack.path_is_idle || ack.growers < 2 {
+            self.on_idle_path = None;
+            return;
+        }
+        let segments_bytes = ack.growers.saturating_mul(ack.mss_bytes);
+        let part = Fraction::new(segments_bytes.into(), aggregate.window.bytes().max(1).into());
+        let grown = Window::from_bytes(ack.acked_limited_bytes).times(part);
+        let began = aggregate.window.minus(Window::from_bytes(segments_bytes));
+        let least = self.on_idle_path.unwrap_or(began).plus(grown);
+        self.on_idle_path = Some(least);
+        aggregate.window = aggregate.window.max(least);
+    }
+
     fn slow_start(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
         let acked = Window::from_bytes(ack.acked_limited_bytes).min(aggregate.window);
         if aggregate.ssthresh.is_some() {
@@ -165,6 +195,7 @@ impl Policy for CtrlTcp {
         }
         self.before_timeouts = self.before_timeouts.map(|window| window.times(factor));
         self.reduced_from = self.reduced_from.times(factor);
+        self.on_idle_path = self.on_idle_path.map(|window| window.times(factor));
         self.exit.scale(factor);
     }
 
@@ -205,15 +236,12 @@ impl Policy for CtrlTcp {
         let share = self.coordinator.as_mut().map_or(ack.share, |elected| elected.share(ack));
         if aggregate.in_slow_start() {
             self.slow_start(aggregate, ack);
-        } else if (ack.growth_bytes, ack.shrink_bytes) != (0, 0) {
-            let recovers = ack.sample.now < self.grows_from;
-            let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
-            let growth_bytes = self.grown(aggregate.window, ack, growing);
-            let shrink_bytes = growing.scale(ack.shrink_bytes);
-            if (growth_bytes, shrink_bytes) != (0, 0) {
-                aggregate.change(growth_bytes, shrink_bytes, share, ack.floor_bytes);
-            }
+            return;
         }
+        if (ack.growth_bytes, ack.shrink_bytes) != (0, 0) {
+            self.avoid(aggregate, ack, share);
+        }
+        self.keep_up_on_idle_path(aggregate, ack);
     }
 
     /// Once for each event on the path, when recovery is *entered* (B8, B17):
@@ -238,6 +266,7 @@ impl Policy for CtrlTcp {
         let until = event.now.saturating_add((UNDO_ROUNDS * event.srtt_us).max(UNDO_MIN_US));
         self.undo = Some(Undo { flow: event.flow, until, window, ssthresh, growth: self.growth });
         self.grows_from = event.now.saturating_add(event.srtt_us);
+        self.on_idle_path = None;
         let beta = self.factor(event);
         self.growth = beta.growth_of(event.beta);
         let reduced = self.reduced(window, beta, event);
@@ -258,6 +287,7 @@ impl Policy for CtrlTcp {
         let before = self.before_timeouts.take().unwrap_or(aggregate.window);
         let floor = Window::from_bytes(event.floor_bytes);
         self.undo = None;
+        self.on_idle_path = None;
         self.more = 0;
         aggregate.reduce_to(floor.halved(1).min(before), before.times(event.beta).max(floor));
     }
@@ -279,6 +309,7 @@ impl Policy for CtrlTcp {
 
     fn resume(&mut self, _aggregate: &Aggregate) {
         self.undo = None;
+        self.on_idle_path = None;
         self.before_timeouts = None;
         self.more = 0;
     }
@@ -460,6 +491,28 @@ mod tests {
         group.lose_where_it_holds(12);
         group.ack(ack(0, 7 * MSS));
         assert_eq!(group.segments(), 123);
+    }
+
+    #[test]
+    fn on_an_idle_path_a_plateau_does_not_last() {
+        let mut group = begun(160, 1.0);
+        group.lose(0);
+        let mut rounds = |growth_bytes, growers| {
+            for _ in 0..10 {
+                let acked_limited_bytes = group.aggregate.window.bytes();
+                let round = Ack {
+                    path_is_idle: true,
+                    growers,
+                    acked_limited_bytes,
+                    ..ack(0, growth_bytes)
+                };
+                group.ack(round);
+            }
+            group.segments()
+        };
+        assert_eq!(rounds(0, 4), 80 - 4 + 40);
+        assert_eq!(rounds(0, 1), 116, "one grows as it says");
+        assert_eq!(rounds(MSS, 4), 156, "who grows as Reno does keeps up");
     }
 
     #[test]
