@@ -173,6 +173,12 @@ impl Contribution {
         Contribution { distance, came, ..comes }
     }
 
+    /// Even its shortest round-trip time is much longer than it is away: it has never seen its
+    /// path without a queue.
+    pub(crate) fn is_late(&self, min_rtt_us: u32) -> bool {
+        self.rtt_known && u64::from(min_rtt_us) > DRIFT * self.distance
+    }
+
     /// It counts at the most [`DRIFT`] times this.
     fn up_to_drift(self, each: u64) -> Contribution {
         let most = self.priority.saturating_mul(DRIFT.saturating_mul(each));

@@ -256,7 +256,7 @@ impl Group {
         let member = update.flow.member();
         let sample = self.path_sample(update, delta);
         let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
-        if let Some(waited_us) = sample.waited_us() {
+        if let Some(waited_us) = self.waited_us(update, &sample) {
             self.waits.hear(member, self.members.weight_of(member), waited_us);
         }
         self.path.add(sample, window);
@@ -278,10 +278,24 @@ impl Group {
         }
     }
 
+    /// How long a flow's packets waited.  Who came to a full queue has never seen it empty, and
+    /// takes it for most of its path: beyond its distance it waits as long as the others say.
+    fn waited_us(&self, update: &Update, sample: &PathSample) -> Option<Micros> {
+        let waited_us = sample.waited_us()?;
+        if self.config.share == ShareOf::Window || !update.before.is_late(sample.min_rtt_us) {
+            return Some(waited_us);
+        }
+        let beyond_us = u64::from(sample.rtt_us).saturating_sub(update.before.distance);
+        let others_us = self.waits.upper_of_others_us(update.flow.member()).unwrap_or(0);
+        Some(waited_us.max(beyond_us.min(others_us)))
+    }
+
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
-    /// say it, who are in the same queue, and itself only while there are none.
+    /// say it, who are in the same queue, and itself only while there are none; of two who
+    /// disagree the one who says more: who is near would else count for less by one's saying
+    /// that nothing waits.
     fn waits_of(&self, member: usize) -> u64 {
-        self.units_of(self.waits.of_others_us(member).unwrap_or_else(|| self.waits.us()))
+        self.units_of(self.waits.upper_of_others_us(member).unwrap_or_else(|| self.waits.us()))
     }
 
     /// What a flow says it would count for one of priority on an empty path; 0: nothing.

@@ -92,6 +92,20 @@ impl Median {
 
     /// The median of all but the VM of this place, the lower one of two; of nobody, none.
     pub(crate) fn us_without(&self, own: Option<Place>) -> Option<Micros> {
+        self.first_where(own, |up_to, all| 2 * up_to >= all)
+    }
+
+    /// The same, the upper one of two.
+    pub(crate) fn upper_us_without(&self, own: Option<Place>) -> Option<Micros> {
+        self.first_where(own, |up_to, all| 2 * up_to > all)
+    }
+
+    /// The first time up to which enough of the weight of all others is.
+    fn first_where(
+        &self,
+        own: Option<Place>,
+        is_enough: impl Fn(u64, u64) -> bool,
+    ) -> Option<Micros> {
         let all = self.all - own.map_or(0, |own| own.weight);
         if all == 0 {
             return None;
@@ -99,7 +113,7 @@ impl Median {
         let own_of = |is_its: &dyn Fn(&Place) -> bool| own.filter(is_its).map_or(0, |o| o.weight);
         let mut below = 0;
         let mut is_above = |weight: u64| {
-            let is_half = 2 * (below + weight) >= all && below + weight > 0;
+            let is_half = is_enough(below + weight, all) && below + weight > 0;
             below += if is_half { 0 } else { weight };
             is_half
         };
@@ -129,6 +143,17 @@ mod tests {
             median.moved(None, place(*us, *weight));
         }
         median
+    }
+
+    #[test]
+    fn of_two_who_disagree_either_can_be_had() {
+        let of = |us: Micros| middle_us(class_of(us));
+        let two = median(&[(20_000, 1.0), (90_000, 1.0)]);
+        assert_eq!(two.us_without(None), Some(of(20_000)));
+        assert_eq!(two.upper_us_without(None), Some(of(90_000)));
+        let three = median(&[(20_000, 1.0), (30_000, 1.0), (90_000, 1.0)]);
+        assert_eq!(three.upper_us_without(None), three.us_without(None));
+        assert_eq!(three.upper_us_without(place(30_000, 1.0)), Some(of(90_000)));
     }
 
     #[test]

@@ -19,8 +19,9 @@ struct Vm {
     /// Times [`SMOOTHED`].
     smoothed_us: u64,
     place: Option<Place>,
-    /// The median of the others, and of which version of the median that is, plus one.
-    others: Cell<Option<Micros>>,
+    /// The medians of the others, the lower and the upper, and of which version of all that
+    /// is, plus one.
+    others: Cell<Option<(Micros, Micros)>>,
     version: Cell<u64>,
 }
 
@@ -66,12 +67,23 @@ impl Times {
         self.vms[member].smoothed_us / SMOOTHED
     }
 
-    /// The median of the other VMs, if there are others.  Times are averages, so it is
-    /// looked for once in many reports.
+    /// The median of the other VMs, if there are others; of two, the lower one.
     pub(crate) fn of_others_us(&self, member: usize) -> Option<Micros> {
+        self.of_others(member).map(|(lower, _)| lower)
+    }
+
+    /// The same; of two, the upper one.
+    pub(crate) fn upper_of_others_us(&self, member: usize) -> Option<Micros> {
+        self.of_others(member).map(|(_, upper)| upper)
+    }
+
+    /// Times are averages, so these are looked for once in many reports.
+    fn of_others(&self, member: usize) -> Option<(Micros, Micros)> {
         let (vm, version) = (&self.vms[member], self.median.version() + 1);
         if vm.version.replace(version) != version {
-            vm.others.set(self.median.us_without(vm.place));
+            let (lower, upper) =
+                (self.median.us_without(vm.place), self.median.upper_us_without(vm.place));
+            vm.others.set(lower.zip(upper));
         }
         vm.others.get()
     }

@@ -95,6 +95,59 @@ fn the_first_round_trip_time_that_is_known_of_a_flow_keeps_the_rate() {
     assert_eq!([&near, &joiner].map(|flow| segments(&host, flow)), [20, 20]);
 }
 
+/// Reports of a second in which 40 ms of packets wait.
+fn wait(host: &mut Host, flows: &mut [Flow]) {
+    for _ in 0..100 {
+        host.now += 10_000;
+        for flow in flows.iter_mut() {
+            (flow.report.srtt_us, flow.report.rtt_us) = (44_000, 44_000);
+            host.ack(flow);
+        }
+    }
+}
+
+/// Three VMs of a flow each, 4 ms away; the third leaves, and comes back with this shortest
+/// round-trip time when 40 ms of packets wait.
+fn near_ones_and_one_who_comes_late(min_rtt_ms: u32) -> [u64; 3] {
+    let (mut host, near) = alone(120, &far(4), ShareOf::Rate);
+    let mut flows = vec![near];
+    for _ in 0..2 {
+        let vm = host.vm(1.0);
+        flows.push(host.flow_of(vm, &far(4)));
+    }
+    let late = flows.pop().unwrap();
+    host.leave(late);
+    wait(&mut host, &mut flows);
+    let report = Report { min_rtt_us: 1000 * min_rtt_ms, ..far(44) };
+    flows.push(host.flow_of(late.vm, &report));
+    wait(&mut host, &mut flows);
+    [0, 1, 2].map(|i| segments(&host, &flows[i]))
+}
+
+#[test]
+fn who_comes_to_a_full_queue_takes_nothing_from_who_is_near() {
+    let windows = near_ones_and_one_who_comes_late(44);
+    assert!(windows.iter().all(|window| window.abs_diff(windows[2]) <= 1), "{windows:?}");
+}
+
+#[test]
+fn who_says_that_nothing_waits_takes_nothing_from_who_is_near() {
+    let (mut host, near) = alone(120, &far(4), ShareOf::Rate);
+    let mut flows = vec![near];
+    for _ in 0..2 {
+        let vm = host.vm(1.0);
+        flows.push(host.flow_of(vm, &far(4)));
+    }
+    for _ in 0..100 {
+        wait(&mut host, &mut flows[..2]);
+        let liar = &mut flows[2];
+        (liar.report.srtt_us, liar.report.rtt_us) = (44_000, liar.report.min_rtt_us);
+        host.ack(liar);
+    }
+    let windows = [0, 1, 2].map(|i| segments(&host, &flows[i]));
+    assert!(windows[..2].iter().all(|window| *window + 1 >= windows[2]), "{windows:?}");
+}
+
 #[test]
 fn an_empty_group_remembers_a_rate() {
     let (mut host, near) = alone(40, &far(10), ShareOf::Rate);
