@@ -49,12 +49,13 @@ pub mod fuzzing {
         device::extents::{Extent, Extents},
         device::{Device, Identity},
         event_loop::poll::Poller,
+        settings::Settings,
         settings::config,
         settings::state::State,
         tap::watch::{Seen, Verdict, Watch, Watched},
         tap::watches::PERIOD_US,
         vhost_user::backend::{Backend, FEATURES},
         virtio::chain::words,
-        virtio::memory::Mapping,
+        virtio::memory::{Mapping, Memory},
     };
 }

@@ -3,10 +3,22 @@
 //! line with method and target, a line with the body.  What was changed is the
 //! same after it went through the state file.
 #![no_main]
-use ccc_vhost::fuzzing::{Coupling, Executor, Guest, Guests, Histogram, Peer, Request, State, config};
+use std::sync::LazyLock;
+
+use ccc_settings::LogLevel;
+use ccc_vhost::{
+    fuzzing::{
+        Coupling, Executor, Guest, Guests, Histogram, Peer, Request, Settings, State, config,
+    },
+    logging,
+};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = "[group.g]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n[vm.b]\nsocket = \"/b\"\n";
+
+/// Read once; each input begins with a copy.
+static CONFIGURED: LazyLock<Settings> =
+    LazyLock::new(|| config::parse("fuzz.toml", CONFIG).expect("right"));
 
 /// No VM has a front end.
 struct Nobody;
@@ -18,7 +30,9 @@ impl Guests for Nobody {
 }
 
 fuzz_target!(|text: &str| {
-    let Ok(mut settings) = config::parse("fuzz.toml", CONFIG) else { return };
+    // An input before may have set it.
+    logging::set_level(LogLevel::Info);
+    let mut settings = CONFIGURED.clone();
     let mut coupling = Coupling::new(settings.clone());
     let mut state = State::default();
     let by = Peer { uid: 0, pid: 1, groups: Vec::new() };
@@ -29,7 +43,14 @@ fuzz_target!(|text: &str| {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request =
             Request { method, path, query: Some(query), json: true, body: body.as_bytes() };
-        let mut executor = Executor { coupling: &mut coupling, now: 0, guests: &Nobody, by: &by, not_kept: None, latency: &latency };
+        let mut executor = Executor {
+            coupling: &mut coupling,
+            now: 0,
+            guests: &Nobody,
+            by: &by,
+            not_kept: None,
+            latency: &latency,
+        };
         match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
             Ok((_, None)) => {}

@@ -3,12 +3,13 @@
 //! beside a guest that behaves: the other's grant stays sound, the flows the
 //! device counts are those in its slots, and all are gone when it ends.
 #![no_main]
-use std::{fs::File, os::fd::AsFd};
+use std::{cell::RefCell, fs::File, os::fd::AsFd};
 
 use ccc_core::{GroupConfig, Report};
 use ccc_proto::wire;
 use ccc_vhost::fuzzing::{
-    Backend, Budget, Context, Counters, Coupling, FEATURES, FlowEngine, Identity, Poller, config,
+    Backend, Budget, Context, Counters, Coupling, FEATURES, FlowEngine, Identity, Memory, Poller,
+    Settings, config,
 };
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
@@ -20,13 +21,17 @@ use vhost::vhost_user::{
 };
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
-const MEMORY: usize = 0x2_0000;
+const MEMORY: usize = 0x6000;
 const QUEUE: u16 = 64;
 const SLOTS: u32 = 16;
 const LINES: u32 = 2;
-const EXTENT: u64 = 0x1_0000;
-const GRANTS: u64 = 0x1_4000;
-const BELLS: u64 = 0x1_8000;
+/// A queue's rings, and where in them its available and used ones are.
+const RINGS: u64 = 0x1000;
+const AVAILABLE: u64 = 0x400;
+const USED: u64 = 0x800;
+const EXTENT: u64 = 0x3000;
+const GRANTS: u64 = 0x4000;
+const BELLS: u64 = 0x5000;
 const CONFIG: &str = "[group.g]\n[group.h]\n[vm.a]\nsocket = \"/a\"\ngroup = \"g\"\n\
                       [vm.b]\nsocket = \"/b\"\ngroup = \"g\"\n\
                       [[rule]]\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
@@ -69,21 +74,21 @@ struct SoundReport {
     far: bool,
 }
 
-struct World {
+/// What costs system calls, and no input changes: made once.
+struct Lasting {
+    settings: Settings,
+    poller: Poller,
+    /// The guest's memory as it sees it, and as its front end has given it.
     guest: GuestMemoryMmap<()>,
-    backend: Backend,
-    coupling: Coupling,
-    now: u64,
-    offered: [u16; 3],
-    next: [u16; 3],
+    given: Memory,
 }
 
-fn ring(queue: usize) -> u64 {
-    0x4000 * queue as u64
+thread_local! {
+    static LASTING: RefCell<Lasting> = RefCell::new(Lasting::new());
 }
 
-impl World {
-    fn new() -> World {
+impl Lasting {
+    fn new() -> Lasting {
         let fd = rustix::fs::memfd_create(c"guest", rustix::fs::MemfdFlags::CLOEXEC).expect("fd");
         let file = File::from(fd);
         file.set_len(MEMORY as u64).expect("memory");
@@ -91,23 +96,53 @@ impl World {
         let region = (GuestAddress(0), MEMORY, Some(FileOffset::new(ours.into(), 0)));
         let guest = GuestMemoryMmap::from_ranges_with_files([region]).expect("memory");
         let settings = config::parse("fuzz.toml", CONFIG).expect("right");
-        let identity = Identity { vm: 0, instance: 1, budget: Budget::TURN };
-        let (counters, poller) = (Counters::new("a"), Poller::new().expect("poller"));
-        let mut backend =
-            Backend::new(identity, counters, poller, MEMORY as u64).expect("back end");
-        let coupling = Coupling::new(settings);
+        let poller = Poller::new().expect("poller");
+        let mut backend = back_end(&poller);
+        let memory = VhostUserMemoryRegion::new(0, MEMORY as u64, 0, 0);
+        backend.set_mem_table(&[memory], vec![file], None).expect("memory");
+        let given = backend.device_mut().set_memory(Memory::default());
+        Lasting { settings, poller, guest, given }
+    }
+}
+
+fn back_end(poller: &Poller) -> Backend {
+    let identity = Identity { vm: 0, instance: 1, budget: Budget::TURN };
+    Backend::new(identity, Counters::new("a"), poller.clone(), MEMORY as u64).expect("back end")
+}
+
+/// All that an input finds and changes.
+struct World<'a> {
+    guest: &'a GuestMemoryMmap<()>,
+    backend: Backend,
+    coupling: Coupling,
+    now: u64,
+    offered: [u16; 3],
+    next: [u16; 3],
+}
+
+fn rings(queue: usize) -> u64 {
+    RINGS * queue as u64
+}
+
+impl World<'_> {
+    /// Everything anew, but memory of zeroes in place of new memory.
+    fn new(lasting: &mut Lasting) -> World<'_> {
+        let Lasting { settings, poller, guest, given } = lasting;
+        guest.write_slice(&[0; MEMORY], GuestAddress(0)).expect("all of it");
+        let mut backend = back_end(poller);
         backend.set_features(FEATURES).expect("features");
         let protocol = VhostUserProtocolFeatures::INBAND_NOTIFICATIONS.bits();
         backend.set_protocol_features(protocol).expect("features");
-        let memory = VhostUserMemoryRegion::new(0, MEMORY as u64, 0, 0);
-        backend.set_mem_table(&[memory], vec![file], None).expect("memory");
+        backend.device_mut().set_memory(std::mem::take(given));
         for queue in 0..3u32 {
-            let at = ring(queue as usize);
+            let at = rings(queue as usize);
             let flags = VhostUserVringAddrFlags::empty();
+            let (used, available) = (at + USED, at + AVAILABLE);
             backend.set_vring_num(queue, QUEUE.into()).expect("size");
-            backend.set_vring_addr(queue, flags, at, at + 0x2000, at + 0x1000, 0).expect("rings");
+            backend.set_vring_addr(queue, flags, at, used, available, 0).expect("rings");
             backend.set_vring_enable(queue, true).expect("enabled");
         }
+        let coupling = Coupling::new(settings.clone());
         World { guest, backend, coupling, now: 1, offered: [0; 3], next: [0; 3] }
     }
 
@@ -116,14 +151,14 @@ impl World {
         for (number, (address, length, flags)) in pieces.iter().enumerate() {
             let index = self.next[queue];
             self.next[queue] = (index + 1) % QUEUE;
-            let at = ring(queue) + 16 * u64::from(index);
+            let at = rings(queue) + 16 * u64::from(index);
             let more = u16::from(number + 1 < pieces.len());
             self.put(at, address);
             self.put(at + 8, length);
             self.put(at + 12, &(flags | more));
             self.put(at + 14, &self.next[queue].clone());
         }
-        let available = ring(queue) + 0x1000;
+        let available = rings(queue) + AVAILABLE;
         self.put(available + 4 + 2 * u64::from(self.offered[queue] % QUEUE), &head);
         self.offered[queue] = self.offered[queue].wrapping_add(1);
         self.put(available + 2, &self.offered[queue].clone());
@@ -172,7 +207,7 @@ impl World {
                 self.process(wire::VQ_DOORBELL);
             }
             Step::RingRaw { at, length, writable } => {
-                let piece = (u64::from(*at) * 4, (*length).into(), u16::from(*writable) * 2);
+                let piece = (u64::from(*at), (*length).into(), u16::from(*writable) * 2);
                 self.offer(wire::VQ_DOORBELL, &[piece]);
                 self.process(wire::VQ_DOORBELL);
             }
@@ -229,8 +264,13 @@ impl World {
     }
 }
 
-fuzz_target!(|steps: Vec<Step>| {
-    let mut world = World::new();
+fuzz_target!(|steps: Vec<Step>| LASTING.with_borrow_mut(|lasting| {
+    let mut world = World::new(lasting);
+    run(&mut world, &steps);
+    lasting.given = world.backend.device_mut().set_memory(Memory::default());
+}));
+
+fn run(world: &mut World<'_>, steps: &[Step]) {
     let mut other = Report {
         cwnd_bytes: 14480,
         active: true,
@@ -261,4 +301,4 @@ fuzz_target!(|steps: Vec<Step>| {
     world.backend.reset_device().expect("reset");
     world.turn(None);
     assert_eq!((world.backend.device().flows(), world.coupling.flows()), (0, 1));
-});
+}

@@ -120,9 +120,9 @@ impl Device {
         &self.memory
     }
 
-    /// Has this memory from now on.
-    pub fn set_memory(&mut self, memory: Memory) {
-        self.memory = memory;
+    /// Has this memory from now on; what it had.
+    pub fn set_memory(&mut self, memory: Memory) -> Memory {
+        std::mem::replace(&mut self.memory, memory)
     }
 
     /// Takes what driver and device have agreed on (2.2).
