@@ -190,12 +190,14 @@ freebsd-check: ## the FreeBSD modules with the headers of 14 and 15: warnings ar
 test-freebsd: host ## FREEBSD_KERNEL=file: the modules on a kernel of FreeBSD 15, in QEMU
 	@scripts/build deps xorriso
 	@$(PYTHON) $(SUITE) guest/freebsd-ccc/tests
-.PHONY: advisories miri oldest-compiler proofs
+.PHONY: advisories miri oldest-compiler proofs shuttle
 # Each seed is another order of what two threads see of each other's writes.
 miri: deps ## the wire format's reads and writes of shared memory under Miri; needs a nightly compiler
 	@cargo +nightly miri --version >/dev/null 2>&1 || \
 		rustup toolchain install --profile minimal --component miri,rust-src nightly
 	@MIRIFLAGS=-Zmiri-many-seeds=0..16 cargo +nightly miri test --quiet $(HOST) --target-dir $(CACHE)/miri -p ccc-proto --lib
+shuttle: deps ## what the daemon's threads hand each other, in 1,000 orders in which they may run
+	@cargo test --quiet $(HOST) -p ccc-vhost --features shuttle --lib -- interleavings
 proofs: deps ## lemmas of the engine's arithmetic, and their model beside the engine
 	@$$(scripts/build tools)/python host/ccc-core/proofs
 advisories: ## known vulnerabilities of the crates we use; fetches RustSec's database

@@ -5,14 +5,8 @@
 //! descriptor.  Where there is no room, clients wait: a host that starts has as
 //! many hooks at once as it has VMs.  A request is answered when what it
 //! changed is in guest memory, and on disk if changes are kept.
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
-use rustix::event::{EventfdFlags, eventfd};
 use tokio::{
     sync::{
         OwnedSemaphorePermit, Semaphore,
@@ -23,6 +17,7 @@ use tokio::{
 };
 
 use super::{ApiError, Command, Reply, authorization::Peer};
+use crate::event_loop::wake::Wake;
 
 /// Requests that may wait for the event loop.
 const WAITING: usize = 32;
@@ -64,7 +59,7 @@ pub struct PendingCommand {
 #[derive(Debug)]
 pub struct CommandReceiver {
     commands: Receiver<PendingCommand>,
-    wake: Arc<OwnedFd>,
+    wake: Wake,
 }
 
 /// The control socket's end.
@@ -72,35 +67,34 @@ pub struct CommandReceiver {
 pub struct CommandSender {
     commands: Sender<PendingCommand>,
     changing: Arc<Semaphore>,
-    wake: Arc<OwnedFd>,
+    wake: Wake,
 }
 
 /// Both ends.
 pub fn pair() -> io::Result<(CommandReceiver, CommandSender)> {
-    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let wake = Wake::new()?;
     let (sender, receiver) = mpsc::channel(WAITING);
     let changing = Arc::new(Semaphore::new(CHANGING));
-    let sender = CommandSender { commands: sender, changing, wake: Arc::clone(&wake) };
+    let sender = CommandSender { commands: sender, changing, wake: wake.clone() };
     Ok((CommandReceiver { commands: receiver, wake }, sender))
 }
 
 impl CommandReceiver {
     /// What to wait for.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.wake.fd()
     }
 
     /// The requests of this turn: some short ones, or one that takes longer.  If
     /// there may be more, there is another turn.
     pub fn take(&mut self) -> Vec<PendingCommand> {
-        // The count does not matter, and none is there if one was made up for.
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        self.wake.clear();
         let mut taken = Vec::new();
         while let Ok(pending) = self.commands.try_recv() {
             let long = pending.command.is_long();
             taken.push(pending);
             if long || taken.len() == TURN_COMMANDS {
-                notify(&self.wake);
+                self.wake.notify();
                 break;
             }
         }
@@ -114,7 +108,7 @@ impl CommandSender {
         let (to, answered) = oneshot::channel();
         let handed = timeout(PATIENCE, self.hand_in(command, by, to)).await;
         handed.map_err(|_| ApiError::Busy)??;
-        notify(&self.wake);
+        self.wake.notify();
         answered.await.map_err(|_| ApiError::Stopping)?
     }
 
@@ -134,11 +128,6 @@ impl CommandSender {
         let pending = PendingCommand { command, by, reply_to };
         self.commands.send(pending).await.map_err(|_| ApiError::Stopping)
     }
-}
-
-fn notify(wake: &OwnedFd) {
-    // It can only fail because it was notified 2^64 times before.
-    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
 }
 
 #[cfg(test)]
@@ -165,5 +154,61 @@ mod tests {
         }
         sender.commands.try_send(vm()).expect("room");
         assert_eq!(turns(4), [1, 1, 1, 0], "one that looks at all VMs is enough for a turn");
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings {
+    use shuttle::{future::block_on, thread};
+
+    use super::*;
+    use crate::event_loop::wake::interleavings::{RUNS, wait};
+
+    /// Requests of two clients: some that a turn takes together, and some that it takes alone,
+    /// as the last ones, after which nobody else wakes the loop.
+    const ASKED: [[fn() -> Command; 3]; 2] = [[vm, vm, vms], [vms, vm, vms]];
+
+    fn vm() -> Command {
+        Command::Vm("a".to_owned())
+    }
+
+    fn vms() -> Command {
+        Command::Vms
+    }
+
+    /// Asks as process `pid`, whose answers have its name.
+    fn client(sender: &CommandSender, pid: i32) {
+        for command in ASKED[pid as usize] {
+            let by = Peer { uid: 0, pid, groups: Vec::new() };
+            let answer = block_on(sender.ask(command(), by)).expect("answered");
+            assert!(matches!(answer, Reply::Forgotten { name } if name == pid.to_string()));
+        }
+    }
+
+    #[test]
+    fn whoever_asks_wakes_the_loop_and_is_answered() {
+        // tokio's clock, which `ask` has: it stands still.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.expect("a clock");
+        let _clock = runtime.enter();
+        let run = || {
+            let (mut receiver, sender) = pair().expect("ends");
+            let ask = |pid| {
+                let sender = sender.clone();
+                thread::spawn(move || client(&sender, pid))
+            };
+            let clients = [0, 1].map(ask);
+            let mut to_come = ASKED.as_flattened().len();
+            while to_come > 0 {
+                wait(receiver.fd());
+                for pending in receiver.take() {
+                    let name = pending.by.pid.to_string();
+                    pending.reply_to.send(Ok(Reply::Forgotten { name }));
+                    to_come -= 1;
+                }
+            }
+            clients.into_iter().for_each(|client| client.join().expect("answered"));
+        };
+        shuttle::check_random(run, RUNS);
     }
 }

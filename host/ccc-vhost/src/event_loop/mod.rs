@@ -9,5 +9,7 @@ pub mod clock;
 pub mod foreign;
 pub mod open_files;
 pub mod poll;
+pub mod threads;
 pub mod timers;
 pub mod timetravel;
+pub mod wake;

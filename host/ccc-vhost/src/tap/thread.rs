@@ -3,22 +3,19 @@
 //!
 //! Others may hold the kernel's lock of interfaces for long, as where many domains start
 //! at once.  The event loop sends orders and goes on.
-use std::{
-    collections::BTreeMap,
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, Sender},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, os::fd::BorrowedFd, time::Duration};
 
 use ccc_core::Micros;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::host::{Counter, Hold, HoldError, Host};
-use crate::event_loop::clock;
+use crate::{
+    event_loop::clock,
+    event_loop::threads::{
+        mpsc::{self, Receiver, Sender},
+        thread,
+    },
+    event_loop::wake::Wake,
+};
 
 /// Time to take away what is ours when the daemon ends.
 const PARTING: Duration = Duration::from_secs(2);
@@ -86,36 +83,35 @@ pub struct Thread {
     pending: usize,
     done: Receiver<Done>,
     ended: Receiver<()>,
-    wake: Arc<OwnedFd>,
+    wake: Wake,
 }
 
 impl Thread {
     /// Starts it; what is held when this ends is held no more, unless it is to be kept.
     pub fn start(mut host: Box<dyn Host + Send>, keep: bool) -> io::Result<Thread> {
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = Wake::new()?;
         let (orders, taken) = mpsc::channel::<Order>();
         let (tell, done) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let theirs = Arc::clone(&wake);
+        let theirs = wake.clone();
         let run = move || {
             let _end: Sender<()> = end;
             for order in taken {
                 if tell.send(order.carry_out(clock::monotonic, host.as_mut())).is_ok() {
-                    // It can only fail because it was notified 2^64 times before.
-                    let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
+                    theirs.notify();
                 }
             }
             if !keep {
                 release_all(host.as_mut());
             }
         };
-        std::thread::Builder::new().name("taps".to_owned()).spawn(run)?;
+        thread::Builder::new().name("taps".to_owned()).spawn(run)?;
         Ok(Thread { orders: Some(orders), pending: 0, done, ended, wake })
     }
 
     /// What to wait for.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.wake.fd()
     }
 
     /// Whether all orders are done: while the kernel keeps one waiting, no more are needed.
@@ -132,7 +128,7 @@ impl Thread {
 
     /// What has been done.
     pub fn take(&mut self) -> Vec<Done> {
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        self.wake.clear();
         let done: Vec<Done> = self.done.try_iter().collect();
         self.pending -= done.len();
         done
@@ -153,5 +149,58 @@ fn release_all(host: &mut dyn Host) {
         if let Err(error) = host.hold(&Hold { tap, rate: None }) {
             log::warn!("{error}");
         }
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings {
+    use std::sync::Arc;
+
+    use shuttle::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::event_loop::wake::interleavings::{RUNS, wait};
+
+    /// A tap that an earlier daemon has held.
+    struct Left(Arc<AtomicBool>);
+
+    impl Host for Left {
+        fn received(&mut self, _: &str) -> Option<Counter> {
+            None
+        }
+
+        fn hold(&mut self, hold: &Hold) -> Result<(), HoldError> {
+            self.0.store(hold.rate.is_some(), Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn lost(&mut self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn left_over(&mut self) -> Vec<String> {
+            vec!["tap".to_owned()]
+        }
+    }
+
+    #[test]
+    fn whatever_is_done_wakes_the_loop_and_all_is_let_go_at_the_end() {
+        let run = || {
+            let held = Arc::new(AtomicBool::new(true));
+            let host = Box::new(Left(Arc::clone(&held)));
+            let mut thread = Thread::start(host, false).expect("started");
+            let mut done = 0;
+            for orders in [2, 1] {
+                (0..orders).for_each(|_| thread.order(Order::default()));
+                while !thread.is_idle() {
+                    wait(thread.fd());
+                    done += thread.take().len();
+                }
+            }
+            assert_eq!(done, 3);
+            drop(thread);
+            assert!(!held.load(Ordering::SeqCst), "still held");
+        };
+        shuttle::check_random(run, RUNS);
     }
 }
