@@ -81,11 +81,12 @@ impl Door {
     pub fn next(&self) -> Option<OwnedFd> {
         match self {
             Door::Path(bound) => bound.listener().accept().ok().map(|(stream, _)| stream.into()),
-            Door::Passed(from, bell) => {
-                // Before the look: who comes after it rings again.
+            Door::Passed(from, bell) => from.try_recv().ok().or_else(|| {
+                // It goes on ringing while somebody may be there: not all are let in at a time.
+                // Before the last look: who comes after that rings again.
                 let _ = bell.read();
                 from.try_recv().ok()
-            }
+            }),
         }
     }
 
@@ -96,5 +97,29 @@ impl Door {
             // SAFETY: the bell keeps it open, and is borrowed for as long.
             Door::Passed(_, bell) => unsafe { BorrowedFd::borrow_raw(bell.as_raw_fd()) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixStream, time::Duration};
+
+    use super::*;
+    use crate::wait::wait;
+
+    #[test]
+    fn the_bell_rings_while_somebody_is_at_the_door() {
+        let (sender, door) = passed().expect("a door");
+        let comes = || sender.pass(UnixStream::pair().expect("a pair").0.into());
+        let rings =
+            || wait(std::iter::once(door.wakes()), Duration::ZERO).expect("asked") == [true];
+        (0..ROOM).for_each(|_| comes());
+        assert!(door.next().is_some());
+        comes();
+        for _ in 0..ROOM {
+            assert!(rings());
+            assert!(door.next().is_some());
+        }
+        assert!(door.next().is_none() && !rings());
     }
 }
