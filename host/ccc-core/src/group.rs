@@ -120,7 +120,7 @@ impl Group {
             granted: Granted::default(),
             adopts_until: 0,
             witnesses: Witnesses::default(),
-            waits: Times::default(),
+            waits: Times::upper(),
             limits: Limits::default(),
             events: Events::default(),
         }
@@ -286,7 +286,7 @@ impl Group {
             return Some(waited_us);
         }
         let beyond_us = u64::from(sample.rtt_us).saturating_sub(update.before.distance);
-        let others_us = self.waits.upper_of_others_us(update.flow.member()).unwrap_or(0);
+        let others_us = self.waits.of_others_us(update.flow.member()).unwrap_or(0);
         Some(waited_us.max(beyond_us.min(others_us)))
     }
 
@@ -295,7 +295,7 @@ impl Group {
     /// disagree the one who says more: who is near would else count for less by one's saying
     /// that nothing waits.
     fn waits_of(&self, member: usize) -> u64 {
-        self.units_of(self.waits.upper_of_others_us(member).unwrap_or_else(|| self.waits.us()))
+        self.units_of(self.waits.of_others_us(member).unwrap_or_else(|| self.waits.us()))
     }
 
     /// What a flow says it would count for one of priority on an empty path; 0: nothing.

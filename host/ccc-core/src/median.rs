@@ -31,6 +31,26 @@ impl Default for Median {
     }
 }
 
+/// Which median of two who disagree, or of any who do so in halves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OfTwo {
+    /// Nobody says less than it is.
+    #[default]
+    Lower,
+    /// Nobody says more.
+    Upper,
+}
+
+impl OfTwo {
+    /// How much of a weight is up to it at the least.
+    fn of(self, all: u64) -> u64 {
+        match self {
+            OfTwo::Lower => all.div_ceil(2),
+            OfTwo::Upper => all / 2 + 1,
+        }
+    }
+}
+
 /// A VM's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -90,30 +110,16 @@ impl Median {
         2 * (whole + rest) > self.all
     }
 
-    /// The median of all but the VM of this place, the lower one of two; of nobody, none.
-    pub(crate) fn us_without(&self, own: Option<Place>) -> Option<Micros> {
-        self.first_where(own, |up_to, all| 2 * up_to >= all)
-    }
-
-    /// The same, the upper one of two.
-    pub(crate) fn upper_us_without(&self, own: Option<Place>) -> Option<Micros> {
-        self.first_where(own, |up_to, all| 2 * up_to > all)
-    }
-
-    /// The first time up to which enough of the weight of all others is.
-    fn first_where(
-        &self,
-        own: Option<Place>,
-        is_enough: impl Fn(u64, u64) -> bool,
-    ) -> Option<Micros> {
+    /// The median of all but the VM of this place; of nobody, none.
+    pub(crate) fn us_without(&self, own: Option<Place>, of_two: OfTwo) -> Option<Micros> {
         let all = self.all - own.map_or(0, |own| own.weight);
         if all == 0 {
             return None;
         }
         let own_of = |is_its: &dyn Fn(&Place) -> bool| own.filter(is_its).map_or(0, |o| o.weight);
-        let mut below = 0;
+        let (mut below, least) = (0, of_two.of(all));
         let mut is_above = |weight: u64| {
-            let is_half = is_enough(below + weight, all) && below + weight > 0;
+            let is_half = below + weight >= least;
             below += if is_half { 0 } else { weight };
             is_half
         };
@@ -147,19 +153,21 @@ mod tests {
 
     #[test]
     fn of_two_who_disagree_either_can_be_had() {
-        let of = |us: Micros| middle_us(class_of(us));
+        let of = |us: Micros| Some(middle_us(class_of(us)));
         let two = median(&[(20_000, 1.0), (90_000, 1.0)]);
-        assert_eq!(two.us_without(None), Some(of(20_000)));
-        assert_eq!(two.upper_us_without(None), Some(of(90_000)));
+        assert_eq!(two.us_without(None, OfTwo::Lower), of(20_000));
+        assert_eq!(two.us_without(None, OfTwo::Upper), of(90_000));
         let three = median(&[(20_000, 1.0), (30_000, 1.0), (90_000, 1.0)]);
-        assert_eq!(three.upper_us_without(None), three.us_without(None));
-        assert_eq!(three.upper_us_without(place(30_000, 1.0)), Some(of(90_000)));
+        assert_eq!(three.us_without(None, OfTwo::Upper), of(30_000));
+        assert_eq!(three.us_without(place(30_000, 1.0), OfTwo::Upper), of(90_000));
+        assert_eq!(three.us_without(place(30_000, 1.0), OfTwo::Lower), of(20_000));
     }
 
     #[test]
     fn it_is_within_a_32nd_of_the_true_one() {
         for us in [1, 2, 3, 7, 100, 1_000, 99_999, 100_000, 1 << 20] {
-            let found = median(&[(us, 1.0), (1, 0.4), (1 << 20, 0.4)]).us_without(None);
+            let found =
+                median(&[(us, 1.0), (1, 0.4), (1 << 20, 0.4)]).us_without(None, OfTwo::Lower);
             let off = found.expect("three VMs").abs_diff(us);
             assert!(off <= us.div_ceil(32), "{found:?} of {us}");
         }
@@ -169,7 +177,8 @@ mod tests {
     fn a_minority_by_weight_does_not_move_it() {
         let honest = [(100_000, 1.0), (110_000, 1.0), (120_000, 1.0)];
         for lie in [0, 1, Micros::MAX] {
-            let told = median(&[&honest[..], &[(lie, 2.9)]].concat()).us_without(None);
+            let told =
+                median(&[&honest[..], &[(lie, 2.9)]].concat()).us_without(None, OfTwo::Lower);
             let told = told.expect("four VMs");
             assert!((96_000..=124_000).contains(&told), "{told} with {lie}");
         }
@@ -197,7 +206,7 @@ mod tests {
                 2 * sum >= half
             });
             let found = found.map(|place| middle_us(place.class));
-            assert_eq!(median.us_without(Some(all[0])), found, "{all:?}");
+            assert_eq!(median.us_without(Some(all[0]), OfTwo::Lower), found, "{all:?}");
         }
     }
 
@@ -211,14 +220,20 @@ mod tests {
     fn who_is_left_out_says_nothing() {
         let two = median(&[(20_000, 1.0), (200_000, 5.0)]);
         let alone = median(&[(20_000, 1.0)]);
-        assert_eq!(two.us_without(place(200_000, 5.0)), alone.us_without(None));
-        assert_eq!(alone.us_without(place(20_000, 1.0)), None);
+        assert_eq!(
+            two.us_without(place(200_000, 5.0), OfTwo::Lower),
+            alone.us_without(None, OfTwo::Lower)
+        );
+        assert_eq!(alone.us_without(place(20_000, 1.0), OfTwo::Lower), None);
     }
 
     #[test]
     fn who_leaves_says_nothing_any_more() {
         let mut both = median(&[(20_000, 1.0), (200_000, 5.0)]);
         both.moved(place(200_000, 5.0), None);
-        assert_eq!(both.us_without(None), median(&[(20_000, 1.0)]).us_without(None));
+        assert_eq!(
+            both.us_without(None, OfTwo::Lower),
+            median(&[(20_000, 1.0)]).us_without(None, OfTwo::Lower)
+        );
     }
 }

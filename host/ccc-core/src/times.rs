@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crate::{
     fixed::{Micros, Weight},
-    median::{Median, Place, US_MAX},
+    median::{Median, OfTwo, Place, US_MAX},
 };
 
 /// What a VM says is an average over about so many reports.
@@ -19,9 +19,8 @@ struct Vm {
     /// Times [`SMOOTHED`].
     smoothed_us: u64,
     place: Option<Place>,
-    /// The medians of the others, the lower and the upper, and of which version of all that
-    /// is, plus one.
-    others: Cell<Option<(Micros, Micros)>>,
+    /// The median of the others, and of which version of the median that is, plus one.
+    others: Cell<Option<Micros>>,
     version: Cell<u64>,
 }
 
@@ -30,9 +29,15 @@ struct Vm {
 pub(crate) struct Times {
     vms: Vec<Vm>,
     median: Median,
+    of_two: OfTwo,
 }
 
 impl Times {
+    /// Of two others who disagree the one who says more is believed.
+    pub(crate) fn upper() -> Times {
+        Times { of_two: OfTwo::Upper, ..Times::default() }
+    }
+
     /// A VM of this number comes, of which nothing is known.
     pub(crate) fn add(&mut self, member: usize) {
         if member >= self.vms.len() {
@@ -48,8 +53,6 @@ impl Times {
     }
 
     /// A VM of this weight says that.
-    // In each report: a call would cost about as much.
-    #[inline(always)]
     pub(crate) fn hear(&mut self, member: usize, weight: Weight, told_us: Micros) {
         let told_us = told_us.min(US_MAX);
         let vm = &mut self.vms[member];
@@ -67,30 +70,24 @@ impl Times {
         self.vms[member].smoothed_us / SMOOTHED
     }
 
-    /// The median of the other VMs, if there are others; of two, the lower one.
+    /// The median of the other VMs, if there are others.  Times are averages, so it is
+    /// looked for once in many reports.
     pub(crate) fn of_others_us(&self, member: usize) -> Option<Micros> {
-        self.of_others(member).map(|(lower, _)| lower)
-    }
-
-    /// The same; of two, the upper one.
-    pub(crate) fn upper_of_others_us(&self, member: usize) -> Option<Micros> {
-        self.of_others(member).map(|(_, upper)| upper)
-    }
-
-    /// Times are averages, so these are looked for once in many reports.
-    fn of_others(&self, member: usize) -> Option<(Micros, Micros)> {
         let (vm, version) = (&self.vms[member], self.median.version() + 1);
         if vm.version.replace(version) != version {
-            let (lower, upper) =
-                (self.median.us_without(vm.place), self.median.upper_us_without(vm.place));
-            vm.others.set(lower.zip(upper));
+            vm.others.set(self.median.us_without(vm.place, self.of_two));
         }
         vm.others.get()
     }
 
+    /// What the other VMs say at the least, if there are others: of two the lower one.
+    pub(crate) fn least_of_others_us(&self, member: usize) -> Option<Micros> {
+        self.median.us_without(self.vms[member].place, OfTwo::Lower)
+    }
+
     /// The median of all; of nobody, 0.
     pub(crate) fn us(&self) -> Micros {
-        self.median.us_without(None).unwrap_or(0)
+        self.median.us_without(None, OfTwo::Lower).unwrap_or(0)
     }
 }
 

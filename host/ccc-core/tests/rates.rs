@@ -106,45 +106,38 @@ fn wait(host: &mut Host, flows: &mut [Flow]) {
     }
 }
 
-/// Three VMs of a flow each, 4 ms away; the third leaves, and comes back with this shortest
-/// round-trip time when 40 ms of packets wait.
-fn near_ones_and_one_who_comes_late(min_rtt_ms: u32) -> [u64; 3] {
+/// Three VMs of a flow each, 4 ms away.
+fn three_near() -> (Host, [Flow; 3]) {
     let (mut host, near) = alone(120, &far(4), ShareOf::Rate);
-    let mut flows = vec![near];
-    for _ in 0..2 {
+    let mut another = || {
         let vm = host.vm(1.0);
-        flows.push(host.flow_of(vm, &far(4)));
-    }
-    let late = flows.pop().unwrap();
-    host.leave(late);
-    wait(&mut host, &mut flows);
-    let report = Report { min_rtt_us: 1000 * min_rtt_ms, ..far(44) };
-    flows.push(host.flow_of(late.vm, &report));
-    wait(&mut host, &mut flows);
-    [0, 1, 2].map(|i| segments(&host, &flows[i]))
+        host.flow_of(vm, &far(4))
+    };
+    let flows = [near, another(), another()];
+    (host, flows)
 }
 
 #[test]
 fn who_comes_to_a_full_queue_takes_nothing_from_who_is_near() {
-    let windows = near_ones_and_one_who_comes_late(44);
+    let (mut host, mut flows) = three_near();
+    host.leave(flows[2]);
+    wait(&mut host, &mut flows[..2]);
+    flows[2] = host.flow_of(flows[2].vm, &far(44));
+    wait(&mut host, &mut flows);
+    let windows = flows.map(|flow| segments(&host, &flow));
     assert!(windows.iter().all(|window| window.abs_diff(windows[2]) <= 1), "{windows:?}");
 }
 
 #[test]
 fn who_says_that_nothing_waits_takes_nothing_from_who_is_near() {
-    let (mut host, near) = alone(120, &far(4), ShareOf::Rate);
-    let mut flows = vec![near];
-    for _ in 0..2 {
-        let vm = host.vm(1.0);
-        flows.push(host.flow_of(vm, &far(4)));
-    }
+    let (mut host, mut flows) = three_near();
     for _ in 0..100 {
         wait(&mut host, &mut flows[..2]);
         let liar = &mut flows[2];
         (liar.report.srtt_us, liar.report.rtt_us) = (44_000, liar.report.min_rtt_us);
         host.ack(liar);
     }
-    let windows = [0, 1, 2].map(|i| segments(&host, &flows[i]));
+    let windows = flows.map(|flow| segments(&host, &flow));
     assert!(windows[..2].iter().all(|window| *window + 1 >= windows[2]), "{windows:?}");
 }
 

@@ -76,8 +76,8 @@ impl Group {
         let rounding_offset = rounding_offset(member, epoch);
         let rate_shares = self.config.share == ShareOf::Rate;
         let not_in_force = Grant { epoch, rounding_offset, rate_shares, ..Grant::default() };
-        let max_min = || self.max_min_level();
-        let Some(level) = self.members.grant_level(member, self.equal_level(), max_min) else {
+        let (equal, max_min) = (self.equal_level(), || self.max_min_level());
+        let Some(level) = self.members.grant_level(member, equal, max_min) else {
             return not_in_force;
         };
         let own = self.pool(member).map(|pool| self.members.level_of(member, pool));
@@ -90,7 +90,7 @@ impl Group {
             slow_start: self.aggregate.in_slow_start(),
             level,
             ssthresh_level: ssthresh.map(ssthresh_level),
-            aggregate_level: self.equal_level().of_aggregate(),
+            aggregate_level: equal.of_aggregate(),
             ..not_in_force
         }
     }
@@ -111,7 +111,7 @@ impl Group {
         // Guests send two segments a flow, however small their part is: farther than that, in a
         // round trip and the longest pause.  But nobody is much nearer than what the others'
         // packets wait.
-        let waits_us = self.waits.of_others_us(member).unwrap_or(0) / 2;
+        let waits_us = self.waits.least_of_others_us(member).unwrap_or(0) / 2;
         let near_us = self.limits.believed_us(member, told_us).max(waits_us);
         let floor = self.limits.floor_of(member, self.members.floor_of(member));
         let pause_us = if near_us < SPREAD_FROM_US.into() { 0 } else { SPREAD_US };
