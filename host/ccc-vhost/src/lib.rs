@@ -48,6 +48,7 @@ pub mod fuzzing {
         device::engine::{Context, FlowEngine},
         device::extents::{Extent, Extents},
         device::{Device, Identity},
+        event_loop::busy_poll::Counts,
         event_loop::poll::Poller,
         settings::Settings,
         settings::config,

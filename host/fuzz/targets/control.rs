@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use ccc_settings::LogLevel;
 use ccc_vhost::{
     fuzzing::{
-        Coupling, Executor, Guest, Guests, Histogram, Peer, Request, Settings, State, config,
+        Counts, Coupling, Executor, Guest, Guests, Histogram, Peer, Request, Settings, State,
+        config,
     },
     logging,
 };
@@ -50,6 +51,7 @@ fuzz_target!(|text: &str| {
             by: &by,
             not_kept: None,
             latency: &latency,
+            polls: Counts::default(),
         };
         match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
