@@ -87,6 +87,16 @@ impl Usage {
     }
 }
 
+/// What says how far away a flow is, in what it counts for one of priority.
+pub(crate) struct Whereabouts<W: Fn() -> u64> {
+    /// So much at the most are packets that wait in a queue,
+    pub(crate) most_waits: u64,
+    /// and so much it is more likely, which is asked where that is needed.
+    pub(crate) waits: W,
+    /// What it says that it would be on an empty path; 0: nothing.
+    pub(crate) empty: u64,
+}
+
 /// A flow's contribution.  `Default` is that of a flow that does not count.  One that
 /// falls idle counts on for a while, with no demand: it is likely to come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,22 +162,27 @@ impl Contribution {
     }
 
     /// It is as far away as before, or as its units say if it has just come, its round-trip
-    /// time has come to be known, or its path has become longer.  `waits` of those units are
-    /// packets in a queue; without one it says to be `empty` away.
+    /// time has come to be known, or its path has become longer.
     ///
     /// Units that rise are others' windows that shrink, and they get back at its end what its
     /// distance took when it came.  So units are no more than [`DRIFT`] times those it came
     /// with, unless it comes anew from farther away.
-    pub(crate) fn at_distance(self, before: &Contribution, waits: u64, empty: u64) -> Contribution {
-        let near = before.came.max(before.distance.saturating_add(waits));
+    pub(crate) fn at_distance(
+        self,
+        before: &Contribution,
+        whereabouts: Whereabouts<impl Fn() -> u64>,
+    ) -> Contribution {
+        let Whereabouts { most_waits, waits, empty } = whereabouts;
+        let near = before.came.max(before.distance.saturating_add(most_waits));
         let is_longer = empty > DRIFT * before.came && self.each() > DRIFT * near;
         if before.counts() && before.rtt_known == self.rtt_known && !is_longer {
             let Contribution { distance, came, .. } = *before;
             return Contribution { distance, came, ..self.up_to_drift(near) };
         }
-        let comes = if empty > 0 { self.up_to_drift(empty.saturating_add(waits)) } else { self };
+        let most = empty.saturating_add(most_waits);
+        let comes = if empty > 0 { self.up_to_drift(most) } else { self };
         let each = comes.each();
-        let distance = each.saturating_sub(waits).max(each.div_ceil(DISTANCE_PART));
+        let distance = each.saturating_sub(waits()).max(each.div_ceil(DISTANCE_PART));
         // What is said to wait may be a lie of others.
         let came = distance.max(empty.min(each));
         Contribution { distance, came, ..comes }
@@ -378,7 +393,7 @@ mod tests {
     fn away(rtt_us: u32, before: &Contribution, waits: u64, empty: u64) -> Contribution {
         let report = Report { active: true, priority: 256, srtt_us: rtt_us, ..Report::default() };
         Contribution::new(&report, ShareOf::Rate, &Usage::default(), before)
-            .at_distance(before, waits, empty)
+            .at_distance(before, Whereabouts { most_waits: waits, waits: || waits, empty })
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     bounds::{Conduct, Distance, Events, Limits},
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window},
-    flow::{self, Contribution, Delta, Flow, Usage},
+    flow::{self, Contribution, Delta, Flow, Usage, Whereabouts},
     mean::MeanUnits,
     members::Members,
     path::{Path, PathState},
@@ -245,7 +245,7 @@ impl Group {
         };
         let new = Contribution::new(report, self.config.share, &update.usage, update.before)
             .up_to(distance)
-            .at_distance(update.before, self.waits_of(member), self.empty_units(report));
+            .at_distance(update.before, self.whereabouts(member, report));
         self.count(now, &Change { member, old: update.before, new: &new }, report);
         self.time_range(member);
         new
@@ -256,8 +256,11 @@ impl Group {
         let member = update.flow.member();
         let sample = self.path_sample(update, delta);
         let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
-        if let Some(waited_us) = self.waited_us(update, &sample) {
-            self.waits.hear(member, self.members.weight_of(member), waited_us);
+        match self.waited_us(update, &sample) {
+            Some(waited_us) => self.waits.hear(member, self.members.weight_of(member), waited_us),
+            // What it said before is of another queue, too.
+            None if self.witnesses.is_apart(update.now, member) => self.waits.forget(member),
+            None => {}
         }
         self.path.add(sample, window);
         sample
@@ -286,21 +289,30 @@ impl Group {
             return Some(waited_us);
         }
         let beyond_us = u64::from(sample.rtt_us).saturating_sub(update.before.distance);
-        let others_us = self.waits.of_others_us(update.flow.member()).unwrap_or(0);
+        let others_us = self.waits.least_of_others_us(update.flow.member()).unwrap_or(0);
         Some(waited_us.max(beyond_us.min(others_us)))
     }
 
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
     /// say it, who are in the same queue, and itself only while there are none; of two who
-    /// disagree the one who says more: who is near would else count for less by one's saying
-    /// that nothing waits.
+    /// disagree the one who says less: one's own queue, or lie, scales no aggregate.
     fn waits_of(&self, member: usize) -> u64 {
+        self.units_of(self.waits.least_of_others_us(member).unwrap_or_else(|| self.waits.us()))
+    }
+
+    /// The same, of two who disagree by the one who says more: nobody counts for less by one's
+    /// saying that nothing waits.
+    fn most_waits_of(&self, member: usize) -> u64 {
         self.units_of(self.waits.of_others_us(member).unwrap_or_else(|| self.waits.us()))
     }
 
-    /// What a flow says it would count for one of priority on an empty path; 0: nothing.
-    fn empty_units(&self, report: &Report) -> u64 {
-        self.units_of(report.min_rtt_us.into())
+    /// How far away a flow of a VM with this report is, by what waits.
+    fn whereabouts(&self, member: usize, report: &Report) -> Whereabouts<impl Fn() -> u64> {
+        Whereabouts {
+            most_waits: self.most_waits_of(member),
+            waits: move || self.waits_of(member),
+            empty: self.units_of(report.min_rtt_us.into()),
+        }
     }
 
     fn units_of(&self, us: Micros) -> u64 {
@@ -451,20 +463,21 @@ impl Group {
         let mean = self.members.mean_over_backlogged();
         let of_all = |bytes| Window::from_bytes(bytes).times(mean).bytes();
         let acked = if self.has_room(update) { 0 } else { of_all(delta.acked_limited_bytes) };
+        let is_enough = self.is_enough();
         let ack = Ack {
             flow: key,
             srtt_us: report.srtt_us.into(),
-            mss_bytes: report.mss_bytes.into(),
+            mss_bytes: u64::from(report.mss_bytes).min(flow::JUMBO_BYTES),
             acked_limited_bytes: acked,
             growth_bytes: of_all(delta.growth_bytes),
             shrink_bytes: of_all(delta.shrink_bytes),
             floor_bytes: self.floor_bytes(report, Cause::Recovery),
             share: self.growth_share(update, delta),
             path_is_idle: self.path.is_idle(),
-            growers: self.growers(),
+            growers: if is_enough { 1 } else { self.growers() },
             sample,
         };
-        let most = if self.is_enough() { self.aggregate.window } else { Window::MAX };
+        let most = if is_enough { self.aggregate.window } else { Window::MAX };
         self.policy.ack(&mut self.aggregate, &ack);
         // What nobody may use is not known to be there.
         self.aggregate.window = self.aggregate.window.min(most);
@@ -551,7 +564,7 @@ impl Group {
         let (member, nothing) = (flow.member(), Contribution::default());
         let contribution = Contribution::new(report, self.config.share, &flow.usage, &nothing)
             .up_to(Distance::ANY)
-            .at_distance(&nothing, self.waits_of(member), self.empty_units(report));
+            .at_distance(&nothing, self.whereabouts(member, report));
         let change = Change { member, old: &nothing, new: &contribution };
         let first = contribution.active && self.members.active_flows() == 0;
         self.version += 1;
@@ -605,11 +618,8 @@ impl Group {
         }
         let before = Contribution { rtt_known: false, ..old };
         let (member, nothing) = (flow.member(), Contribution::default());
-        let new = Contribution::new(&last, self.config.share, &flow.usage, &before).at_distance(
-            &nothing,
-            self.waits_of(member),
-            self.empty_units(&last),
-        );
+        let new = Contribution::new(&last, self.config.share, &flow.usage, &before)
+            .at_distance(&nothing, self.whereabouts(member, &last));
         Change { member, old: &old, new: &new }.make(&mut self.members);
         self.time_range(member);
         new

@@ -83,6 +83,20 @@ fn where_all_are_capped_the_aggregate_stays_and_comes_back_without_caps() {
 }
 
 #[test]
+fn caps_that_leave_the_path_idle_for_long_are_no_growth() {
+    let (mut net, vms) = group(GroupConfig::default(), &[(1.0, 2), (1.0, 2)], &[]);
+    net.run_ms(30_000);
+    let set_all = |net: &mut Net, to| vms.iter().for_each(|vm| set(net, *vm, to));
+    set_all(&mut net, range(0.0, 2.0));
+    net.run_ms(60_000);
+    let before = net.host.status().cwnd_bytes;
+    set_all(&mut net, RateRange::ANY);
+    net.run_ms(200);
+    let after = net.host.status().cwnd_bytes;
+    assert!(after < before + before / 8, "from {before} to {after}");
+}
+
+#[test]
 fn a_cap_is_in_force_at_once() {
     let (mut net, vms) = group(GroupConfig::default(), &[(1.0, 2), (1.0, 2)], &[]);
     set(&mut net, vms[1], range(0.0, 1.0));

@@ -129,6 +129,25 @@ fn who_comes_to_a_full_queue_takes_nothing_from_who_is_near() {
 }
 
 #[test]
+fn what_waits_in_ones_own_queue_keeps_no_far_one_from_its_rate() {
+    let windows = [0, 800].map(|own_ms| {
+        let (mut host, mut flows) = three_near();
+        host.leave(flows[2]);
+        for _ in 0..100 {
+            host.now += 10_000;
+            let own_us = flows[1].report.min_rtt_us + 1000 * own_ms;
+            (flows[1].report.srtt_us, flows[1].report.rtt_us) = (own_us, own_us);
+            flows[0].report.rtt_us = flows[0].report.min_rtt_us;
+            flows[..2].iter_mut().for_each(|flow| host.ack(flow));
+        }
+        let before = host.segments();
+        host.flow_of(flows[2].vm, &far(150));
+        host.segments() / before
+    });
+    assert!(windows[1] + 1 >= windows[0] && windows[0] > 5, "{windows:?}");
+}
+
+#[test]
 fn who_says_that_nothing_waits_takes_nothing_from_who_is_near() {
     let (mut host, mut flows) = three_near();
     for _ in 0..100 {

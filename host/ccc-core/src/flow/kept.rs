@@ -283,7 +283,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ShareOf;
+    use crate::{config::ShareOf, flow::Whereabouts};
 
     #[test]
     fn each_state_is_kept_as_it_is() {
@@ -331,8 +331,7 @@ mod tests {
                 let new = |before| {
                     Contribution::new(&report, ShareOf::Rate, &usage, before).at_distance(
                         before,
-                        9,
-                        u64::from(u32::MAX),
+                        Whereabouts { most_waits: 9, waits: || 9, empty: u64::from(u32::MAX) },
                     )
                 };
                 for contribution in [new(&nothing), new(&new(&nothing))] {

@@ -138,7 +138,7 @@ impl CtrlTcp {
     /// growth is told a segment at a time: an algorithm on the plateau of another rate does not
     /// see that the path holds more.
     fn keep_up_on_idle_path(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
-        if !ack.path_is_idle || ack.growers < 2 {
+        if !ack.path_is_idle || ack.growers < 2 || ack.shrink_bytes > 0 {
             self.on_idle_path = None;
             return;
         }
