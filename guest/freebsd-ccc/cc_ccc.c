@@ -38,13 +38,6 @@ ccc_inner_name(const struct ccc_flow *flow)
 	return (flow->inner == NULL ? NEWRENO : flow->inner->name);
 }
 
-/* It grows by the size of its window, and not by a segment a round trip. */
-bool
-ccc_inner_by_size(const struct ccc_flow *flow)
-{
-	return (flow->inner != NULL && strcmp(flow->inner->name, CUBIC) == 0);
-}
-
 void
 ccc_inner_ack(struct cc_var *ccv, struct ccc_flow *flow, ccc_ack_type_t type)
 {

@@ -128,7 +128,6 @@ bool	ccc_tcp_in_scope(const struct tcpcb *tp);
 void	ccc_tcp_addresses(const struct tcpcb *tp,
 	    struct virtio_ccc_report *report);
 const char *ccc_inner_name(const struct ccc_flow *flow);
-bool	ccc_inner_by_size(const struct ccc_flow *flow);
 void	ccc_inner_ack(struct cc_var *ccv, struct ccc_flow *flow,
 	    ccc_ack_type_t type);
 void	ccc_inner_signal(struct cc_var *ccv, struct ccc_flow *flow,
@@ -161,8 +160,6 @@ void	ccc_recovery_ack(struct cc_var *ccv, struct ccc_flow *flow);
 
 /* ccc_grant.c */
 void	ccc_grant_read(const struct tcpcb *tp, struct ccc_flow *flow);
-uint32_t ccc_grant_aggregate(const struct tcpcb *tp,
-	    const struct ccc_flow *flow);
 uint32_t ccc_grant_epoch_of(const struct ccc_flow *flow, tcp_seq seq);
 
 /* ccc_shadow.c */

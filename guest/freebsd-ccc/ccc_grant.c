@@ -88,24 +88,6 @@ divide(const struct tcpcb *tp, const struct ccc_flow *flow,
 		    grant->ssthresh_level, mss), CCC_CWND_MIN);
 }
 
-/*
- * The window of one flow in the place of all behind the line, in packets; 0 if
- * the device does not say.  It is read by itself: nothing else has to be of the
- * same moment.
- */
-uint32_t
-ccc_grant_aggregate(const struct tcpcb *tp, const struct ccc_flow *flow)
-{
-	const struct ccc_grant *grant = &flow->grant;
-	const struct virtio_ccc_grant_line *line =
-	    ccc_device_line(flow->slot->dev, grant->line);
-	uint64_t units = ccc_grant_units(VIRTIO_CCC_PRIORITY_ONE,
-	    flow->report.srtt_us, (grant->flags & VIRTIO_CCC_L_RATE) != 0);
-
-	return (ccc_grant_packets(le64toh(atomic_load_64(&line->aggregate_level)),
-	    units, ccc_flow_mss(tp), 0));
-}
-
 /* Growth comes in small steps, and reductions with an epoch. */
 static bool
 is_redivided(const struct ccc_grant *before, const struct ccc_grant *now)

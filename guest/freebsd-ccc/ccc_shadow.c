@@ -86,20 +86,6 @@ reduce(struct cc_var *ccv, struct ccc_flow *flow, ccc_signal_t type)
 }
 
 /*
- * What it begins as, in bytes: the aggregate's window, where its size says how
- * it grows.
- */
-static uint32_t
-first_cwnd(const struct tcpcb *tp, const struct ccc_flow *flow)
-{
-	uint32_t packets = flow->grant.cwnd;
-
-	if (ccc_inner_by_size(flow))
-		packets = max_t(uint32_t, packets, ccc_grant_aggregate(tp, flow));
-	return (ccc_bytes(packets, ccc_flow_mss(tp)));
-}
-
-/*
  * There is one while the aggregate is in congestion avoidance, which it came to
  * by an event.  The algorithm may not have heard of any: to CUBIC, its window
  * would be far below all that it remembers, and to be opened by half in a round
@@ -110,16 +96,15 @@ ccc_shadow_follow_phase(struct cc_var *ccv, struct ccc_flow *flow)
 {
 	struct ccc_shadow *shadow = &flow->shadow;
 	struct tcpcb *tp = ccc_tcpcb(ccv);
-	uint32_t first;
+	uint64_t part = ccc_bytes(flow->grant.cwnd, ccc_flow_mss(tp));
 
 	if ((flow->grant.flags & VIRTIO_CCC_L_SLOW_START) != 0) {
 		shadow->cwnd = 0;
 	} else if (shadow->cwnd == 0) {
 		shadow->rest = 0;
-		first = first_cwnd(tp, flow);
-		begin(tp, shadow, first);
+		begin(tp, shadow, part);
 		reduce(ccv, flow, CC_NDUPACK);
-		begin(tp, shadow, first);
+		begin(tp, shadow, part);
 	}
 }
 

@@ -79,23 +79,6 @@ the_inner_algorithm_grows_a_shadow(struct kunit *test)
 }
 
 static void
-who_grows_by_size_has_the_window_of_all(struct kunit *test)
-{
-	int by_size;
-
-	for (by_size = 0; by_size <= 1; by_size++) {
-		begin(20);
-		test_inner_by_size = by_size;
-		ack(2);
-		accept(20);
-		device.line[0].aggregate_level = 10 * device.line[0].level;
-		ack(2);
-		EQ(flow.shadow.cwnd, (by_size ? 200 : 20) * MSS);
-		EQ(connection.snd_cwnd, 20 * MSS);
-	}
-}
-
-static void
 without_answer_it_goes_on_alone(struct kunit *test)
 {
 	begin_coupled(20, 20);
@@ -463,7 +446,6 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(the_first_data_acknowledged_registers),
 	KUNIT_CASE(a_window_goes_to_what_is_granted),
 	KUNIT_CASE(the_inner_algorithm_grows_a_shadow),
-	KUNIT_CASE(who_grows_by_size_has_the_window_of_all),
 	KUNIT_CASE(without_answer_it_goes_on_alone),
 	KUNIT_CASE(a_line_that_stays_torn_keeps_the_earlier_grant),
 	KUNIT_CASE(a_line_out_of_range_couples_nothing),

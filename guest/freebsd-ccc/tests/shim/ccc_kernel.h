@@ -86,7 +86,7 @@ typedef uint32_t ccc_signal_t;
 /* What the clock says. */
 extern uint64_t test_now_us;
 /* The inner algorithm reduces by what is in flight, and how often it was told to. */
-extern bool test_inner_takes_pipe, test_inner_by_size;
+extern bool test_inner_takes_pipe;
 extern unsigned int test_inner_signals;
 /* Connections stay in the machine. */
 extern bool test_out_of_scope;

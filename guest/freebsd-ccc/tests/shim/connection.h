@@ -128,7 +128,7 @@ begin(uint32_t packets)
 	memset(&device, 0, sizeof(device));
 	memset(&connection, 0, sizeof(connection));
 	memset(&flow, 0, sizeof(flow));
-	test_inner_takes_pipe = test_inner_by_size = test_out_of_scope = false;
+	test_inner_takes_pipe = test_out_of_scope = false;
 	device.config = (struct ccc_config) { .slots = 1, .grant_lines = LINES,
 	    .rate_share = true, .slot_cap = true };
 	device.slot.report = &device.report;

@@ -6,7 +6,7 @@
 #include "../../ccc_flow.h"
 
 uint64_t test_now_us;
-bool test_inner_takes_pipe, test_inner_by_size;
+bool test_inner_takes_pipe;
 unsigned int test_inner_signals;
 bool test_out_of_scope;
 
@@ -85,13 +85,6 @@ ccc_inner_after_idle(struct cc_var *ccv, struct ccc_flow *inner)
 	(void)inner;
 	ccv->tp->snd_cwnd = min_t(uint32_t, ccv->tp->snd_cwnd,
 	    10 * ccv->tp->test_mss);
-}
-
-bool
-ccc_inner_by_size(const struct ccc_flow *inner)
-{
-	(void)inner;
-	return (test_inner_by_size);
 }
 
 const char *
