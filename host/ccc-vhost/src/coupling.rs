@@ -152,8 +152,11 @@ impl Vm {
 
 impl FlowEngine for Coupling {
     fn route(&self, vm: usize, destination: IpAddr) -> Option<usize> {
-        let group = self.settings.route(vm, destination)?;
-        (!self.held.contains(&vm) && self.is_coupled(group)).then_some(group)
+        self.settings.route(vm, destination).filter(|group| self.couples(vm, *group))
+    }
+
+    fn couples(&self, vm: usize, group: usize) -> bool {
+        !self.held.contains(&vm) && self.is_coupled(group)
     }
 
     fn group_info(&self, group: usize) -> GroupInfo<'_> {

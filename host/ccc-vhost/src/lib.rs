@@ -45,7 +45,7 @@ pub mod fuzzing {
         coupling::Coupling,
         device::budget::Budget,
         device::counters::Counters,
-        device::engine::{Context, FlowEngine},
+        device::engine::{Context, FlowEngine, RemapReason},
         device::extents::{Extent, Extents},
         device::{Device, Identity},
         event_loop::busy_poll::Counts,

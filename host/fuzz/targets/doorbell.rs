@@ -9,7 +9,7 @@ use ccc_core::{GroupConfig, Report};
 use ccc_proto::wire;
 use ccc_vhost::fuzzing::{
     Backend, Budget, Context, Counters, Coupling, FEATURES, FlowEngine, Identity, Memory, Poller,
-    Settings, config,
+    RemapReason, Settings, config,
 };
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
@@ -227,7 +227,7 @@ impl World<'_> {
                 change.set("coupled", (*on).into()).expect("a switch");
                 self.coupling.change_vm("a", &change).expect("there");
                 let mut context = Context { engine: &mut self.coupling, now: self.now };
-                self.backend.device_mut().remap(&mut context);
+                self.backend.device_mut().remap(RemapReason::Routes, &mut context);
             }
         }
     }

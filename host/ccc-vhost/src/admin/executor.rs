@@ -23,13 +23,13 @@ use crate::{
     coupling::{Coupling, TrialSpec},
     device::Device,
     device::counters,
-    device::engine::{Context, FlowEngine},
+    device::engine::{Context, FlowEngine, RemapReason},
     device::inspect::{Count, FlowPage, Part, SILENT},
     event_loop::busy_poll::Counts,
     event_loop::clock,
     logging::{self, audit},
-    settings::Settings,
     settings::state::Change,
+    settings::{Rule, Settings},
     tap::{kernel, watch::Watched},
     vhost_user::connection::Connection,
 };
@@ -120,8 +120,9 @@ impl Executor<'_> {
                 Reply::Group(self.change_group(name, &changes)?)
             }
             Change::SetRules(rules) => {
+                let before = self.settings().rules.clone();
                 self.coupling.set_rules(rules.as_deref())?;
-                Reply::Rules(self.new_rules())
+                Reply::Rules(self.new_rules(&before))
             }
         })
     }
@@ -156,7 +157,7 @@ impl Executor<'_> {
             audit!(VM = name, PEER:% = self.by; "VM {name}: {told} (by {})", self.by);
         }
         if (&before.group, before.coupled) != (&after.group, after.coupled) {
-            self.remap([number]);
+            self.remap(RemapReason::Routes, [number]);
         }
         Ok(self.vm(number))
     }
@@ -178,7 +179,7 @@ impl Executor<'_> {
         }
         // Not every driver can share by rate.
         if (before.share, before.coupled) != (after.share, after.coupled) {
-            self.remap(self.numbers());
+            self.remap(RemapReason::Coupling, self.numbers());
         }
         // Who says whether it is coupled means it.
         if !changes.only("coupled").is_empty() {
@@ -201,7 +202,7 @@ impl Executor<'_> {
             );
         }
         if coupled != wanted.coupled {
-            self.remap(self.numbers());
+            self.remap(RemapReason::Coupling, self.numbers());
         }
         Ok(self.group(group))
     }
@@ -213,7 +214,7 @@ impl Executor<'_> {
         let name = &self.settings().groups[group].name;
         audit!(GROUP = name.as_str(), PEER:% = self.by;
             "group {name}: its trial has ended (by {})", self.by);
-        self.remap(self.numbers());
+        self.remap(RemapReason::Coupling, self.numbers());
     }
 
     /// Has other lines in the log, until the daemon ends.
@@ -229,8 +230,8 @@ impl Executor<'_> {
     }
 
     /// Flows move by rules that have just been put in force.
-    fn new_rules(&mut self) -> RulesView {
-        self.remap(self.numbers());
+    fn new_rules(&mut self, before: &[Rule]) -> RulesView {
+        self.remap(RemapReason::Routes, self.settings().rerouted(before));
         let rules = self.rules();
         let told: Vec<String> = rules.rules.iter().map(said).collect();
         let told = if told.is_empty() { "none".to_owned() } else { told.join("; ") };
@@ -248,11 +249,11 @@ impl Executor<'_> {
     }
 
     /// Moves the flows of these VMs to where they are coupled now.
-    fn remap(&mut self, vms: impl IntoIterator<Item = usize>) {
+    fn remap(&mut self, reason: RemapReason, vms: impl IntoIterator<Item = usize>) {
         for number in vms {
             if let Some(connection) = self.guests.guest(number).and_then(|vm| vm.connection) {
                 let mut context = Context { engine: &mut *self.coupling, now: self.now };
-                connection.backend().device_mut().remap(&mut context);
+                connection.backend().device_mut().remap(reason, &mut context);
             }
         }
     }

@@ -10,6 +10,9 @@ pub trait FlowEngine {
     /// The group in which the operator wants a flow of a VM coupled, if in any.
     fn route(&self, vm: usize, destination: IpAddr) -> Option<usize>;
 
+    /// Whether flows of a VM that are routed to a group are coupled there.
+    fn couples(&self, vm: usize, group: usize) -> bool;
+
     /// What is known of a group.
     fn group_info(&self, group: usize) -> GroupInfo<'_>;
 
@@ -61,6 +64,15 @@ pub struct GroupInfo<'a> {
     pub name: &'a str,
     /// Rates are shared, not windows, which not every driver knows.
     pub by_rate: bool,
+}
+
+/// What has changed of where flows of a VM are coupled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemapReason {
+    /// Which group each of them is for.
+    Routes,
+    /// Whether they are coupled in a group that they are for.
+    Coupling,
 }
 
 /// What a device works with while one event is served.

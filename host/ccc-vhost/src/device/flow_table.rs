@@ -13,7 +13,7 @@ use vm_memory::GuestAddress;
 
 use crate::{
     device::counters::{Counters, Kind, Told},
-    device::engine::{Context, FlowEngine, Grants},
+    device::engine::{Context, FlowEngine, Grants, RemapReason},
     device::extents::{Extent, Extents, NoExtent, Refused, SlotAddresses},
     device::grant_lines::GrantLines,
     device::slot::{Alone, Counted, Member, SlotError, SlotState},
@@ -237,9 +237,10 @@ impl FlowTable {
 
     /// Takes flows to where the operator wants them by now.  All leave before
     /// any joins, so that the lines of groups left are there for those joined.
-    pub fn remap(&mut self, scope: &mut Scope<'_>) {
+    pub fn remap(&mut self, reason: RemapReason, scope: &mut Scope<'_>) {
+        let flows = self.from(0);
         let moved: Vec<Move> =
-            self.from(0).filter_map(|(slot, state)| self.moves(slot, state, scope)).collect();
+            flows.filter_map(|(slot, state)| self.moves(slot, state, reason, scope)).collect();
         let (alone, joining): (Vec<Move>, Vec<Move>) =
             moved.iter().copied().partition(|moved| moved.stays_alone);
         self.detach(alone.into_iter().map(|moved| moved.from), scope);
@@ -251,25 +252,36 @@ impl FlowTable {
             let told = self.answer(*slot, refusal(until_then.generation), scope.mapping);
             scope.refuse_slot(told);
         }
-        for Move { slot, .. } in moved {
+        for Move { slot, .. } in moved.into_iter().filter(|moved| moved.is_readable) {
             let placed = self.recouple(slot, scope);
             scope.refuse_slot(placed);
         }
     }
 
     /// How a flow moves, if it is not where the operator wants it.  One whose slot does not
-    /// tell now where that is waits for its next message.
-    fn moves(&self, slot: u32, state: &SlotState, scope: &Scope<'_>) -> Option<Move> {
+    /// tell now where that is stays while it is still coupled where it was routed to, and
+    /// waits for its next message otherwise.
+    fn moves(
+        &self,
+        slot: u32,
+        state: &SlotState,
+        reason: RemapReason,
+        scope: &Scope<'_>,
+    ) -> Option<Move> {
         let read = self.read_known(slot, state, scope.mapping).ok().flatten();
         let wanted = read.map(|checked| self.destined(slot, checked.destination, scope));
         let is_placed = match (state, &wanted) {
             (SlotState::Coupled(member), Some(Ok(group))) => self.group(member) == *group,
+            (SlotState::Coupled(member), None) if reason == RemapReason::Coupling => {
+                self.group(member).is_some_and(|group| self.couples(group, scope))
+            }
             (SlotState::Alone(alone), Some(Ok(None) | Err(_))) => !alone.waits,
             _ => false,
         };
         let stays_alone = matches!(wanted, Some(Ok(None) | Err(_)));
         let until_then = (!is_placed).then(|| state.waiting(scope.engine))??;
-        Some(Move { slot, from: *state, until_then, stays_alone })
+        let is_readable = wanted.is_some();
+        Some(Move { slot, from: *state, until_then, is_readable, stays_alone })
     }
 
     fn recouple(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<(), SlotError> {
@@ -391,11 +403,21 @@ impl FlowTable {
         scope: &Scope<'_>,
     ) -> Result<Option<usize>, SlotError> {
         let Some(group) = scope.engine.route(self.vm, to) else { return Ok(None) };
-        let info = scope.engine.group_info(group);
-        if info.by_rate && !self.rate_shares {
-            return Err(SlotError::NoRate { slot, group: info.name.to_owned() });
+        if !self.knows_shares(group, scope) {
+            let group = scope.engine.group_info(group).name.to_owned();
+            return Err(SlotError::NoRate { slot, group });
         }
         Ok(Some(group))
+    }
+
+    /// The driver knows how a group shares.
+    fn knows_shares(&self, group: usize, scope: &Scope<'_>) -> bool {
+        self.rate_shares || !scope.engine.group_info(group).by_rate
+    }
+
+    /// Flows that are routed to a group are coupled there.
+    fn couples(&self, group: usize, scope: &Scope<'_>) -> bool {
+        scope.engine.couples(self.vm, group) && self.knows_shares(group, scope)
     }
 
     /// Takes a flow out of the engine, if it is there.
@@ -497,6 +519,8 @@ struct Move {
     from: SlotState,
     /// What it is until it is there.
     until_then: Alone,
+    /// Its slot tells where it belongs.
+    is_readable: bool,
     /// It is not to be coupled there.
     stays_alone: bool,
 }

@@ -24,7 +24,7 @@ use ccc_proto::{
     wire::{self, Config, VQ_COUNT, VQ_DOORBELL, VQ_TABLE},
 };
 
-pub use engine::Context;
+pub use engine::{Context, RemapReason};
 
 use crate::{
     device::budget::Budget,
@@ -242,8 +242,9 @@ impl Device {
     }
 
     /// Takes flows to where the operator wants them by now.
-    pub fn remap(&mut self, context: &mut Context<'_>) {
-        self.flows.remap(&mut Scope::new(self.memory.mapping(), &mut self.counters, context));
+    pub fn remap(&mut self, reason: RemapReason, context: &mut Context<'_>) {
+        self.flows
+            .remap(reason, &mut Scope::new(self.memory.mapping(), &mut self.counters, context));
     }
 
     /// Writes the grant lines that have changed.

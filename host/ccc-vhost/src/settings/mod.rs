@@ -113,10 +113,18 @@ impl Vm {
 }
 
 impl Rule {
-    fn matches(&self, vm: usize, to: IpAddr) -> bool {
+    fn is_for(&self, vm: usize) -> bool {
         self.vm.is_none_or(|only| only == vm)
-            && self.destination.is_none_or(|net| net.contains(&to))
     }
+
+    fn matches(&self, vm: usize, to: IpAddr) -> bool {
+        self.is_for(vm) && self.destination.is_none_or(|net| net.contains(&to))
+    }
+}
+
+/// Where rules lead flows of a VM, in their order.
+fn routes(vm: usize, rules: &[Rule]) -> impl Iterator<Item = (Option<IpNet>, Option<usize>)> {
+    rules.iter().filter(move |rule| rule.is_for(vm)).map(|rule| (rule.destination, rule.group))
 }
 
 impl Settings {
@@ -148,8 +156,14 @@ impl Settings {
     /// The group of all of a VM's flows; none if a rule leads some of them elsewhere.
     pub fn only_group(&self, vm: usize) -> Option<usize> {
         let group = self.vms.get(&vm)?.group?;
-        let elsewhere = |rule: &Rule| rule.vm.is_none_or(|v| v == vm) && rule.group != Some(group);
+        let elsewhere = |rule: &Rule| rule.is_for(vm) && rule.group != Some(group);
         (!self.rules.iter().any(elsewhere)).then_some(group)
+    }
+
+    /// VMs whose flows other rules led elsewhere, or may have.
+    pub fn rerouted(&self, before: &[Rule]) -> Vec<usize> {
+        let is_rerouted = |vm: &usize| !routes(*vm, before).eq(routes(*vm, &self.rules));
+        self.vms.keys().copied().filter(is_rerouted).collect()
     }
 
     /// Whether there is a VM with this name.  Where that is the question, no

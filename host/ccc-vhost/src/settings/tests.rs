@@ -358,6 +358,28 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
+fn rules_that_are_new_concern_the_vms_that_they_lead_elsewhere() {
+    let mut settings = routed();
+    let rule = |vm: &str, destination: &str, group: &str| RuleSettings {
+        vm: (!vm.is_empty()).then(|| vm.to_owned()),
+        destination: Some(destination.to_owned()),
+        group: Some(group.to_owned()),
+    };
+    let none_of_a = vec![rule("", "10.0.0.0/8", "h"), rule("b", "2001:db8::/32", "g")];
+    for (rules, expected) in [
+        (none_of_a.clone(), vec![0]),
+        (none_of_a, vec![]),
+        (vec![rule("b", "10.0.0.0/8", "h"), rule("", "10.0.0.0/8", "h")], vec![1]),
+        (vec![rule("a", "10.0.0.0/8", "h"), rule("b", "10.0.0.0/8", "h")], vec![1]),
+        (vec![rule("", "10.0.0.0/8", "g")], vec![0, 1]),
+    ] {
+        let before = settings.rules.clone();
+        settings.set_rules(&rules).expect("right");
+        assert_eq!(settings.rerouted(&before), expected, "{rules:?}");
+    }
+}
+
+#[test]
 fn what_is_not_coupled_goes_nowhere() {
     let mut settings = routed();
     let off = || json!({"coupled": false});

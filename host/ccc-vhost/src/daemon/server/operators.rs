@@ -10,7 +10,7 @@ use crate::{
     admin::{ApiError, Command, Reply},
     by_number::ByNumber,
     daemon::check::beside_control,
-    device::Context,
+    device::{Context, RemapReason},
     event_loop::{clock, open_files, poll::Token},
     logging::audit,
     settings::{state::Change, unused::Of, writer::StateWriter},
@@ -76,7 +76,7 @@ impl Server {
     fn remap_all(&mut self) {
         for connection in self.vms.values().filter_map(|vm| vm.connection.as_ref()) {
             let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
-            connection.backend().device_mut().remap(&mut context);
+            connection.backend().device_mut().remap(RemapReason::Coupling, &mut context);
         }
     }
 

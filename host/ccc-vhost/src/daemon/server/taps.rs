@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use super::{Server, ServerError};
 use crate::{
-    device::Context,
+    device::{Context, RemapReason},
     event_loop::clock,
     event_loop::poll::Token,
     tap::{
@@ -148,7 +148,7 @@ impl Server {
                 continue;
             };
             let mut context = Context { engine: &mut self.coupling, now: self.clock.now() };
-            connection.backend().device_mut().remap(&mut context);
+            connection.backend().device_mut().remap(RemapReason::Coupling, &mut context);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::{device::counters::Told, device::engine::GroupInfo, virtio::chain::Ar
 struct FakeEngine {
     numbers: Engine,
     route: Option<usize>,
+    by_rate: bool,
     most: usize,
     full: Option<usize>,
     calls: Vec<String>,
@@ -22,8 +23,12 @@ impl FlowEngine for FakeEngine {
         self.route
     }
 
+    fn couples(&self, _: usize, group: usize) -> bool {
+        self.route == Some(group)
+    }
+
     fn group_info(&self, _: usize) -> GroupInfo<'_> {
-        GroupInfo { name: "g", by_rate: false }
+        GroupInfo { name: "g", by_rate: self.by_rate }
     }
 
     fn max_flows_per_vm(&self) -> usize {
@@ -89,6 +94,14 @@ fn sends(generation: u32, delivered: u64) -> Report {
     }
 }
 
+/// What does not tell where the flow of generation 1 belongs: it is being written, its flow
+/// has left, or another has its slot.
+fn unreadable() -> [Report; 3] {
+    let torn = Report { seq: 1.into(), ..sends(1, 0) };
+    let gone = Report { state: wire::STATE_FREE, ..sends(1, 0) };
+    [torn, gone, sends(2, 0)]
+}
+
 const REPORTS: u64 = 0x1000;
 const GRANTS: u64 = 0x2000;
 
@@ -106,6 +119,7 @@ impl World {
         let engine = FakeEngine {
             numbers: Engine::new(),
             route: Some(0),
+            by_rate: false,
             most: 2,
             full: None,
             calls: Vec::new(),
@@ -135,14 +149,31 @@ impl World {
         self.mapping.write_slice(report.as_bytes(), at).expect("in memory");
     }
 
+    fn remap(&mut self, reason: RemapReason) {
+        self.with(|table, scope| table.remap(reason, scope));
+    }
+
     /// A message about a slot, and what its driver finds: coupled or not.
     fn scan(&mut self, slot: u32, generation: u32) -> bool {
         let reason = ScanReason::Message(generation);
         self.with(|table, scope| table.scan_or_refuse(slot, reason, scope));
+        assert_eq!(self.answer(slot) as u32, generation, "answered");
+        self.is_accepted(slot)
+    }
+
+    fn answer(&self, slot: u32) -> u64 {
         let at = GuestAddress(GRANTS + 16 * u64::from(slot));
         let [word, _]: [u64; 2] = self.mapping.read_obj(at).expect("in memory");
-        assert_eq!(word as u32, generation, "answered");
-        word >> 48 & u64::from(wire::G_ACCEPTED) != 0
+        word
+    }
+
+    /// Its driver finds it coupled.
+    fn is_accepted(&self, slot: u32) -> bool {
+        self.answer(slot) >> 48 & u64::from(wire::G_ACCEPTED) != 0
+    }
+
+    fn waits(&self, slot: u32) -> bool {
+        matches!(self.table.slots.get(slot), SlotState::Alone(Alone { waits: true, .. }))
     }
 
     fn calls(&mut self) -> Vec<String> {
@@ -245,11 +276,11 @@ fn flows_move_where_the_operator_wants_them() {
     world.write(1, 1, 0);
     assert!(world.scan(1, 1));
     world.engine.route = None;
-    world.with(FlowTable::remap);
+    world.remap(RemapReason::Routes);
     assert!(matches!(world.table.slots.get(1), SlotState::Alone(Alone { waits: false, .. })));
     assert_eq!(world.calls()[1..], ["detach 1"], "it goes on alone");
     world.engine.route = Some(1);
-    world.with(FlowTable::remap);
+    world.remap(RemapReason::Routes);
     assert_eq!(world.calls(), ["detach 0", "register 7 in 1, adopted false"]);
 }
 
@@ -261,7 +292,7 @@ fn what_a_flow_tells_while_it_moves_is_added_up_once() {
     for (route, delivered) in [(None, 300), (Some(1), 600)] {
         world.engine.route = route;
         world.write(1, 1, delivered);
-        world.with(FlowTable::remap);
+        world.remap(RemapReason::Routes);
         assert_eq!(world.counters.told.delivered_bytes, delivered);
         world.scan(1, 1);
         assert_eq!(world.counters.told.delivered_bytes, delivered);
@@ -270,9 +301,7 @@ fn what_a_flow_tells_while_it_moves_is_added_up_once() {
 
 #[test]
 fn a_flow_whose_slot_does_not_tell_where_it_belongs_waits_for_its_next_message() {
-    let torn = Report { seq: 1.into(), ..sends(1, 0) };
-    let gone = Report { state: wire::STATE_FREE, ..sends(1, 0) };
-    for unreadable in [torn, gone, sends(2, 0)] {
+    for unreadable in unreadable() {
         for (before, after) in [(Some(0), Some(0)), (None, Some(0)), (Some(0), None)] {
             let mut world = World::new();
             world.engine.route = before;
@@ -280,13 +309,33 @@ fn a_flow_whose_slot_does_not_tell_where_it_belongs_waits_for_its_next_message()
             assert_eq!(world.scan(1, 1), before.is_some());
             world.engine.route = after;
             world.write_report(1, &unreadable);
-            world.with(FlowTable::remap);
-            assert!(matches!(
-                world.table.slots.get(1),
-                SlotState::Alone(Alone { waits: true, .. })
-            ));
+            world.remap(RemapReason::Routes);
+            assert!(world.waits(1));
+            assert_eq!(world.counters.all_refused(), 0);
             world.write(1, 1, 0);
             assert_eq!(world.scan(1, 1), after.is_some(), "{unreadable:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flow_whose_slot_does_not_tell_where_it_belongs_stays_while_its_group_is_coupled() {
+    for unreadable in unreadable() {
+        for (route, by_rate, stays) in [
+            (Some(0), false, true),
+            (Some(1), false, false),
+            (None, false, false),
+            (Some(0), true, false),
+        ] {
+            let mut world = World::new();
+            world.write(1, 1, 0);
+            assert!(world.scan(1, 1));
+            (world.engine.route, world.engine.by_rate) = (route, by_rate);
+            world.write_report(1, &unreadable);
+            world.remap(RemapReason::Coupling);
+            assert_eq!(world.is_accepted(1), stays, "{unreadable:?} {route:?} {by_rate}");
+            assert_eq!(world.waits(1), !stays);
+            assert_eq!(world.counters.all_refused(), 0);
         }
     }
 }
