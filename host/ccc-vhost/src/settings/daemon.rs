@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// The table `[daemon]`.
 ///
-/// A flow takes 300 to 600 bytes of the daemon's memory, and all of a guest's memory takes
-/// addresses of it.
+/// Flows take the daemon's memory: those coupled that of the engine, all of a VM that of its
+/// device.  All of a guest's memory takes addresses of it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DaemonSettings {
