@@ -16,7 +16,7 @@ pub mod stranger;
 pub mod wire;
 
 pub use shared::{
-    CheckedReport, GRANT_LINE_WORDS, ReportError, Torn, read_instance, read_report,
+    CheckedReport, GRANT_LINE_WORDS, READ_ATTEMPTS, ReportError, Torn, read_instance, read_report,
     write_extent_status, write_grant_line, write_slot_grant,
 };
 

@@ -22,7 +22,7 @@ pub const GRANT_LINE_WORDS: usize = size_of::<GrantLine>() / 8;
 /// How often a slot is read again while its driver writes it.  A driver holds
 /// the odd count for a few hundred nanoseconds; one that was descheduled in
 /// between sends another message anyway.
-const ATTEMPTS: u32 = 16;
+pub const READ_ATTEMPTS: u32 = 16;
 
 /// Smallest segment: Linux accepts no smaller MSS (`TCP_MIN_MSS`).
 const MSS_MIN_BYTES: u16 = 88;
@@ -44,9 +44,9 @@ pub struct Torn {
 }
 
 /// Copies a slot under its sequence count.
-pub fn read_report(words: &[&AtomicU64; REPORT_WORDS]) -> Result<Report, Torn> {
+pub fn read_report(words: &[&AtomicU64; REPORT_WORDS], attempts: u32) -> Result<Report, Torn> {
     let mut seq = 0;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..attempts {
         let first = words[0].load(Ordering::Acquire);
         seq = sequence(first);
         if seq & 1 == 1 {
@@ -62,7 +62,7 @@ pub fn read_report(words: &[&AtomicU64; REPORT_WORDS]) -> Result<Report, Torn> {
             return Ok(transmute!(copy));
         }
     }
-    Err(Torn { attempts: ATTEMPTS, seq })
+    Err(Torn { attempts, seq })
 }
 
 /// Why a report is refused.
@@ -251,14 +251,16 @@ mod tests {
         for (to, from) in memory.iter().zip(image) {
             to.store(from, Ordering::Relaxed);
         }
-        assert_eq!(read_report(&words(&memory)), Ok(report));
+        assert_eq!(read_report(&words(&memory), READ_ATTEMPTS), Ok(report));
     }
 
     #[test]
     fn a_slot_left_odd_is_torn() {
         let memory = memory::<REPORT_WORDS>();
         memory[0].store(7u64.to_le(), Ordering::Relaxed);
-        assert_eq!(read_report(&words(&memory)), Err(Torn { attempts: ATTEMPTS, seq: 7 }));
+        for attempts in [1, READ_ATTEMPTS] {
+            assert_eq!(read_report(&words(&memory), attempts), Err(Torn { attempts, seq: 7 }));
+        }
     }
 
     #[test]
@@ -301,7 +303,7 @@ mod tests {
                 stop.store(true, Ordering::Relaxed);
             });
             while !stop.load(Ordering::Relaxed) {
-                if let Ok(report) = read_report(&words(&memory)) {
+                if let Ok(report) = read_report(&words(&memory), READ_ATTEMPTS) {
                     let image: [u64; REPORT_WORDS] = transmute!(report);
                     assert!(image[1..].iter().all(|word| *word == image[1]), "{image:?}");
                 }

@@ -5,7 +5,7 @@ use std::{net::IpAddr, ops::Range};
 
 use ccc_core::{FlowId, Micros};
 use ccc_proto::{
-    CheckedReport, read_report,
+    CheckedReport, READ_ATTEMPTS, read_report,
     wire::{self, Report, SlotGrant},
     write_slot_grant,
 };
@@ -268,7 +268,8 @@ impl FlowTable {
         reason: RemapReason,
         scope: &Scope<'_>,
     ) -> Option<Move> {
-        let read = self.read_known(slot, state, scope.mapping).ok().flatten();
+        // Of all slots each is read once only: a guest can keep any number of them unreadable.
+        let read = self.read_known(slot, state, 1, scope.mapping).ok().flatten();
         let wanted = read.map(|checked| self.destined(slot, checked.destination, scope));
         let is_placed = match (state, &wanted) {
             (SlotState::Coupled(member), Some(Ok(group))) => self.group(member) == *group,
@@ -286,7 +287,8 @@ impl FlowTable {
 
     fn recouple(&mut self, slot: u32, scope: &mut Scope<'_>) -> Result<(), SlotError> {
         let state = self.slots.get(slot);
-        let Some(checked) = self.read_known(slot, &state, scope.mapping)? else { return Ok(()) };
+        let known = self.read_known(slot, &state, READ_ATTEMPTS, scope.mapping)?;
+        let Some(checked) = known else { return Ok(()) };
         let told = told(&state, &checked, scope.engine);
         let placed = self.place(slot, &checked, ScanReason::Rescan, scope);
         scope.counters.take(&told, self.slots.get(slot).member().is_some());
@@ -484,10 +486,18 @@ impl FlowTable {
 
     /// What the driver says of a slot, and what is known of it.
     pub fn read(&self, slot: u32, mapping: &Mapping) -> Result<(Report, SlotState), SlotError> {
+        Ok((self.read_report(slot, READ_ATTEMPTS, mapping)?, self.slots.get(slot)))
+    }
+
+    fn read_report(
+        &self,
+        slot: u32,
+        attempts: u32,
+        mapping: &Mapping,
+    ) -> Result<Report, SlotError> {
         let at = self.addresses(slot)?.report;
         let words = words(mapping, at).map_err(|error| SlotError::Memory(slot, error))?;
-        let raw = read_report(&words).map_err(|torn| SlotError::Torn(slot, torn))?;
-        Ok((raw, self.slots.get(slot)))
+        read_report(&words, attempts).map_err(|torn| SlotError::Torn(slot, torn))
     }
 
     /// What the driver says of the flow that is known of a slot; `None` if it has begun to
@@ -496,9 +506,10 @@ impl FlowTable {
         &self,
         slot: u32,
         state: &SlotState,
+        attempts: u32,
         mapping: &Mapping,
     ) -> Result<Option<CheckedReport>, SlotError> {
-        let (raw, _) = self.read(slot, mapping)?;
+        let raw = self.read_report(slot, attempts, mapping)?;
         if state.generation() != Some(raw.generation.get()) {
             return Ok(None);
         }
