@@ -30,6 +30,14 @@ def test_ccp_is_judged_by_medians_of_the_same_run() -> None:
     assert (polled.value, polled.holds) == (4.5, False)
 
 
+def test_where_ccp_cannot_be_built_its_scores_alone_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "CCP", tmp_path / "none/Cargo.toml")
+    assert bench.ccp_measured() == {}
+    assert "CCP's scores are left out" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("level", "passes"), [(1.4, True), (1.6, False)])
 def test_a_polled_level_is_judged_by_a_line_of_the_cache(level: float, passes: bool) -> None:
     (score,) = bench.daemon_scores({bench.POLLED: {"level_us": {"p50": level}, "line_us": {"p50": 0.5}}})
