@@ -14,7 +14,7 @@ use ccc_proto::wire::{self, VQ_DOORBELL};
 use support::{
     daemon::{Daemon, PATIENCE, until},
     driver::{Driver, Extent, report},
-    frontend::{Mode, QUEUE},
+    frontend::{Mode, QUEUE, guest_of},
     operator::{Operator, TWO, start_in},
 };
 
@@ -22,6 +22,11 @@ use support::{
 const POLLS: &str = "poll_max_us = 1000\n";
 /// Messages one after the other, within which the time has grown to the longest.
 const MANY: usize = 64;
+/// More than come while a turn takes others.
+const FEW: usize = 4;
+/// As many as can be: hundreds of turns' work to look at, and memory that holds them.
+const SLOTS: u32 = 65_536;
+const SCANNED_BYTES: usize = 16 << 20;
 
 fn start(more: &str) -> (Daemon, Operator) {
     start_in(tempfile::tempdir().unwrap(), &TWO, more)
@@ -138,6 +143,31 @@ fn t4_others_are_served_while_the_daemon_polls_a_guest_that_floods() {
         (0..MANY).for_each(|_| _ = send(&mut other));
         assert!(other.accepted(&extent, 0, 1));
         is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn t4_who_is_polled_is_heard_while_another_has_more_than_a_turn_s_work() {
+    // On a busy machine most scans are over before enough were sent.
+    until("they are heard between turns of one scan", || {
+        let (daemon, _) = start(POLLS);
+        let guest = guest_of(SCANNED_BYTES);
+        let mut scanned = Driver::connect_with(&daemon.socket("a"), Mode::Eventfd, guest);
+        let (mut polled, _) = vm(&daemon, "b");
+        (0..MANY).for_each(|_| _ = send(&mut polled));
+        let extent = scanned.extent(0, SLOTS, 1);
+        scanned.offer(wire::VQ_TABLE, &Driver::pieces(&extent));
+        scanned.front.kick(wire::VQ_TABLE);
+        let is_scanned = || scanned.status(&extent).0 != wire::EXTENT_PENDING;
+        let (mut sent, mut begun, mut without) = (0, false, 0);
+        while !is_scanned() {
+            let kicked = send(&mut polled);
+            without += usize::from(begun && !kicked && !is_scanned());
+            sent += 1;
+            // More than one slice finds, or heard with the offer's kick.
+            begun |= kicked || sent > MANY;
+        }
+        without >= FEW
     });
 }
 
