@@ -88,6 +88,15 @@ fn each_message_takes_a_kick_where_the_daemon_does_not_poll() {
 }
 
 #[test]
+fn the_log_says_that_the_daemon_polls() {
+    let (mut polling, _) = start(POLLS);
+    polling.says("polling: up to 1000 us for a VM's next message, as [daemon] poll_max_us says");
+    let (mut sleeping, _) = start("");
+    sleeping.says("serving 2 VMs");
+    assert_eq!(sleeping.lines("polling"), 0);
+}
+
+#[test]
 fn no_message_is_lost_when_the_daemon_goes_to_sleep() {
     let (daemon, operator) = start(POLLS);
     let (mut driver, extent) = vm(&daemon, "a");

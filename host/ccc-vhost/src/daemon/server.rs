@@ -182,6 +182,7 @@ impl Server {
         }
         self.begin_with_taps();
         self.begin_with_unserved();
+        self.polling.tell();
         log::info!("serving {} VMs", self.vms.len());
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
             log::warn!("cannot tell the service manager that it is served: {error}");

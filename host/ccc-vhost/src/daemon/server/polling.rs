@@ -37,6 +37,16 @@ impl Polling {
         Polling { most_us, vms: Vec::new(), counts: Counts::default() }
     }
 
+    /// Says that a processor may be busy with this.
+    pub(super) fn tell(&self) {
+        if self.most_us > 0 {
+            let most_us = self.most_us;
+            log::info!(
+                "polling: up to {most_us} us for a VM's next message, as [daemon] poll_max_us says"
+            );
+        }
+    }
+
     /// There is something to look at, so the daemon may not sleep.
     pub(super) fn is_on(&self) -> bool {
         !self.vms.is_empty()
