@@ -52,6 +52,8 @@ enum Step {
     Again,
     /// The operator switches coupling.
     Couple { on: bool },
+    /// Its messages are looked for, or it is to tell of them.
+    Poll { on: bool },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -216,6 +218,7 @@ impl World<'_> {
                 self.coupling.tick(self.now);
                 self.publish();
             }
+            Step::Poll { on } => self.poll(*on),
             Step::Other { .. } => {}
             Step::Again => {
                 self.backend.set_vring_enable(0, false).expect("queue");
@@ -229,6 +232,19 @@ impl World<'_> {
                 let mut context = Context { engine: &mut self.coupling, now: self.now };
                 self.backend.device_mut().remap(RemapReason::Routes, &mut context);
             }
+        }
+    }
+
+    fn poll(&mut self, on: bool) {
+        let device = self.backend.device_mut();
+        let found = if on {
+            device.begin_poll();
+            device.has_messages()
+        } else {
+            device.end_poll()
+        };
+        if found {
+            self.process(wire::VQ_DOORBELL);
         }
     }
 
