@@ -27,6 +27,10 @@ const ADOPTION_US: Micros = 2_000_000;
 /// (`CCC_SPREAD_RTT_MIN_US`).
 const SPREAD_FROM_US: u32 = 10_000;
 
+/// A VM that comes is at the most so many times as far away as the only other one, or what that
+/// has told is not believed.
+const FARTHER: u64 = 64;
+
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
 
@@ -386,6 +390,7 @@ impl Group {
             self.rest(now, change);
         } else if self.members.active_flows() == 0 {
             self.count_at_the_same_rate(change);
+            self.events.begin();
             self.policy.begin(&mut self.aggregate, now, flow::initial(report));
         } else if !old.counts() {
             self.join(now, change, report);
@@ -413,7 +418,13 @@ impl Group {
 
     /// A flow joins others.
     fn join(&mut self, now: Micros, change: &Change, report: &Report) {
-        self.count_at_the_same_rate(change);
+        let initial = flow::initial(report);
+        let begins_anew = self.begins_anew(now, change, report);
+        if begins_anew {
+            change.make(&mut self.members);
+        } else {
+            self.count_at_the_same_rate(change);
+        }
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units();
         let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(change.new));
@@ -422,8 +433,33 @@ impl Group {
         let brings_bytes = self.limits.brings(now, member, part, told_bytes);
         let on_path = Window::from_bytes(brings_bytes).times(mean);
         let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
-        let joiner = Joiner { initial: flow::initial(report), on_path, ssthresh };
+        let joiner = Joiner { initial, on_path, ssthresh, begins_anew };
         self.policy.join(&mut self.aggregate, &joiner);
+    }
+
+    /// Whether a VM that comes had better believe nothing of what there is, which one other VM
+    /// has told: a window smaller than any flow begins with, since who has a group for itself
+    /// can reduce it as often as it likes; or one of so near that at its rate it would be many
+    /// times as large.
+    fn begins_anew(&mut self, now: Micros, change: &Change, report: &Report) -> bool {
+        let member = change.member;
+        if self.members.counts(member) {
+            return false;
+        }
+        let initial_bytes = flow::initial(report).bytes();
+        let is_little =
+            self.aggregate.window.bytes() < initial_bytes && self.events.are_of_one_other(member);
+        let part = self.part(member, report);
+        // Once in a while.
+        (is_little || self.are_too_near(change))
+            && self.limits.brings(now, member, part, initial_bytes) >= initial_bytes
+    }
+
+    /// Whether the only other VM is nearer than any can be beside a flow that comes.
+    fn are_too_near(&self, change: &Change) -> bool {
+        let mean = self.members.mean_distance().map_or(0, MeanUnits::us);
+        let waits = self.waits_of(change.member);
+        self.members.vms() == 1 && FARTHER * (mean + waits) < change.new.distance
     }
 
     /// In a cold start nothing is known of the rate yet.

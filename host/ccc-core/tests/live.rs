@@ -119,6 +119,32 @@ fn who_joins_when_slow_start_has_found_a_full_path_brings_nothing() {
     assert_eq!(joined(&mut host), 0);
 }
 
+/// A group that a VM has for itself is as small as it says.
+#[test]
+fn who_comes_to_a_smaller_window_than_it_begins_with_finds_out_more() {
+    let mut host = Host::new();
+    let (first, second) = (host.vm(1.0), host.vm(1.0));
+    let mut loses = host.flow(first, 10);
+    let lose = |host: &mut Host, flow: &mut Flow| {
+        for _ in 0..5 {
+            host.now += 100_000;
+            host.lose(flow, host.epoch());
+            host.recover(flow);
+        }
+    };
+    lose(&mut host, &mut loses);
+    assert_eq!(host.segments(), 1, "what is left to a flow that pauses");
+    host.flow(first, 10);
+    assert_eq!(host.segments(), 1, "another one of the same VM");
+    let joiner = host.flow(second, 10);
+    assert_eq!(host.aggregate(), (10_000, None));
+    lose(&mut host, &mut loses);
+    host.leave(joiner);
+    let before = host.segments();
+    host.flow(second, 10);
+    assert!(host.segments() <= before && before < 10, "no VM does so again within ten seconds");
+}
+
 #[test]
 fn flows_that_go_on_alone_take_their_parts_along() {
     let (mut host, vms) = steady(80, &[1, 4]);

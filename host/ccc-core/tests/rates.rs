@@ -244,7 +244,10 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Flows of some VMs, the first of which always counts.
+/// Of so many VMs a flow counts always.
+const ALWAYS: usize = 2;
+
+/// Flows of some VMs.
 struct World {
     host: Host,
     vms: Vec<VmId>,
@@ -253,7 +256,7 @@ struct World {
 
 impl World {
     fn take(&mut self, change: &Change) {
-        let i = |i: usize, flows: &[Flow]| 1 + i % flows.len().max(2).saturating_sub(1);
+        let i = |i: usize, flows: &[Flow]| ALWAYS + i % (flows.len() - ALWAYS).max(1);
         match *change {
             Change::Join { vm, srtt_us, priority } => {
                 let report = Report { priority, srtt_us, min_rtt_us: srtt_us, ..far(1) };
@@ -263,7 +266,7 @@ impl World {
                 let weight = Weight::from_f64(weight).expect("in range");
                 self.host.engine.set_weight(self.vms[vm], self.host.group, weight).expect("known");
             }
-            _ if self.flows.len() < 2 => {}
+            _ if self.flows.len() <= ALWAYS => {}
             Change::Leave(flow) => {
                 let flow = self.flows.remove(i(flow, &self.flows));
                 self.host.leave(flow);
@@ -287,6 +290,26 @@ impl World {
 
     fn counting(&self) -> Vec<Flow> {
         self.flows.iter().copied().filter(|flow| flow.report.active).collect()
+    }
+}
+
+/// One that says that it is a microsecond away would have 100,000 times its window beside
+/// who is 100 ms away, at the same rate.
+#[test]
+fn who_comes_to_one_that_is_no_distance_away_begins_anew() {
+    for (near_us, begins_anew) in [(2_000, false), (100, true), (1, true)] {
+        let report = Report { srtt_us: near_us, min_rtt_us: near_us, ..far(1) };
+        let (mut host, _near) = alone(20, &report, ShareOf::Rate);
+        let vm = host.vm(1.0);
+        host.flow_of(vm, &far(100));
+        if begins_anew {
+            assert_eq!(host.aggregate(), (10_000, None), "{near_us} us");
+        } else {
+            assert_eq!(host.segments(), 510, "20 segments in 2 ms are 510 in 51");
+        }
+        let third = host.vm(1.0);
+        host.flow_of(third, &far(100));
+        assert!(host.segments() <= 800, "{} segments of three", host.segments());
     }
 }
 
@@ -318,8 +341,13 @@ proptest! {
     ) {
         let (mut host, first) = alone(400, &far(srtt_ms), ShareOf::Rate);
         let vms = [1.0, 1.0, 3.0].map(|weight| host.vm(weight));
+        // What one VM alone has told is not always believed.
+        let mut second = host.flow_of(vms[0], &far(srtt_ms));
+        host.lose(&mut second, host.epoch());
+        host.recover(&mut second);
+        host.now += 1_000_000;
         let vms = [&[first.vm], &vms[..]].concat();
-        let mut world = World { host, vms, flows: vec![first] };
+        let mut world = World { host, vms, flows: vec![first, second] };
         let before = rate(&world.host, &world.counting());
         for change in &changes {
             world.take(change);

@@ -90,12 +90,32 @@ struct Latest {
     confirmed: bool,
 }
 
+/// Who has lost since the group was empty.
+#[derive(Clone, Copy, Debug, Default)]
+enum Losers {
+    #[default]
+    Nobody,
+    One(usize),
+    Several,
+}
+
+impl Losers {
+    fn add(&mut self, member: usize) {
+        *self = match *self {
+            Losers::Nobody => Losers::One(member),
+            Losers::One(other) if other == member => *self,
+            _ => Losers::Several,
+        };
+    }
+}
+
 /// The events of a group's VMs.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     vms: Vec<Vm>,
     totals: Totals,
     latest: Option<Latest>,
+    losers: Losers,
     verdicts: u64,
 }
 
@@ -107,6 +127,16 @@ impl Events {
         }
         self.vms[member] = Vm { budget: Budget::new(self.totals), ..Vm::default() };
         self.latest = self.latest.filter(|latest| latest.member != member);
+    }
+
+    /// The group was empty.
+    pub(crate) fn begin(&mut self) {
+        self.losers = Losers::default();
+    }
+
+    /// Whether all that reduced the group since it was empty was told by one other VM.
+    pub(crate) fn are_of_one_other(&self, member: usize) -> bool {
+        matches!(self.losers, Losers::One(other) if other != member)
     }
 
     /// A VM that has this part of the window has had so much delivered; whether its pool has
@@ -136,7 +166,7 @@ impl Events {
             self.confirm(member, epoch);
             return Reduces::Nobody;
         }
-        if self.vms[member].budget.pay(Fraction::ALL) || vms < JURY {
+        if self.vms[member].budget.pay_event() || vms < JURY {
             self.pays(member, now, epoch);
             return Reduces::All;
         }
@@ -154,6 +184,7 @@ impl Events {
     /// A VM's event is one of all.
     fn pays(&mut self, member: usize, now: Micros, epoch: u32) {
         self.totals.add_event();
+        self.losers.add(member);
         let vm = &mut self.vms[member];
         vm.shared_events += 1;
         vm.lost = Some(epoch);
@@ -171,6 +202,7 @@ impl Events {
             return;
         }
         latest.confirmed = true;
+        self.losers.add(member);
         let vm = &mut self.vms[member];
         vm.lost = Some(epoch);
         vm.budget.skip_event(self.totals);
@@ -211,7 +243,7 @@ impl Events {
     /// event for the others, who do not get it.
     pub(crate) fn may_take_out(&mut self, member: usize, of_part: Fraction) -> bool {
         let vm = &mut self.vms[member];
-        let may = vm.budget.pay(of_part);
+        let may = vm.budget.pay_exit(of_part);
         vm.refused_exits += u64::from(!may);
         may
     }

@@ -34,6 +34,11 @@ const FLOOR_BYTES: u64 = 96_000;
 /// (`CCC_SPREAD_RTTS_MAX`).
 const MOST_PERIOD: u64 = 16;
 
+/// As far away as anybody can be beside those who are so far in the middle.
+pub(crate) fn farthest_us(others_us: Micros) -> Micros {
+    MEDIAN_TIMES.saturating_mul(others_us).max(FAR_US)
+}
+
 /// What a VM has when it reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Has {
@@ -148,7 +153,7 @@ impl Limits {
 
     /// No round-trip time is longer than this one, if others are there to tell.
     pub(crate) fn farthest_us(&self, member: usize) -> Micros {
-        self.rtts.of_others_us(member).map_or(Micros::MAX, |us| (MEDIAN_TIMES * us).max(FAR_US))
+        self.rtts.of_others_us(member).map_or(Micros::MAX, farthest_us)
     }
 
     /// A time that a VM says, as far as the others make it likely: who has its window

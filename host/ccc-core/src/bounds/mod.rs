@@ -13,7 +13,7 @@ mod limits;
 
 pub(crate) use bucket::Part;
 pub(crate) use events::{Events, Reduces, Told};
-pub(crate) use limits::{Distance, Has, Limits};
+pub(crate) use limits::{Distance, Has, Limits, farthest_us};
 
 /// What a VM was found to do, and what its reports were kept from doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

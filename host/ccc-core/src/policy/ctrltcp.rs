@@ -12,6 +12,7 @@ use super::{
     slow_start::{Exit, Pace},
 };
 use crate::{
+    bounds::farthest_us,
     config::GroupConfig,
     fixed::{Beta, EquivalentTcps, Fraction, Micros, Window},
 };
@@ -49,6 +50,22 @@ struct Undo {
     growth: Fraction,
 }
 
+/// The round trip after a reduction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recovery {
+    from: Micros,
+    /// As who has lost says.
+    lasts_us: Micros,
+}
+
+impl Recovery {
+    /// Whether a flow of this round-trip time is in it: nobody waits longer for another's,
+    /// which may be a lie, than that other one may be away.
+    fn holds(&self, now: Micros, srtt_us: Micros) -> bool {
+        now.saturating_sub(self.from) < self.lasts_us.min(farthest_us(srtt_us))
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct CtrlTcp {
     tcps: EquivalentTcps,
@@ -61,9 +78,9 @@ pub(crate) struct CtrlTcp {
     empty_since: Option<Micros>,
     /// Watches the first slow start.
     exit: Exit,
-    /// One TCP in recovery does not grow; until then, only those of n that
+    /// One TCP in recovery does not grow; meanwhile, only those of n that
     /// have not lost do.
-    grows_from: Micros,
+    recovery: Recovery,
     /// The window that the latest reductions were from, and how many more there
     /// may be for losses of the same round trip.
     reduced_from: Window,
@@ -125,7 +142,7 @@ impl CtrlTcp {
 
     /// Congestion avoidance, in which flows have grown or shrunk.
     fn avoid(&self, aggregate: &mut Aggregate, ack: &Ack, share: Fraction) {
-        let recovers = ack.sample.now < self.grows_from;
+        let recovers = self.recovery.holds(ack.sample.now, ack.srtt_us);
         let growing = if recovers { self.tcps.of(self.more) } else { self.tcps };
         let growth_bytes = self.grown(aggregate.window, ack, growing);
         let shrink_bytes = growing.scale(ack.shrink_bytes);
@@ -211,7 +228,11 @@ impl Policy for CtrlTcp {
     /// as much as the others have together.
     fn join(&mut self, aggregate: &mut Aggregate, joiner: &Joiner) {
         let brings = joiner.on_path.min(aggregate.window);
-        if let Some(ssthresh) = aggregate.ssthresh {
+        if joiner.begins_anew {
+            aggregate.begin(joiner.initial);
+            self.exit = Exit::default();
+            self.growth = Fraction::ALL;
+        } else if let Some(ssthresh) = aggregate.ssthresh {
             aggregate.window = aggregate.window.plus(brings);
             aggregate.ssthresh = Some(ssthresh.plus(brings));
         } else if self.is_cold(aggregate) {
@@ -265,7 +286,7 @@ impl Policy for CtrlTcp {
         self.more -= 1;
         let until = event.now.saturating_add((UNDO_ROUNDS * event.srtt_us).max(UNDO_MIN_US));
         self.undo = Some(Undo { flow: event.flow, until, window, ssthresh, growth: self.growth });
-        self.grows_from = event.now.saturating_add(event.srtt_us);
+        self.recovery = Recovery { from: event.now, lasts_us: event.srtt_us };
         self.on_idle_path = None;
         let beta = self.factor(event);
         self.growth = beta.growth_of(event.beta);
@@ -318,7 +339,10 @@ impl Policy for CtrlTcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::interface::testing::{self, MSS, ack, half};
+    use crate::policy::interface::{
+        PathSample,
+        testing::{self, MSS, ack, half},
+    };
 
     /// A group with a window of that many segments, worth so many TCPs.
     struct Begun {
@@ -380,12 +404,25 @@ mod tests {
     #[test]
     fn sixteen_initial_windows_are_brought_to_an_unknown_path() {
         let mut group = begun(10, 1.0);
-        let joiner =
-            Joiner { initial: testing::segments(10), on_path: Window::default(), ssthresh: None };
         for _ in 1..64 {
-            group.policy.join(&mut group.aggregate, &joiner);
+            group.policy.join(&mut group.aggregate, &testing::joiner());
         }
         assert_eq!(group.segments(), 160);
+    }
+
+    #[test]
+    fn who_is_near_waits_no_longer_than_anybody_can_be_away() {
+        for (srtt_us, paused_us) in [(10_000, 250_000), (100_000, 400_000), (300_000, 1_000_000)] {
+            let mut group = begun(80, 1.0);
+            let lost = CongestionEvent { srtt_us: 1_000_000, ..group.event(0) };
+            group.policy.congestion(&mut group.aggregate, &lost);
+            for (now, grown) in [(paused_us - 1, 40), (paused_us, 41)] {
+                let sample = PathSample { now, ..ack(1, 0).sample };
+                let ack = Ack { srtt_us, sample, growth_bytes: MSS, ..ack(1, 40 * MSS) };
+                group.ack(ack);
+                assert_eq!(group.segments(), grown, "{srtt_us} us away, after {now} us");
+            }
+        }
     }
 
     #[test]
