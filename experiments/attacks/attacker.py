@@ -21,13 +21,17 @@ class Attack:
     quick: bool = False
     # What the daemon counts of it: a number of a VM's conduct.
     counter: str | None = None
+    # How many honest VMs are beside it.
+    honest: int = 3
 
 
-def liar(name: str, counter: str | None = None, quick: bool = False, **lies: int) -> Attack:
+def liar(
+    name: str, counter: str | None = None, quick: bool = False, honest: int = 3, **lies: int
+) -> Attack:
     """A VM whose module tells lies, by their names without `lie_`; see guest/tests/hostile."""
     options = " ".join(f"lie_{lie.rstrip('_')}={value}" for lie, value in lies.items())
     vm = Vm((Flows(count=FLOWS),), hostile=True, module_options=f"{options} slots={max(256, lies.get('slots', 0))}")
-    return Attack(name, vm, "deaf" not in lies, quick, counter)
+    return Attack(name, vm, "deaf" not in lies, quick, counter, honest)
 
 
 def sender(algorithm: str, count: int, quick: bool = False) -> Attack:
@@ -55,6 +59,14 @@ ATTACKS = (
     liar("RTT 300 ms", "far_reports", quick=True, rtt_us=300_000),
     liar("RTT 300 ms, loss, segments of 9000", "lone_events", slots=2, rtt_us=300_000, loss=1, mss=9000),
     liar("RTT 1 s, growth 1 GB", "beyond_bytes", slots=1, rtt_us=1_000_000, growth_bytes=1 << 30),
+    # What the search has composed.
+    liar("RTT 10 s, priority 10, loss", "far_reports", quick=True, slots=16, ms=2000, rtt_us=10_000_000, loss=1,
+         priority=2560),
+    liar("the same, faster, beside two", "far_reports", honest=2, slots=2, ms=20, rtt_us=10_000_000, loss=1,
+         priority=2560),
+    liar("least RTT 1 us, loss", "lone_events", slots=16, ms=20, min_rtt_us=1, loss=1, beta=57344, growth_bytes=1448),
+    liar("the same beside two", "lone_events", quick=True, honest=2, slots=16, ms=20, min_rtt_us=1, loss=1,
+         beta=57344, growth_bytes=1448),
     liar("limited slots, deaf", slots=16, limited=1, deaf=1),
     liar("acknowledges x 10", "beyond_bytes", acked=10),
     liar("slow start for ever", slow_start=1),

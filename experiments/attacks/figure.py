@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""Three honest VMs of four flows, and beside them an attacker or an honest fourth."""
+"""Honest VMs of four flows, mostly three, and beside them an attacker or one more honest one."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,6 @@ ATTACKED = "coupled, attacked"
 # The same with an honest VM in the attacker's place.
 HONEST = "coupled"
 HONEST_VM = Vm((Flows(count=FLOWS),))
-HONEST_VMS = 3
-FOURTH = f"vm{HONEST_VMS + 1}"
 DURATION_S = 60.0
 # The attacker's best of so long, once all flows have begun.
 WINDOW_S = 10
@@ -47,16 +45,20 @@ COUNTED = "counted by the daemon"
 
 def honest_mbit(run: Run) -> float:
     """Goodput of the VMs that are honest in any case."""
-    return sum(run.measured.vm_goodput_mbit[:HONEST_VMS])
+    return sum(run.measured.vm_goodput_mbit[:-1])
 
 
-def fourth_mbit(run: Run) -> float:
+def last_mbit(run: Run) -> float:
     """Goodput of the VM beside them, datagrams included."""
-    return run.measured.vm_goodput_mbit[HONEST_VMS] + datagrams_mbit(run)
+    return run.measured.vm_goodput_mbit[-1] + datagrams_mbit(run)
+
+
+def last_vm(run: Run) -> str:
+    return f"vm{len(run.measured.vm_goodput_mbit)}"
 
 
 def datagrams_mbit(run: Run) -> float:
-    counted = run.raw / f"{FOURTH}.flood.json"
+    counted = run.raw / f"{last_vm(run)}.flood.json"
     if not counted.exists():
         return 0.0
     return json.loads(counted.read_text())["received_bytes"] * 8 / 1e6 / DURATION_S
@@ -65,9 +67,9 @@ def datagrams_mbit(run: Run) -> float:
 def most_mbit(run: Run) -> float:
     """The most that this VM has in a window of time; datagrams come evenly."""
     if datagrams_mbit(run):
-        return fourth_mbit(run)
+        return last_mbit(run)
     starts = range(BEGIN_S, int(DURATION_S) - WINDOW_S + 1)
-    return max(run.rate_mbit(FOURTH, start, start + WINDOW_S) for start in starts)
+    return max(run.rate_mbit(last_vm(run), start, start + WINDOW_S) for start in starts)
 
 
 def loss_percent(run: Run) -> float:
@@ -81,12 +83,12 @@ def queue_ms(run: Run) -> float:
 def counted(run: Run, counter: str) -> float:
     """What the daemon has counted of the attacker."""
     [asked] = json.loads((run.raw / "actions.json").read_text())
-    return next(member["conduct"][counter] for member in asked["answer"]["vms"] if member["name"] == FOURTH)
+    return next(member["conduct"][counter] for member in asked["answer"]["vms"] if member["name"] == last_vm(run))
 
 
 MEASURES = {
     "honest Mbit/s": honest_mbit,
-    "attacker Mbit/s": fourth_mbit,
+    "attacker Mbit/s": last_mbit,
     "its most of 10 s": most_mbit,
     "loss %": loss_percent,
     "queue ms": queue_ms,
@@ -108,8 +110,8 @@ class Kit:
         return grid("attacks", effort, cases, (ATTACKED,), self.scenario, (HONEST,))
 
     def scenario(self, case: str, kind: str, seed: int) -> Scenario:
-        fourth = self.attack(case).vm if kind == ATTACKED else HONEST_VM
-        vms = (HONEST_VM,) * HONEST_VMS + (fourth,)
+        attack = self.attack(case)
+        vms = (HONEST_VM,) * attack.honest + (attack.vm if kind == ATTACKED else HONEST_VM,)
         group = {} if self.enforce == "off" else {"enforce": self.enforce}
         bottleneck = Bottleneck(queue=self.queue)
         return several_kernels(HONEST, seed, DURATION_S, *vms, bottleneck=bottleneck, group=group,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Attacks composed of lies at random, and those that do the most harm to honest VMs.
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use ccc_lab::{random::Rng, scenario::Scenario};
 use serde::Serialize;
@@ -17,7 +17,6 @@ const DURATION_S: u64 = 60;
 /// What is there at the beginning belongs to slow start.
 const BEGIN_S: usize = 5;
 const INTERVAL_NS: Nanos = 1_000_000_000;
-const HONEST_VMS: usize = 3;
 const FLOWS: u32 = 4;
 /// After this part of the runs, percent, the worst so far are changed a little.
 const RANDOM_PERCENT: u64 = 50;
@@ -29,9 +28,10 @@ const MOST_FOUND: usize = 3;
 const SIMPLER: f64 = 0.95;
 
 /// What each lie may be, and how many of a hundred attacks tell it.
-const CHOICES: [(&str, u64, &[u32]); 16] = [
+const CHOICES: [(&str, u64, &[u32]); 17] = [
     ("mss", 10, &[100, 9000, 65535]),
     ("rtt_us", 20, &[1, 1000, 50_000, 300_000, 1_000_000, 10_000_000]),
+    ("min_rtt_us", 15, &[1, 1000, 50_000, 150_000, 300_000, 10_000_000]),
     ("acked", 15, &[2, 10, 1000]),
     ("slow_start", 10, &[1]),
     ("mute", 15, &[1]),
@@ -48,18 +48,26 @@ const CHOICES: [(&str, u64, &[u32]); 16] = [
     ("limited", 20, &[1]),
 ];
 const FLOW_COUNTS: [u32; 4] = [1, 2, 4, 16];
+/// A VM of two others can be a majority of what is believed.
+const HONEST_VMS: [usize; 2] = [2, 3];
+/// Rates of a link that the liar has before the bottleneck, Mbit/s, and how many of a hundred have one.
+const LINKS_MBIT: [u32; 3] = [1, 2, 4];
+const LINK_PERCENT: u64 = 15;
+const LINK_PACKETS: u32 = 50;
 
-/// A VM that lies.
+/// A VM that lies, and beside whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Attack {
     lies: Lies,
     flows: u32,
+    link_mbit: Option<u32>,
+    honest: usize,
 }
 
 /// What it does.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Harm {
-    /// What honest VMs have of what they have beside an honest fourth.
+    /// What honest VMs have of what they have beside one more honest one.
     pub kept: f64,
     /// What the attacker has of an honest VM's.
     pub taken: f64,
@@ -92,6 +100,10 @@ pub struct Found {
     pub options: String,
     /// Its flows.
     pub flows: u32,
+    /// The rate of its own link before the bottleneck, Mbit/s.
+    pub link_mbit: Option<u32>,
+    /// How many honest VMs are beside it.
+    pub honest: usize,
     /// What it does in the model.
     pub harm: Harm,
     /// The scenario's file.
@@ -100,7 +112,8 @@ pub struct Found {
 
 impl Attack {
     fn drawn(rng: &mut Rng) -> Attack {
-        let mut attack = Attack { lies: Lies::default(), flows: FLOWS };
+        let honest = HONEST_VMS[(rng.next_u64() % HONEST_VMS.len() as u64) as usize];
+        let mut attack = Attack { lies: Lies::default(), flows: FLOWS, link_mbit: None, honest };
         for (name, percent, values) in CHOICES {
             if rng.next_u64() % 100 < percent {
                 attack.set(name, pick(rng, values));
@@ -108,6 +121,9 @@ impl Attack {
         }
         if rng.next_u64() % 4 == 0 {
             attack.flows = pick(rng, &FLOW_COUNTS);
+        }
+        if rng.next_u64() % 100 < LINK_PERCENT {
+            attack.link_mbit = Some(pick(rng, &LINKS_MBIT));
         }
         attack
     }
@@ -136,14 +152,23 @@ impl Attack {
             attack
         };
         let usual = Attack { flows: FLOWS, ..self.clone() };
-        CHOICES.into_iter().map(without).chain([usual]).filter(move |attack| attack != self)
+        let unlinked = Attack { link_mbit: None, ..self.clone() };
+        CHOICES
+            .into_iter()
+            .map(without)
+            .chain([usual, unlinked])
+            .filter(move |attack| attack != self)
     }
 
     fn vm(&self) -> Value {
-        json!({
+        let mut vm = json!({
             "flows": [{"count": self.flows}], "hostile": true,
             "module_options": self.lies.options(),
-        })
+        });
+        if let Some(rate_mbit) = self.link_mbit {
+            vm["link"] = json!({"rate_mbit": rate_mbit, "limit_packets": LINK_PACKETS});
+        }
+        vm
     }
 }
 
@@ -151,13 +176,14 @@ fn pick(rng: &mut Rng, values: &[u32]) -> u32 {
     values[(rng.next_u64() % values.len() as u64) as usize]
 }
 
-/// What VMs had of a run: the honest ones, and the fourth; segments dropped, and all.
+/// What VMs had of a run, the honest ones and the last; percent of the segments dropped.
 type Outcome = ([f64; 2], f64);
 
 /// A search, with what honest VMs have among themselves.
 struct Search {
     seed: u64,
-    honest: Outcome,
+    /// By their number.
+    honest: BTreeMap<usize, Outcome>,
     runs: u64,
     /// For each aim, the worst attacks, the worst one first.
     worst: [Vec<(Attack, Harm)>; AIMS.len()],
@@ -165,15 +191,19 @@ struct Search {
 
 impl Search {
     fn new(seed: u64) -> Result<Search, SetupError> {
-        let honest = outcome(&Setup::of(&scenario("honest", seed, &honest_vm()))?);
+        let among = |honest| {
+            let setup = Setup::of(&scenario("honest", seed, honest, &honest_vm()))?;
+            Ok((honest, outcome(&setup, honest)))
+        };
+        let honest = HONEST_VMS.into_iter().map(among).collect::<Result<_, SetupError>>()?;
         Ok(Search { seed, honest, runs: 0, worst: Default::default() })
     }
 
     fn harm(&mut self, attack: &Attack) -> Result<Harm, SetupError> {
         self.runs += 1;
-        let setup = Setup::of(&scenario("attack", self.seed, &attack.vm()))?;
-        let ([honest, attacker], loss_percent) = outcome(&setup);
-        let ([usual, share], _) = self.honest;
+        let setup = Setup::of(&scenario("attack", self.seed, attack.honest, &attack.vm()))?;
+        let ([honest, attacker], loss_percent) = outcome(&setup, attack.honest);
+        let ([usual, share], _) = self.honest[&attack.honest];
         Ok(Harm { kept: honest / usual, taken: attacker / share, loss_percent })
     }
 
@@ -233,9 +263,9 @@ fn honest_vm() -> Value {
     json!({"flows": [{"count": FLOWS}]})
 }
 
-fn scenario(name: &str, seed: u64, fourth: &Value) -> Scenario {
-    let mut vms = vec![honest_vm(); HONEST_VMS];
-    vms.push(fourth.clone());
+fn scenario(name: &str, seed: u64, honest: usize, last: &Value) -> Scenario {
+    let mut vms = vec![honest_vm(); honest];
+    vms.push(last.clone());
     let all = json!({
         "name": name, "seed": seed, "duration_s": DURATION_S, "coupled": true, "daemon": "none",
         "hostile_module": "none", "vms": vms,
@@ -243,10 +273,10 @@ fn scenario(name: &str, seed: u64, fourth: &Value) -> Scenario {
     Scenario::parse(&all.to_string()).expect("a scenario that can be")
 }
 
-fn outcome(setup: &Setup) -> Outcome {
+fn outcome(setup: &Setup, honest: usize) -> Outcome {
     let run = world::run(setup, true, INTERVAL_NS);
     let mut bytes = run.vm_bytes.iter().map(|vm| vm[BEGIN_S..].iter().sum::<u64>() as f64);
-    let honest = bytes.by_ref().take(HONEST_VMS).sum();
+    let honest = bytes.by_ref().take(honest).sum();
     let (dropped, all) = (run.total_dropped() as f64, run.total_bytes() as f64);
     let delivered = all / f64::from(crate::path::MSS_BYTES);
     ([honest, bytes.sum()], 100.0 * dropped / (dropped + delivered))
@@ -287,8 +317,10 @@ fn written(
     out: &Path,
 ) -> std::io::Result<Found> {
     let file = format!("{}-{}.json", aim.name, rank + 1);
-    let scenario = scenario(&format!("attack {} {}", aim.name, rank + 1), seed, &attack.vm());
+    let name = format!("attack {} {}", aim.name, rank + 1);
+    let scenario = scenario(&name, seed, attack.honest, &attack.vm());
     fs::write(out.join(&file), serde_json::to_string_pretty(&scenario)? + "\n")?;
     let options = attack.lies.options();
-    Ok(Found { aim: aim.name, options, flows: attack.flows, harm: *harm, file })
+    let Attack { flows, link_mbit, honest, .. } = *attack;
+    Ok(Found { aim: aim.name, options, flows, link_mbit, honest, harm: *harm, file })
 }

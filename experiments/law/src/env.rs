@@ -6,7 +6,7 @@ use crate::{
     host::Host,
     inner::Inner,
     lies::Lies,
-    path::{Bottleneck, Nanos},
+    path::{Nanos, Path},
     tcp::{State, Tcp},
 };
 
@@ -34,8 +34,8 @@ pub struct Env<'a> {
     pub tenant: &'a mut Tenant,
     /// The daemon.
     pub host: &'a mut Host,
-    /// The bottleneck.
-    pub path: &'a mut Bottleneck,
+    /// Where packets go.
+    pub path: &'a mut Path,
 }
 
 impl Env<'_> {

@@ -21,6 +21,8 @@ pub struct Lies {
     pub mss: u32,
     /// Round-trip time; 0: the true one.
     pub rtt_us: u32,
+    /// The least round-trip time, whatever the others are; 0: the least of these.
+    pub min_rtt_us: u32,
     /// Factor of what was acknowledged.
     pub acked: u32,
     /// Always in slow start.
@@ -56,6 +58,7 @@ impl Default for Lies {
         Lies {
             mss: 0,
             rtt_us: 0,
+            min_rtt_us: 0,
             acked: 1,
             slow_start: 0,
             mute: 0,
@@ -97,10 +100,11 @@ impl Lies {
     }
 
     /// All of them, by their parameters' names.
-    pub fn fields(&mut self) -> [(&'static str, &mut u32); 16] {
+    pub fn fields(&mut self) -> [(&'static str, &mut u32); 17] {
         [
             ("mss", &mut self.mss),
             ("rtt_us", &mut self.rtt_us),
+            ("min_rtt_us", &mut self.min_rtt_us),
             ("acked", &mut self.acked),
             ("slow_start", &mut self.slow_start),
             ("mute", &mut self.mute),
@@ -155,6 +159,9 @@ impl Lies {
             report.srtt_us = self.rtt_us;
             report.min_rtt_us = report.min_rtt_us.min(self.rtt_us);
             report.rtt_us = self.rtt_us;
+        }
+        if self.min_rtt_us != 0 {
+            report.min_rtt_us = self.min_rtt_us;
         }
         if self.mss != 0 {
             report.mss_bytes = self.mss.min(u16::MAX.into()) as u16;

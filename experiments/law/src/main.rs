@@ -147,9 +147,11 @@ fn attack(runs: u64, seed: u64, out: &Path) -> Result<bool> {
         let attack::Harm { kept, taken, loss_percent } = found.harm;
         println!(
             "  {:<8} honest VMs keep {kept:.3}, the attacker has {taken:.2} of its share, \
-             {loss_percent:.2} % lost: {} flows, {} ({})",
+             {loss_percent:.2} % lost: {} flows beside {} VMs{}, {} ({})",
             found.aim,
             found.flows,
+            found.honest,
+            found.link_mbit.map_or(String::new(), |mbit| format!(", a link of {mbit} Mbit/s")),
             found.options,
             out.join(&found.file).display(),
         );

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     host::Host,
-    path::{Bottleneck, MSS_BYTES, Nanos},
+    path::{MSS_BYTES, Nanos, Path},
     setup::Setup,
     tcp::Tcp,
 };
@@ -132,7 +132,7 @@ impl Recorder {
     /// How things are at the moment.
     pub fn sample(
         &mut self,
-        path: &Bottleneck,
+        path: &Path,
         windows: impl Iterator<Item = u32>,
         aggregate_bytes: u64,
     ) {
@@ -152,16 +152,16 @@ impl Recorder {
         }
     }
 
-    fn close_interval(&mut self, path: &Bottleneck) {
+    fn close_interval(&mut self, path: &Path) {
         self.run.queue_segments.push(self.queue_sum as f64 / SAMPLES as f64);
         self.queue_sum = 0;
-        self.run.dropped_segments.push(path.dropped_segments - self.dropped_before);
-        self.dropped_before = path.dropped_segments;
+        self.run.dropped_segments.push(path.dropped_segments() - self.dropped_before);
+        self.dropped_before = path.dropped_segments();
     }
 
     /// The run's numbers.
-    pub fn finish(mut self, path: &Bottleneck, host: &Host) -> Run {
-        self.run.dropped_segments.push(path.dropped_segments - self.dropped_before);
+    pub fn finish(mut self, path: &Path, host: &Host) -> Run {
+        self.run.dropped_segments.push(path.dropped_segments() - self.dropped_before);
         let sampled = self.sampled.max(1) as f64;
         self.run.flow_windows.iter_mut().for_each(|sum| *sum /= sampled);
         self.run.aggregate_segments /= sampled;

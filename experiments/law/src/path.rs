@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The bottleneck: a FIFO that drops at its tail, before a link.
+//! A link with a FIFO before it that drops at its tail: the bottleneck, and what a VM has of its own.
 use std::collections::VecDeque;
 
 /// Nanoseconds of simulated time.
@@ -27,7 +27,7 @@ pub struct Packet {
 
 /// The FIFO and its link.
 #[derive(Debug)]
-pub struct Bottleneck {
+struct Link {
     rate_bit: u64,
     limit_segments: u64,
     held_segments: u64,
@@ -36,15 +36,12 @@ pub struct Bottleneck {
     /// Bytes that came so far, dropped or not, by flow.
     offered_bytes: Vec<u64>,
     /// Segments dropped so far.
-    pub dropped_segments: u64,
-    /// Segments sent so far.
-    pub sent_segments: u64,
+    dropped_segments: u64,
 }
 
-impl Bottleneck {
-    /// An empty one.
-    pub fn new(rate_bit: u64, limit_segments: u64) -> Bottleneck {
-        Bottleneck {
+impl Link {
+    fn new(rate_bit: u64, limit_segments: u64) -> Link {
+        Link {
             rate_bit,
             limit_segments,
             held_segments: 0,
@@ -52,27 +49,11 @@ impl Bottleneck {
             departs_at: None,
             offered_bytes: Vec::new(),
             dropped_segments: 0,
-            sent_segments: 0,
         }
     }
 
-    /// When the first packet has been sent.
-    pub fn departs_at(&self) -> Option<Nanos> {
-        self.departs_at
-    }
-
-    /// Segments that wait or are being sent.
-    pub fn held_segments(&self) -> u64 {
-        self.held_segments
-    }
-
-    /// From the next packet on.
-    pub fn set_rate(&mut self, rate_bit: u64) {
-        self.rate_bit = rate_bit;
-    }
-
     /// Whether a packet found room.  A burst that does not fit is lost as a whole.
-    pub fn offer(&mut self, now: Nanos, packet: Packet) -> bool {
+    fn offer(&mut self, now: Nanos, packet: Packet) -> bool {
         if packet.flow >= self.offered_bytes.len() {
             self.offered_bytes.resize(packet.flow + 1, 0);
         }
@@ -91,22 +72,126 @@ impl Bottleneck {
     }
 
     /// The packet that has been sent now.
-    pub fn depart(&mut self, now: Nanos) -> Option<Packet> {
+    fn depart(&mut self, now: Nanos) -> Option<Packet> {
         let packet = self.queue.pop_front()?;
         let segments = u64::from(packet.segments.max(1));
         self.held_segments -= segments;
-        self.sent_segments += segments;
         self.departs_at = self.queue.front().map(|next| now + self.time_of(next));
         Some(packet)
     }
 
-    /// Bytes of a flow that came so far, dropped or not.
-    pub fn offered_bytes(&self, flow: usize) -> u64 {
-        self.offered_bytes.get(flow).copied().unwrap_or(0)
-    }
-
     fn time_of(&self, packet: &Packet) -> Nanos {
         (bytes_of(packet) * 8 * 1_000_000_000).div_ceil(self.rate_bit)
+    }
+}
+
+/// A link of one VM.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkSetup {
+    /// Its rate.
+    pub rate_bit: u64,
+    /// Its queue.
+    pub limit_segments: u64,
+    /// It leads right to the receivers.
+    pub past_bottleneck: bool,
+}
+
+/// Where packets of all VMs go: through the bottleneck, and a VM's own link before or past it.
+#[derive(Debug)]
+pub struct Path {
+    bottleneck: Link,
+    /// By VM.
+    own: Vec<Option<OwnLink>>,
+}
+
+#[derive(Debug)]
+struct OwnLink {
+    link: Link,
+    past_bottleneck: bool,
+}
+
+/// What became of a packet at the end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It is at the receiver.
+    Arrived(Packet),
+    /// It waits at the bottleneck.
+    WentOn,
+    /// It found no room there.
+    Lost(Packet),
+}
+
+impl Path {
+    /// An empty one.
+    pub fn new(
+        rate_bit: u64,
+        limit_segments: u64,
+        own: impl Iterator<Item = Option<LinkSetup>>,
+    ) -> Path {
+        let own_link = |link: LinkSetup| OwnLink {
+            link: Link::new(link.rate_bit, link.limit_segments),
+            past_bottleneck: link.past_bottleneck,
+        };
+        Path {
+            bottleneck: Link::new(rate_bit, limit_segments),
+            own: own.map(|link| link.map(own_link)).collect(),
+        }
+    }
+
+    /// When the next packet is at the end of a link.
+    pub fn departs_at(&self) -> Option<Nanos> {
+        self.links().filter_map(|link| link.departs_at).min()
+    }
+
+    /// Whether a packet of a VM found room at the first link.
+    pub fn offer(&mut self, now: Nanos, vm: usize, packet: Packet) -> bool {
+        match &mut self.own[vm] {
+            Some(own) => own.link.offer(now, packet),
+            None => self.bottleneck.offer(now, packet),
+        }
+    }
+
+    /// The packet that is at the end of a link now.
+    pub fn depart(&mut self, now: Nanos) -> Option<Departure> {
+        if self.bottleneck.departs_at == Some(now) {
+            return self.bottleneck.depart(now).map(Departure::Arrived);
+        }
+        let due = |own: &&mut OwnLink| own.link.departs_at == Some(now);
+        let own = self.own.iter_mut().flatten().find(due)?;
+        let packet = own.link.depart(now)?;
+        Some(if own.past_bottleneck {
+            Departure::Arrived(packet)
+        } else if self.bottleneck.offer(now, packet) {
+            Departure::WentOn
+        } else {
+            Departure::Lost(packet)
+        })
+    }
+
+    /// The bottleneck's rate, from the next packet on.
+    pub fn set_rate(&mut self, rate_bit: u64) {
+        self.bottleneck.rate_bit = rate_bit;
+    }
+
+    /// Segments that wait at the bottleneck or are being sent there.
+    pub fn held_segments(&self) -> u64 {
+        self.bottleneck.held_segments
+    }
+
+    /// Segments dropped so far, at all links.
+    pub fn dropped_segments(&self) -> u64 {
+        self.links().map(|link| link.dropped_segments).sum()
+    }
+
+    /// Bytes of a VM's flow that came so far, dropped or not.
+    pub fn offered_bytes(&self, vm: usize, flow: usize) -> u64 {
+        let first = self.own[vm].as_ref().map_or(&self.bottleneck, |own| &own.link);
+        first.offered_bytes.get(flow).copied().unwrap_or(0)
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        let own = self.own.iter().flatten().map(|own| &own.link);
+        std::iter::once(&self.bottleneck).chain(own)
     }
 }
 

@@ -5,7 +5,13 @@ use std::ops::Range;
 use ccc_core::{EquivalentTcps, GroupConfig, Weight};
 use ccc_lab::{
     random::Rng,
-    scenario::{Scenario, daemon::Action, flows::Flows, path::Queue, vm::Vm},
+    scenario::{
+        Scenario,
+        daemon::Action,
+        flows::Flows,
+        path::Queue,
+        vm::{Link, Vm},
+    },
     units::{bit_of_mbit, ns_of_s},
 };
 use serde_json::Value;
@@ -13,7 +19,7 @@ use serde_json::Value;
 use crate::{
     inner::Inner,
     lies::Lies,
-    path::{MSS_BYTES, Nanos},
+    path::{LinkSetup, MSS_BYTES, Nanos},
 };
 
 /// Most segments of a burst: six of the 64 KB that segmentation offload sends at a time.
@@ -57,6 +63,8 @@ pub struct VmSetup {
     pub delay_changes: Vec<(Nanos, Nanos)>,
     /// It has a device where flows are coupled.
     pub has_device: bool,
+    /// A link of its own before the bottleneck, or past it.
+    pub link: Option<LinkSetup>,
     /// What it lies, if it is hostile.
     pub lies: Option<Lies>,
 }
@@ -210,7 +218,6 @@ fn refuse_what_is_not_modelled(scenario: &Scenario) -> Result<(), SetupError> {
         ("return_jitter_ms", path.return_jitter_ms.is_some()),
         ("cross", scenario.cross.is_some()),
         ("faults", !scenario.faults.is_empty()),
-        ("vms[].link", vms.iter().any(|vm| vm.link.is_some())),
         ("vms[].udp_mbit", vms.iter().any(|vm| vm.udp_mbit.is_some())),
         ("vms[].ecn", vms.iter().any(|vm| vm.ecn)),
         ("vms[].reboot_s", vms.iter().any(|vm| vm.reboot_s.is_some())),
@@ -266,8 +273,17 @@ fn vm_of(scenario: &Scenario, number: usize, vm: &Vm) -> Result<VmSetup, SetupEr
         delay_ns: ns_of_s(delay_ms / 1e3),
         delay_changes: vm.delay_changes.iter().map(change).collect(),
         has_device: vm.device && vm.congestion_control == "ccc",
+        link: vm.link.as_ref().map(link_of),
         lies: vm.hostile.then(|| Lies::of(&vm.module_options)).transpose()?,
     })
+}
+
+fn link_of(link: &Link) -> LinkSetup {
+    LinkSetup {
+        rate_bit: bit_of_mbit(link.rate_mbit),
+        limit_segments: link.limit_packets.into(),
+        past_bottleneck: link.past_bottleneck,
+    }
 }
 
 fn weight(value: f64, at: &str) -> Result<Weight, SetupError> {

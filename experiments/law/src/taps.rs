@@ -6,7 +6,7 @@ use ccc_vhost::fuzzing::{PERIOD_US, Seen, Verdict, Watch, Watched};
 
 use crate::{
     host::Host,
-    path::{Bottleneck, Nanos},
+    path::{Nanos, Path},
     setup::Setup,
 };
 
@@ -32,10 +32,10 @@ pub struct Taps {
 
 impl Taps {
     /// Looks at all of them.
-    pub fn look(&mut self, now: Nanos, setup: &Setup, host: &Host, path: &Bottleneck) {
+    pub fn look(&mut self, now: Nanos, setup: &Setup, host: &Host, path: &Path) {
         let sent = |vm: usize| {
             let flows = setup.flows.iter().enumerate().filter(|(_, flow)| flow.vm == vm);
-            flows.map(|(number, _)| path.offered_bytes(number)).sum()
+            flows.map(|(number, _)| path.offered_bytes(vm, number)).sum()
         };
         let seen: BTreeMap<usize, Seen> = setup
             .vms

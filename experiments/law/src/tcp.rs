@@ -331,7 +331,7 @@ impl Tcp {
             self.paced_until_ns = from + paced_ns * u64::from(one.segments);
         }
         let Transmission { burst, segments, .. } = one;
-        env.path.offer(env.now, Packet { flow: self.flow, transmission, burst, segments });
+        env.path.offer(env.now, env.vm, Packet { flow: self.flow, transmission, burst, segments });
     }
 
     /// `tcp_cwnd_validate()`.

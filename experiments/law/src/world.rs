@@ -12,7 +12,7 @@ use crate::{
     inner::Inner,
     lies::EmptySlots,
     measure::{Recorder, Run},
-    path::{Bottleneck, MSS_BYTES, Nanos, Packet},
+    path::{Departure, MSS_BYTES, Nanos, Packet, Path},
     receiver::{Ack, DELAYED_ACK_NS, Receiver},
     setup::{FlowSetup, Setup, VmSetup},
     taps::{self, Taps},
@@ -72,7 +72,7 @@ pub struct World<'a> {
     empty_slots: Vec<EmptySlots>,
     delays_ns: Vec<Nanos>,
     host: Host,
-    path: Bottleneck,
+    path: Path,
     recorder: Recorder,
     taps: Option<Taps>,
 }
@@ -122,7 +122,11 @@ impl<'a> World<'a> {
             empty_slots: vec![EmptySlots::default(); setup.vms.len()],
             delays_ns: setup.vms.iter().map(|vm| vm.delay_ns).collect(),
             host: Host::new(setup.group, &weights, setup.slots(), setup.doorbell_ns),
-            path: Bottleneck::new(setup.rate_bit, setup.limit_segments),
+            path: Path::new(
+                setup.rate_bit,
+                setup.limit_segments,
+                setup.vms.iter().map(|vm| vm.link),
+            ),
             recorder: Recorder::new(setup, interval_ns),
             taps: None,
         }
@@ -269,9 +273,13 @@ impl<'a> World<'a> {
         }
         flow.connecting_ns = self.now;
         let packet = Packet { flow: number, transmission: 0, burst: 0, segments: 0 };
-        if !self.path.offer(self.now, packet) {
-            self.at(self.now + CONNECT_AGAIN_NS, Event::Connect(number));
+        if !self.path.offer(self.now, flow.setup.vm, packet) {
+            self.connect_again(number);
         }
+    }
+
+    fn connect_again(&mut self, number: usize) {
+        self.at(self.now + CONNECT_AGAIN_NS, Event::Connect(number));
     }
 
     fn connected(&mut self, number: usize, since: Nanos) {
@@ -346,9 +354,19 @@ impl<'a> World<'a> {
         flow.tcp = None;
     }
 
-    /// A packet has crossed the bottleneck and is at the receiver.
+    /// A packet has crossed a link.
     fn depart(&mut self) {
-        let Some(packet) = self.path.depart(self.now) else { return };
+        match self.path.depart(self.now) {
+            Some(Departure::Arrived(packet)) => self.arrive(packet),
+            Some(Departure::Lost(packet)) if packet.segments == 0 => {
+                self.connect_again(packet.flow)
+            }
+            Some(Departure::Lost(_) | Departure::WentOn) | None => {}
+        }
+    }
+
+    /// It is at the receiver.
+    fn arrive(&mut self, packet: Packet) {
         let number = packet.flow;
         let flow = &mut self.flows[number];
         if packet.segments == 0 {

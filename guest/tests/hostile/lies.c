@@ -18,6 +18,11 @@ static unsigned int lie_rtt_us;
 module_param(lie_rtt_us, uint, 0444);
 MODULE_PARM_DESC(lie_rtt_us, "round-trip time (default 0: the true one)");
 
+static unsigned int lie_min_rtt_us;
+module_param(lie_min_rtt_us, uint, 0444);
+MODULE_PARM_DESC(lie_min_rtt_us,
+		 "least round-trip time, whatever the others are (default 0: the least of these)");
+
 static unsigned int lie_acked = 1;
 module_param(lie_acked, uint, 0444);
 MODULE_PARM_DESC(lie_acked, "factor of what was acknowledged (default 1)");
@@ -77,6 +82,8 @@ void lies_of_wire(struct virtio_ccc_report *wire)
 		lie_of_phase(wire);
 	if (lie_rtt_us)
 		lie_of_rtt(wire);
+	if (lie_min_rtt_us)
+		wire->min_rtt_us = cpu_to_le32(lie_min_rtt_us);
 	if (lie_mss)
 		wire->mss_bytes = cpu_to_le16(min_t(u32, lie_mss, U16_MAX));
 	if (lie_acked != 1)
