@@ -101,7 +101,7 @@ same-data: ## BASE=commit: whether its seeded runs give the same data as this tr
 	@scripts/same-data $(BASE)
 
 ##@ The law under conditions drawn at random
-.PHONY: law law-check law-model law-mutants law-replay law-speed attack-search
+.PHONY: law law-check law-days law-model law-mutants law-replay law-speed attack-search
 ATTACKS ?= 1000
 LAW_SEED = $(or $(SEED),1)
 law-model: deps
@@ -117,6 +117,8 @@ law-check: build law-model ## that model beside the laboratory
 	@$(PYTHON) -m ccc_experiments law-check --out out/law-check
 law-replay: build law-model ## what `make law` found of INVARIANT=sum, on real kernels; SEEDS=7651,7652
 	@$(PYTHON) -m ccc_experiments law-replay --out out/law-replay
+law-days: law-model ## DAYS=7 of one group in that model: flows, weights and daemons come and go; SEED=101
+	@$(CARGO_TARGET_DIR)/release/ccc-law days --days $(or $(DAYS),7) --seed $(or $(SEED),101)
 law-mutants: deps ## whether the search finds faults that are planted into the engine
 	@$(PYTHON) -m ccc_experiments law-mutants --out out/law-mutants
 law-speed: law-model ## 10 and 100 Gbit/s in that model; SEEDS=101..110

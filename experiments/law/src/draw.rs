@@ -69,7 +69,7 @@ pub fn draw(seed: u64) -> Case {
 }
 
 /// Uniform in the logarithm.
-fn log_uniform(rng: &mut Rng, [low, high]: [f64; 2]) -> f64 {
+pub(crate) fn log_uniform(rng: &mut Rng, [low, high]: [f64; 2]) -> f64 {
     low * (high / low).powf(rng.uniform())
 }
 
@@ -77,7 +77,7 @@ fn chance(rng: &mut Rng, percent: f64) -> bool {
     rng.uniform() * 100.0 <= percent
 }
 
-fn below(rng: &mut Rng, count: u64) -> u64 {
+pub(crate) fn below(rng: &mut Rng, count: u64) -> u64 {
     rng.next_u64() % count
 }
 

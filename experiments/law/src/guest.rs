@@ -212,7 +212,7 @@ impl Guest {
         let before = self.granted;
         let grant = env.host.grant(env.vm);
         let deaf = env.lies.is_some_and(|lies| lies.deaf != 0);
-        if !env.host.is_accepted(env.flow) || deaf {
+        if !env.host.is_accepted(env.now, env.flow) || deaf {
             self.granted.coupled = false;
             return;
         }

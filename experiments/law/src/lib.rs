@@ -9,6 +9,7 @@
 //! ([`rules`]).
 //!
 //! [`mod@watched`] runs have the host's [`taps`], which judge who takes what is others'.
+//! A [`mod@life`] is long, and [`steady`] says whether it goes on.
 //! [`mod@attack`] looks for [`lies`] that do the most harm.
 //! [`mod@fuzz`] [`mod@draw`]s cases, [`mod@judge`]s [`invariants`] by [`bounds`] and [`mod@shrink`]s what it finds.
 pub mod ack_clock;
@@ -25,6 +26,7 @@ pub mod invariants;
 pub mod judge;
 pub mod known;
 pub mod lies;
+pub mod life;
 pub mod measure;
 pub mod path;
 pub mod receiver;
@@ -33,6 +35,7 @@ pub mod rules;
 pub mod setup;
 pub mod shrink;
 pub mod spread;
+pub mod steady;
 pub mod taps;
 pub mod tcp;
 pub mod watched;

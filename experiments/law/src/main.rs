@@ -7,7 +7,7 @@ use ccc_lab::scenario::Scenario;
 use ccc_law::{
     attack,
     fuzz::{self, Search},
-    known,
+    known, life,
     measure::Run,
     setup::Setup,
     watched, world,
@@ -75,6 +75,15 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Lives long with one group whose flows come and go, and looks whether all goes on
+    Days {
+        /// How many
+        #[arg(long, default_value_t = 7.0)]
+        days: f64,
+        /// Decides them
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Prints a case of a search as a scenario
     Case {
         /// The search's seed
@@ -94,6 +103,7 @@ fn main() -> ExitCode {
         }
         Command::Attack { runs, seed, out } => attack(runs, seed, &out),
         Command::Watch { runs, seed } => watch(runs, seed),
+        Command::Days { days, seed } => Ok(lived(days, seed)),
         Command::Case { seed, number } => case(seed, number),
     };
     match done {
@@ -169,6 +179,27 @@ fn watch(runs: u64, seed: u64) -> Result<bool> {
     }
     println!("{} of {runs} runs of seed {seed} with an honest VM judged", found.len());
     Ok(found.is_empty())
+}
+
+/// One life, coupled beside uncoupled; whether all bounds of the coupled one hold.
+fn lived(days: f64, seed: u64) -> bool {
+    let setup = life::drawn(seed, days);
+    println!(
+        "{days} days of seed {seed}: {} joins, {} changes of weights, {} restarts",
+        setup.flows.len(),
+        setup.weight_changes.len(),
+        setup.restarts.len(),
+    );
+    let [_, coupled] = [false, true].map(|coupled| {
+        let lived = life::live(&setup, coupled);
+        println!("  {}: {lived}", if coupled { "coupled" } else { "uncoupled" });
+        lived
+    });
+    for judged in &coupled.judged {
+        let at_s = judged.verdict.since as f64 / 1e6;
+        println!("  VM {} at {at_s:.2} s {}", judged.vm, judged.verdict);
+    }
+    coupled.holds()
 }
 
 fn fuzz(search: &Search, out: &Path, known: Option<&Path>) -> Result<bool> {

@@ -106,6 +106,11 @@ impl Recorder {
         }
     }
 
+    /// The flows are too many to add up their windows.
+    pub fn skip_windows(&mut self) {
+        self.half = u64::MAX;
+    }
+
     /// Time between samples.
     pub fn sample_ns(&self) -> Nanos {
         self.interval_ns / SAMPLES

@@ -33,7 +33,7 @@ struct Link {
     held_segments: u64,
     queue: VecDeque<Packet>,
     departs_at: Option<Nanos>,
-    /// Bytes that came so far, dropped or not, by flow.
+    /// Bytes that came so far, dropped or not, by VM.
     offered_bytes: Vec<u64>,
     /// Segments dropped so far.
     dropped_segments: u64,
@@ -53,11 +53,11 @@ impl Link {
     }
 
     /// Whether a packet found room.  A burst that does not fit is lost as a whole.
-    fn offer(&mut self, now: Nanos, packet: Packet) -> bool {
-        if packet.flow >= self.offered_bytes.len() {
-            self.offered_bytes.resize(packet.flow + 1, 0);
+    fn offer(&mut self, now: Nanos, vm: usize, packet: Packet) -> bool {
+        if vm >= self.offered_bytes.len() {
+            self.offered_bytes.resize(vm + 1, 0);
         }
-        self.offered_bytes[packet.flow] += bytes_of(&packet);
+        self.offered_bytes[vm] += bytes_of(&packet);
         let segments = u64::from(packet.segments.max(1));
         if self.held_segments + segments > self.limit_segments {
             self.dropped_segments += segments;
@@ -146,8 +146,8 @@ impl Path {
     /// Whether a packet of a VM found room at the first link.
     pub fn offer(&mut self, now: Nanos, vm: usize, packet: Packet) -> bool {
         match &mut self.own[vm] {
-            Some(own) => own.link.offer(now, packet),
-            None => self.bottleneck.offer(now, packet),
+            Some(own) => own.link.offer(now, vm, packet),
+            None => self.bottleneck.offer(now, vm, packet),
         }
     }
 
@@ -156,12 +156,13 @@ impl Path {
         if self.bottleneck.departs_at == Some(now) {
             return self.bottleneck.depart(now).map(Departure::Arrived);
         }
-        let due = |own: &&mut OwnLink| own.link.departs_at == Some(now);
-        let own = self.own.iter_mut().flatten().find(due)?;
+        let due = |own: &OwnLink| own.link.departs_at == Some(now);
+        let vm = self.own.iter().position(|own| own.as_ref().is_some_and(due))?;
+        let own = self.own[vm].as_mut()?;
         let packet = own.link.depart(now)?;
         Some(if own.past_bottleneck {
             Departure::Arrived(packet)
-        } else if self.bottleneck.offer(now, packet) {
+        } else if self.bottleneck.offer(now, vm, packet) {
             Departure::WentOn
         } else {
             Departure::Lost(packet)
@@ -183,10 +184,10 @@ impl Path {
         self.links().map(|link| link.dropped_segments).sum()
     }
 
-    /// Bytes of a VM's flow that came so far, dropped or not.
-    pub fn offered_bytes(&self, vm: usize, flow: usize) -> u64 {
+    /// Bytes of a VM that came so far, dropped or not.
+    pub fn offered_bytes(&self, vm: usize) -> u64 {
         let first = self.own[vm].as_ref().map_or(&self.bottleneck, |own| &own.link);
-        first.offered_bytes.get(flow).copied().unwrap_or(0)
+        first.offered_bytes.get(vm).copied().unwrap_or(0)
     }
 
     fn links(&self) -> impl Iterator<Item = &Link> {

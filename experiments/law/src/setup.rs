@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::{
     inner::Inner,
     lies::Lies,
-    path::{LinkSetup, MSS_BYTES, Nanos},
+    path::{FRAME_BYTES, LinkSetup, MSS_BYTES, Nanos},
 };
 
 /// Most segments of a burst: six of the 64 KB that segmentation offload sends at a time.
@@ -88,6 +88,15 @@ pub struct FlowSetup {
     pub rates_bit: Vec<(Nanos, Option<u64>)>,
 }
 
+/// The daemon dies, and another one begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Restart {
+    /// When it is killed.
+    pub killed_ns: Nanos,
+    /// When the next one has begun.
+    pub started_ns: Nanos,
+}
+
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -107,8 +116,10 @@ pub struct Setup {
     pub group: GroupConfig,
     /// How long doorbells take.
     pub doorbell_ns: Nanos,
-    /// Changes of weights: when, whose, to what.
-    pub weight_changes: Vec<(Nanos, usize, Weight)>,
+    /// Changes of weights: when, whose, to what, which a [`Weight`] can be.
+    pub weight_changes: Vec<(Nanos, usize, f64)>,
+    /// Lives of the daemon that end.
+    pub restarts: Vec<Restart>,
     /// The VMs.
     pub vms: Vec<VmSetup>,
     /// Their flows.
@@ -147,6 +158,7 @@ impl Setup {
                 .iter()
                 .map(|action| weight_change(scenario, action))
                 .collect::<Result<_, _>>()?,
+            restarts: Vec::new(),
             vms: vms.map(|(number, vm)| vm_of(scenario, number, vm)).collect::<Result<_, _>>()?,
             flows,
         };
@@ -176,6 +188,11 @@ impl Setup {
         (delays.clone().min().unwrap_or(0), delays.max().unwrap_or(0))
     }
 
+    /// Payload that the bottleneck carries in a second, if all segments are full.
+    pub fn payload_bytes_per_s(&self) -> f64 {
+        self.rate_bit as f64 / 8.0 * f64::from(MSS_BYTES) / FRAME_BYTES as f64
+    }
+
     /// Slots of all flows, and after them those that have none.
     pub fn slots(&self) -> usize {
         self.empty_slots(self.vms.len()).start
@@ -192,7 +209,7 @@ impl Setup {
     pub fn path_segments(&self) -> u64 {
         let (_, delay_ns) = self.delays_ns();
         let bits = u128::from(self.rate_bit) * u128::from(delay_ns) / 1_000_000_000;
-        (bits as u64) / (8 * crate::path::FRAME_BYTES) + self.limit_segments
+        (bits as u64) / (8 * FRAME_BYTES) + self.limit_segments
     }
 
     /// One segment, or more where the path holds so many that it would take too long; a
@@ -295,17 +312,15 @@ fn weight(value: f64, at: &str) -> Result<Weight, SetupError> {
 }
 
 /// The one action of a daemon that the model has: a new weight of a VM.
-fn weight_change(
-    scenario: &Scenario,
-    action: &Action,
-) -> Result<(Nanos, usize, Weight), SetupError> {
+fn weight_change(scenario: &Scenario, action: &Action) -> Result<(Nanos, usize, f64), SetupError> {
     let not_modelled = || SetupError::NotModelled("actions but a PATCH of a VM's weight");
     let request = action.control.as_ref().ok_or_else(not_modelled)?;
     let name = request.path.strip_prefix("/v1/vms/").ok_or_else(not_modelled)?;
     let body = request.body.as_ref().and_then(|body| body.get("weight"));
     let value = body.and_then(Value::as_f64).ok_or_else(not_modelled)?;
     let vm = scenario.vms.iter().position(|vm| vm.name == name).ok_or_else(not_modelled)?;
-    Ok((ns_of_s(action.at_s), vm, weight(value, "actions[].control.body.weight")?))
+    weight(value, "actions[].control.body.weight")?;
+    Ok((ns_of_s(action.at_s), vm, value))
 }
 
 fn group_of(scenario: &Scenario) -> Result<GroupConfig, SetupError> {

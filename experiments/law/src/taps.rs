@@ -31,24 +31,25 @@ pub struct Taps {
 }
 
 impl Taps {
+    /// Another daemon looks, which knows nothing of what was.
+    pub fn restart(&mut self) {
+        self.watch = Watch::default();
+    }
+
     /// Looks at all of them.
     pub fn look(&mut self, now: Nanos, setup: &Setup, host: &Host, path: &Path) {
-        let sent = |vm: usize| {
-            let flows = setup.flows.iter().enumerate().filter(|(_, flow)| flow.vm == vm);
-            flows.map(|(number, _)| path.offered_bytes(vm, number)).sum()
-        };
         let seen: BTreeMap<usize, Seen> = setup
             .vms
             .iter()
             .enumerate()
             .filter(|(_, vm)| vm.has_device)
-            .map(|(number, vm)| {
+            .map(|(number, _)| {
                 let seen = Seen {
                     at: now / 1000,
                     interface: 0,
-                    received_bytes: sent(number),
+                    received_bytes: path.offered_bytes(number),
                     claims: host.claims(number),
-                    weight: (vm.weight * 256.0).max(1.0) as u32,
+                    weight: (host.weight(number) * 256.0).max(1.0) as u32,
                     floor: 0,
                     cap: None,
                 };

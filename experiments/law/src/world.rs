@@ -3,8 +3,6 @@
 //! their events.
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use ccc_core::Weight;
-
 use crate::{
     env::Env,
     guest::{Guest, Tenant},
@@ -14,8 +12,9 @@ use crate::{
     measure::{Recorder, Run},
     path::{Departure, MSS_BYTES, Nanos, Packet, Path},
     receiver::{Ack, DELAYED_ACK_NS, Receiver},
-    setup::{FlowSetup, Setup, VmSetup},
-    taps::{self, Taps},
+    setup::{FlowSetup, Setup},
+    steady::{self, Steady},
+    taps::{self, Judged, Taps},
     tcp::Tcp,
 };
 
@@ -42,7 +41,10 @@ enum Event {
     Delay { vm: usize, delay_ns: Nanos },
     Weight { vm: usize, change: usize },
     Lie(usize),
+    Kill,
+    Start,
     Taps,
+    Steady,
     Sample,
 }
 
@@ -75,6 +77,7 @@ pub struct World<'a> {
     path: Path,
     recorder: Recorder,
     taps: Option<Taps>,
+    steady: Option<Steady>,
 }
 
 /// Runs a setup to its end.
@@ -88,17 +91,31 @@ pub fn run(setup: &Setup, coupled: bool, interval_ns: Nanos) -> Run {
 /// The same, coupled, with taps that judge; what they have seen.
 pub fn watch(setup: &Setup) -> Taps {
     let mut world = World::new(setup, true, WATCHED_INTERVAL_NS);
-    world.taps = Some(Taps::default());
-    world.at(taps::PERIOD_NS, Event::Taps);
+    world.put_taps();
     world.begin();
     world.go_on();
     world.taps.unwrap_or_default()
 }
 
+/// A long life: its numbers by seconds, whether it went on, and whom taps have judged.
+pub fn live(setup: &Setup, coupled: bool) -> (Run, Steady, Vec<Judged>) {
+    let mut world = World::new(setup, coupled, steady::SECOND_NS);
+    world.recorder.skip_windows();
+    if coupled {
+        world.put_taps();
+    }
+    world.steady = Some(Steady::default());
+    world.at(steady::PERIOD_NS, Event::Steady);
+    world.begin();
+    world.go_on();
+    let steady = world.steady.take().unwrap_or_default();
+    let taps = world.taps.take().unwrap_or_default();
+    (world.end(), steady, taps.judged)
+}
+
 impl<'a> World<'a> {
     fn new(setup: &'a Setup, coupled: bool, interval_ns: Nanos) -> World<'a> {
-        let weight = |vm: &VmSetup| Weight::from_f64(vm.weight).expect("checked in the setup");
-        let weights: Vec<Weight> = setup.vms.iter().map(weight).collect();
+        let weights = setup.vms.iter().map(|vm| vm.weight).collect();
         let flow = |flow: &FlowSetup| Flow {
             setup: flow.clone(),
             inner: flow.inner,
@@ -121,7 +138,7 @@ impl<'a> World<'a> {
             tenants: setup.vms.iter().map(|_| Tenant::default()).collect(),
             empty_slots: vec![EmptySlots::default(); setup.vms.len()],
             delays_ns: setup.vms.iter().map(|vm| vm.delay_ns).collect(),
-            host: Host::new(setup.group, &weights, setup.slots(), setup.doorbell_ns),
+            host: Host::new(setup.group, weights, setup.slots(), setup.doorbell_ns),
             path: Path::new(
                 setup.rate_bit,
                 setup.limit_segments,
@@ -129,7 +146,13 @@ impl<'a> World<'a> {
             ),
             recorder: Recorder::new(setup, interval_ns),
             taps: None,
+            steady: None,
         }
+    }
+
+    fn put_taps(&mut self) {
+        self.taps = Some(Taps::default());
+        self.at(taps::PERIOD_NS, Event::Taps);
     }
 
     fn at(&mut self, at: Nanos, event: Event) {
@@ -155,6 +178,10 @@ impl<'a> World<'a> {
         }
         for (change, (at, vm, _)) in setup.weight_changes.iter().enumerate() {
             self.at(*at, Event::Weight { vm: *vm, change });
+        }
+        for restart in &setup.restarts {
+            self.at(restart.killed_ns, Event::Kill);
+            self.at(restart.started_ns, Event::Start);
         }
         for (vm, liar) in setup.vms.iter().enumerate() {
             if let Some(lies) = liar.lies.as_ref().filter(|_| self.coupled) {
@@ -205,7 +232,10 @@ impl<'a> World<'a> {
                 self.host.set_weight(vm, self.setup.weight_changes[change].2);
             }
             Event::Lie(vm) => self.lie(vm),
+            Event::Kill => self.host.kill(self.now),
+            Event::Start => self.start_daemon(),
             Event::Taps => self.look_at_taps(),
+            Event::Steady => self.look_at_flows(),
             Event::Sample => self.sample(),
         }
     }
@@ -272,8 +302,12 @@ impl<'a> World<'a> {
             return;
         }
         flow.connecting_ns = self.now;
+        let vm = flow.setup.vm;
+        if let Some(steady) = &mut self.steady {
+            steady.opened(self.now, number);
+        }
         let packet = Packet { flow: number, transmission: 0, burst: 0, segments: 0 };
-        if !self.path.offer(self.now, flow.setup.vm, packet) {
+        if !self.path.offer(self.now, vm, packet) {
             self.connect_again(number);
         }
     }
@@ -352,6 +386,9 @@ impl<'a> World<'a> {
         }
         flow.ended = true;
         flow.tcp = None;
+        if let Some(steady) = &mut self.steady {
+            steady.closed(number);
+        }
     }
 
     /// A packet has crossed a link.
@@ -411,8 +448,24 @@ impl<'a> World<'a> {
 
     fn look_at_taps(&mut self) {
         let Some(taps) = &mut self.taps else { return };
-        taps.look(self.now, self.setup, &self.host, &self.path);
+        if self.host.is_alive() {
+            taps.look(self.now, self.setup, &self.host, &self.path);
+        }
         self.at(self.now + taps::PERIOD_NS, Event::Taps);
+    }
+
+    fn start_daemon(&mut self) {
+        self.host.start(self.now);
+        if let Some(taps) = &mut self.taps {
+            taps.restart();
+        }
+    }
+
+    fn look_at_flows(&mut self) {
+        let Some(steady) = &mut self.steady else { return };
+        let flows = &self.flows;
+        steady.look(self.now, |flow| flows[flow].tcp.as_ref(), self.host.flows());
+        self.at(self.now + steady::PERIOD_NS, Event::Steady);
     }
 
     fn sample(&mut self) {
