@@ -58,7 +58,7 @@ image: deps ## the guest of the experiments on QEMU
 	@scripts/build image
 
 ##@ Experiments in virtual time; SEEDS=3 or SEEDS=101..110: so many or these runs of each case
-.PHONY: demo weights outside dynamics live figure figures attacks faults docs-images speed same-data
+.PHONY: demo weights outside dynamics live figure figures attacks faults days docs-images speed same-data
 demo: ## the papers' VM fairness test, coupled beside uncoupled; FLOWS=1:4 SEED=1 for one run
 weights: ## VM weights, and three VMs; WEIGHTS=3:1
 outside: ## the coupled aggregate beside an uncoupled outside flow
@@ -91,6 +91,8 @@ attacks: build ## what one VM can do to others; ENFORCE=on, ONLY='deaf;reno 16',
 faults: build ## programs killed and stopped while flows run; KILLS=1000 HOURS=1 simulated, SEED=101, QUICK=1
 	@QUICK='$(QUICK)' $(PYTHON) -m faults --out out/faults --seed $(or $(SEED),101) \
 		--kills $(or $(KILLS),$(if $(QUICK),80,1000)) --hours $(or $(HOURS),$(if $(QUICK),0.1,1))
+days: deps ## DAYS=7 of the daemon's virtual time: VMs, flows and daemons come and go; SEED=101
+	@DAYS='$(or $(DAYS),7)' SEED='$(or $(SEED),101)' $(CARGO) test --release $(HOST) -p ccc-vhost --test days -- --nocapture
 docs-images: ## the documents' plots, from out/
 	@scripts/docs-images
 speed: build ## how fast the laboratory is on this machine

@@ -21,6 +21,8 @@ pub struct Daemon {
     pub dir: TempDir,
     child: Child,
     log: File,
+    level: String,
+    arguments: Vec<String>,
 }
 
 /// Waits until something is so.
@@ -87,9 +89,10 @@ impl Daemon {
         dir: TempDir,
         vms: &[(&str, f64, &str)],
         groups: &str,
+        arguments: &[&str],
     ) -> Daemon {
         Daemon::configure(&dir, vms, groups);
-        Daemon::spawn(level, dir, &[])
+        Daemon::spawn(level, dir, arguments)
     }
 
     fn configure(dir: &TempDir, vms: &[(&str, f64, &str)], groups: &str) {
@@ -137,7 +140,8 @@ impl Daemon {
             .spawn()
             .unwrap();
         let log = File::open(dir.path().join("log")).unwrap();
-        let mut daemon = Daemon { dir, child, log };
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut daemon = Daemon { dir, child, log, level: level.to_owned(), arguments };
         daemon.says("serving");
         daemon
     }
@@ -244,12 +248,14 @@ impl Daemon {
         self.restart_dead()
     }
 
-    /// Starts one that has ended again.
+    /// Starts one that has ended again, as it was started.
     pub fn restart_dead(mut self) -> Daemon {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        let level = std::mem::take(&mut self.level);
+        let arguments = std::mem::take(&mut self.arguments);
         drop(self);
         std::fs::remove_file(dir.path().join("log")).unwrap();
-        Daemon::spawn("debug", dir, &[])
+        Daemon::spawn(&level, dir, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     pub fn running(&mut self) -> bool {

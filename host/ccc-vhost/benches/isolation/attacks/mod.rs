@@ -73,7 +73,7 @@ pub fn daemon() -> Daemon {
     let at = |name: &str| dir.path().join(name).display().to_string();
     let own = format!("[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\n", at("control"), at("state"));
     let vms = [("victim", 1.0, "default"), ("attacker", 1.0, "default")];
-    Daemon::start_logging("info", dir, &vms, &own)
+    Daemon::start_logging("info", dir, &vms, &own, &[])
 }
 
 impl Target {
