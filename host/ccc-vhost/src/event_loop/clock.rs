@@ -147,6 +147,7 @@ fn timespec(micros: Micros) -> Timespec {
 /// A number that is seldom the same: the nanoseconds since 1970 and the process,
 /// spread over all bits.
 fn spread() -> u32 {
+    #[expect(clippy::disallowed_methods, reason = "any number will do")]
     let time = clock_gettime(ClockId::Realtime);
     let nanos = (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64);
     let mixed = (nanos ^ u64::from(std::process::id()) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -155,6 +156,7 @@ fn spread() -> u32 {
 
 /// The machine's time.
 pub fn monotonic() -> Micros {
+    #[expect(clippy::disallowed_methods, reason = "nobody sets this one")]
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
