@@ -42,8 +42,8 @@ const VM_GOES: u32 = 4000;
 const VM_COMES: u32 = 100;
 /// Lives of the daemon, in steps: from ten minutes to two days.
 const LIFE: [f64; 2] = [750.0, 216_000.0];
-/// As often all leave, in steps: each half hour.
-const ALL_LEAVE: u64 = 2250;
+/// Between two times at which all leave, in steps: from minutes to hours.
+const ALL_STAY: [f64; 2] = [50.0, 5_000.0];
 
 /// Threads that close files are made when they are wanted, and stay.
 const CLOSERS: usize = 64;
@@ -235,6 +235,11 @@ fn one_in(rng: &mut Rng, count: u32) -> bool {
     rng.u32(0..count) == 0
 }
 
+/// Uniform in the logarithm.
+fn log_uniform(rng: &mut Rng, [low, high]: [f64; 2]) -> u64 {
+    (low * (high / low).powf(rng.f64())) as u64
+}
+
 /// What happened so far.
 #[derive(Debug, Default)]
 struct Done {
@@ -305,11 +310,13 @@ impl World {
 
     /// One life of the daemon, which ends at rest.
     fn live(&mut self, host: &mut Host, end_ns: u64) {
-        let life = LIFE[0] * (LIFE[1] / LIFE[0]).powf(self.rng.f64());
+        let life = log_uniform(&mut self.rng, LIFE).min((end_ns - self.now_ns) / STEP_NS);
         let mut first = None;
-        for step in 1..=(life as u64).min((end_ns - self.now_ns) / STEP_NS) {
+        let mut all_leave = log_uniform(&mut self.rng, ALL_STAY);
+        for step in 1..=life {
             self.step(host);
-            if step % ALL_LEAVE == 0 {
+            if step == all_leave {
+                all_leave += log_uniform(&mut self.rng, ALL_STAY);
                 (0..VMS).for_each(|vm| self.go(host, vm));
                 let held = host.at_rest(first.as_ref());
                 let first = first.get_or_insert(held);
