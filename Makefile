@@ -216,7 +216,7 @@ oldest-compiler: deps ## that all builds with the oldest compiler that is promis
 	@for where in host experiments/lab experiments/law; do \
 		cargo +$(OLDEST) check --quiet --locked --manifest-path $$where/Cargo.toml --target-dir $(CACHE)/oldest || exit 1; \
 	done
-.PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized kernels coverage fuzz
+.PHONY: check test test-qemu test-libvirt test-packages ansible-test test-sanitized test-races kernels coverage fuzz
 SUITE = -m pytest -p no:cacheprovider -q --reruns 1 -p testbed.again -rfER $(if $(QUICK),-m 'not slow') $(if $(TESTS),-k '$(TESTS)')
 check: ## format, lints, documents, tests without root or kernel, in a minute; PARTS=lints
 	@scripts/check $(PARTS)
@@ -236,7 +236,10 @@ ansible-test: ## the Ansible collection on fresh machines; RELEASE=trixie, ANSIB
 	@scripts/build deps systemd-container openssh-client
 	@$(PYTHON) $(SUITE) -n 2 --dist worksteal ansible/tests
 test-sanitized: host ## the guest module on a kernel with KASAN, lockdep and the like
-	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized
+	@$(PYTHON) $(SUITE) $(if $(QUICK),--seconds 10) guest/tests/sanitized/test_sanitized.py
+# Found by chance: one that is seen once is there.
+test-races: host ## the guest module on a kernel with KCSAN; SECONDS=600 of each test
+	@$(PYTHON) $(SUITE) --reruns 0 --processors 2 --seconds $(or $(SECONDS),$(if $(QUICK),10,30)) guest/tests/sanitized/test_races.py
 kernels: deps ## the guest module against Debian's kernels, and run on 6.1
 	@guest/tests/compile-kernels
 	@guest/tests/run-on-6.1

@@ -37,6 +37,8 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "freebsd-15": freebsd.freebsd_15,
     "sanitized-kernel": kernels.sanitized,
     "sanitized-guest": guests.sanitized_guest,
+    "racing-kernel": kernels.racing,
+    "racing-guest": guests.racing_guest,
 }
 # Without which nothing is built.
 DEPS = (*kernels.COMPILING, "cpio", "iproute2", "ethtool", "python3", "python3-venv")

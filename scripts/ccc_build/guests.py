@@ -12,6 +12,8 @@ from ccc_build.process import output, run
 
 TESTS = PROJECT / "guest" / "tests"
 SANITIZED = TESTS / "sanitized"
+# Modules beside ours that test the kernel's checks, or help these.
+HELPERS = ("slow_info", "racy")
 # What makes them: other steps, another guest.
 PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("guests.py", "initrd.py", "module.py"))
 WARNINGS_ARE_ERRORS = "KCFLAGS=-Werror"
@@ -55,23 +57,34 @@ def module_guest() -> Artefact:
 
 def sanitized_guest() -> Artefact:
     """The guest of `make test-sanitized`: `bzImage` and `initrd`."""
-    kernel = kernels.sanitized()
-    ours = [SANITIZED / "guest-init.sh", SANITIZED / "stress.c", *sorted((SANITIZED / "slow_info").glob("*"))]
+    return _checked_guest("sanitized-guest", kernels.sanitized())
+
+
+def racing_guest() -> Artefact:
+    """The guest of `make test-races`: `bzImage` and `initrd`."""
+    return _checked_guest("racing-guest", kernels.racing())
+
+
+def _checked_guest(name: str, kernel: Artefact) -> Artefact:
+    """A kernel that checks what it does, with the module and what stresses it: `bzImage` and `initrd`."""
+    helpers = [path for helper in HELPERS for path in sorted((SANITIZED / helper).glob("*"))]
+    ours = [SANITIZED / "guest-init.sh", SANITIZED / "stress.c", *helpers]
 
     def build(directory: Path) -> None:
         tree = kernel.get() / "build"
-        with tempfile.TemporaryDirectory() as name:
-            work = Path(name)
-            slow_info = shutil.copytree(SANITIZED / "slow_info", work / "slow_info")
+        with tempfile.TemporaryDirectory() as scratch:
+            work = Path(scratch)
             built = module.compile_module(tree, work / "ccc", WARNINGS_ARE_ERRORS)
-            run("make", "-s", "-C", tree, f"M={slow_info}", "modules", log=work / "log")
             root = Root(work / "root", SANITIZED / "guest-init.sh", ("ip", "tc"))
             warnings = ("-Wall", "-Wextra", "-Werror", "-O2")
             output("gcc", *warnings, "-static", "-pthread", "-o", root.path / "stress", SANITIZED / "stress.c")
-            for added in (built / "ccc.ko", slow_info / "slow_info.ko"):
-                root.add(added, added.name)
+            root.add(built / "ccc.ko", "ccc.ko")
+            for helper in HELPERS:
+                copy = shutil.copytree(SANITIZED / helper, work / helper)
+                run("make", "-s", "-C", tree, f"M={copy}", "modules", log=work / "log")
+                root.add(copy / f"{helper}.ko", f"{helper}.ko")
             pack(root.path, directory / "initrd")
         shutil.copy(kernel.path / "bzImage", directory / "bzImage")
 
     key = digest(kernel.path.name, *ours, BEGIN, module.key(), *PROGRAMS)
-    return Artefact(kernels.packages() / f"sanitized-guest-{key}", build)
+    return Artefact(kernels.packages() / f"{name}-{key}", build)

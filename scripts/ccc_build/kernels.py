@@ -88,9 +88,19 @@ def laboratory() -> Artefact:
 
 def sanitized() -> Artefact:
     """An x86 kernel with KASAN, lockdep and other checks: `bzImage`, and the tree `build`."""
+    return _checking("sanitized", "config-checks")
+
+
+def racing() -> Artefact:
+    """The same with KCSAN, which excludes KASAN."""
+    return _checking("racing", "config-races")
+
+
+def _checking(name: str, checks: str) -> Artefact:
+    """The kernel of the sanitized guest with these checks."""
     require(*COMPILING)
     package, version = find_source(BACKPORTS, "linux-source-7.2")
-    configs = [PROJECT / "guest" / "tests" / "sanitized" / name for name in ("config", "config-checks")]
+    configs = [PROJECT / "guest" / "tests" / "sanitized" / part for part in ("config", checks)]
     wanted = [line for config in configs for line in config.read_text().splitlines() if not line.startswith("#")]
     # Of drivers, what Kconfig reads and little more.
     source = source_tree(
@@ -106,13 +116,13 @@ def sanitized() -> Artefact:
         fragment.write_text("".join(f"{line}\n" for line in wanted))
         run(*make, "-s", f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig", log=log)
         require_options((line for line in wanted if line.endswith("=y")), built / ".config")
-        say(f"sanitized kernel: compiling {package} {version} (5 to 15 minutes on 2 cores, 1,900 steps)")
-        run(*make, f"-j{os.cpu_count()}", *REPRODUCIBLE, "bzImage", "modules", log=log, progress="sanitized kernel")
+        say(f"{name} kernel: compiling {package} {version} (5 to 15 minutes on 2 cores, 1,900 steps)")
+        run(*make, f"-j{os.cpu_count()}", *REPRODUCIBLE, "bzImage", "modules", log=log, progress=f"{name} kernel")
         shutil.copy(built / "arch/x86/boot/bzImage", directory)
         (directory / "release").write_text(output(*make, "-s", "kernelrelease"))
 
     key = digest(f"{package} {version}\n", *(f"{line}\n" for line in wanted), compiler())
-    return Artefact(packages() / f"sanitized-{key}", build, resumes=True)
+    return Artefact(packages() / f"{name}-{key}", build, resumes=True)
 
 
 def source_tree(package: str, version: str, suffix: str, exclude: Iterable[str]) -> Artefact:

@@ -71,7 +71,7 @@ device_name() { basename "$(ls -d /sys/bus/virtio/devices/* | while read -r d; d
 
 # Everything that anyone may read, again and again.
 watch_debugfs() {
-	while :; do cat /sys/kernel/debug/ccc/* >/dev/null 2>&1; done &
+	while :; do cat /sys/kernel/debug/ccc/* /proc/net/tcp >/dev/null 2>&1; done &
 	watcher=$!
 }
 
@@ -209,6 +209,12 @@ watched_flows() {
 }
 
 network
+# What happens at boot is not the module's affair.  First a race that is one.
+kcsan=/sys/kernel/debug/kcsan
+if [ -e $kcsan ]; then
+	echo on >$kcsan
+	insmod /racy.ko && sleep 2 && rmmod racy || fail "no race"
+fi
 # Each inner algorithm in some test: CUBIC has the most state, DCTCP changes its
 # operations, Vegas counts round trips.
 case $test in
@@ -222,6 +228,7 @@ insmod /ccc.ko inner=$inner || fail "the module does not load"
 sysctl -q net.ipv4.tcp_allowed_congestion_control="$(cat /proc/sys/net/ipv4/tcp_available_congestion_control)"
 echo "@ begin $test $(cut -d' ' -f1 /proc/uptime)"
 $test
+[ ! -e $kcsan ] || echo "# $(grep -E '^(setup_watchpoints|data_races):' $kcsan | tr '\n' ' ')"
 echo "@ ok $test $(cut -d' ' -f1 /proc/uptime)"
 sleep 1
 poweroff -f
