@@ -73,6 +73,13 @@ static void quit(struct ccc_release *release)
 	WRITE_ONCE(release->clock->waiters, release->clock->waiters - 1);
 }
 
+/* ccc_ack_clock_runs() looks without the lock. */
+static void count(struct ccc_ack_clock *clock, u64 units, u64 driving)
+{
+	WRITE_ONCE(clock->units, clock->units + units);
+	WRITE_ONCE(clock->driving, clock->driving + driving);
+}
+
 /*
  * Of the guest's window behind its line, the flow has @units.  With none, it
  * takes no part.  A flow that uses its window drives the clock: in a round trip
@@ -91,14 +98,11 @@ void ccc_ack_clock_count(struct ccc_flow *flow, u64 units, bool drives)
 	spin_lock_bh(&clock_lock);
 	if (clock != release->clock || units != release->units)
 		quit(release);
-	if (release->clock) {
-		release->clock->units -= release->units;
-		release->clock->driving -= release->drives ? release->units : 0;
-	}
-	if (clock) {
-		clock->units += units;
-		clock->driving += drives ? units : 0;
-	}
+	if (release->clock)
+		count(release->clock, -release->units,
+		      release->drives ? -release->units : 0);
+	if (clock)
+		count(clock, units, drives ? units : 0);
 	release->clock = clock;
 	release->units = units;
 	release->drives = drives;

@@ -33,23 +33,27 @@ static void show_addresses(struct seq_file *m,
 	seq_printf(m, ":%u ", le16_to_cpu(wire->dport));
 }
 
+/*
+ * The flow goes on meanwhile: data_race() is at what it writes as it likes, since a
+ * number of another moment, or of two, misleads nobody for long.
+ */
 static void show_flow(struct seq_file *m, const struct ccc_slot *slot)
 {
-	const struct virtio_ccc_report *wire = slot->report;
+	const struct virtio_ccc_report wire = data_race(*slot->report);
 	const struct ccc_flow *flow = ccc_flow_of(slot);
 
 	seq_printf(m, "%u ", slot->index);
-	show_addresses(m, wire);
+	show_addresses(m, &wire);
 	seq_printf(m, "%s cwnd %u granted_cwnd %u line %u epoch %u generation %u",
 		   state_name(READ_ONCE(flow->report.state)),
-		   le32_to_cpu(wire->cwnd_bytes) /
-			max_t(u32, le16_to_cpu(wire->mss_bytes), 1),
-		   READ_ONCE(flow->grant.cwnd), READ_ONCE(flow->grant.line),
-		   READ_ONCE(flow->grant.epoch), READ_ONCE(slot->generation));
+		   le32_to_cpu(wire.cwnd_bytes) /
+			max_t(u32, le16_to_cpu(wire.mss_bytes), 1),
+		   data_race(flow->grant.cwnd), data_race(flow->grant.line),
+		   data_race(flow->grant.epoch), READ_ONCE(slot->generation));
 	seq_printf(m, " congestion_events %u timeouts %u spurious_events %u%s%s\n",
-		   READ_ONCE(flow->recovery.congestion_events),
-		   READ_ONCE(flow->recovery.timeouts),
-		   READ_ONCE(flow->recovery.spurious_events),
+		   data_race(flow->recovery.congestion_events),
+		   data_race(flow->recovery.timeouts),
+		   data_race(flow->recovery.spurious_events),
 		   READ_ONCE(flow->report.active) ? " active" : " idle",
 		   READ_ONCE(flow->grant.coupled) ? " coupled" : " alone");
 }

@@ -195,7 +195,8 @@ void ccc_flow_detach(struct sock *sk);
 static inline bool ccc_flow_is_live(const struct ccc_slot *slot)
 {
 	return READ_ONCE(slot->extent->use.accepted) &&
-	       READ_ONCE(slot->extent->use.offer_seq) == slot->offer_seq;
+	       READ_ONCE(slot->extent->use.offer_seq) ==
+		       READ_ONCE(slot->offer_seq);
 }
 
 /* The socket's flow, unless the device has gone or wants the slot back. */

@@ -65,7 +65,7 @@ static void update_epoch(struct ccc_device *dev, u16 line)
 	number = le32_to_cpu(READ_ONCE(line_of(dev, line)->epoch));
 	if (!epoch->seen || epoch->instance != instance) {
 		/* Nothing is known of a reduction by this device yet. */
-		epoch->seen = true;
+		WRITE_ONCE(epoch->seen, true);
 		epoch->since_us = 0;
 		WRITE_ONCE(epoch->instance, instance);
 		WRITE_ONCE(epoch->number, number);

@@ -17,9 +17,9 @@ static struct ccc_slot *take_from(struct ccc_extent *extent, struct sock *sk)
 		return NULL;
 	n = find_first_zero_bit(extent->in_use, extent->slots);
 	__set_bit(n, extent->in_use);
-	extent->use.count++;
+	WRITE_ONCE(extent->use.count, extent->use.count + 1);
 	slot = &extent->slot[n];
-	slot->offer_seq = extent->use.offer_seq;
+	WRITE_ONCE(slot->offer_seq, extent->use.offer_seq);
 	WRITE_ONCE(slot->generation, ccc_next_generation(slot->generation));
 	WRITE_ONCE(slot->sk, sk);
 	return slot;
@@ -73,7 +73,7 @@ void ccc_slot_drop(struct ccc_slot *slot)
 	spin_lock_bh(&slots->lock);
 	WRITE_ONCE(slot->sk, NULL);
 	__clear_bit(slot - extent->slot, extent->in_use);
-	extent->use.count--;
+	WRITE_ONCE(extent->use.count, extent->use.count - 1);
 	if (extent->use.accepted) {
 		WRITE_ONCE(slots->free, slots->free + 1);
 		if (slots->starved) {
@@ -100,7 +100,10 @@ struct sock *ccc_slot_hold_socket(struct ccc_slot *slot)
 	return sk;
 }
 
-/* The slot in use at @pos or after it, which @pos is then of. */
+/*
+ * The slot in use at @pos or after it, which @pos is then of.  Without the lock: it
+ * may be free by now, and one that has just been taken be missed.
+ */
 struct ccc_slot *ccc_slot_in_use(const struct ccc_device *dev, loff_t *pos)
 {
 	/* Pairs with ccc_slot_add_extent(). */
@@ -110,7 +113,7 @@ struct ccc_slot *ccc_slot_in_use(const struct ccc_device *dev, loff_t *pos)
 		struct ccc_extent *extent = dev->slots.extent[i];
 		unsigned long n = *pos > extent->first ? *pos - extent->first : 0;
 
-		n = find_next_bit(extent->in_use, extent->slots, n);
+		n = data_race(find_next_bit(extent->in_use, extent->slots, n));
 		if (n < extent->slots) {
 			*pos = extent->first + n;
 			return &extent->slot[n];

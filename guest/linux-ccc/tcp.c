@@ -212,17 +212,18 @@ static size_t ccc_tcp_get_info(struct sock *sk, u32 ext, int *attr,
 {
 	u32 granted = READ_ONCE(ccc_sk(sk)->shown_cwnd);
 	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 srtt_us = READ_ONCE(tp->srtt_us) >> 3;
+	u32 srtt_us = data_race(READ_ONCE(tp->srtt_us)) >> 3;
 	u64 rate = 0;
 
 	if (!(ext & (1 << (INET_DIAG_BBRINFO - 1))) &&
 	    !(ext & (1 << (INET_DIAG_VEGASINFO - 1))))
 		return 0;
 	memset(&info->bbr, 0, sizeof(info->bbr));
-	info->bbr.bbr_min_rtt = tcp_min_rtt(tp);
+	info->bbr.bbr_min_rtt = data_race(tcp_min_rtt(tp));
 	info->bbr.bbr_pacing_gain = ccc_report_priority(sk);
 	if (granted && srtt_us) {
-		rate = ccc_pacing_rate(granted, READ_ONCE(tp->mss_cache),
+		rate = ccc_pacing_rate(granted,
+				       data_race(READ_ONCE(tp->mss_cache)),
 				       srtt_us);
 		info->bbr.bbr_cwnd_gain = 256;
 	}
