@@ -262,8 +262,13 @@ mod tests {
                     assert!(set(&field.name, out).is_err(), "{}", field.name);
                 }
             }
-            assert!(field.is_switch() || field.range().is_some() || words.len() > 1);
-            for wrong in [json!("x"), json!(1e9), json!([]), json!(null)] {
+            let may_be_none = field.expected().ends_with("or none");
+            assert_eq!(set(&field.name, json!(null)).is_ok(), may_be_none, "{}", field.name);
+            let is_name = may_be_none && !field.is_rate();
+            assert!(field.is_switch() || field.range().is_some() || words.len() > 1 || is_name);
+            let word = if is_name { json!("a/b") } else { json!("x") };
+            let wrongs = [word, json!(1e9), json!([]), json!(null)];
+            for wrong in wrongs.into_iter().filter(|wrong| !(may_be_none && wrong.is_null())) {
                 let fault = set(&field.name, wrong.clone()).expect_err("refused");
                 assert_eq!((fault.field, fault.got), (field.name.clone(), wrong.to_string()));
             }
@@ -322,6 +327,23 @@ mod tests {
         assert_eq!(told, expected);
         let spec = json!({"socket": "/s", "floor_mbit": 6, "cap_mbit": 2});
         assert_eq!(crate::VmSpec::read(spec).expect_err("refused").to_string(), expected);
+    }
+
+    #[test]
+    fn an_uplink_without_a_rate_is_told_with_what_to_do() {
+        let of = |uplink: Option<&str>, uplink_rate_mbit| GroupSettings {
+            uplink: uplink.map(str::to_owned),
+            uplink_rate_mbit,
+            ..GroupSettings::default()
+        };
+        for (uplink, rate) in [(None, None), (None, Some(950.0)), (Some("eth0"), Some(950.0))] {
+            assert_eq!(of(uplink, rate).check(), Ok(()));
+        }
+        let told = of(Some("eth0"), None).check().expect_err("refused").to_string();
+        assert!(
+            told.starts_with("invalid uplink_rate_mbit: expected the rate of the uplink"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -43,6 +43,17 @@ pub struct GroupSettings {
     pub coupled: bool,
     /// What is done to a VM that takes what is others'
     pub enforce: Enforce,
+    /// The interface of this host at which each VM is to have a queue of its own
+    #[schemars(title = "the name of a network interface, or none")]
+    #[serde(deserialize_with = "interface_or_none")]
+    pub uplink: Option<String>,
+    /// What may go through that interface, Mbit/s
+    #[schemars(
+        title = "a number from 0.1 to 1000000, or none",
+        range(min = RateRange::CAP_MIN_MBIT, max = RateRange::MBIT_MAX)
+    )]
+    #[serde(deserialize_with = "rate_or_none")]
+    pub uplink_rate_mbit: Option<f64>,
 }
 
 /// What is done to a VM that sends above its share, by what its tap counts.
@@ -149,6 +160,8 @@ impl Default for GroupSettings {
             target_delay_ms: TargetDelay::DEFAULT.ms(),
             coupled: true,
             enforce: Enforce::default(),
+            uplink: None,
+            uplink_rate_mbit: None,
         }
     }
 }
@@ -179,6 +192,17 @@ impl GroupSettings {
             growth_source: self.growth_source,
             target_delay: TargetDelay::from_ms(self.target_delay_ms).unwrap_or_default(),
         }
+    }
+
+    /// Makes sure of what no field can tell by itself: an uplink has a rate.
+    pub fn check(&self) -> Result<(), Fault> {
+        if self.uplink.is_none() || self.uplink_rate_mbit.is_some() {
+            return Ok(());
+        }
+        let expected = "the rate of the uplink, from 0.1 to 1000000";
+        let remedy = "queues form where the kernel knows the rate: say a little less than what the \
+                      interface, or what is behind it, takes";
+        Err(Fault::missing("uplink_rate_mbit", expected).remedy(remedy))
     }
 }
 

@@ -19,6 +19,8 @@ use crate::{
     tap::{
         host::Hold,
         thread::Done,
+        uplink::{self, Uplink},
+        uplinks::Uplinks,
         watches::{Judged, Reading, Watches},
     },
 };
@@ -40,6 +42,8 @@ pub struct Coupling {
     vms: ByNumber<Vm>,
     /// What taps have shown.
     watches: Watches,
+    /// Where VMs have queues of their own.
+    uplinks: Uplinks,
     /// VMs whose taps are held: what they lose there is nothing to the others.
     held: BTreeSet<usize>,
     /// When floors were last looked at.
@@ -275,6 +279,7 @@ impl Coupling {
             groups,
             vms,
             watches: Watches::default(),
+            uplinks: Uplinks::default(),
             held: BTreeSet::new(),
             floors_at: 0,
         }
@@ -372,6 +377,21 @@ impl Coupling {
     /// The same, to be changed.
     pub fn watches_mut(&mut self) -> &mut Watches {
         &mut self.watches
+    }
+
+    /// Where VMs have queues of their own.
+    pub fn uplinks(&self) -> &Uplinks {
+        &self.uplinks
+    }
+
+    /// The same, to be changed.
+    pub fn uplinks_mut(&mut self) -> &mut Uplinks {
+        &mut self.uplinks
+    }
+
+    /// What is to be ordered of uplinks, if anything.
+    pub fn order_uplinks(&mut self, now: Micros) -> Option<Vec<Uplink>> {
+        self.uplinks.order(now, uplink::uplinks(&self.settings))
     }
 
     /// Taps that are to be looked at.

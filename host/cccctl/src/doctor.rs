@@ -80,7 +80,13 @@ pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> 
     let of_groups = groups
         .iter()
         .flat_map(|group| {
-            [left_alone(group), tried(group), floors_not_met(group), tap::powerless(status, group)]
+            [
+                left_alone(group),
+                tried(group),
+                floors_not_met(group),
+                tap::powerless(status, group),
+                tap::without_queues(group),
+            ]
         })
         .flatten();
     daemon::not_kept(control, status)
@@ -593,6 +599,22 @@ mod tests {
         assert_eq!(of(json!(true), "on"), []);
         assert_eq!(of(json!(false), "observe"), []);
         assert_eq!(of(json!(null), "on"), [], "an older daemon does not say");
+    }
+
+    #[test]
+    fn an_uplink_without_the_queues_it_is_to_have_is_told() {
+        let of = |queues: Value| {
+            let group =
+                json!({"name": "uplink", "coupled": true, "uplink": "eth0", "queues": queues});
+            findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        let found = of(json!({"there": false, "trouble": "the kernel has no HTB"}));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].what, "its VMs have no queues at eth0: the kernel has no HTB");
+        assert!(found[0].remedy.ends_with("cccctl group uplink --uplink none"), "{found:?}");
+        for well in [json!({"there": true, "trouble": null}), json!(null)] {
+            assert_eq!(of(well), []);
+        }
     }
 
     #[test]

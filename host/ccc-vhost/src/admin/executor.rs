@@ -12,7 +12,8 @@ use super::{
     authorization::Peer,
     reply::{
         CountersView, GroupView, GroupsView, HostFlowView, LargestView, MemberView, MetricsView,
-        RulesView, StatusView, StrangerView, TapView, TrialView, VmView, VmsView, mode_name,
+        QueuesView, RulesView, StatusView, StrangerView, TapView, TrialView, VmView, VmsView,
+        mode_name,
     },
 };
 use ccc_core::Micros;
@@ -398,7 +399,16 @@ impl Executor<'_> {
             vms,
             trial: self.coupling.trial(index).map(|t| TrialView::new(t, clock::monotonic())),
             shortfall: self.coupling.shortfall(self.now, index).map(Into::into),
+            queues: self.queues(&group.settings),
         }
+    }
+
+    /// What has come of the queues that a group's VMs are to have at its uplink.
+    fn queues(&self, settings: &GroupSettings) -> Option<QueuesView> {
+        let uplink = settings.uplink.as_ref().filter(|_| settings.enforce == Enforce::On)?;
+        let uplinks = self.coupling.uplinks();
+        let trouble = uplinks.trouble(uplink).map(str::to_owned);
+        Some(QueuesView { there: uplinks.has_queues(uplink), trouble })
     }
 
     fn member(&self, number: usize, group: usize) -> Option<MemberView> {

@@ -229,6 +229,17 @@ pub struct GroupView {
     pub trial: Option<TrialView>,
     /// By how much its floors are more than it can give, if they are.
     pub shortfall: Option<ShortfallView>,
+    /// Of the queues that its VMs are to have at its uplink, if they are to.
+    pub queues: Option<QueuesView>,
+}
+
+/// Queues of VMs at an uplink.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueuesView {
+    /// They are there.
+    pub there: bool,
+    /// Why they are not.
+    pub trouble: Option<String>,
 }
 
 /// Floors that are more than there is, in bytes a second.

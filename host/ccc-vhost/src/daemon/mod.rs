@@ -55,6 +55,7 @@ fn release(host: &mut dyn Host) -> anyhow::Result<()> {
             Err(error) => faults.push(error.to_string()),
         }
     }
+    host.queue(&[]);
     refuse(&faults)
 }
 

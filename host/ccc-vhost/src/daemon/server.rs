@@ -37,6 +37,7 @@ mod publishing;
 mod taps;
 mod unseen;
 mod unserved;
+mod uplinks;
 mod vm;
 
 use polling::Polling;

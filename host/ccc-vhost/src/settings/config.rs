@@ -16,6 +16,8 @@
 //! policy = "ctrltcp"
 //! coupled = true         # false: its flows are left alone
 //! enforce = "off"        # what is done to a VM that sends above its share: observe, on
+//! uplink = "eth0"        # with on: where each VM has a queue of its own
+//! uplink_rate_mbit = 950.0    # and what goes through there
 //!
 //! [vm.web]               # its keys are those of `ccc_settings::VmSettings`
 //! socket = "/run/ccc/vm/web.sock"

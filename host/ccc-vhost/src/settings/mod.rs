@@ -10,6 +10,7 @@ mod places;
 pub mod state;
 mod taps;
 pub mod unused;
+mod uplinks;
 pub mod writer;
 
 #[cfg(test)]
@@ -230,9 +231,10 @@ impl Settings {
         changes: &Changes<GroupSettings>,
     ) -> Result<(usize, GroupSettings), SettingsError> {
         let index = self.group(name)?;
-        let settings = &mut self.groups[index].settings;
-        let after = changes.apply(settings);
-        Ok((index, std::mem::replace(settings, after)))
+        let after = changes.apply(&self.groups[index].settings);
+        after.check()?;
+        self.check_uplink(name, &after)?;
+        Ok((index, std::mem::replace(&mut self.groups[index].settings, after)))
     }
 
     /// The changes that make a VM as the configuration says.

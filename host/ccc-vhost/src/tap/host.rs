@@ -4,6 +4,8 @@ use std::io;
 
 use thiserror::Error;
 
+use super::uplink::Uplink;
+
 /// What to do where the daemon may not.
 pub const REMEDY: &str = "the daemon needs CAP_NET_ADMIN: AmbientCapabilities=CAP_NET_ADMIN and \
                           CapabilityBoundingSet=CAP_NET_ADMIN in a drop-in of ccc-vhost.service";
@@ -47,6 +49,54 @@ pub enum HoldError {
     },
 }
 
+/// Why VMs have no queues at an uplink.
+#[derive(Debug, Error)]
+pub enum QueueError {
+    /// Something of others' is there.
+    #[error(
+        "{uplink} has a root qdisc of somebody else's, and there can be only one: remove it (tc \
+         qdisc del dev {uplink} root), or take `uplink` out of the group's settings"
+    )]
+    Others {
+        /// The uplink.
+        uplink: String,
+    },
+    /// The kernel has no such queues.
+    #[error(
+        "the kernel has no HTB: load it (modprobe sch_htb; some distributions have it in a package \
+         of further modules), or take `uplink` out of the group's settings"
+    )]
+    NoHtb,
+    /// The kernel does not do it.
+    #[error("cannot {what} of {uplink}: {why}{}", remedy(.why))]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// The uplink.
+        uplink: String,
+        /// What the kernel says.
+        why: io::Error,
+    },
+}
+
+/// What came of the queues of an uplink.
+#[derive(Debug)]
+pub struct Queued {
+    /// The uplink.
+    pub uplink: String,
+    /// What its queues are, if they are there.
+    pub outcome: Result<Leaf, QueueError>,
+}
+
+/// What each VM's queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaf {
+    /// One for each of its flows, none of which becomes long (`fq_codel`).
+    FairQueues,
+    /// First in, first out, for the kernel has nothing better.
+    Fifo,
+}
+
 /// What to do about what the kernel says, if that is known.
 fn remedy(why: &io::Error) -> String {
     match why.kind() {
@@ -84,6 +134,10 @@ pub trait Host {
     /// Taps that it holds no more, though nobody said so to it: they were made anew, or
     /// somebody has taken away what holds them.
     fn lost(&mut self) -> Vec<String>;
+
+    /// Makes the queues of these uplinks as they are to be, and takes away all others of ours,
+    /// also those that an earlier daemon has left.
+    fn queue(&mut self, uplinks: &[Uplink]) -> Vec<Queued>;
 
     /// Taps that an earlier daemon has held, and that still are.
     fn left_over(&mut self) -> Vec<String>;

@@ -16,8 +16,15 @@ use std::{
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{
-    host::{Counter, Hold, HoldError, Host, REMEDY},
+    host::{Counter, Hold, HoldError, Host, Queued, REMEDY},
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
+    queues::Queues,
+    requests::{
+        ATTRIBUTE_ALIAS, ATTRIBUTE_NAME, ATTRIBUTE_QDISC, LINK_BYTES, MARK, PARENT_ROOT, TC_KIND,
+        TC_OPTIONS, U32_SELECTOR, filter_info, link, match_all, rate_specification, tc,
+        unless_gone, word,
+    },
+    uplink::Uplink,
 };
 
 /// Whether this process may hold VMs at their taps.
@@ -36,8 +43,6 @@ const OURS: &str = "ccc-vhost holds ";
 /// as there is room for.
 const BY: &str = " by ";
 const INSTANCE_BYTES: usize = 128;
-/// Major number of our qdiscs, and preference of our filters.
-const MARK: u16 = 0xccc;
 /// The handle of our filter, that which the kernel gives to the first of a qdisc.
 const FILTER: u32 = 0x8000_0800;
 /// And what a device's name begins with; the index of its tap comes behind.
@@ -53,19 +58,10 @@ const BURST_MS: u64 = 10;
 const BURST_BYTES: u64 = 68_000;
 const TOKEN_BUCKET: &str = "tbf";
 
-const ATTRIBUTE_NAME: u16 = 3;
-const ATTRIBUTE_QDISC: u16 = 6;
 const ATTRIBUTE_LINK_INFO: u16 = 18;
-const ATTRIBUTE_ALIAS: u16 = 20;
 const INFO_KIND: u16 = 1;
-const TC_KIND: u16 = 1;
-const TC_OPTIONS: u16 = 2;
-const PARENT_ROOT: u32 = 0xffff_ffff;
 const PARENT_INGRESS: u32 = 0xffff_fff1;
 const HANDLE_INGRESS: u32 = 0xffff_0000;
-/// Of `struct ifinfomsg` and `struct tcmsg`.
-const LINK_BYTES: usize = 16;
-const TC_BYTES: usize = 20;
 
 /// The kernel's taps.
 #[derive(Debug)]
@@ -78,6 +74,7 @@ pub struct Kernel {
     named: Instant,
     /// Those that are held.
     held: BTreeMap<String, Held>,
+    queues: Queues,
 }
 
 /// A tap that is held.
@@ -105,7 +102,8 @@ impl Kernel {
         let path = configuration.canonicalize().unwrap_or_else(|_| configuration.to_owned());
         let (socket, instance) = (Socket::open()?, instance_of(&path));
         let (indices, held) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Kernel { socket, instance, indices, named: Instant::now(), held })
+        let queues = Queues::new(&instance)?;
+        Ok(Kernel { socket, instance, indices, named: Instant::now(), held, queues })
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
@@ -113,6 +111,11 @@ impl Kernel {
         let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
         let index = answer.first().and_then(|body| u32_at(body, 4));
         index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The same of a tap that has been looked at lately, without asking again.
+    fn index_now(&mut self, tap: &str) -> Option<u32> {
+        self.indices.get(tap).copied().or_else(|| self.index(tap).ok())
     }
 
     /// Whether an interface is there, and no tap's any more.
@@ -249,9 +252,7 @@ impl Kernel {
     }
 
     fn set_filter(&mut self, tap: u32, device: u32) -> io::Result<()> {
-        const ALL_PROTOCOLS: u16 = 3;
-        let info = u32::from(MARK) << 16 | u32::from(ALL_PROTOCOLS.to_be());
-        let filter = tc(tap, FILTER, HANDLE_INGRESS, info).word(TC_KIND, "u32");
+        let filter = tc(tap, FILTER, HANDLE_INGRESS, filter_info()).word(TC_KIND, "u32");
         let request = filter.nest(TC_OPTIONS, all_to(device));
         // One that is there leads to this device from now on.
         self.socket.ask(kind::NEW_FILTER, flag::CREATE, &request).map(drop)
@@ -352,12 +353,6 @@ impl Device {
     }
 }
 
-/// A word of what is told of a link.
-fn word(link: &[u8], wanted: u16) -> Option<&str> {
-    let (_, word) = attributes(link.get(LINK_BYTES..)?).find(|(kind, _)| *kind == wanted)?;
-    Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
-}
-
 /// A configuration's path, or the end of it.
 fn instance_of(configuration: &Path) -> String {
     let path = configuration.to_string_lossy();
@@ -385,18 +380,6 @@ fn tap_of<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
 fn tap_of_another<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
     let (tap, by) = alias.strip_prefix(OURS)?.split_once(BY)?;
     (by != instance).then_some(tap)
-}
-
-/// What came of it, if that which it is about is still there.
-fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
-    match outcome {
-        Err(error) => match error.raw_os_error() {
-            // Without an ingress qdisc the kernel says the last.
-            Some(libc::ENODEV | libc::ENOENT | libc::EINVAL) => Ok(None),
-            _ => Err(error),
-        },
-        Ok(done) => Ok(Some(done)),
-    }
 }
 
 impl Host for Kernel {
@@ -444,22 +427,17 @@ impl Host for Kernel {
         lost
     }
 
+    fn queue(&mut self, uplinks: &[Uplink]) -> Vec<Queued> {
+        let taps = uplinks.iter().flat_map(|uplink| uplink.vms.keys());
+        let index = |tap: &String| Some((tap.clone(), self.index_now(tap)?));
+        let indices = taps.filter_map(index).collect();
+        self.queues.set(uplinks, &indices)
+    }
+
     fn left_over(&mut self) -> Vec<String> {
         let ours = self.devices().unwrap_or_default();
         ours.into_iter().map(|device| device.tap).collect()
     }
-}
-
-/// `struct ifinfomsg`: an interface, and flags that it is to have.
-fn link(index: u32, flags: u32) -> Writer {
-    Writer::default().u32(0).u32(index).u32(flags).u32(flags)
-}
-
-/// `struct tcmsg`.
-fn tc(index: u32, handle: u32, parent: u32, info: u32) -> Writer {
-    let message = Writer::default().u32(0).u32(index).u32(handle).u32(parent).u32(info);
-    debug_assert_eq!(message.clone().into_bytes().len(), TC_BYTES);
-    message
 }
 
 /// `TCA_TBF_PARMS`, `_RATE64` and `_BURST`.
@@ -481,29 +459,20 @@ fn token_bucket(rate: u64) -> Writer {
         .attribute(BURST, &limited(burst).to_ne_bytes())
 }
 
-/// `struct tc_ratespec` of an Ethernet.
-fn rate_specification(rate: u32) -> Writer {
-    const ETHERNET: u8 = 1;
-    Writer::default().put(&[0, ETHERNET, 0, 0, 0, 0, 0, 0]).u32(rate)
-}
-
 /// A u32 filter that matches all, and sends it out at a device.
 fn all_to(device: u32) -> Writer {
-    const SELECTOR: u16 = 5;
     const ACTIONS: u16 = 7;
     const ACTION_KIND: u16 = 1;
     const ACTION_OPTIONS: u16 = 2;
     const MIRRED_PARAMETERS: u16 = 2;
     const STOLEN: u32 = 4;
     const EGRESS_REDIRECT: u32 = 1;
-    // `struct tc_u32_sel`: the last one to ask, with one key, which asks for nothing.
-    let selector = [&[1, 0, 1, 0][..], &[0; 12], &[0; 16]].concat();
     // `struct tc_mirred`.
     let mirred = Writer::default().u32(0).u32(0).u32(STOLEN).u32(0).u32(0).u32(EGRESS_REDIRECT);
     let options = Writer::default().attribute(MIRRED_PARAMETERS, &mirred.u32(device).into_bytes());
     let action = Writer::default().word(ACTION_KIND, "mirred").nest(ACTION_OPTIONS, options);
     Writer::default()
-        .attribute(SELECTOR, &selector)
+        .attribute(U32_SELECTOR, &match_all())
         .nest(ACTIONS, Writer::default().nest(1, action))
 }
 

@@ -9,7 +9,10 @@ use std::{
     path::Path,
 };
 
-use super::host::{Counter, Hold, HoldError, Host};
+use super::{
+    host::{Counter, Hold, HoldError, Host, Queued},
+    uplink::Uplink,
+};
 
 /// A connection to the laboratory.
 #[derive(Debug)]
@@ -47,6 +50,11 @@ impl Host for Laboratory {
     }
 
     fn lost(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn queue(&mut self, _: &[Uplink]) -> Vec<Queued> {
+        // Queues of its uplink are the network's own (`--queue htb`).
         Vec::new()
     }
 

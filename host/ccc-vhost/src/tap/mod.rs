@@ -8,6 +8,8 @@
 //!
 //! [`watch`] judges VMs of a group and says at which rates to hold them: arithmetic,
 //! without clock or kernel; [`watches`] are those of all groups, and what is held by them.
+//! [`uplink`] says which queues VMs are to have where all of them leave the host, and
+//! [`uplinks`] keeps what came of that; [`queues`] are those of the kernel.
 //! [`host`] is what counts and holds: the [`kernel`], asked from a [`thread`], or the
 //! [`laboratory`].
 mod capacity;
@@ -15,8 +17,12 @@ pub mod host;
 pub mod kernel;
 pub mod laboratory;
 mod netlink;
+mod queues;
 mod recent;
+mod requests;
 pub mod thread;
+pub mod uplink;
+pub mod uplinks;
 pub mod watch;
 pub mod watches;
 mod witnesses;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Requests to the kernel by netlink (rtnetlink(7)): as much of it as a tap needs.
 //!
-//! Six kinds of message are all.  The crates for netlink bring an asynchronous runtime or
+//! A few kinds of message are all.  The crates for netlink bring an asynchronous runtime or
 //! know no token bucket, and `tc` as a program would be a process for each change.
 use std::{io, os::fd::OwnedFd};
 
@@ -16,7 +16,11 @@ pub mod kind {
     pub const GET_LINK: u16 = 18;
     pub const NEW_QDISC: u16 = 36;
     pub const DELETE_QDISC: u16 = 37;
+    pub const GET_QDISC: u16 = 38;
+    pub const NEW_CLASS: u16 = 40;
+    pub const DELETE_CLASS: u16 = 41;
     pub const NEW_FILTER: u16 = 44;
+    pub const DELETE_FILTER: u16 = 45;
     pub const GET_FILTER: u16 = 46;
     pub const GET_STATS: u16 = 94;
     pub(super) const ERROR: u16 = 2;

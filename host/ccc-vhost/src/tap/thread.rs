@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, io, os::fd::BorrowedFd, time::Duration};
 
 use ccc_core::Micros;
 
-use super::host::{Counter, Hold, HoldError, Host};
+use super::{
+    host::{Counter, Hold, HoldError, Host, Queued},
+    uplink::Uplink,
+};
 use crate::{
     event_loop::clock,
     event_loop::threads::{
@@ -27,6 +30,8 @@ pub struct Order {
     pub holds: Vec<Hold>,
     /// Taps to look at, by the number of the VM.
     pub taps: Vec<(usize, String)>,
+    /// All uplinks that are to have queues; `None` for as they are.
+    pub uplinks: Option<Vec<Uplink>>,
 }
 
 /// What has come in at a tap so far.
@@ -53,6 +58,8 @@ pub struct Done {
     pub holds: Vec<(Hold, Result<(), HoldError>)>,
     /// Taps that are held no more, though they are to be.
     pub lost: Vec<String>,
+    /// What came of the queues of each uplink, if any were ordered.
+    pub uplinks: Option<Vec<Queued>>,
 }
 
 impl Order {
@@ -70,6 +77,7 @@ impl Order {
             }
         }
         done.lost = host.lost();
+        done.uplinks = self.uplinks.as_ref().map(|all| host.queue(all));
         done.at = clock();
         done
     }
@@ -150,6 +158,7 @@ fn release_all(host: &mut dyn Host) {
             log::warn!("{error}");
         }
     }
+    host.queue(&[]);
 }
 
 #[cfg(all(test, feature = "shuttle"))]
@@ -175,6 +184,10 @@ mod interleavings {
         }
 
         fn lost(&mut self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn queue(&mut self, _: &[Uplink]) -> Vec<Queued> {
             Vec::new()
         }
 

@@ -114,3 +114,14 @@ pub fn powerless(status: &Value, group: &Value) -> Option<Finding> {
         Finding::new(group, what, remedy)
     })
 }
+
+/// Its VMs are to have queues of their own at its uplink, and have none.
+pub fn without_queues(group: &Value) -> Option<Finding> {
+    let why = group["queues"]["trouble"].as_str()?;
+    let what = format!("its VMs have no queues at {}: {why}", word(&group["uplink"]));
+    let remedy = format!(
+        "the daemon tries again each 5 s; if they are to have none: cccctl group {} --uplink none",
+        word(&group["name"])
+    );
+    Some(Finding::new(group, what, remedy))
+}

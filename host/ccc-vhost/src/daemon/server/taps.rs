@@ -65,7 +65,8 @@ impl Server {
             self.tell_unseen(&[]);
         }
         let Taps::Thread(thread) = &mut self.taps else { return };
-        self.taps_rest = !self.coupling.has_taps() && thread.is_idle();
+        let is_needed = self.coupling.has_taps() || self.coupling.uplinks().any();
+        self.taps_rest = !is_needed && thread.is_idle();
         if self.taps_rest {
             return;
         }
@@ -75,8 +76,9 @@ impl Server {
         }
         // Nothing is seen then by which a tap would be let go.
         let holds = if taps.is_empty() { self.coupling.holds(now) } else { Vec::new() };
-        if !(taps.is_empty() && holds.is_empty()) {
-            thread.order(Order { holds, taps });
+        let uplinks = self.coupling.order_uplinks(now);
+        if !(taps.is_empty() && holds.is_empty() && uplinks.is_none()) {
+            thread.order(Order { holds, taps, uplinks });
         }
     }
 
@@ -92,10 +94,11 @@ impl Server {
             if !(done.received.is_empty() && done.missing.is_empty()) {
                 self.tell_unseen(&done.missing);
             }
+            self.take_queues(&done);
             let holds = self.judge(&done);
             match &mut self.taps {
                 Taps::Thread(thread) if !holds.is_empty() => {
-                    thread.order(Order { holds, taps: Vec::new() });
+                    thread.order(Order { holds, ..Order::default() });
                 }
                 _ => {}
             }
@@ -109,12 +112,12 @@ impl Server {
             return;
         }
         self.taps_due = Some(now + PERIOD_US);
-        let look = Order { holds: Vec::new(), taps: self.coupling.taps(now) };
+        let look = Order { taps: self.coupling.taps(now), ..Order::default() };
         let Taps::Laboratory(laboratory) = &mut self.taps else { return };
         let done = look.carry_out(|| now, laboratory);
         let holds = self.judge(&done);
         let Taps::Laboratory(laboratory) = &mut self.taps else { return };
-        let held = Order { holds, taps: Vec::new() }.carry_out(|| now, laboratory);
+        let held = Order { holds, ..Order::default() }.carry_out(|| now, laboratory);
         self.take_holds(&held);
     }
 

@@ -13,7 +13,9 @@ use toml::{
 };
 
 use super::Located;
-use crate::settings::{DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep, places, taps};
+use crate::settings::{
+    DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep, places, taps, uplinks,
+};
 
 type Place = Range<usize>;
 
@@ -170,9 +172,12 @@ impl Reader<'_> {
                 self.fault(table.place.clone(), fault);
                 continue;
             }
-            let (changes, faults) = Changes::collect(fields(table));
+            let (changes, mut faults) = Changes::collect(fields(table));
+            let settings = changes.apply(&GroupSettings::default());
+            faults.extend(settings.check().err());
+            faults.extend(uplinks::not_taken(&groups, table.name, &settings).err());
             self.faults_in(table, faults);
-            groups.push(Group::new(table.name, changes.apply(&GroupSettings::default())));
+            groups.push(Group::new(table.name, settings));
         }
         if !groups.iter().any(|group| group.name == DEFAULT_GROUP) {
             groups.push(Group::new(DEFAULT_GROUP, GroupSettings::default()));

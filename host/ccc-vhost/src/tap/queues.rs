@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Queues of VMs at uplinks of this host, by its kernel: HTB with a class for each VM.
+//!
+//! A packet belongs to the VM by whose tap it has come into the host: a bridge, or a route,
+//! leaves that with it (`skb->skb_iif`), and a filter at the uplink asks for it (`indev`).  So
+//! nothing is needed at taps, where somebody else's ingress qdisc or our shaper may be, and no
+//! bits of the mark, which firewalls use; a class in `skb->priority` would be lost in routing.
+//! All there is hangs below one root qdisc, and goes with it.  Its handle says that it is this
+//! daemon's: the next one of the same configuration takes away what that has left when it was
+//! killed.
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use super::{
+    host::{Leaf, QueueError, Queued},
+    netlink::{Socket, Writer, flag, kind, u32_at},
+    requests::{
+        ATTRIBUTE_NAME, ATTRIBUTE_QDISC, LINK_BYTES, PARENT_ROOT, TC_BYTES, TC_KIND, TC_OPTIONS,
+        U32_SELECTOR, filter_info, match_all, rate_specification, tc, unless_gone, word,
+    },
+    uplink::{Part, Uplink},
+};
+
+const HTB: &str = "htb";
+const FQ_CODEL: &str = "fq_codel";
+/// Minor number of the class of all, of the class of what is no VM's, and of VMs: as many as a
+/// table of u32 has filters, whose numbers are the same.
+const ALL: u32 = 0xffff;
+const REST: u32 = 1;
+const VMS: std::ops::RangeInclusive<u32> = 2..=0xfff;
+/// The first table of filters of a qdisc.
+const TABLE: u32 = 0x8000_0000;
+/// What may go at once, in time at its rate, and its least: a frame.
+const BURST_US: u64 = 2000;
+const BURST_BYTES: u64 = 1600;
+/// The kernel's unit of time there (`PSCHED_SHIFT`), ns.
+const TICK_NS: u64 = 64;
+
+/// What failed, and why.
+type Failure = (&'static str, io::Error);
+
+/// The kernel's queues at uplinks.
+#[derive(Debug)]
+pub struct Queues {
+    socket: Socket,
+    /// Of our root qdiscs.
+    handle: u32,
+    /// What an earlier daemon has left was looked for.
+    is_swept: bool,
+    there: BTreeMap<String, Tree>,
+}
+
+/// The queues of an uplink.
+#[derive(Debug)]
+struct Tree {
+    /// The interface's index.
+    index: u32,
+    /// Rate of all.
+    rate: Option<u64>,
+    rest: Option<Part>,
+    vms: BTreeMap<String, Branch>,
+    leaf: Leaf,
+}
+
+/// The queue of a VM.
+#[derive(Clone, Copy, Debug)]
+struct Branch {
+    /// Minor number of its class.
+    minor: u32,
+    /// As it is in force.
+    part: Part,
+    /// Index of the tap whose packets come here, if it is there.
+    tap: Option<u32>,
+}
+
+impl Queues {
+    /// Those in this process's network namespace, of a daemon of this name.
+    pub fn new(instance: &str) -> io::Result<Queues> {
+        let (socket, handle) = (Socket::open()?, handle_of(instance));
+        Ok(Queues { socket, handle, is_swept: false, there: BTreeMap::new() })
+    }
+
+    /// Makes the queues of these uplinks as they are to be, and takes away all others; `taps` are
+    /// the indices of those that are there.
+    pub fn set(&mut self, wanted: &[Uplink], taps: &BTreeMap<String, u32>) -> Vec<Queued> {
+        self.sweep();
+        let is_wanted = |name: &String| wanted.iter().any(|uplink| uplink.interface == *name);
+        let gone: Vec<String> =
+            self.there.keys().filter(|name| !is_wanted(name)).cloned().collect();
+        gone.iter().for_each(|name| self.end(name));
+        let follow = |uplink: &Uplink| {
+            let outcome = self.follow(uplink, taps);
+            if outcome.is_err() {
+                // As if nothing had been tried.
+                self.end(&uplink.interface);
+            }
+            Queued { uplink: uplink.interface.clone(), outcome }
+        };
+        wanted.iter().map(follow).collect()
+    }
+
+    /// Takes away what an earlier daemon has left.
+    fn sweep(&mut self) {
+        if self.is_swept {
+            return;
+        }
+        let all = self.socket.ask(kind::GET_QDISC, flag::DUMP, &tc(0, 0, 0, 0));
+        self.is_swept = all.is_ok();
+        let handle = self.handle;
+        let is_ours = |body: &&Vec<u8>| {
+            u32_at(body, 8) == Some(handle)
+                && u32_at(body, 12) == Some(PARENT_ROOT)
+                && word_of_tc(body) == Some(HTB)
+        };
+        let all = all.unwrap_or_default();
+        let left = all.iter().filter(is_ours).filter_map(|body| u32_at(body, 4));
+        for index in left.collect::<Vec<_>>() {
+            match self.delete_root(index) {
+                Ok(()) => {
+                    log::info!("queues that an earlier daemon has left at an uplink are gone")
+                }
+                Err(why) => log::warn!(
+                    "cannot remove the queues that an earlier daemon has left at interface \
+                     {index}: {why}"
+                ),
+            }
+        }
+    }
+
+    fn follow(
+        &mut self,
+        wanted: &Uplink,
+        taps: &BTreeMap<String, u32>,
+    ) -> Result<Leaf, QueueError> {
+        let uplink = &wanted.interface;
+        let failed = |(what, why)| QueueError::Kernel { what, uplink: uplink.clone(), why };
+        let (index, qdisc) = self.look(uplink).map_err(|e| failed(("find the interface", e)))?;
+        let is_there = |tree: &Tree| tree.index == index && qdisc.as_deref() == Some(HTB);
+        let mut tree = match self.there.remove(uplink).filter(is_there) {
+            Some(tree) => tree,
+            None => self.begin(uplink, index)?,
+        };
+        let done = self.update(&mut tree, wanted, taps);
+        let leaf = tree.leaf;
+        self.there.insert(uplink.clone(), tree);
+        done.map(|()| leaf).map_err(failed)
+    }
+
+    /// An interface's index, and its root qdisc.
+    fn look(&mut self, name: &str) -> io::Result<(u32, Option<String>)> {
+        let request = Writer::default().put(&[0; LINK_BYTES]).word(ATTRIBUTE_NAME, name);
+        let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
+        let body = answer.first().map(Vec::as_slice).unwrap_or_default();
+        let index = u32_at(body, 4).ok_or(io::ErrorKind::InvalidData)?;
+        Ok((index, word(body, ATTRIBUTE_QDISC).map(str::to_owned)))
+    }
+
+    /// A root qdisc of ours in place of the kernel's own, and of nobody else's.
+    fn begin(&mut self, uplink: &str, index: u32) -> Result<Tree, QueueError> {
+        let qdisc = tc(index, self.handle, PARENT_ROOT, 0).word(TC_KIND, HTB);
+        let request = qdisc.nest(TC_OPTIONS, tree_of_classes());
+        match self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::EXCLUSIVE, &request) {
+            Ok(_) => Ok(Tree {
+                index,
+                rate: None,
+                rest: None,
+                vms: BTreeMap::new(),
+                leaf: Leaf::FairQueues,
+            }),
+            Err(why) => Err(match why.raw_os_error() {
+                Some(libc::EEXIST) => QueueError::Others { uplink: uplink.to_owned() },
+                Some(libc::ENOENT) => QueueError::NoHtb,
+                _ => {
+                    let what = "make the root qdisc";
+                    QueueError::Kernel { what, uplink: uplink.to_owned(), why }
+                }
+            }),
+        }
+    }
+
+    fn update(
+        &mut self,
+        tree: &mut Tree,
+        wanted: &Uplink,
+        taps: &BTreeMap<String, u32>,
+    ) -> Result<(), Failure> {
+        let gone = tree.vms.iter().filter(|(tap, _)| !wanted.vms.contains_key(*tap));
+        for (tap, branch) in gone.map(|(tap, branch)| (tap.clone(), *branch)).collect::<Vec<_>>() {
+            self.remove(tree.index, &branch).map_err(|e| ("remove the class of a VM", e))?;
+            tree.vms.remove(&tap);
+        }
+        let failed = |e| ("set the rate", e);
+        if tree.rate != Some(wanted.rate) {
+            let all = Part { rate: wanted.rate, most: wanted.rate, quantum: wanted.rest.quantum };
+            self.set_class(tree.index, 0, ALL, &all).map_err(failed)?;
+            tree.rate = Some(wanted.rate);
+        }
+        if tree.rest != Some(wanted.rest) {
+            self.set_class(tree.index, ALL, REST, &wanted.rest).map_err(failed)?;
+            if tree.rest.is_none() {
+                self.set_leaf(tree, REST)?;
+            }
+            tree.rest = Some(wanted.rest);
+        }
+        for (tap, part) in &wanted.vms {
+            self.update_vm(tree, tap, *part, taps.get(tap).copied())?;
+        }
+        Ok(())
+    }
+
+    fn update_vm(
+        &mut self,
+        tree: &mut Tree,
+        tap: &str,
+        part: Part,
+        index: Option<u32>,
+    ) -> Result<(), Failure> {
+        let before = tree.vms.get(tap).copied();
+        // More VMs than there are filters share the class of all else.
+        let Some(minor) = before.map_or_else(|| tree.free(), |before| Some(before.minor)) else {
+            return Ok(());
+        };
+        if before.is_none_or(|before| before.part != part) {
+            self.set_class(tree.index, ALL, minor, &part).map_err(|e| ("set the rate", e))?;
+        }
+        let mut branch = Branch { minor, part, tap: before.and_then(|before| before.tap) };
+        tree.vms.insert(tap.to_owned(), branch);
+        if before.is_none() {
+            self.set_leaf(tree, minor)?;
+        }
+        if index.is_some() && branch.tap != index {
+            match self.set_filter(tree.index, minor, tap) {
+                // A tap that has gone just now is looked for the next time.
+                Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
+                set => {
+                    set.map_err(|e| ("set the filter", e))?;
+                    branch.tap = index;
+                    tree.vms.insert(tap.to_owned(), branch);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_class(&mut self, index: u32, above: u32, minor: u32, part: &Part) -> io::Result<()> {
+        let (parent, class) = (self.handle | above, self.handle | minor);
+        let request = tc(index, class, parent, 0).word(TC_KIND, HTB);
+        let request = request.nest(TC_OPTIONS, class_of(part));
+        self.socket.ask(kind::NEW_CLASS, flag::CREATE, &request).map(drop)
+    }
+
+    /// What waits in a class: a kernel without `fq_codel` leaves it a FIFO.
+    fn set_leaf(&mut self, tree: &mut Tree, minor: u32) -> Result<(), Failure> {
+        if tree.leaf == Leaf::Fifo {
+            return Ok(());
+        }
+        let request = tc(tree.index, 0, self.handle | minor, 0).word(TC_KIND, FQ_CODEL);
+        match self.socket.ask(kind::NEW_QDISC, flag::CREATE, &request) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => tree.leaf = Leaf::Fifo,
+            made => drop(made.map_err(|e| ("make the queue of a VM", e))?),
+        }
+        Ok(())
+    }
+
+    /// What has come in at a tap goes to a class; another tap's before does so no more.
+    fn set_filter(&mut self, index: u32, minor: u32, tap: &str) -> io::Result<()> {
+        const CLASS: u16 = 1;
+        const COME_IN_AT: u16 = 8;
+        let filter = tc(index, TABLE | minor, self.handle, filter_info()).word(TC_KIND, "u32");
+        let options = Writer::default()
+            .attribute(CLASS, &(self.handle | minor).to_ne_bytes())
+            .attribute(U32_SELECTOR, &match_all())
+            .word(COME_IN_AT, tap);
+        let request = filter.nest(TC_OPTIONS, options);
+        self.socket.ask(kind::NEW_FILTER, flag::CREATE, &request).map(drop)
+    }
+
+    /// A class goes only after what leads to it.
+    fn remove(&mut self, index: u32, branch: &Branch) -> io::Result<()> {
+        if branch.tap.is_some() {
+            let filter = tc(index, TABLE | branch.minor, self.handle, filter_info());
+            let request = filter.word(TC_KIND, "u32");
+            unless_gone(self.socket.ask(kind::DELETE_FILTER, 0, &request))?;
+        }
+        let class = tc(index, self.handle | branch.minor, self.handle, 0);
+        unless_gone(self.socket.ask(kind::DELETE_CLASS, 0, &class)).map(drop)
+    }
+
+    /// Takes away all of ours at an uplink, if that is there.
+    fn end(&mut self, uplink: &str) {
+        let Some(tree) = self.there.remove(uplink) else { return };
+        if let Err(why) = self.delete_root(tree.index) {
+            log::warn!(
+                "cannot remove the queues of VMs at {uplink}: {why}; by hand: tc qdisc del dev \
+                 {uplink} root"
+            );
+        }
+    }
+
+    /// The handle makes sure that it is ours.
+    fn delete_root(&mut self, index: u32) -> io::Result<()> {
+        let request = tc(index, self.handle, PARENT_ROOT, 0);
+        unless_gone(self.socket.ask(kind::DELETE_QDISC, 0, &request)).map(drop)
+    }
+}
+
+impl Tree {
+    /// Minor number of no class yet.
+    fn free(&self) -> Option<u32> {
+        let taken: BTreeSet<u32> = self.vms.values().map(|branch| branch.minor).collect();
+        VMS.into_iter().find(|minor| !taken.contains(minor))
+    }
+}
+
+/// A major number for each configuration, below those that the kernel chooses by itself
+/// (FNV-1a, which is the same in all releases).
+fn handle_of(instance: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = instance.bytes().fold(0x811c_9dc5, step);
+    (0x7000 | hash >> 20) << 16
+}
+
+/// The kind of a qdisc that is told of.
+fn word_of_tc(body: &[u8]) -> Option<&str> {
+    // The attributes of a link begin elsewhere.
+    word(body.get(TC_BYTES - LINK_BYTES..)?, TC_KIND)
+}
+
+/// `TCA_HTB_INIT`.
+fn tree_of_classes() -> Writer {
+    const INIT: u16 = 2;
+    const VERSION: u32 = 3;
+    /// A class without a quantum of its own has its rate's part; all of ours have one.
+    const RATE_TO_QUANTUM: u32 = 10;
+    let global = Writer::default().u32(VERSION).u32(RATE_TO_QUANTUM).u32(REST).u32(0).u32(0);
+    Writer::default().attribute(INIT, &global.into_bytes())
+}
+
+/// `TCA_HTB_PARMS`, `_RATE64` and `_CEIL64`.
+fn class_of(part: &Part) -> Writer {
+    const PARAMETERS: u16 = 1;
+    const RATE_64: u16 = 6;
+    const CEIL_64: u16 = 7;
+    let limited = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    // `struct tc_htb_opt`; the last two are its level, which the kernel knows, and priority.
+    let parameters = rate_specification(limited(part.rate))
+        .put(&rate_specification(limited(part.most)).into_bytes())
+        .u32(burst_ticks(part.rate))
+        .u32(burst_ticks(part.most))
+        .u32(part.quantum)
+        .u32(0)
+        .u32(0);
+    Writer::default()
+        .attribute(PARAMETERS, &parameters.into_bytes())
+        .attribute(RATE_64, &part.rate.to_ne_bytes())
+        .attribute(CEIL_64, &part.most.to_ne_bytes())
+}
+
+/// What may go at once, as the time it takes.
+fn burst_ticks(rate: u64) -> u32 {
+    let bytes = (rate.saturating_mul(BURST_US) / 1_000_000).max(BURST_BYTES);
+    let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    u32::try_from(ns / u128::from(TICK_NS)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::UnshareFlags;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_tells_which_configuration_it_is_of() {
+        let (a, b) = (handle_of("/etc/ccc/a.toml"), handle_of("/etc/ccc/b.toml"));
+        assert_ne!(a, b);
+        assert_eq!(a, handle_of("/etc/ccc/a.toml"));
+        for handle in [a, b] {
+            assert!((0x7000..0x8000).contains(&(handle >> 16)) && handle & 0xffff == 0);
+        }
+    }
+
+    /// Runs `tc` in this thread's own namespace; what it says, if it works.
+    fn tc_says(words: &str) -> Option<String> {
+        let output = std::process::Command::new("tc").args(words.split(' ')).output().ok()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then_some(said)
+    }
+
+    /// A class for a VM, one for the rest, and what waits in them.
+    fn tries_queues_at_lo() {
+        let has_fq_codel = tc_says("qdisc add dev lo root fq_codel").is_some();
+        tc_says("qdisc del dev lo root");
+        let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
+        let vms = BTreeMap::from([("lo".to_owned(), part)]);
+        let uplink = Uplink { interface: "lo".to_owned(), rate: 2_000_000, vms, rest: part };
+        let taps = BTreeMap::from([("lo".to_owned(), 1)]);
+        let mut queues = Queues::new("/a.toml").expect("a socket");
+        let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
+        assert_eq!(outcome.expect("queues") == Leaf::FairQueues, has_fq_codel);
+        let leaves = tc_says("qdisc show dev lo").expect("qdiscs").matches("fq_codel").count();
+        assert_eq!(leaves, if has_fq_codel { 2 } else { 0 });
+        let classes = tc_says("class show dev lo").expect("classes");
+        assert!(classes.contains("rate 8Mbit ceil 16Mbit"), "{classes}");
+        assert!(queues.set(&[], &taps).is_empty());
+        assert!(!tc_says("qdisc show dev lo").expect("qdiscs").contains("htb"));
+    }
+
+    #[test]
+    fn a_vm_has_a_queue_for_each_flow_where_the_kernel_has_those() {
+        std::thread::spawn(|| {
+            // SAFETY: only this thread leaves its network namespace, and shares no files by that.
+            let alone = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+            if alone.is_err() || tc_says("qdisc add dev lo root handle 1: htb").is_none() {
+                eprintln!("left out: no namespaces or no HTB here");
+                return;
+            }
+            tc_says("qdisc del dev lo root").expect("ours");
+            tries_queues_at_lo();
+        })
+        .join()
+        .expect("no fault");
+    }
+
+    #[test]
+    fn what_may_go_at_once_is_two_milliseconds_or_a_frame() {
+        assert_eq!(u64::from(burst_ticks(125_000_000)) * TICK_NS, BURST_US * 1000);
+        assert_eq!(u64::from(burst_ticks(100_000)) * TICK_NS, 16_000_000);
+        assert!(burst_ticks(0) > 0);
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Which queues VMs are to have where all of them leave the host.
+//!
+//! With a queue of its own, whoever floods, ignores its grants, or has no module, loses its
+//! own packets from the first one on, and nobody has to be judged for that.
+use std::collections::{BTreeMap, BTreeSet};
+
+use ccc_settings::{Enforce, VmSettings, Want, bytes_of_mbit, dues};
+
+use crate::settings::{Group, Settings};
+
+/// In one turn of all queues goes what the uplink takes in so long, each VM's part by weight.
+const TURN_MS: u64 = 10;
+/// And of each at least an Ethernet frame.
+const LEAST_QUANTUM: u64 = 1600;
+/// A class without a rate is none: bytes a second.
+const LEAST_RATE: u64 = 1000;
+
+/// An uplink, and its queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uplink {
+    /// The interface.
+    pub interface: String,
+    /// What goes through it, bytes a second.
+    pub rate: u64,
+    /// The queues of VMs, by their taps.
+    pub vms: BTreeMap<String, Part>,
+    /// That of all else: what the host itself sends, and what came by no VM's tap.
+    pub rest: Part,
+}
+
+/// A queue's part of the uplink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it has whatever the others do, bytes a second.
+    pub rate: u64,
+    /// What it has at most, where the others leave it.
+    pub most: u64,
+    /// Bytes in its turn of what others leave.
+    pub quantum: u32,
+}
+
+/// All uplinks that are to have queues.
+pub fn uplinks(settings: &Settings) -> Vec<Uplink> {
+    let doubled = settings.doubled_taps();
+    let groups = settings.groups.iter().enumerate();
+    groups.filter_map(|(index, group)| uplink(settings, &doubled, index, group)).collect()
+}
+
+/// That of a group, if it is to have one.
+fn uplink(
+    settings: &Settings,
+    doubled: &BTreeSet<&str>,
+    index: usize,
+    group: &Group,
+) -> Option<Uplink> {
+    if group.settings.enforce != Enforce::On {
+        return None;
+    }
+    let interface = group.settings.uplink.clone()?;
+    let rate = bytes_of_mbit(group.settings.uplink_rate_mbit?);
+    let members = settings.vms.values().filter(|vm| vm.group() == Some(index));
+    let taps = members.filter_map(|vm| Some((vm.settings.tap.as_deref()?, &vm.settings)));
+    let taps: BTreeMap<&str, &VmSettings> =
+        taps.filter(|(tap, _)| !doubled.contains(tap)).collect();
+    (!taps.is_empty()).then(|| share(interface, rate, &taps))
+}
+
+/// Shares an uplink among VMs by weight, floor and cap; all else counts as one more of weight 1.
+fn share(interface: String, rate: u64, vms: &BTreeMap<&str, &VmSettings>) -> Uplink {
+    let rest = Want::of(&VmSettings::default());
+    let wants: Vec<Want> = vms.values().map(|vm| Want::of(vm)).chain([rest]).collect();
+    let weights: u64 = wants.iter().map(|want| u64::from(want.weight)).sum();
+    let turn = rate / 1000 * TURN_MS;
+    let part = |(want, due): (&Want, f64)| {
+        let quantum = u128::from(turn) * u128::from(want.weight) / u128::from(weights);
+        let quantum = quantum.clamp(LEAST_QUANTUM.into(), u32::MAX.into());
+        let most = want.most.unwrap_or(rate).clamp(LEAST_RATE, rate.max(LEAST_RATE));
+        Part {
+            rate: ((due * rate as f64) as u64).clamp(LEAST_RATE, most),
+            most,
+            quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
+        }
+    };
+    let mut parts: Vec<Part> = wants.iter().zip(dues(rate, &wants)).map(part).collect();
+    let rest = parts.pop().unwrap_or(Part { rate: LEAST_RATE, most: rate, quantum: u32::MAX });
+    let taps = vms.keys().map(|tap| (*tap).to_owned());
+    Uplink { interface, rate, vms: taps.zip(parts).collect(), rest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u64 = 1_250_000;
+
+    fn vm(weight: f64, floor_mbit: f64, cap_mbit: Option<f64>) -> VmSettings {
+        VmSettings { weight, floor_mbit, cap_mbit, ..VmSettings::default() }
+    }
+
+    fn shared(vms: &[VmSettings]) -> Vec<Part> {
+        let names: Vec<String> = (0..vms.len()).map(|number| format!("tap{number}")).collect();
+        let vms = names.iter().map(String::as_str).zip(vms).collect();
+        let uplink = share("eth0".to_owned(), RATE, &vms);
+        let parts: Vec<Part> = uplink.vms.into_values().chain([uplink.rest]).collect();
+        let sum: u64 = parts.iter().map(|part| part.rate).sum();
+        assert!(sum <= RATE + LEAST_RATE, "a class below its rate asks nobody: {parts:?}");
+        parts
+    }
+
+    #[test]
+    fn an_uplink_is_shared_by_weight_floor_and_cap() {
+        let parts = shared(&[vm(1.0, 0.0, None), vm(2.0, 0.0, None)]);
+        assert_eq!(parts.iter().map(|part| part.rate * 4 / RATE).collect::<Vec<_>>(), [1, 2, 1]);
+        assert!(parts.iter().all(|part| part.most == RATE), "what others leave is anybody's");
+        assert_eq!(parts[1].quantum / parts[0].quantum, 2);
+        let parts = shared(&[vm(1.0, 6.0, None), vm(1.0, 0.0, Some(1.0))]);
+        assert_eq!([parts[0].rate, parts[1].rate, parts[1].most], [750_000, 125_000, 125_000]);
+        assert_eq!(parts[2].rate, 375_000);
+    }
+
+    #[test]
+    fn more_floors_than_there_is_are_scaled_and_nobody_is_without_a_rate() {
+        let parts = shared(&[vm(1.0, 30.0, None), vm(1.0, 10.0, None)]);
+        let told: Vec<u64> = parts.iter().map(|part| part.rate).collect();
+        assert_eq!(told, [937_500, 312_500, LEAST_RATE]);
+        let parts = shared(&[vm(1000.0, 0.0, None), vm(0.01, 0.0, None)]);
+        assert!(parts[1].rate >= LEAST_RATE && parts[1].quantum == LEAST_QUANTUM as u32);
+    }
+}

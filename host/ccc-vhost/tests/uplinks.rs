@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! The daemon at an uplink of a real kernel, in network namespaces of the test's own.
+//!
+//! Two VMs' taps and the uplink are ports of a bridge, each an end of a veth.  Needs root, and
+//! the kernel's bridge, htb and u32; without them it says so and passes.
+#![allow(clippy::unwrap_used)]
+mod support;
+
+use std::{
+    fs,
+    net::UdpSocket,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    net::sockopt::set_socket_recv_buffer_size_force,
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+use serde_json::{Value, json};
+use support::{
+    daemon::{Daemon, is_within, until},
+    operator::Operator,
+};
+
+/// Of the uplink, bytes a second, and what its queues hold.
+const RATE: u64 = 1_250_000;
+const QUEUE_PACKETS: u64 = 40;
+/// A datagram, and the frame that it is in.
+const DATAGRAM: usize = 1400;
+const FRAME: u64 = DATAGRAM as u64 + 8 + 20 + 14;
+const FAR: &str = "10.9.9.1";
+/// Each VM's tap, and address.
+const VMS: [(&str, &str); 2] = [("tap0", "10.9.9.2"), ("tap1", "10.9.9.3")];
+const BAD: usize = 0;
+const GOOD: usize = 1;
+
+/// Runs a program, and tells what it says.
+fn run(words: &str) -> (bool, String) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+fn must(words: &str) -> String {
+    let (done, said) = run(words);
+    assert!(done, "{words}: {said}");
+    said
+}
+
+/// A host's namespace with two taps and the uplink `up0`, the VMs', and what is behind that.
+struct Net {
+    host: String,
+    far: String,
+    vms: [String; 2],
+}
+
+impl Net {
+    /// None where the kernel or the user cannot.
+    fn new(name: &str) -> Option<Net> {
+        let space = |kind: &str| format!("ccc-{kind}{}{name}", std::process::id());
+        let net = Net { host: space("uh"), far: space("uf"), vms: [space("ua"), space("ub")] };
+        for space in net.spaces() {
+            if !run(&format!("ip netns add {space}")).0 {
+                eprintln!("left out: no network namespaces here");
+                return None;
+            }
+        }
+        let host = &net.host;
+        if !run(&format!("ip -n {host} link add br0 type bridge")).0
+            || !run(&format!("tc -n {host} qdisc add dev br0 root handle 1: htb")).0
+        {
+            eprintln!("left out: no bridge or no HTB here");
+            return None;
+        }
+        must(&format!("tc -n {host} qdisc del dev br0 root"));
+        must(&format!("ip -n {host} link set br0 up"));
+        net.port("up0", &net.far, FAR);
+        for (space, (tap, address)) in net.vms.iter().zip(VMS) {
+            net.port(tap, space, address);
+        }
+        must(&format!("ip -n {host} link set up0 txqueuelen {QUEUE_PACKETS}"));
+        Some(net)
+    }
+
+    fn spaces(&self) -> [&String; 4] {
+        [&self.host, &self.far, &self.vms[0], &self.vms[1]]
+    }
+
+    /// A port of the bridge that leads to a namespace.
+    fn port(&self, port: &str, space: &str, address: &str) {
+        let host = &self.host;
+        must(&format!("ip -n {host} link add {port} type veth peer name eth0 netns {space}"));
+        must(&format!("ip -n {host} link set {port} master br0 up"));
+        must(&format!("ip -n {space} addr add {address}/24 dev eth0"));
+        must(&format!("ip -n {space} link set eth0 up"));
+    }
+
+    /// A daemon in the host's namespace, with these settings of the group.
+    fn daemon(&self, dir: tempfile::TempDir, group: &str, more: &str) -> Daemon {
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let config = format!(
+            "[daemon]\ncontrol = \"{}\"\n{more}\n[group.uplink]\n{group}\n\
+             [vm.bad]\nsocket = \"{}\"\ngroup = \"uplink\"\ntap = \"tap0\"\n\
+             [vm.good]\nsocket = \"{}\"\ngroup = \"uplink\"\ntap = \"tap1\"\n",
+            path("control"),
+            path("bad"),
+            path("good"),
+        );
+        fs::write(dir.path().join("ccc.toml"), config).unwrap();
+        Daemon::spawn_by(dir, &["ip", "netns", "exec", &self.host], &[])
+    }
+
+    fn start(&self) -> Daemon {
+        self.daemon(tempfile::tempdir().unwrap(), ON, "")
+    }
+
+    fn qdiscs(&self) -> String {
+        must(&format!("tc -n {} qdisc show dev up0", self.host))
+    }
+
+    fn classes(&self) -> String {
+        must(&format!("tc -n {} class show dev up0", self.host))
+    }
+
+    /// Bytes of what is no VM's.
+    fn rest(&self) -> u64 {
+        let told = must(&format!("tc -n {} -s class show dev up0", self.host));
+        let class = told
+            .split("class htb ")
+            .find(|class| class.split(' ').next().is_some_and(|id| id.ends_with(":1")));
+        class.unwrap().split("Sent ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn filters(&self) -> String {
+        must(&format!("tc -n {} filter show dev up0", self.host))
+    }
+
+    /// All is as it is to be: a class for each VM, one for the rest, one for all.
+    fn is_queued(&self) -> bool {
+        self.qdiscs().contains("qdisc htb")
+            && self.classes().matches("class htb").count() == 4
+            && VMS.iter().all(|(tap, _)| self.filters().contains(&format!("input dev {tap}")))
+    }
+
+    fn has_nothing(&self) -> bool {
+        !self.qdiscs().contains("htb") && self.classes().is_empty() && self.filters().is_empty()
+    }
+
+    /// The directory of a daemon that has ended, for the next.
+    fn moved(&self, mut daemon: Daemon) -> tempfile::TempDir {
+        let dir = std::mem::replace(&mut daemon.dir, tempfile::tempdir().unwrap());
+        fs::remove_file(dir.path().join("log")).unwrap();
+        dir
+    }
+
+    /// The uplink lets so many bytes a second go, within 1 %.  What a machine that stands still
+    /// for a moment tells is not that, so it has some seconds to show it.
+    fn lets_go(&self, rate: f64) {
+        let count = || {
+            let asked = Instant::now();
+            let said = must(&format!("tc -n {} -s -j qdisc show dev up0", self.host));
+            let told: Value = serde_json::from_str(&said).unwrap();
+            (asked + asked.elapsed() / 2, told[0]["bytes"].as_f64().unwrap())
+        };
+        let mut tries = Vec::new();
+        for _ in 0..20 {
+            let (begun, before) = count();
+            thread::sleep(Duration::from_secs(1));
+            let (ended, after) = count();
+            let is = (after - before) / (ended - begun).as_secs_f64();
+            eprintln!("{is} bytes a second, of {rate}");
+            if (is / rate - 1.0).abs() < 0.01 {
+                return;
+            }
+            tries.push(is);
+        }
+        panic!("never {rate} bytes a second: {tries:?}");
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for space in self.spaces() {
+            run(&format!("ip netns del {space}"));
+        }
+    }
+}
+
+/// The group's settings.
+const ON: &str = "enforce = \"on\"\nuplink = \"up0\"\nuplink_rate_mbit = 10";
+const OFF: &str = "enforce = \"observe\"\nuplink = \"up0\"\nuplink_rate_mbit = 10";
+
+/// Runs something in a namespace, in a thread of its own.
+fn within<T: Send>(space: &str, what: impl FnOnce() -> T + Send) -> T {
+    let file = fs::File::open(format!("/run/netns/{space}")).unwrap();
+    thread::scope(|scope| {
+        let inside = scope.spawn(move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind).unwrap();
+            what()
+        });
+        inside.join().unwrap()
+    })
+}
+
+/// A sender catches up so much: fewer packets than a queue holds.
+const BEHIND: Duration = Duration::from_millis(20);
+
+/// Sends datagrams from a VM, which its number is in, at a rate, bytes a second, until it is over; how
+/// many.  One that stood still catches up little.
+fn send(net: &Net, vm: usize, rate: u64, over: &AtomicBool) -> u64 {
+    within(&net.vms[vm], || {
+        let socket = UdpSocket::bind(format!("{}:0", VMS[vm].1)).unwrap();
+        let gap = Duration::from_nanos(FRAME * 1_000_000_000 / rate);
+        let (mut sent, mut due) = (0, Instant::now());
+        while !over.load(Ordering::Relaxed) {
+            sent += u64::from(socket.send_to(&[vm as u8; DATAGRAM], (FAR, 9000)).is_ok());
+            let now = Instant::now();
+            due = (due + gap).max(now - BEHIND);
+            thread::sleep(due.saturating_duration_since(now));
+        }
+        sent
+    })
+}
+
+/// A socket behind the uplink, with room for what comes while the machine stands still.
+fn receiver(net: &Net) -> UdpSocket {
+    within(&net.far, || {
+        let socket = UdpSocket::bind((FAR, 9000)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        set_socket_recv_buffer_size_force(&socket, 1 << 23).unwrap();
+        socket
+    })
+}
+
+/// What has arrived of each VM, until nothing comes any more.
+fn receive(socket: &UdpSocket, over: &AtomicBool) -> [u64; 2] {
+    let (mut arrived, mut datagram) = ([0, 0], [0; DATAGRAM]);
+    loop {
+        match socket.recv(&mut datagram) {
+            Ok(_) => arrived[usize::from(datagram[0])] += 1,
+            Err(_) if over.load(Ordering::Relaxed) => return arrived,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Says so when it goes, also where a test fails: else it would wait for its threads for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has VMs send at rates, bytes a second, while something goes on; what each sent, and what of
+/// that has arrived.
+fn sent<T: Send>(
+    net: &Net,
+    rates: &[(usize, u64)],
+    meanwhile: impl FnOnce() -> T,
+) -> ([u64; 2], [u64; 2]) {
+    let (over, socket) = (AtomicBool::new(false), receiver(net));
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| receive(&socket, &over));
+        let senders = rates.iter().map(|(vm, rate)| {
+            let over = &over;
+            (*vm, scope.spawn(move || send(net, *vm, *rate, over)))
+        });
+        let senders: Vec<_> = senders.collect();
+        {
+            let _over = Over(&over);
+            meanwhile();
+        }
+        let mut sent = [0, 0];
+        senders.into_iter().for_each(|(vm, sender)| sent[vm] = sender.join().unwrap());
+        (sent, receiver.join().unwrap())
+    })
+}
+
+/// Twice what the uplink takes, and a little less than half of it.
+const FLOOD: u64 = 2 * RATE;
+const HALF: u64 = RATE / 2 * 24 / 25;
+
+#[test]
+fn who_floods_loses_its_own_packets_from_the_first_on() {
+    let Some(net) = Net::new("a") else { return };
+    let two_seconds = || thread::sleep(Duration::from_secs(2));
+    let both = [(BAD, FLOOD), (GOOD, HALF)];
+    // One queue for both, at the same rate and as long.
+    let limit = QUEUE_PACKETS * FRAME;
+    let host = &net.host;
+    let bytes = RATE * 8;
+    must(&format!("tc -n {host} qdisc add dev up0 root tbf rate {bytes} burst 3k limit {limit}"));
+    let (before, arrived) = sent(&net, &both, two_seconds);
+    eprintln!("one queue: sent {before:?}, arrived {arrived:?}");
+    assert!(arrived[GOOD] < before[GOOD] * 9 / 10, "it loses in one queue");
+    must(&format!("tc -n {host} qdisc del dev up0 root"));
+    let daemon = net.start();
+    until("queued", || net.is_queued());
+    let (before, arrived) = sent(&net, &both, two_seconds);
+    eprintln!("a queue each: sent {before:?}, arrived {arrived:?}");
+    assert_eq!(arrived[GOOD], before[GOOD], "nothing is lost of who keeps to its half");
+    assert!(arrived[BAD] < before[BAD], "who floods loses");
+    let judged = &Operator::at(&daemon.socket("control")).get("/v1/vms/bad")["judged"];
+    assert_eq!(*judged, Value::Null, "nobody was judged for that");
+}
+
+#[test]
+fn a_lone_vm_has_the_whole_uplink_and_no_more() {
+    let Some(net) = Net::new("b") else { return };
+    let daemon = net.start();
+    until("queued", || net.is_queued());
+    sent(&net, &[(BAD, FLOOD)], || net.lets_go(RATE as f64));
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 4}));
+    until("capped", || net.classes().contains("ceil 4Mbit"));
+    sent(&net, &[(BAD, FLOOD)], || net.lets_go(5e5));
+    let rest = net.rest();
+    assert!(rest < RATE / 4, "what comes through its shaper at the tap is its own, too: {rest}");
+}
+
+#[test]
+fn a_weight_is_in_force_within_a_tenth_of_a_second() {
+    let Some(net) = Net::new("c") else { return };
+    let daemon = net.start();
+    until("queued", || net.is_queued());
+    let operator = Operator::at(&daemon.socket("control"));
+    // Of a machine that stands still for a moment one of many is enough.
+    let is_soon = (0..20).any(|round| {
+        let (weight, rate) = if round % 2 == 0 { (3, "rate 6Mbit") } else { (8, "rate 8Mbit") };
+        let begun = Instant::now();
+        operator.patch("/v1/vms/good", &json!({"weight": weight}));
+        is_within(begun, Duration::from_millis(100), rate, || net.classes().contains(rate))
+    });
+    assert!(is_soon, "{}", net.classes());
+    operator.patch("/v1/vms/good", &json!({"weight": 3}));
+    until("three parts of five", || net.classes().contains("rate 6Mbit"));
+    let (_, arrived) = sent(&net, &[(BAD, FLOOD), (GOOD, FLOOD)], || {
+        thread::sleep(Duration::from_secs(2));
+    });
+    let ratio = arrived[GOOD] as f64 / arrived[BAD] as f64;
+    eprintln!("weights of 3 to 1: {arrived:?}");
+    assert!((2.6..3.4).contains(&ratio), "{arrived:?}");
+}
+
+#[test]
+fn vms_that_come_and_go_have_queues_while_they_are_there() {
+    let Some(net) = Net::new("d") else { return };
+    let mut daemon = net.start();
+    until("queued", || net.is_queued());
+    daemon.says("uplink up0: each VM of its group has a queue of its own there");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"tap": null}));
+    until("one less", || net.classes().matches("class htb").count() == 3);
+    assert!(!net.filters().contains("tap0"), "{}", net.filters());
+    operator.patch("/v1/vms/bad", &json!({"tap": "tap0"}));
+    until("queued again", || net.is_queued());
+    // A domain that starts again has another tap of the same name.
+    must(&format!("ip -n {} link del tap1", net.host));
+    until("nothing comes from there", || !net.filters().contains("input dev tap1"));
+    net.port("tap1", &net.vms[GOOD], VMS[GOOD].1);
+    until("the new one's packets are the VM's", || net.is_queued());
+    must(&format!("tc -n {} qdisc del dev up0 root", net.host));
+    until("made anew", || net.is_queued());
+    operator.patch("/v1/groups/uplink", &json!({"uplink": null}));
+    until("gone", || net.has_nothing());
+    daemon.says("uplink up0: VMs have no queues there any more");
+}
+
+#[test]
+fn the_root_qdisc_of_somebody_else_is_left_alone() {
+    let Some(net) = Net::new("e") else { return };
+    must(&format!("tc -n {} qdisc add dev up0 root handle 1: htb", net.host));
+    let is_theirs = || net.qdiscs().starts_with("qdisc htb 1: root");
+    let mut daemon = net.start();
+    daemon.says("up0 has a root qdisc of somebody else's");
+    let group = || Operator::at(&daemon.socket("control")).get("/v1/groups/uplink");
+    until("told", || group()["queues"]["trouble"].is_string());
+    assert!(is_theirs() && group()["queues"]["there"] == false);
+    daemon.terminate("-TERM");
+    assert!(is_theirs() && net.classes().is_empty() && net.filters().is_empty());
+}
+
+#[test]
+fn the_queues_of_another_daemon_are_left_alone() {
+    let Some(net) = Net::new("f") else { return };
+    let first = net.start();
+    until("queued", || net.is_queued());
+    let handle = || net.qdiscs().split(" root").next().map(str::to_owned);
+    let there = handle();
+    let mut second = net.start();
+    second.says("up0 has a root qdisc of somebody else's");
+    second.terminate("-TERM");
+    assert!(handle() == there && net.is_queued());
+    drop(first);
+}
+
+#[test]
+fn nothing_is_left_at_the_end_nor_by_who_was_killed() {
+    let Some(net) = Net::new("g") else { return };
+    let mut daemon = net.start();
+    until("queued", || net.is_queued());
+    daemon.terminate("-TERM");
+    assert!(net.has_nothing(), "{}", net.qdiscs());
+    let mut daemon = net.daemon(net.moved(daemon), ON, "");
+    until("queued", || net.is_queued());
+    daemon.terminate("-KILL");
+    assert!(net.is_queued(), "nobody is there to take it away");
+    let mut daemon = net.daemon(net.moved(daemon), ON, "");
+    daemon.says("queues that an earlier daemon has left at an uplink are gone");
+    until("queued anew", || net.is_queued());
+    daemon.terminate("-KILL");
+    let mut daemon = net.daemon(net.moved(daemon), OFF, "");
+    until("taken away", || net.has_nothing());
+    daemon.terminate("-TERM");
+}
+
+#[test]
+fn queues_that_are_to_be_kept_are_until_they_are_released() {
+    let Some(net) = Net::new("h") else { return };
+    let mut daemon = net.daemon(tempfile::tempdir().unwrap(), ON, "keep_holds = true");
+    until("queued", || net.is_queued());
+    daemon.terminate("-TERM");
+    assert!(net.is_queued());
+    let (space, program) = (&net.host, support::daemon::PROGRAM);
+    let configuration = daemon.dir.path().join("ccc.toml");
+    let configuration = configuration.display();
+    must(&format!("ip netns exec {space} {program} --config {configuration} --release"));
+    assert!(net.has_nothing(), "{}", net.qdiscs());
+}
