@@ -134,7 +134,7 @@ bench: host ## how fast engine and daemon are; QUICK=1 instructions alone, RECOR
 bench-ack: build ## instructions of an acknowledgement in a guest, beside plain Reno and CUBIC; SEEDS=101..103
 	@scripts/build deps gdb
 	@$(PYTHON) -m ccc_experiments bench-ack --out out/bench-ack
-bench-enforce: deps ## instructions a packet of a VM that is held at its tap, beside HTB and a FIFO
+bench-enforce: host ## instructions a packet of a VM that is held at its tap, beside HTB and a FIFO, and of looks at taps
 	@mkdir -p out/bench-enforce
 	@$(PYTHON) -m ccc_experiments enforce-cost --out out/bench-enforce
 bench-isolation: deps ## what one VM waits while another attacks; ATTACK=T1 for some

@@ -11,7 +11,9 @@ from ccc_build.initrd import BEGIN, Root, needed_modules, pack
 from ccc_build.process import output
 
 SOURCE = PROJECT / "guest" / "tests" / "shaper"
-MODULES = ("veth", "bridge", "ifb", "sch_tbf", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32")
+MODULES = (
+    "veth", "bridge", "tun", "ifb", "sch_tbf", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32",
+)  # fmt: skip
 FLAGS = ("-Wall", "-Wextra", "-Werror", "-O2", "-static")
 
 

@@ -1,20 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # Init of the guest of `make bench-enforce`: a host with a bridge, two VMs at taps and an
-# uplink.  It says on the console what a packet of a VM takes to the sink, in nanoseconds,
-# of which QEMU makes one of each instruction:
+# uplink.  Its clock is QEMU's, a nanosecond for each instruction.  It says on the console
+# what a packet of a VM takes to the sink,
 #   @ <what the host does> <nanoseconds> <packets that arrived>
+# and, where packets wait or none are sent, how often a loop went round meanwhile that has
+# what of the processor nothing else wants:
+#   = <what the host does> <rounds> <nanoseconds> <packets that arrived>
 . /begin
 
 # busybox has one of its own.
 tc() { real-tc "$@"; }
 
-for module in veth bridge ifb sch_tbf sch_htb sch_fq_codel sch_ingress act_mirred cls_u32; do
+for module in veth bridge ifb sch_tbf sch_htb sch_fq_codel sch_ingress act_mirred cls_u32 tun; do
 	modprobe $module 2>/run/modprobe || cat /run/modprobe
 done
 count=5000
 # No more than what is enough for all: nothing waits, for a wait is no instruction.
 rate=400gbit
+# Of the VM that is held, and its packets wait.
+cap_mbit=100
 
 plug() { # NAMESPACE ADDRESS PORT
 	ip netns add "$1"
@@ -45,6 +50,15 @@ measure() { # NAME
 		echo "@ $1 $took $(($(arrived) - before))"
 	done
 }
+# So many fit into the shaper's queue, and have left it in that time.
+few=700
+spare() { # NAME
+	for _ in 1 2 3 4 5; do
+		before=$(arrived)
+		took=$(ip netns exec vm1 /packets spare $few 200)
+		echo "= $1 $took $(($(arrived) - before))"
+	done
+}
 uplink() { # NAME QDISC...
 	name=$1
 	shift
@@ -65,18 +79,61 @@ for vm in 1 2; do
 	tc filter add dev up0 parent 1: protocol ip prio 1 u32 match ip src 10.0.0.$vm/32 flowid 1:$vm
 done
 measure htb-fq_codel
+tc class change dev up0 parent 1:ff classid 1:1 htb rate ${cap_mbit}mbit ceil ${cap_mbit}mbit
+spare waiting-htb
 
-# What the daemon does to a VM that it holds (host/ccc-vhost/src/tap/kernel.rs).
-tc qdisc replace dev up0 root pfifo limit 1000
-ip link add ccc-ifb1 type ifb
-ip link set ccc-ifb1 up
-tc qdisc add dev ccc-ifb1 root tbf rate $rate burst 4mb limit 16mb
-tc qdisc add dev tap1 ingress
-tc filter add dev tap1 parent ffff: protocol all prio 3276 u32 match u32 0 0 action mirred egress redirect dev ccc-ifb1
+# What the daemon does to a VM that it holds: it is above its cap, and the daemon is killed
+# and leaves all as it is.  Only the rate is another, so that nothing waits, until `waiting`.
+write_config() { # TAPS: the first is the VM's
+	printf '[daemon]\ncontrol = "/run/control"\n[group.uplink]\nenforce = "on"\n'
+	printf '[vm.vm1]\nsocket = "/run/vm1"\ngroup = "uplink"\ntap = "tap1"\ncap_mbit = %s\n' $cap_mbit
+	for n in $(seq 2 "$1"); do
+		printf '[vm.idle%s]\nsocket = "/run/idle%s"\ngroup = "uplink"\ntap = "idle%s"\n' $n $n $n
+	done
+}
+daemon() { # TAPS
+	write_config "$1" >/run/ccc.toml
+	ccc-vhost --config /run/ccc.toml 2>/run/ccc.log &
+	pid=$!
+	usleep 500000
+}
+tc qdisc replace dev up0 root pfifo limit 2000
+daemon 1
+for try in $(seq 100); do
+	ip netns exec vm1 /packets send $count >/run/warm
+	shaper=$(cd /sys/class/net && echo ccc-ifb*)
+	[ -e "/sys/class/net/$shaper" ] && break
+done
+# Until it is held to its cap.
+usleep 500000
+kill -9 $pid
+cat /run/ccc.log
+tc qdisc show dev "$shaper"
+spare waiting-held
+tc qdisc change dev "$shaper" root tbf rate $rate burst 4mb limit 16mb
 measure held
 tc qdisc delete dev tap1 ingress
-ip link delete ccc-ifb1
+ip link delete "$shaper"
 measure let-go
+spare waiting-fifo
+
+# What the daemon takes that looks at taps of VMs that do nothing.
+looks() { # TAPS
+	for _ in 1 2 3; do
+		echo "= $1 $(/packets spare 0 1000) 0"
+	done
+}
+looks no-daemon
+for taps in 10 100; do
+	for n in $(seq 2 $taps); do
+		[ -e "/sys/class/net/idle$n" ] || ip tuntap add dev "idle$n" mode tap
+	done
+	daemon $taps
+	looks taps-$taps
+	kill $pid
+	wait $pid
+	grep 'is not there' /run/ccc.log
+done
 
 echo "@ end"
 poweroff -f
