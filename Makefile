@@ -176,10 +176,11 @@ dashboard: bpf ## the panels of monitoring/ with namespaces as tenants and a rea
 	@scripts/build deps prometheus
 	@$(PYTHON) -m host_tenants dashboard --out out/$@
 
-.PHONY: demo-qemu variants-qemu
+.PHONY: demo-qemu variants-qemu attacks-qemu
 demo-qemu: ## the fairness test on libvirt's domains; QUICK=1 without what is only compared
 variants-qemu: ## the same with TSO in the guests, and with two processors
-demo-qemu variants-qemu: build
+attacks-qemu: ## an attacker beside two honest domains, held at its tap: reno 16, deaf, UDP
+demo-qemu variants-qemu attacks-qemu: build
 	@scripts/build deps $(LIBVIRT)
 	@scripts/build qemu image >/dev/null
 	@mkdir -p out/$@

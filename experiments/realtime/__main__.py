@@ -3,6 +3,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from ccc_experiments.lab import LabError
@@ -11,9 +12,9 @@ from testbed.errors import TestbedError
 from testbed.libvirt import Machine
 from testbed.ssh import Key
 
-from . import demo, variants
+from . import attacks, demo, variants
 
-EXPERIMENTS = ("demo-qemu", "variants-qemu")
+EXPERIMENTS = ("demo-qemu", "variants-qemu", "attacks-qemu")
 
 
 def main() -> int:
@@ -28,7 +29,9 @@ def main() -> int:
         emulator, image = artefacts.build("qemu"), artefacts.build("image")
         accelerator = qemu.accelerator(emulator, image / "vmlinuz")
         machine = Machine(emulator, accelerator, image, Key.make(out))
-        holds = demo.run(out, machine, args.quick) if args.experiment == "demo-qemu" else variants.run(out, machine)
+        runs = {"variants-qemu": variants.run, "attacks-qemu": attacks.run}
+        demo_run = partial(demo.run, quick=args.quick)
+        holds = runs.get(args.experiment, demo_run)(out, machine)
     except (LabError, TestbedError) as error:
         print(f"{args.experiment}: {error}", file=sys.stderr)
         return 2

@@ -28,13 +28,13 @@ _APART = "ethtool -K {0} tso off gso off gro off >/dev/null 2>&1 || true; ip lin
 class Dumbbell:
     """The domains, and what is run on them."""
 
-    def __init__(self, machine: Machine, daemon: HostDaemon, out: Path, shape: Shape = USUAL) -> None:
+    def __init__(self, machine: Machine, daemon: HostDaemon, out: Path, shape: Shape = USUAL, vms: int = 2) -> None:
         self.daemon = daemon
         self._out = out
         self.say(f"accelerator: {machine.accelerator}")
         _make_bridge()
         router = self._define(machine, "net", 0, USUAL)
-        self.vms = [self._define(machine, f"vm{n}", n, shape) for n in (1, 2)]
+        self.vms = [self._define(machine, f"vm{n}", n, shape) for n in range(1, vms + 1)]
         for vm in self.vms:
             daemon.cccctl("attach", vm.name, "--group", "uplink", "--weight", "1")
         self.boot_s = {guest.name: self._start(guest) for guest in (router, *self.vms)}
@@ -42,7 +42,7 @@ class Dumbbell:
         for number, vm in enumerate(self.vms, 1):
             _set_up_vm(vm, number)
             vm.run(f"busybox ping -c 3 -W 5 {RECEIVER}")
-            login = shlex.join(machine.key.command(_address(number)))
+            login = shlex.join(machine.key.command(address(number)))
             self.say(f"{vm.name}: nsenter --net --target {os.environ['CCC_LIBVIRT_PID']} {login}")
         self._traffic = Traffic(router, tuple(self.vms))
         self.hosts: dict[str, dict] = {}
@@ -55,12 +55,12 @@ class Dumbbell:
         self.say(f"{guest.name}: up in {took} s")
         return took
 
-    def run(self, scenario: Scenario, meanwhile: Callable[[], None] | None = None) -> Run:
-        """One run; weights are set as an operator does."""
+    def run(self, scenario: Scenario, meanwhile: Callable[[], None] | None = None, last_s: int = 0) -> Run:
+        """One run; weights are set as an operator does.  The last VM begins so much later."""
         for vm, wanted in zip(self.vms, scenario.vms):
             self.daemon.cccctl("attach", vm.name, "--weight", f"{wanted.weight:g}")
         raw = self._out / "raw" / scenario.name
-        run, self.hosts[scenario.name] = self._traffic.run(scenario, raw, meanwhile)
+        run, self.hosts[scenario.name] = self._traffic.run(scenario, raw, meanwhile, last_s)
         self.say(f"{scenario.name}: {self.hosts[scenario.name]}")
         return run
 
@@ -76,14 +76,14 @@ def _make_bridge() -> None:
     HERE.run("ip", "address", "add", "10.1.1.2/24", "dev", _BRIDGE)
 
 
-def _address(number: int) -> str:
+def address(number: int) -> str:
     """Of a VM."""
     return f"10.1.1.{10 + number}"
 
 
 def _set_up_vm(vm: Guest, number: int) -> None:
     vm.run(
-        f"{_APART.format('eth0')}; ip address add {_address(number)}/24 dev eth0; ip link set eth0 up;"
+        f"{_APART.format('eth0')}; ip address add {address(number)}/24 dev eth0; ip link set eth0 up;"
         " ip route add default via 10.1.1.1"
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ccc_experiments.measure import measure
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Scenario
+from ccc_experiments.scenario import Scenario, Vm
 from ccc_experiments.setups import flow_count
 from testbed.libvirt import Guest, Job
 
@@ -21,6 +21,7 @@ from .steal import Steal
 RECEIVER = "10.2.0.2"
 _INTERVAL_S = 0.5
 _PORT = 5201
+_DATAGRAM_BYTES = 1400
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,11 @@ class Traffic:
     router: Guest
     vms: tuple[Guest, ...]
 
-    def run(self, scenario: Scenario, raw: Path, meanwhile: Callable[[], None] | None = None) -> tuple[Run, dict]:
-        """Runs one scenario; `meanwhile` is called when the senders have been started.
-        The run, and what the host had to spare."""
+    def run(
+        self, scenario: Scenario, raw: Path, meanwhile: Callable[[], None] | None = None, last_s: int = 0
+    ) -> tuple[Run, dict]:
+        """Runs one scenario; `meanwhile` is called when the senders have been started, of
+        which the last begins so much later.  The run, and what the host had to spare."""
         raw.mkdir(parents=True, exist_ok=True)
         duration = int(scenario.duration_s)
         receivers = [self._receive(number) for number, _ in enumerate(scenario.vms, 1)]
@@ -40,7 +43,7 @@ class Traffic:
         sampler = self.router.begin(f"sample-queue bott {duration + 2}")
         steal = Steal.now()
         senders = [
-            _send(guest, number, flow_count(vm), vm.congestion_control, duration)
+            _send(guest, number, vm, last_s if guest == self.vms[-1] else 0, duration)
             for number, (guest, vm) in enumerate(zip(self.vms, scenario.vms), 1)
         ]
         if meanwhile:
@@ -59,8 +62,13 @@ class Traffic:
         return self.router.begin(f"ip netns exec rcv iperf3 -s -1 -J -i {_INTERVAL_S} -p {port}")
 
 
-def _send(vm: Guest, number: int, count: int, algorithm: str, duration: int) -> Job:
-    return vm.begin(f"iperf3 -c {RECEIVER} -p {_PORT + number} -P {count} -C {algorithm} -t {duration} -i 0 -J")
+def _send(guest: Guest, number: int, vm: Vm, begin_s: int, duration: int) -> Job:
+    """Its flows, or datagrams, from a time on until the end."""
+    what = f"-P {flow_count(vm)} -C {vm.congestion_control}"
+    if vm.udp_mbit:
+        what = f"-u -b {vm.udp_mbit:g}M -l {_DATAGRAM_BYTES}"
+    client = f"iperf3 -c {RECEIVER} -p {_PORT + number} {what} -t {duration - begin_s} -i 0 -J"
+    return guest.begin(f"sleep {begin_s}; {client}")
 
 
 def write_goodput(reports: dict[str, dict], raw: Path) -> None:

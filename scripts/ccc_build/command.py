@@ -17,6 +17,7 @@ ARTEFACTS: dict[str, Callable[[], Artefact]] = {
     "kernel": kernels.laboratory,
     "module": module.laboratory,
     "hostile-module": module.hostile,
+    "hostile-guest-module": module.hostile_guest,
     "venv": venv.venv,
     "tools": venv.tools,
     "qemu": qemu.qemu,

@@ -69,19 +69,28 @@ def laboratory() -> Artefact:
 
 def hostile() -> Artefact:
     """The same of a guest that lies, for attacks: the directory of its ccc.ko."""
-    kernel = kernels.laboratory()
+    return _hostile("the laboratory's kernel", kernels.laboratory(), "source", "ARCH=um")
+
+
+def hostile_guest() -> Artefact:
+    """The same for the guests of the real-time experiments."""
+    return _hostile("Debian's kernel", kernels.headers("cloud-amd64"), "", "ARCH=x86")
+
+
+def _hostile(what: str, kernel: Artefact, tree: str, *settings: Word) -> Artefact:
+    """A hostile module for a kernel whose tree is there."""
     lies = sorted(HOSTILE.iterdir())
 
     def build(directory: Path) -> None:
-        source = kernel.get() / "source"
-        say("module: building a hostile one for the laboratory's kernel")
+        source = kernel.get() / tree
+        say(f"module: building a hostile one for {what}")
         copies = _copy(directory)
         for path in lies:
             if path.name != "Kbuild":
                 shutil.copy(path, copies)
         with (copies / "Kbuild").open("a") as kbuild:
             kbuild.write((HOSTILE / "Kbuild").read_text())
-        _compile(source, directory, "ARCH=um")
+        _compile(source, directory, *settings)
 
     name = f"hostile-{digest(kernel.path.name, key(), *lies)}"
     return Artefact(cache() / name, build, product="linux-ccc")

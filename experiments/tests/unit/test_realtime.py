@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-"""How the demo on QEMU judges cases that were run more than once; the runs are made up."""
+"""How the demo on QEMU judges cases that were run more than once; the runs are made up. And its attacks."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from ccc_experiments.measure import Measured
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Scenario
-from realtime import demo
+from realtime import attacks, demo
 
 UNCOUPLED, EQUAL, WEIGHTED = demo.cases(quick=False)
 FAIR, UNFAIR = (4.7, 4.8), (3.2, 6.3)
@@ -42,3 +42,10 @@ def test_of_a_weighted_share_the_median_error_counts():
 def test_nothing_is_claimed_of_what_is_uncoupled():
     runs, scores = judged(UNCOUPLED, UNFAIR)
     assert (len(runs), scores) == (1, [])
+
+
+def test_attacks_on_qemu_are_the_kits_and_the_one_that_changes_its_module_is_the_last():
+    first, *others = attacks.chosen()
+    assert not first.vm.hostile and first.vm.device
+    assert sorted(attack.name for attack in others) == sorted(attacks.NAMES)
+    assert [attack.vm.hostile for attack in others] == [False, False, True]
