@@ -310,6 +310,44 @@ fn a_vm_above_its_cap_is_held_to_that_though_nobody_loses() {
     daemon.says("VM bad: in group uplink, sends above its cap");
 }
 
+/// Bytes a second of a VM that begins to flood, and of its cap.
+const GIGABIT: u64 = 125_000_000;
+const FAST_CAP_MBIT: u64 = 200;
+const IN_FORCE: Duration = Duration::from_millis(100);
+
+/// How long it takes until a VM that begins to send more than its cap is held, and that it is
+/// held to it.
+fn time_until_a_gigabit_is_held() -> Option<Duration> {
+    let net = Net::new("n")?;
+    let daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": FAST_CAP_MBIT}));
+    let is_seen = || !operator.get("/v1/groups/uplink")["vms"][0]["tap"].is_null();
+    until("looked at", is_seen);
+    let begun = Instant::now();
+    let took = flooded(&net, GIGABIT, || {
+        until("held", || net.filters().contains("mirred"));
+        let took = begun.elapsed();
+        net.is_let_go_at(FAST_CAP_MBIT as f64 * 1e6 / 8.0);
+        took
+    });
+    Some(took)
+}
+
+#[test]
+fn a_gigabit_is_held_to_its_cap_a_tenth_of_a_second_after_it_begins() {
+    // A machine that stands still for a moment has some more tries.
+    let mut tries = Vec::new();
+    for _ in 0..5 {
+        let Some(took) = time_until_a_gigabit_is_held() else { return };
+        if took < IN_FORCE {
+            return;
+        }
+        tries.push(took);
+    }
+    panic!("never within {IN_FORCE:?}: {tries:?}");
+}
+
 #[test]
 fn a_cap_holds_whether_the_group_is_coupled_or_not() {
     let Some(net) = Net::new("k") else { return };
