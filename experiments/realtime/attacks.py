@@ -35,9 +35,8 @@ MODULE = "/run/ccc.ko"
 _LOOK_S, _LATER_S = 0.02, 0.25
 # Who has grants has to send more than them for three seconds before it is judged.
 HELD_WITHIN_S, DEAF_WITHIN_S = 1.0, 10.0
-# The kernel fills a token bucket at each change of its rate, and the share changes up to twenty times a second.
-REFILLED = "each change of the rate lets 68,000 bytes more go at a tap"
-KEPT_KNOWN, MOST_KNOWN = Known(REFILLED, 0.3), Known(REFILLED, 2.2)
+# 89 % in two of three.
+KEPT_KNOWN = Known("until the attacker is held, and some seconds until others have come back, are in it", 0.8)
 
 
 @dataclass
@@ -158,9 +157,7 @@ def scores(done: list[Done]) -> list[Score]:
         kept, most = each.honest_mbit / honest.honest_mbit, each.most_mbit / honest.most_mbit
         result += [
             Score(f"{each.name}: honest VMs keep", kept, "ratio", ">=", 0.9, known=KEPT_KNOWN),
-            Score(
-                f"{each.name}: attacker's most of its share in {WINDOW_S} s", most, "ratio", "<=", 1.1, known=MOST_KNOWN
-            ),
+            Score(f"{each.name}: attacker's most of its share in {WINDOW_S} s", most, "ratio", "<=", 1.1),
             Score(f"{each.name}: held after", each.tap.held_after_s or DURATION_S, "s", "<=", each.held_within_s),
         ]
     held = int(honest.tap.held_after_s is not None)

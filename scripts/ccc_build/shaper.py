@@ -12,7 +12,7 @@ from ccc_build.process import output
 
 SOURCE = PROJECT / "guest" / "tests" / "shaper"
 MODULES = (
-    "veth", "bridge", "tun", "ifb", "sch_tbf", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32",
+    "veth", "bridge", "tun", "ifb", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32",
 )  # fmt: skip
 FLAGS = ("-Wall", "-Wextra", "-Werror", "-O2", "-static")
 

@@ -12,7 +12,7 @@
 # busybox has one of its own.
 tc() { real-tc "$@"; }
 
-for module in veth bridge ifb sch_tbf sch_htb sch_fq_codel sch_ingress act_mirred cls_u32 tun; do
+for module in veth bridge ifb sch_htb sch_fq_codel sch_ingress act_mirred cls_u32 tun; do
 	modprobe $module 2>/run/modprobe || cat /run/modprobe
 done
 count=5000
@@ -108,9 +108,11 @@ done
 usleep 500000
 kill -9 $pid
 cat /run/ccc.log
+tc class show dev "$shaper"
 tc qdisc show dev "$shaper"
 spare waiting-held
-tc qdisc change dev "$shaper" root tbf rate $rate burst 4mb limit 16mb
+tc class change dev "$shaper" parent ccc: classid ccc:1 htb rate $rate burst 4mb cburst 4mb quantum 65536
+tc qdisc change dev "$shaper" parent ccc:1 handle ccd: bfifo limit 16mb
 measure held
 tc qdisc delete dev tap1 ingress
 ip link delete "$shaper"

@@ -119,8 +119,9 @@ impl Net {
             let said = must(&format!("tc -n {} -s -j qdisc show dev ccc-ifb{device}", self.host));
             // Half-way the kernel was asked.
             let then = asked + asked.elapsed() / 2;
-            let told: Value = serde_json::from_str(&said).unwrap();
-            (then, told[0]["bytes"].as_f64().unwrap(), said)
+            let told: Vec<Value> = serde_json::from_str(&said).unwrap();
+            let root = told.iter().find(|qdisc| qdisc["root"] == true).unwrap();
+            (then, root["bytes"].as_f64().unwrap(), said)
         };
         // What may go at once has gone.
         thread::sleep(Duration::from_millis(500));
@@ -310,6 +311,35 @@ fn a_vm_above_its_cap_is_held_to_that_though_nobody_loses() {
     daemon.says("VM bad: in group uplink, sends above its cap");
 }
 
+#[test]
+fn a_rate_that_changes_lets_no_more_go() {
+    let Some(net) = Net::new("o") else { return };
+    let daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    let cap = |mbit: f64| operator.patch("/v1/vms/bad", &json!({"cap_mbit": mbit}));
+    let through = || {
+        let said = must(&format!("tc -n {} -s -j qdisc show", net.host));
+        let told: Vec<Value> = serde_json::from_str(&said).unwrap();
+        let ours = told.iter().find(|qdisc| {
+            qdisc["root"] == true
+                && qdisc["dev"].as_str().is_some_and(|dev| dev.starts_with("ccc-ifb"))
+        });
+        ours.unwrap()["bytes"].as_f64().unwrap()
+    };
+    cap(4.0);
+    flooded(&net, FLOOD, || {
+        until("held", || is_held(&net));
+        thread::sleep(Duration::from_secs(1));
+        let (begun, before) = (Instant::now(), through());
+        for step in 0..60 {
+            cap(4.0 + f64::from(step % 2) / 10.0);
+            thread::sleep(Duration::from_millis(50));
+        }
+        let rate = (through() - before) / begun.elapsed().as_secs_f64() * 8.0 / 1e6;
+        assert!(rate < 4.3, "{rate} Mbit/s");
+    });
+}
+
 /// Bytes a second of a VM that begins to flood, and of its cap.
 const GIGABIT: u64 = 125_000_000;
 const FAST_CAP_MBIT: u64 = 200;
@@ -391,7 +421,7 @@ fn a_tap_that_is_made_anew_or_let_go_by_others_is_held_again() {
         let links = net.links();
         let number = links.split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap();
         must(&format!("tc -n {host} qdisc del dev ccc-ifb{number} root"));
-        until("with a token bucket again", || net.links().contains("qdisc tbf"));
+        until("with a shaper again", || net.links().contains("qdisc htb"));
         let lost = daemon.log().matches("tap tap0 is held no more").count();
         assert_eq!(lost, 2, "nor is it lost since");
         must(&format!("ip -n {host} link del ccc-ifb{number}"));
@@ -443,7 +473,7 @@ fn of_a_tap_that_is_held_the_name_counts() {
     let device = net.links();
     rename(&net);
     until("the other one is held", || {
-        is_held(&net) && net.links().matches("qdisc tbf").count() == 1
+        is_held(&net) && net.links().matches("qdisc htb").count() == 1
     });
     assert_ne!(net.links(), device);
     let qdisc = must(&format!("tc -n {} qdisc show dev old0", net.host));

@@ -2,7 +2,7 @@
 //! Taps of this host: counted and held by its kernel.
 //!
 //! What comes in at a tap cannot wait there.  A tap that is held has an ingress qdisc with
-//! one filter, which sends all to an intermediate device (ifb) of its own; a token bucket
+//! one filter, which sends all to an intermediate device (ifb) of its own; a shaper
 //! there lets it go at its rate, and it comes back in at the tap.  A tap that is not held
 //! has nothing of this.  The device's alias says for which tap and by which daemon, so that
 //! the next one finds what that has left when it was killed, and leaves another's alone.
@@ -17,12 +17,12 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{
     host::{Counter, Hold, HoldError, Host, Queued, REMEDY},
+    htb::{self, HTB},
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
     queues::Queues,
     requests::{
         ATTRIBUTE_ALIAS, ATTRIBUTE_NAME, ATTRIBUTE_QDISC, LINK_BYTES, MARK, PARENT_ROOT, TC_KIND,
-        TC_OPTIONS, U32_SELECTOR, filter_info, link, match_all, rate_specification, tc,
-        unless_gone, word,
+        TC_OPTIONS, U32_SELECTOR, filter_info, link, match_all, tc, unless_gone, word,
     },
     uplink::Uplink,
 };
@@ -51,12 +51,13 @@ const DEVICE: &str = "ccc-ifb";
 const NAMED: Duration = Duration::from_secs(1);
 /// The queue of a tap that is held, in time at its rate, and its least.
 const QUEUE_MS: u64 = 100;
-/// What may go at once, in time at its rate, and its least: the largest packet of a guest with
-/// what comes before it, for one that is in the queue and never has the tokens, since the rate
-/// is lower now, would hold up all behind it.
+/// What may go at once, in time at its rate, and its least, the largest packet of a guest with
+/// what comes before it: so much a timer that is late makes good.
 const BURST_MS: u64 = 10;
 const BURST_BYTES: u64 = 68_000;
-const TOKEN_BUCKET: &str = "tbf";
+/// Its only class, and the queue of that.
+const CLASS: u32 = (MARK as u32) << 16 | 1;
+const LEAF: u32 = (MARK as u32 + 1) << 16;
 
 const ATTRIBUTE_LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
@@ -191,20 +192,33 @@ impl Kernel {
         self.socket.ask(kind::DELETE_LINK, 0, &link(index, 0)).map(drop)
     }
 
-    /// A token bucket with a rate, in place of the one before.
+    /// A shaper without a rate, in place of what an earlier daemon has left.
+    fn make_shaper(&mut self, device: u32) -> io::Result<()> {
+        let root = |handle| tc(device, handle, PARENT_ROOT, 0);
+        unless_gone(self.socket.ask(kind::DELETE_QDISC, 0, &root(0)))?;
+        let qdisc = root(u32::from(MARK) << 16).word(TC_KIND, HTB);
+        let request = qdisc.nest(TC_OPTIONS, htb::tree(CLASS & 0xffff));
+        self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::EXCLUSIVE, &request).map(drop)
+    }
+
+    /// Its rate.  HTB keeps the tokens it has; TBF would fill its bucket at each change.
     fn set_rate(&mut self, device: u32, rate: u64) -> io::Result<()> {
-        let qdisc = tc(device, u32::from(MARK) << 16, PARENT_ROOT, 0).word(TC_KIND, TOKEN_BUCKET);
-        let request = qdisc.nest(TC_OPTIONS, token_bucket(rate));
+        let (class, queue) = shape_of(rate);
+        let request = tc(device, CLASS, u32::from(MARK) << 16, 0).word(TC_KIND, HTB);
+        let request = request.nest(TC_OPTIONS, class.options());
+        self.socket.ask(kind::NEW_CLASS, flag::CREATE | flag::REPLACE, &request)?;
+        let request = tc(device, LEAF, CLASS, 0).word(TC_KIND, "bfifo");
+        let request = request.attribute(TC_OPTIONS, &queue.to_ne_bytes());
         self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::REPLACE, &request).map(drop)
     }
 
-    /// Whether a device is there with a token bucket.  The interface tells: a `RTM_GETQDISC` has
+    /// Whether a device is there with a shaper.  The interface tells: a `RTM_GETQDISC` has
     /// no answer without `NLM_F_ECHO`, but goes to all who listen for changes of qdiscs.
-    fn has_token_bucket(&mut self, device: u32) -> io::Result<bool> {
+    fn has_shaper(&mut self, device: u32) -> io::Result<bool> {
         let answer = unless_gone(self.socket.ask(kind::GET_LINK, 0, &link(device, 0)))?;
         let bodies = answer.unwrap_or_default();
         let qdisc = bodies.first().and_then(|body| word(body, ATTRIBUTE_QDISC));
-        Ok(qdisc == Some(TOKEN_BUCKET))
+        Ok(qdisc == Some(HTB))
     }
 
     fn make_ingress(&mut self, tap: u32) -> io::Result<()> {
@@ -248,7 +262,7 @@ impl Kernel {
         let leads = unless_gone(self.are_filters_ours(index));
         // What cannot be told now is told the next time.
         leads.is_ok_and(|ours| !ours.unwrap_or_default().contains(&true))
-            || self.has_token_bucket(held.device).is_ok_and(|has| !has)
+            || self.has_shaper(held.device).is_ok_and(|has| !has)
     }
 
     fn set_filter(&mut self, tap: u32, device: u32) -> io::Result<()> {
@@ -306,6 +320,7 @@ impl Kernel {
         device: u32,
         rate: u64,
     ) -> Result<(), (&'static str, io::Error)> {
+        self.make_shaper(device).map_err(|e| ("make the shaper", e))?;
         self.set_rate(device, rate).map_err(|e| ("set the rate", e))?;
         self.set_filter(index, device).map_err(|e| ("set the filter", e))?;
         self.held.insert(tap.to_owned(), Held { tap: index, device });
@@ -440,23 +455,15 @@ impl Host for Kernel {
     }
 }
 
-/// `TCA_TBF_PARMS`, `_RATE64` and `_BURST`.
-fn token_bucket(rate: u64) -> Writer {
-    const PARAMETERS: u16 = 1;
-    const RATE_64: u16 = 4;
-    const BURST: u16 = 6;
+/// What a rate makes of the shaper's class, and of its queue, in bytes.
+fn shape_of(rate: u64) -> (htb::Class, u32) {
+    const QUANTUM: u32 = 1 << 16;
+    let rate = rate.max(1);
     let burst = (rate.saturating_mul(BURST_MS) / 1000).max(BURST_BYTES);
     // A packet that may go has room there, too.
     let queue = (rate.saturating_mul(QUEUE_MS) / 1000).max(2 * burst);
-    let limited = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    let rate = rate.max(1);
-    // `struct tc_tbf_qopt`: two `struct tc_ratespec`, of which the second is not used.
-    let parameters = rate_specification(limited(rate)).put(&[0; 12]);
-    let parameters = parameters.u32(limited(queue)).u32(0).u32(0).into_bytes();
-    Writer::default()
-        .attribute(PARAMETERS, &parameters)
-        .attribute(RATE_64, &rate.to_ne_bytes())
-        .attribute(BURST, &limited(burst).to_ne_bytes())
+    let class = htb::Class { rate, most: rate, bursts: [burst; 2], quantum: QUANTUM };
+    (class, u32::try_from(queue).unwrap_or(u32::MAX))
 }
 
 /// A u32 filter that matches all, and sends it out at a device.

@@ -9,11 +9,12 @@
 //! [`watch`] judges VMs of a group and says at which rates to hold them: arithmetic,
 //! without clock or kernel; [`watches`] are those of all groups, and what is held by them.
 //! [`uplink`] says which queues VMs are to have where all of them leave the host, and
-//! [`uplinks`] keeps what came of that; [`queues`] are those of the kernel.
+//! [`uplinks`] keeps what came of that; [`queues`] are those of the kernel, by [`htb`].
 //! [`host`] is what counts and holds: the [`kernel`], asked from a [`thread`], or the
 //! [`laboratory`].
 mod capacity;
 pub mod host;
+mod htb;
 pub mod kernel;
 pub mod laboratory;
 mod netlink;

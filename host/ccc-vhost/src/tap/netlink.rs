@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Requests to the kernel by netlink (rtnetlink(7)): as much of it as a tap needs.
 //!
-//! A few kinds of message are all.  The crates for netlink bring an asynchronous runtime or
-//! know no token bucket, and `tc` as a program would be a process for each change.
+//! Few kinds of message are all.  The crates for netlink bring an asynchronous runtime or
+//! know no queueing disciplines, and `tc` as a program would be a process for each change.
 use std::{io, os::fd::OwnedFd};
 
 use rustix::net::{

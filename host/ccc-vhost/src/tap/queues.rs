@@ -15,15 +15,15 @@ use std::{
 
 use super::{
     host::{Leaf, QueueError, Queued},
+    htb::{self, HTB},
     netlink::{Socket, Writer, flag, kind, u32_at},
     requests::{
         ATTRIBUTE_NAME, ATTRIBUTE_QDISC, LINK_BYTES, PARENT_ROOT, TC_BYTES, TC_KIND, TC_OPTIONS,
-        U32_SELECTOR, filter_info, match_all, rate_specification, tc, unless_gone, word,
+        U32_SELECTOR, filter_info, match_all, tc, unless_gone, word,
     },
     uplink::{Part, Uplink},
 };
 
-const HTB: &str = "htb";
 const FQ_CODEL: &str = "fq_codel";
 /// Minor number of the class of all, of the class of what is no VM's, and of VMs: as many as a
 /// table of u32 has filters, whose numbers are the same.
@@ -35,8 +35,6 @@ const TABLE: u32 = 0x8000_0000;
 /// What may go at once, in time at its rate, and its least: a frame.
 const BURST_US: u64 = 2000;
 const BURST_BYTES: u64 = 1600;
-/// The kernel's unit of time there (`PSCHED_SHIFT`), ns.
-const TICK_NS: u64 = 64;
 
 /// What failed, and why.
 type Failure = (&'static str, io::Error);
@@ -160,7 +158,7 @@ impl Queues {
     /// A root qdisc of ours in place of the kernel's own, and of nobody else's.
     fn begin(&mut self, uplink: &str, index: u32) -> Result<Tree, QueueError> {
         let qdisc = tc(index, self.handle, PARENT_ROOT, 0).word(TC_KIND, HTB);
-        let request = qdisc.nest(TC_OPTIONS, tree_of_classes());
+        let request = qdisc.nest(TC_OPTIONS, htb::tree(REST));
         match self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::EXCLUSIVE, &request) {
             Ok(_) => Ok(Tree {
                 index,
@@ -247,7 +245,7 @@ impl Queues {
     fn set_class(&mut self, index: u32, above: u32, minor: u32, part: &Part) -> io::Result<()> {
         let (parent, class) = (self.handle | above, self.handle | minor);
         let request = tc(index, class, parent, 0).word(TC_KIND, HTB);
-        let request = request.nest(TC_OPTIONS, class_of(part));
+        let request = request.nest(TC_OPTIONS, class_of(part).options());
         self.socket.ask(kind::NEW_CLASS, flag::CREATE, &request).map(drop)
     }
 
@@ -328,41 +326,11 @@ fn word_of_tc(body: &[u8]) -> Option<&str> {
     word(body.get(TC_BYTES - LINK_BYTES..)?, TC_KIND)
 }
 
-/// `TCA_HTB_INIT`.
-fn tree_of_classes() -> Writer {
-    const INIT: u16 = 2;
-    const VERSION: u32 = 3;
-    /// A class without a quantum of its own has its rate's part; all of ours have one.
-    const RATE_TO_QUANTUM: u32 = 10;
-    let global = Writer::default().u32(VERSION).u32(RATE_TO_QUANTUM).u32(REST).u32(0).u32(0);
-    Writer::default().attribute(INIT, &global.into_bytes())
-}
-
-/// `TCA_HTB_PARMS`, `_RATE64` and `_CEIL64`.
-fn class_of(part: &Part) -> Writer {
-    const PARAMETERS: u16 = 1;
-    const RATE_64: u16 = 6;
-    const CEIL_64: u16 = 7;
-    let limited = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    // `struct tc_htb_opt`; the last two are its level, which the kernel knows, and priority.
-    let parameters = rate_specification(limited(part.rate))
-        .put(&rate_specification(limited(part.most)).into_bytes())
-        .u32(burst_ticks(part.rate))
-        .u32(burst_ticks(part.most))
-        .u32(part.quantum)
-        .u32(0)
-        .u32(0);
-    Writer::default()
-        .attribute(PARAMETERS, &parameters.into_bytes())
-        .attribute(RATE_64, &part.rate.to_ne_bytes())
-        .attribute(CEIL_64, &part.most.to_ne_bytes())
-}
-
-/// What may go at once, as the time it takes.
-fn burst_ticks(rate: u64) -> u32 {
-    let bytes = (rate.saturating_mul(BURST_US) / 1_000_000).max(BURST_BYTES);
-    let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-    u32::try_from(ns / u128::from(TICK_NS)).unwrap_or(u32::MAX)
+/// What the class of a part may send.
+fn class_of(part: &Part) -> htb::Class {
+    let burst = |rate: u64| (rate.saturating_mul(BURST_US) / 1_000_000).max(BURST_BYTES);
+    let Part { rate, most, quantum } = *part;
+    htb::Class { rate, most, bursts: [burst(rate), burst(most)], quantum }
 }
 
 #[cfg(test)]
@@ -425,8 +393,7 @@ mod tests {
 
     #[test]
     fn what_may_go_at_once_is_two_milliseconds_or_a_frame() {
-        assert_eq!(u64::from(burst_ticks(125_000_000)) * TICK_NS, BURST_US * 1000);
-        assert_eq!(u64::from(burst_ticks(100_000)) * TICK_NS, 16_000_000);
-        assert!(burst_ticks(0) > 0);
+        let class = class_of(&Part { rate: 100_000, most: 125_000_000, quantum: 1600 });
+        assert_eq!(class.bursts, [1600, 250_000]);
     }
 }

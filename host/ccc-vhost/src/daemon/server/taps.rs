@@ -164,7 +164,7 @@ impl Server {
             let vm = self.coupling.settings().names_at(tap);
             log::warn!(
                 VM = vm; "tap {tap} is held no more, for it was made anew or renamed, or somebody has removed its \
-                 ingress qdisc, or the device or token bucket that it leads through; it is held again"
+                 ingress qdisc, or the device or shaper that it leads through; it is held again"
             );
         }
         for (hold, outcome) in &done.holds {
