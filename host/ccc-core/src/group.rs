@@ -215,7 +215,7 @@ impl Group {
             self.grow(update, &delta, sample);
         }
         if delta.spurious && self.events.may_undo(flow.member()) {
-            self.policy.undo(&mut self.aggregate, key, now);
+            self.undo(now, key);
         }
         if delta.timeout && self.members.none_timed_out() {
             self.policy.first_timeout(&self.aggregate);
@@ -230,6 +230,18 @@ impl Group {
         }
         self.version += 1;
         contribution
+    }
+
+    /// A reduction was spurious, as who has lost says.  Beside others that does not bring slow
+    /// start back, or who loses and takes it back again and again would double the aggregate
+    /// each time.
+    fn undo(&mut self, now: Micros, key: usize) {
+        let threshold = self.aggregate.ssthresh;
+        self.policy.undo(&mut self.aggregate, key, now);
+        let Aggregate { window, ssthresh, .. } = &mut self.aggregate;
+        if ssthresh.is_none() && threshold.is_some() && self.members.vms() > 1 {
+            *ssthresh = Some(*window);
+        }
     }
 
     /// Counts a flow as it reports, as far as that can be.

@@ -119,6 +119,23 @@ fn who_joins_when_slow_start_has_found_a_full_path_brings_nothing() {
     assert_eq!(joined(&mut host), 0);
 }
 
+#[test]
+fn an_undo_beside_others_does_not_bring_slow_start_back() {
+    for (others, aggregate) in [(0, (10_000, None)), (1, (20_000, Some(20_000)))] {
+        let mut host = Host::new();
+        let vm = host.vm(1.0);
+        let mut loses = host.flow(vm, 10);
+        for _ in 0..others {
+            let other = host.vm(1.0);
+            host.flow(other, 10);
+        }
+        host.lose(&mut loses, host.epoch());
+        loses.report.spurious_events += 1;
+        host.recover(&mut loses);
+        assert_eq!(host.aggregate(), aggregate, "beside {others}");
+    }
+}
+
 /// A group that a VM has for itself is as small as it says.
 #[test]
 fn who_comes_to_a_smaller_window_than_it_begins_with_finds_out_more() {

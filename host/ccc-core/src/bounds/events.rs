@@ -193,16 +193,18 @@ impl Events {
         self.latest = Some(Latest { at: now, member, epoch, confirmed: false });
     }
 
-    /// Another than the one that has paid has lost in the same epoch.
+    /// Another than the one that has paid has lost, and shares the cost if that was in the same
+    /// epoch.
     fn confirm(&mut self, member: usize, epoch: u32) {
-        let Some(latest) = self.latest.as_mut().filter(|latest| latest.epoch == epoch) else {
+        let Some(latest) = self.latest.as_mut().filter(|latest| latest.member != member) else {
             return;
         };
-        if self.vms[member].lost == Some(epoch) {
-            return;
-        }
+        // Who reduces again and again has the others' losses always come late.
         latest.confirmed = true;
         self.losers.add(member);
+        if latest.epoch != epoch || self.vms[member].lost == Some(epoch) {
+            return;
+        }
         let vm = &mut self.vms[member];
         vm.lost = Some(epoch);
         vm.budget.skip_event(self.totals);
