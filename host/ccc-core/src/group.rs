@@ -31,6 +31,9 @@ const SPREAD_FROM_US: u32 = 10_000;
 /// has told is not believed.
 const FARTHER: u64 = 64;
 
+/// For so many of the others' round trips their losses say that the path is not idle.
+const IDLE_ROUNDS: Micros = 8;
+
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
 
@@ -521,7 +524,7 @@ impl Group {
             shrink_bytes: of_all(delta.shrink_bytes),
             floor_bytes: self.floor_bytes(report, Cause::Recovery),
             share: self.growth_share(update, delta),
-            path_is_idle: self.path.is_idle(),
+            path_is_idle: self.is_idle(update),
             growers: if is_enough { 1 } else { self.growers() },
             sample,
         };
@@ -537,6 +540,15 @@ impl Group {
             (0, 0) => Fraction::NONE,
             _ => self.members.growth_share(update.flow.member(), update.before),
         }
+    }
+
+    /// Whether the path is idle for who grows now: one that tells of most bytes has the most to
+    /// say of what waits, but others' losses are against it.
+    fn is_idle(&self, update: &Update) -> bool {
+        let member = update.flow.member();
+        let rounds_us = IDLE_ROUNDS * self.limits.others_round_us(member);
+        let since = update.now.saturating_sub(rounds_us);
+        self.path.is_idle() && !self.events.outvotes_losses(member, since)
     }
 
     /// As many flows would grow on an idle path.  Where others may be on it, as one; and

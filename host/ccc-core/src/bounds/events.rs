@@ -17,6 +17,8 @@ const LONE: u64 = 16;
 const LONE_MOST: u64 = 20;
 /// Who has so much of the bytes is not said to lose alone: others hardly can.
 const MOST_PERMILLE: u32 = 750;
+/// Who has so much of them decides what their mean is.
+const HALF_PERMILLE: u32 = 500;
 
 /// Of two VMs that do not lose alike nobody can say which one is wrong: behind a short
 /// queue one of two honest flows may lose each time.
@@ -109,6 +111,28 @@ impl Losers {
     }
 }
 
+/// The latest loss that was told of, whether it reduces anything or not, and the latest one
+/// before it that another VM has told of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lost {
+    by: usize,
+    at: Option<Micros>,
+    others_at: Option<Micros>,
+}
+
+impl Lost {
+    fn add(&mut self, member: usize, now: Micros) {
+        if self.by != member {
+            *self = Lost { by: member, at: None, others_at: self.at };
+        }
+        self.at = Some(now);
+    }
+
+    fn by_others_at(&self, member: usize) -> Option<Micros> {
+        if self.by == member { self.others_at } else { self.at }
+    }
+}
+
 /// The events of a group's VMs.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -116,6 +140,7 @@ pub(crate) struct Events {
     totals: Totals,
     latest: Option<Latest>,
     losers: Losers,
+    lost: Lost,
     verdicts: u64,
 }
 
@@ -161,6 +186,7 @@ impl Events {
     /// A VM has lost, or says so.
     pub(crate) fn event(&mut self, told: &Told) -> Reduces {
         let Told { now, member, epoch, present, round_us, vms } = *told;
+        self.lost.add(member, now);
         let since_us = self.latest.map_or(Micros::MAX, |latest| now.saturating_sub(latest.at));
         if epoch != present || since_us < round_us {
             self.confirm(member, epoch);
@@ -233,6 +259,12 @@ impl Events {
         self.vms[member].pool.map(|pool| pool.window)
     }
 
+    /// Whether a VM tells of more than half of the bytes, while others have lost since then.
+    pub(crate) fn outvotes_losses(&self, member: usize, since: Micros) -> bool {
+        self.vms[member].budget.part_permille() > HALF_PERMILLE
+            && self.lost.by_others_at(member).is_some_and(|at| at > since)
+    }
+
     /// Whether the latest reduction may be undone by a flow of this VM: others have not
     /// lost, too.
     pub(crate) fn may_undo(&mut self, member: usize) -> bool {
@@ -294,5 +326,17 @@ mod tests {
             let (lone, verdict) = (vm.lone, vm.alone);
             assert!(!vm.judge(false, 0) && (vm.lone, vm.alone) == (lone, verdict));
         }
+    }
+
+    #[test]
+    fn a_loss_of_ones_own_is_none_of_others() {
+        let mut lost = Lost::default();
+        assert_eq!(lost.by_others_at(1), None);
+        lost.add(1, 10);
+        lost.add(1, 20);
+        assert_eq!((lost.by_others_at(1), lost.by_others_at(2)), (None, Some(20)));
+        lost.add(2, 30);
+        lost.add(2, 40);
+        assert_eq!((lost.by_others_at(1), lost.by_others_at(2)), (Some(40), Some(20)));
     }
 }

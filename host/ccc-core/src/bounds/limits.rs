@@ -174,6 +174,11 @@ impl Limits {
         self.rtts.of_others_us(member).map_or(0, |us| srtt_us.clamp(us / NEAR, us))
     }
 
+    /// What is a round-trip time for the others; 0 if there are none.
+    pub(crate) fn others_round_us(&self, member: usize) -> Micros {
+        self.rtts.of_others_us(member).unwrap_or(0)
+    }
+
     /// The round-trip time that a VM has told, an average; 0 if none.
     pub(crate) fn rtt_us(&self, member: usize) -> Micros {
         self.rtts.told_us(member)
