@@ -388,6 +388,10 @@ impl Group {
         let waits = self.waits_of(*member);
         self.at_the_same_rate(waits, |members| change.make(members));
         self.forget_told(*member);
+        if self.members.vms() == 1 {
+            // What it tells from now on is its own word alone.
+            self.events.begin();
+        }
         match self.members.active_flows() {
             0 if old.active => self.policy.end(now),
             1.. if old.counts() => self.policy.leave(&mut self.aggregate, share),
@@ -464,10 +468,7 @@ impl Group {
         let initial_bytes = flow::initial(report).bytes();
         let is_little =
             self.aggregate.window.bytes() < initial_bytes && self.events.are_of_one_other(member);
-        let part = self.part(member, report);
-        // Once in a while.
-        (is_little || self.are_too_near(change))
-            && self.limits.brings(now, member, part, initial_bytes) >= initial_bytes
+        (is_little || self.are_too_near(change)) && self.limits.may_begin_anew(now, member)
     }
 
     /// Whether the only other VM is nearer than any can be beside a flow that comes.

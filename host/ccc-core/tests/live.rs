@@ -162,6 +162,29 @@ fn who_comes_to_a_smaller_window_than_it_begins_with_finds_out_more() {
     assert!(host.segments() <= before && before < 10, "no VM does so again within ten seconds");
 }
 
+/// The test before this one, with the largest segments and after the others have lost, too.
+#[test]
+fn who_comes_back_to_a_group_that_another_has_emptied_finds_out_more() {
+    let mut host = Host::new();
+    let (first, second) = (host.vm(1.0), host.vm(1.0));
+    let mut loses = host.flow(first, 10);
+    let jumbo = Report { mss_bytes: 8948, cwnd_bytes: 89_480, ..common::report(10) };
+    for _ in 0..3 {
+        for _ in 0..5 {
+            host.now += 100_000;
+            host.lose(&mut loses, host.epoch());
+            host.recover(&mut loses);
+        }
+        let mut comes = host.flow_of(second, &jumbo);
+        assert_eq!(host.aggregate(), (89_480, None));
+        host.now += 100_000;
+        host.lose(&mut comes, host.epoch());
+        host.leave(comes);
+        host.now += 10_000_000;
+        host.send(&loses);
+    }
+}
+
 #[test]
 fn flows_that_go_on_alone_take_their_parts_along() {
     let (mut host, vms) = steady(80, &[1, 4]);

@@ -92,7 +92,7 @@ struct Latest {
     confirmed: bool,
 }
 
-/// Who has lost since the group was empty.
+/// Who has lost since the group was empty, or one VM's alone.
 #[derive(Clone, Copy, Debug, Default)]
 enum Losers {
     #[default]
@@ -154,12 +154,12 @@ impl Events {
         self.latest = self.latest.filter(|latest| latest.member != member);
     }
 
-    /// The group was empty.
+    /// The group was empty, or one VM's alone.
     pub(crate) fn begin(&mut self) {
         self.losers = Losers::default();
     }
 
-    /// Whether all that reduced the group since it was empty was told by one other VM.
+    /// Whether all that reduced the group since then was told by one other VM.
     pub(crate) fn are_of_one_other(&self, member: usize) -> bool {
         matches!(self.losers, Losers::One(other) if other != member)
     }

@@ -97,6 +97,8 @@ struct Vm {
     excess_bytes: u64,
     beyond_bytes: u64,
     far_reports: u64,
+    /// When it had the group begin anew.
+    began_anew: Option<Micros>,
 }
 
 /// How far the VMs of a group are believed.
@@ -160,6 +162,14 @@ impl Limits {
     /// acknowledged a thousand times as often as they fills any bucket.
     pub(crate) fn believed_us(&self, member: usize, told_us: Micros) -> Micros {
         self.rtts.of_others_us(member).map_or(told_us, |us| told_us.max(us / NEAREST))
+    }
+
+    /// Whether a VM may have a group begin anew, which it may once in a while.
+    pub(crate) fn may_begin_anew(&mut self, now: Micros, member: usize) -> bool {
+        let vm = &mut self.vms[member];
+        let may = vm.began_anew.is_none_or(|at| now.saturating_sub(at) >= BRINGS_US);
+        vm.began_anew = if may { Some(now) } else { vm.began_anew };
+        may
     }
 
     /// A VM's part over the others' round-trip time, if it says that it is farther: at the
