@@ -434,3 +434,16 @@ fn queues_that_are_to_be_kept_are_until_they_are_released() {
     must(&format!("ip netns exec {space} {program} --config {configuration} --release"));
     assert!(net.has_nothing(), "{}", net.qdiscs());
 }
+
+#[test]
+fn a_vm_of_a_group_left_alone_has_its_queue_again_after_a_restart() {
+    let Some(net) = Net::new("i") else { return };
+    let daemon = net.start();
+    until("queued", || net.is_queued());
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/groups/uplink", &json!({"coupled": false}));
+    must(&format!("ip -n {} link del tap1", net.host));
+    until("nothing comes from there", || !net.filters().contains("input dev tap1"));
+    net.port("tap1", &net.vms[GOOD], VMS[GOOD].1);
+    until("the new one's packets are the VM's", || net.is_queued());
+}

@@ -7,7 +7,7 @@
 //! has nothing of this.  The device's alias says for which tap and by which daemon, so that
 //! the next one finds what that has left when it was killed, and leaves another's alone.
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
     time::{Duration, Instant},
@@ -73,6 +73,8 @@ pub struct Kernel {
     /// Indices of taps, by name, and since when they are known.
     indices: BTreeMap<String, u32>,
     named: Instant,
+    /// Those that were looked at since queues were last asked for.
+    looked_at: BTreeSet<String>,
     /// Those that are held.
     held: BTreeMap<String, Held>,
     queues: Queues,
@@ -102,9 +104,16 @@ impl Kernel {
         // However it was typed this time.
         let path = configuration.canonicalize().unwrap_or_else(|_| configuration.to_owned());
         let (socket, instance) = (Socket::open()?, instance_of(&path));
-        let (indices, held) = (BTreeMap::new(), BTreeMap::new());
         let queues = Queues::new(&instance)?;
-        Ok(Kernel { socket, instance, indices, named: Instant::now(), held, queues })
+        Ok(Kernel {
+            socket,
+            instance,
+            indices: BTreeMap::new(),
+            named: Instant::now(),
+            looked_at: BTreeSet::new(),
+            held: BTreeMap::new(),
+            queues,
+        })
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
@@ -114,9 +123,11 @@ impl Kernel {
         index.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The same of a tap that has been looked at lately, without asking again.
+    /// The same without asking again, if the tap was looked at just now; nobody looks at those of
+    /// a group that is not coupled.
     fn index_now(&mut self, tap: &str) -> Option<u32> {
-        self.indices.get(tap).copied().or_else(|| self.index(tap).ok())
+        let known = self.indices.get(tap).filter(|_| self.looked_at.contains(tap)).copied();
+        known.or_else(|| self.index(tap).ok())
     }
 
     /// Whether an interface is there, and no tap's any more.
@@ -401,8 +412,10 @@ impl Host for Kernel {
     fn received(&mut self, tap: &str) -> Option<Counter> {
         if self.named.elapsed() >= NAMED {
             self.indices.clear();
+            self.looked_at.clear();
             self.named = Instant::now();
         }
+        self.looked_at.insert(tap.to_owned());
         let known = self.indices.get(tap).copied();
         if let Some(counter) = known.and_then(|index| self.received_at(index).ok()) {
             return Some(counter);
@@ -446,6 +459,7 @@ impl Host for Kernel {
         let taps = uplinks.iter().flat_map(|uplink| uplink.vms.keys());
         let index = |tap: &String| Some((tap.clone(), self.index_now(tap)?));
         let indices = taps.filter_map(index).collect();
+        self.looked_at.clear();
         self.queues.set(uplinks, &indices)
     }
 
