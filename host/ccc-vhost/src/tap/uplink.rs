@@ -13,6 +13,9 @@ use crate::settings::{Group, Settings};
 const TURN_MS: u64 = 10;
 /// And of each at least an Ethernet frame.
 const LEAST_QUANTUM: u64 = 1600;
+/// Of what is no VM's, whatever weights and floors say, one in so many parts: that is the host's
+/// own, by which it is reached.
+const REST_PARTS: u64 = 20;
 /// A class without a rate is none: bytes a second.
 const LEAST_RATE: u64 = 1000;
 
@@ -25,7 +28,7 @@ pub struct Uplink {
     pub rate: u64,
     /// The queues of VMs, by their taps.
     pub vms: BTreeMap<String, Part>,
-    /// That of all else: what the host itself sends, and what came by no VM's tap.
+    /// That of all else: what the host itself sends, and what came by none of these taps.
     pub rest: Part,
 }
 
@@ -66,26 +69,32 @@ fn uplink(
     (!taps.is_empty()).then(|| share(interface, rate, &taps))
 }
 
-/// Shares an uplink among VMs by weight, floor and cap; all else counts as one more of weight 1.
+/// Shares an uplink among VMs by weight, floor and cap; all else counts as one more of weight 1, and
+/// has its least before the floors.
 fn share(interface: String, rate: u64, vms: &BTreeMap<&str, &VmSettings>) -> Uplink {
     let rest = Want::of(&VmSettings::default());
-    let wants: Vec<Want> = vms.values().map(|vm| Want::of(vm)).chain([rest]).collect();
-    let weights: u64 = wants.iter().map(|want| u64::from(want.weight)).sum();
+    let wants: Vec<Want> = vms.values().map(|vm| Want::of(vm)).collect();
+    let all = [&wants[..], &[rest]].concat();
+    let weights: u64 = all.iter().map(|want| u64::from(want.weight)).sum();
     let turn = rate / 1000 * TURN_MS;
-    let part = |(want, due): (&Want, f64)| {
+    let part = |want: &Want, due: f64| {
         let quantum = u128::from(turn) * u128::from(want.weight) / u128::from(weights);
         let quantum = quantum.clamp(LEAST_QUANTUM.into(), u32::MAX.into());
         let most = want.most.unwrap_or(rate).clamp(LEAST_RATE, rate.max(LEAST_RATE));
         Part {
-            rate: ((due * rate as f64) as u64).clamp(LEAST_RATE, most),
+            rate: (due.round() as u64).clamp(LEAST_RATE, most),
             most,
             quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
         }
     };
-    let mut parts: Vec<Part> = wants.iter().zip(dues(rate, &wants)).map(part).collect();
-    let rest = parts.pop().unwrap_or(Part { rate: LEAST_RATE, most: rate, quantum: u32::MAX });
+    let due = dues(rate, &all).pop().unwrap_or_default();
+    let of_rest = part(&rest, (due * rate as f64).max((rate / REST_PARTS) as f64));
+    // Who shares what is left has there what it had with the rest, but for floors that are too much.
+    let left = rate.saturating_sub(of_rest.rate);
+    let dues = dues(left, &wants);
+    let parts = wants.iter().zip(dues).map(|(want, due)| part(want, due * left as f64));
     let taps = vms.keys().map(|tap| (*tap).to_owned());
-    Uplink { interface, rate, vms: taps.zip(parts).collect(), rest }
+    Uplink { interface, rate, vms: taps.zip(parts).collect(), rest: of_rest }
 }
 
 #[cfg(test)]
@@ -120,10 +129,23 @@ mod tests {
     }
 
     #[test]
+    fn floors_and_weights_leave_the_host_its_own_part() {
+        let floors = shared(&[vm(1.0, 6.0, None), vm(1.0, 4.0, None)]);
+        let told: Vec<u64> = floors.iter().map(|part| part.rate).collect();
+        assert_eq!(told, [712_500, 475_000, 62_500]);
+        for vms in
+            [vec![vm(1.0, 600.0, None)], vec![vm(1000.0, 0.0, None)], vec![vm(1.0, 0.0, None); 100]]
+        {
+            assert_eq!(shared(&vms).pop().map(|rest| rest.rate), Some(RATE / REST_PARTS));
+        }
+        assert_eq!(shared(&[vm(1.0, 6.0, None)])[1].rate, 500_000, "no less than its due");
+    }
+
+    #[test]
     fn more_floors_than_there_is_are_scaled_and_nobody_is_without_a_rate() {
         let parts = shared(&[vm(1.0, 30.0, None), vm(1.0, 10.0, None)]);
         let told: Vec<u64> = parts.iter().map(|part| part.rate).collect();
-        assert_eq!(told, [937_500, 312_500, LEAST_RATE]);
+        assert_eq!(told, [890_625, 296_875, RATE / REST_PARTS]);
         let parts = shared(&[vm(1000.0, 0.0, None), vm(0.01, 0.0, None)]);
         assert!(parts[1].rate >= LEAST_RATE && parts[1].quantum == LEAST_QUANTUM as u32);
     }
