@@ -447,3 +447,17 @@ fn a_vm_of_a_group_left_alone_has_its_queue_again_after_a_restart() {
     net.port("tap1", &net.vms[GOOD], VMS[GOOD].1);
     until("the new one's packets are the VM's", || net.is_queued());
 }
+
+#[test]
+fn who_puts_its_own_qdisc_in_place_of_ours_has_it() {
+    let Some(net) = Net::new("j") else { return };
+    let mut daemon = net.start();
+    until("queued", || net.is_queued());
+    must(&format!("tc -n {} qdisc replace dev up0 root handle 1: htb", net.host));
+    daemon.says("up0 has a root qdisc of somebody else's");
+    let group = || Operator::at(&daemon.socket("control")).get("/v1/groups/uplink");
+    until("told", || group()["queues"]["trouble"].is_string());
+    assert_eq!(group()["queues"]["there"], false);
+    must(&format!("tc -n {} qdisc del dev up0 root", net.host));
+    until("queued again", || net.is_queued());
+}

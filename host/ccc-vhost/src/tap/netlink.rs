@@ -19,6 +19,7 @@ pub mod kind {
     pub const GET_QDISC: u16 = 38;
     pub const NEW_CLASS: u16 = 40;
     pub const DELETE_CLASS: u16 = 41;
+    pub const GET_CLASS: u16 = 42;
     pub const NEW_FILTER: u16 = 44;
     pub const DELETE_FILTER: u16 = 45;
     pub const GET_FILTER: u16 = 46;

@@ -18,8 +18,8 @@ use super::{
     htb::{self, HTB},
     netlink::{Socket, Writer, flag, kind, u32_at},
     requests::{
-        ATTRIBUTE_NAME, ATTRIBUTE_QDISC, LINK_BYTES, PARENT_ROOT, TC_BYTES, TC_KIND, TC_OPTIONS,
-        U32_SELECTOR, filter_info, match_all, tc, unless_gone, word,
+        ATTRIBUTE_NAME, LINK_BYTES, PARENT_ROOT, TC_BYTES, TC_KIND, TC_OPTIONS, U32_SELECTOR,
+        filter_info, match_all, tc, unless_gone, word,
     },
     uplink::{Part, Uplink},
 };
@@ -134,11 +134,10 @@ impl Queues {
     ) -> Result<Leaf, QueueError> {
         let uplink = &wanted.interface;
         let failed = |(what, why)| QueueError::Kernel { what, uplink: uplink.clone(), why };
-        let (index, qdisc) = self.look(uplink).map_err(|e| failed(("find the interface", e)))?;
-        let is_there = |tree: &Tree| tree.index == index && qdisc.as_deref() == Some(HTB);
-        let mut tree = match self.there.remove(uplink).filter(is_there) {
-            Some(tree) => tree,
-            None => self.begin(uplink, index)?,
+        let index = self.index(uplink).map_err(|e| failed(("find the interface", e)))?;
+        let mut tree = match self.there.remove(uplink) {
+            Some(tree) if tree.index == index && self.is_ours(index) => tree,
+            _ => self.begin(uplink, index)?,
         };
         let done = self.update(&mut tree, wanted, taps);
         let leaf = tree.leaf;
@@ -146,13 +145,20 @@ impl Queues {
         done.map(|()| leaf).map_err(failed)
     }
 
-    /// An interface's index, and its root qdisc.
-    fn look(&mut self, name: &str) -> io::Result<(u32, Option<String>)> {
+    fn index(&mut self, name: &str) -> io::Result<u32> {
         let request = Writer::default().put(&[0; LINK_BYTES]).word(ATTRIBUTE_NAME, name);
         let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
-        let body = answer.first().map(Vec::as_slice).unwrap_or_default();
-        let index = u32_at(body, 4).ok_or(io::ErrorKind::InvalidData)?;
-        Ok((index, word(body, ATTRIBUTE_QDISC).map(str::to_owned)))
+        let index = answer.first().and_then(|body| u32_at(body, 4));
+        index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Whether an interface has queues of ours: somebody else's may be HTB's, too.  The kernel tells of
+    /// a class whose it is; of a qdisc only with those of all interfaces.
+    fn is_ours(&mut self, index: u32) -> bool {
+        let classes = tc(index, 0, self.handle, 0);
+        let classes = self.socket.ask(kind::GET_CLASS, flag::DUMP, &classes);
+        // What cannot be told now is told the next time.
+        classes.map_or(true, |classes| !classes.is_empty())
     }
 
     /// A root qdisc of ours in place of the kernel's own, and of nobody else's.
