@@ -461,3 +461,18 @@ fn who_puts_its_own_qdisc_in_place_of_ours_has_it() {
     must(&format!("tc -n {} qdisc del dev up0 root", net.host));
     until("queued again", || net.is_queued());
 }
+
+#[test]
+fn an_uplink_without_queues_is_told_with_what_to_do() {
+    let Some(net) = Net::new("k") else { return };
+    let on = ON.replace("up0", "up1");
+    let mut daemon = net.daemon(tempfile::tempdir().unwrap(), &on, "");
+    daemon.says("VMs have no queues of their own there: no interface up1");
+    drop(daemon);
+    // Another configuration's, which nobody is there to take away.
+    let mut left = net.start();
+    until("queued", || net.is_queued());
+    left.terminate("-KILL");
+    net.start().says("(ccc-vhost --config ITS_CONFIGURATION --release)");
+    assert!(net.is_queued());
+}

@@ -61,6 +61,27 @@ pub enum QueueError {
         /// The uplink.
         uplink: String,
     },
+    /// Another daemon's queues are there.
+    #[error(
+        "{uplink} has a root qdisc of somebody else's, as a ccc-vhost of another configuration makes \
+         it: if that one runs no more, let it go (ccc-vhost --config ITS_CONFIGURATION --release)"
+    )]
+    AnotherDaemons {
+        /// The uplink.
+        uplink: String,
+    },
+    /// The uplink is not there.
+    #[error("no interface {uplink}")]
+    NoInterface {
+        /// The uplink.
+        uplink: String,
+    },
+    /// The kernel cannot tell whose packets are whose.
+    #[error(
+        "the kernel has no u32 filters: load them (modprobe cls_u32; some distributions have it in a \
+         package of further modules), or take `uplink` out of the group's settings"
+    )]
+    NoFilters,
     /// The kernel has no such queues.
     #[error(
         "the kernel has no HTB: load it (modprobe sch_htb; some distributions have it in a package \

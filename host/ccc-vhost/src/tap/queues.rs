@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    path::Path,
 };
 
 use super::{
@@ -32,6 +33,11 @@ const REST: u32 = 1;
 const VMS: std::ops::RangeInclusive<u32> = 2..=0xfff;
 /// The first table of filters of a qdisc.
 const TABLE: u32 = 0x8000_0000;
+/// It is there once the kernel has loaded its filters, if they are a module.
+const FILTERS: &str = "/sys/module/cls_u32";
+/// What may fail for a reason that has a name of its own.
+const FIND: &str = "find the interface";
+const SET_FILTER: &str = "set the filter";
 /// What may go at once, in time at its rate, and its least: a frame.
 const BURST_US: u64 = 2000;
 const BURST_BYTES: u64 = 1600;
@@ -47,6 +53,8 @@ pub struct Queues {
     handle: u32,
     /// What an earlier daemon has left was looked for.
     is_swept: bool,
+    /// The kernel had no filters when they were needed.
+    lacks_filters: bool,
     there: BTreeMap<String, Tree>,
 }
 
@@ -77,7 +85,7 @@ impl Queues {
     /// Those in this process's network namespace, of a daemon of this name.
     pub fn new(instance: &str) -> io::Result<Queues> {
         let (socket, handle) = (Socket::open()?, handle_of(instance));
-        Ok(Queues { socket, handle, is_swept: false, there: BTreeMap::new() })
+        Ok(Queues { socket, handle, is_swept: false, lacks_filters: false, there: BTreeMap::new() })
     }
 
     /// Makes the queues of these uplinks as they are to be, and takes away all others; `taps` are
@@ -107,11 +115,7 @@ impl Queues {
         let all = self.socket.ask(kind::GET_QDISC, flag::DUMP, &tc(0, 0, 0, 0));
         self.is_swept = all.is_ok();
         let handle = self.handle;
-        let is_ours = |body: &&Vec<u8>| {
-            u32_at(body, 8) == Some(handle)
-                && u32_at(body, 12) == Some(PARENT_ROOT)
-                && word_of_tc(body) == Some(HTB)
-        };
+        let is_ours = |body: &&Vec<u8>| u32_at(body, 8) == Some(handle) && is_root_htb(body);
         let all = all.unwrap_or_default();
         let left = all.iter().filter(is_ours).filter_map(|body| u32_at(body, 4));
         for index in left.collect::<Vec<_>>() {
@@ -133,8 +137,8 @@ impl Queues {
         taps: &BTreeMap<String, u32>,
     ) -> Result<Leaf, QueueError> {
         let uplink = &wanted.interface;
-        let failed = |(what, why)| QueueError::Kernel { what, uplink: uplink.clone(), why };
-        let index = self.index(uplink).map_err(|e| failed(("find the interface", e)))?;
+        let failed = |failure| error_of(uplink, failure);
+        let index = self.index(uplink).map_err(|e| failed((FIND, e)))?;
         let mut tree = match self.there.remove(uplink) {
             Some(tree) if tree.index == index && self.is_ours(index) => tree,
             _ => self.begin(uplink, index)?,
@@ -142,7 +146,9 @@ impl Queues {
         let done = self.update(&mut tree, wanted, taps);
         let leaf = tree.leaf;
         self.there.insert(uplink.clone(), tree);
-        done.map(|()| leaf).map_err(failed)
+        let done = done.map(|()| leaf).map_err(failed);
+        self.lacks_filters |= matches!(done, Err(QueueError::NoFilters));
+        done
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
@@ -163,6 +169,10 @@ impl Queues {
 
     /// A root qdisc of ours in place of the kernel's own, and of nobody else's.
     fn begin(&mut self, uplink: &str, index: u32) -> Result<Tree, QueueError> {
+        // To find out again would take away what waits there, each time.
+        if self.lacks_filters && !Path::new(FILTERS).exists() {
+            return Err(QueueError::NoFilters);
+        }
         let qdisc = tc(index, self.handle, PARENT_ROOT, 0).word(TC_KIND, HTB);
         let request = qdisc.nest(TC_OPTIONS, htb::tree(REST));
         match self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::EXCLUSIVE, &request) {
@@ -174,14 +184,24 @@ impl Queues {
                 leaf: Leaf::FairQueues,
             }),
             Err(why) => Err(match why.raw_os_error() {
+                Some(libc::EEXIST) if self.is_a_daemons(index) => {
+                    QueueError::AnotherDaemons { uplink: uplink.to_owned() }
+                }
                 Some(libc::EEXIST) => QueueError::Others { uplink: uplink.to_owned() },
                 Some(libc::ENOENT) => QueueError::NoHtb,
-                _ => {
-                    let what = "make the root qdisc";
-                    QueueError::Kernel { what, uplink: uplink.to_owned(), why }
-                }
+                _ => error_of(uplink, ("make the root qdisc", why)),
             }),
         }
+    }
+
+    /// Whether the root qdisc there is such as daemons make.
+    fn is_a_daemons(&mut self, index: u32) -> bool {
+        let all = self.socket.ask(kind::GET_QDISC, flag::DUMP, &tc(0, 0, 0, 0));
+        let is = |body: &Vec<u8>| {
+            let is_there = u32_at(body, 4) == Some(index) && is_root_htb(body);
+            is_there && u32_at(body, 8).is_some_and(|handle| HANDLES.contains(&(handle >> 16)))
+        };
+        all.unwrap_or_default().iter().any(is)
     }
 
     fn update(
@@ -239,7 +259,7 @@ impl Queues {
                 // A tap that has gone just now is looked for the next time.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
                 set => {
-                    set.map_err(|e| ("set the filter", e))?;
+                    set.map_err(|e| (SET_FILTER, e))?;
                     branch.tap = index;
                     tree.vms.insert(tap.to_owned(), branch);
                 }
@@ -318,18 +338,32 @@ impl Tree {
     }
 }
 
-/// A major number for each configuration, below those that the kernel chooses by itself
+/// Major numbers of daemons' root qdiscs, below those that the kernel chooses by itself.
+const HANDLES: std::ops::Range<u32> = 0x7000..0x8000;
+
+/// One for each configuration
 /// (FNV-1a, which is the same in all releases).
 fn handle_of(instance: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = instance.bytes().fold(0x811c_9dc5, step);
-    (0x7000 | hash >> 20) << 16
+    (HANDLES.start | hash >> 20) << 16
 }
 
-/// The kind of a qdisc that is told of.
-fn word_of_tc(body: &[u8]) -> Option<&str> {
+/// Whether a qdisc that is told of is an interface's root, and HTB.
+fn is_root_htb(body: &[u8]) -> bool {
     // The attributes of a link begin elsewhere.
-    word(body.get(TC_BYTES - LINK_BYTES..)?, TC_KIND)
+    let kind = body.get(TC_BYTES - LINK_BYTES..).and_then(|body| word(body, TC_KIND));
+    u32_at(body, 12) == Some(PARENT_ROOT) && kind == Some(HTB)
+}
+
+/// What failed, in words that say what to do.
+fn error_of(uplink: &str, (what, why): Failure) -> QueueError {
+    let uplink = uplink.to_owned();
+    match (what, why.raw_os_error()) {
+        (FIND, Some(libc::ENODEV)) => QueueError::NoInterface { uplink },
+        (SET_FILTER, Some(libc::ENOENT)) => QueueError::NoFilters,
+        _ => QueueError::Kernel { what, uplink, why },
+    }
 }
 
 /// What the class of a part may send.
@@ -351,7 +385,7 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a, handle_of("/etc/ccc/a.toml"));
         for handle in [a, b] {
-            assert!((0x7000..0x8000).contains(&(handle >> 16)) && handle & 0xffff == 0);
+            assert!(HANDLES.contains(&(handle >> 16)) && handle & 0xffff == 0);
         }
     }
 
@@ -379,6 +413,11 @@ mod tests {
         assert!(classes.contains("rate 8Mbit ceil 16Mbit"), "{classes}");
         assert!(queues.set(&[], &taps).is_empty());
         assert!(!tc_says("qdisc show dev lo").expect("qdiscs").contains("htb"));
+        queues.lacks_filters = true;
+        let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
+        let is_tried = Path::new(FILTERS).exists();
+        assert_eq!(outcome.is_ok(), is_tried, "what waits is left alone while that is so");
+        assert_eq!(tc_says("qdisc show dev lo").expect("qdiscs").contains("htb"), is_tried);
     }
 
     #[test]
@@ -395,6 +434,15 @@ mod tests {
         })
         .join()
         .expect("no fault");
+    }
+
+    #[test]
+    fn what_failed_is_told_with_what_to_do() {
+        let told =
+            |what, error| error_of("up0", (what, io::Error::from_raw_os_error(error))).to_string();
+        assert_eq!(told(FIND, libc::ENODEV), "no interface up0");
+        assert!(told(SET_FILTER, libc::ENOENT).contains("modprobe cls_u32"));
+        assert!(told(SET_FILTER, libc::EPERM).contains("CAP_NET_ADMIN"));
     }
 
     #[test]

@@ -15,8 +15,8 @@ impl Server {
                     );
                     if leaf == Leaf::Fifo {
                         log::warn!(
-                            "uplink {uplink}: the kernel has no fq_codel (modprobe sch_fq_codel), so \
-                             the queue of a VM is a FIFO of as many packets as the interface's \
+                            "uplink {uplink}: the kernel has no fq_codel (modprobe sch_fq_codel, then \
+                             start the daemon again), so the queue of a VM is a FIFO of as many packets as the interface's \
                              (txqueuelen)"
                         );
                     }
