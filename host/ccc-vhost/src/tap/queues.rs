@@ -68,6 +68,8 @@ struct Tree {
     rest: Option<Part>,
     vms: BTreeMap<String, Branch>,
     leaf: Leaf,
+    /// It was told that there are more VMs than classes.
+    is_full: bool,
 }
 
 /// The queue of a VM.
@@ -182,6 +184,7 @@ impl Queues {
                 rest: None,
                 vms: BTreeMap::new(),
                 leaf: Leaf::FairQueues,
+                is_full: false,
             }),
             Err(why) => Err(match why.raw_os_error() {
                 Some(libc::EEXIST) if self.is_a_daemons(index) => {
@@ -244,6 +247,7 @@ impl Queues {
         let before = tree.vms.get(tap).copied();
         // More VMs than there are filters share the class of all else.
         let Some(minor) = before.map_or_else(|| tree.free(), |before| Some(before.minor)) else {
+            tree.tell_full(tap);
             return Ok(());
         };
         if before.is_none_or(|before| before.part != part) {
@@ -335,6 +339,17 @@ impl Tree {
     fn free(&self) -> Option<u32> {
         let taken: BTreeSet<u32> = self.vms.values().map(|branch| branch.minor).collect();
         VMS.into_iter().find(|minor| !taken.contains(minor))
+    }
+
+    /// Says once that a VM has no class of its own.
+    fn tell_full(&mut self, tap: &str) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            let most = self.vms.len();
+            log::warn!(
+                "an uplink has queues for {most} VMs and no more: that of tap {tap}, and others beyond \
+                 that, wait with all that is no VM's"
+            );
+        }
     }
 }
 
@@ -434,6 +449,18 @@ mod tests {
         })
         .join()
         .expect("no fault");
+    }
+
+    #[test]
+    fn who_comes_after_all_classes_are_taken_is_told_of() {
+        let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
+        let branch = |minor| (format!("tap{minor}"), Branch { minor, part, tap: None });
+        let vms = VMS.map(branch).collect();
+        let leaf = Leaf::Fifo;
+        let mut tree = Tree { index: 1, rate: None, rest: None, vms, leaf, is_full: false };
+        let mut queues = Queues::new("/a.toml").expect("a socket");
+        queues.update_vm(&mut tree, "one-more", part, None).expect("it shares the rest's");
+        assert!(tree.is_full && !tree.vms.contains_key("one-more"));
     }
 
     #[test]
