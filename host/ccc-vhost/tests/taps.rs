@@ -343,7 +343,8 @@ fn a_rate_that_changes_lets_no_more_go() {
 /// Bytes a second of a VM that begins to flood, and of its cap.
 const GIGABIT: u64 = 125_000_000;
 const FAST_CAP_MBIT: u64 = 200;
-const IN_FORCE: Duration = Duration::from_millis(100);
+/// A daemon that looks once a second takes longer, a busy machine does not.
+const SOON: Duration = Duration::from_millis(500);
 
 /// How long it takes until a VM that begins to send more than its cap is held, and that it is
 /// held to it.
@@ -365,17 +366,13 @@ fn time_until_a_gigabit_is_held() -> Option<Duration> {
 }
 
 #[test]
-fn a_gigabit_is_held_to_its_cap_a_tenth_of_a_second_after_it_begins() {
-    // A machine that stands still for a moment has some more tries.
-    let mut tries = Vec::new();
-    for _ in 0..5 {
-        let Some(took) = time_until_a_gigabit_is_held() else { return };
-        if took < IN_FORCE {
-            return;
-        }
-        tries.push(took);
-    }
-    panic!("never within {IN_FORCE:?}: {tries:?}");
+fn a_gigabit_is_held_to_its_cap_soon_after_it_begins() {
+    // A machine that stands still for a moment spoils one or two.
+    let took: Option<Vec<_>> = (0..5).map(|_| time_until_a_gigabit_is_held()).collect();
+    let Some(mut took) = took else { return };
+    took.sort();
+    eprintln!("held after {took:?}");
+    assert!(took[took.len() / 2] < SOON, "{took:?}");
 }
 
 #[test]

@@ -21,10 +21,12 @@ use rustix::{
 };
 use serde_json::{Value, json};
 use support::{
-    daemon::{Daemon, is_within, until},
+    daemon::{Daemon, until},
     operator::Operator,
 };
 
+/// So many seconds are to be right within 1 %.
+const RIGHT_SECONDS: usize = 3;
 /// Of the uplink, bytes a second, and what its queues hold.
 const RATE: u64 = 1_250_000;
 const QUEUE_PACKETS: u64 = 40;
@@ -157,28 +159,29 @@ impl Net {
         dir
     }
 
-    /// The uplink lets so many bytes a second go, within 1 %.  What a machine that stands still
-    /// for a moment tells is not that, so it has some seconds to show it.
+    /// The uplink lets so many bytes a second go, within 1 %, and no more at any time.  A machine
+    /// that stands still for a moment lets less go, so it has some seconds to show it.
     fn lets_go(&self, rate: f64) {
-        let count = || {
+        let told = || {
             let asked = Instant::now();
             let said = must(&format!("tc -n {} -s -j qdisc show dev up0", self.host));
             let told: Value = serde_json::from_str(&said).unwrap();
-            (asked + asked.elapsed() / 2, told[0]["bytes"].as_f64().unwrap())
+            let half_way = asked + asked.elapsed() / 2;
+            (asked, half_way, told[0]["bytes"].as_f64().unwrap())
         };
-        let mut tries = Vec::new();
-        for _ in 0..20 {
-            let (begun, before) = count();
+        let (begun, mut at, first) = told();
+        let (mut bytes, mut is_right, mut tries) = (first, 0, Vec::new());
+        while is_right < RIGHT_SECONDS && tries.len() < 20 {
             thread::sleep(Duration::from_secs(1));
-            let (ended, after) = count();
-            let is = (after - before) / (ended - begun).as_secs_f64();
-            eprintln!("{is} bytes a second, of {rate}");
-            if (is / rate - 1.0).abs() < 0.01 {
-                return;
-            }
+            let (_, now, sum) = told();
+            let is = (sum - bytes) / (now - at).as_secs_f64();
+            is_right += usize::from((is / rate - 1.0).abs() < 0.01);
             tries.push(is);
+            (at, bytes) = (now, sum);
         }
-        panic!("never {rate} bytes a second: {tries:?}");
+        let mean = (bytes - first) / begun.elapsed().as_secs_f64();
+        eprintln!("{mean} bytes a second, of {rate}: {tries:?}");
+        assert!(is_right == RIGHT_SECONDS && mean < rate * 1.01, "{mean} of {rate}: {tries:?}");
     }
 }
 
@@ -327,20 +330,27 @@ fn a_lone_vm_has_the_whole_uplink_and_no_more() {
     assert!(rest < RATE / 4, "what comes through its shaper at the tap is its own, too: {rest}");
 }
 
+/// A change is in force: a daemon that looks once a second takes longer, a busy machine does not.
+const SOON: Duration = Duration::from_millis(500);
+
 #[test]
-fn a_weight_is_in_force_within_a_tenth_of_a_second() {
+fn a_weight_is_in_force_at_once() {
     let Some(net) = Net::new("c") else { return };
     let daemon = net.start();
     until("queued", || net.is_queued());
     let operator = Operator::at(&daemon.socket("control"));
-    // Of a machine that stands still for a moment one of many is enough.
-    let is_soon = (0..20).any(|round| {
+    // A machine that stands still for a moment spoils some of many.
+    let took = |round: usize| {
         let (weight, rate) = if round % 2 == 0 { (3, "rate 6Mbit") } else { (8, "rate 8Mbit") };
         let begun = Instant::now();
         operator.patch("/v1/vms/good", &json!({"weight": weight}));
-        is_within(begun, Duration::from_millis(100), rate, || net.classes().contains(rate))
-    });
-    assert!(is_soon, "{}", net.classes());
+        until(rate, || net.classes().contains(rate));
+        begun.elapsed()
+    };
+    let mut took: Vec<Duration> = (0..11).map(took).collect();
+    took.sort();
+    eprintln!("in force after {took:?}");
+    assert!(took[took.len() / 2] < SOON, "{took:?}");
     operator.patch("/v1/vms/good", &json!({"weight": 3}));
     until("three parts of five", || net.classes().contains("rate 6Mbit"));
     let (_, arrived) = sent(&net, &[(BAD, FLOOD), (GOOD, FLOOD)], || {
