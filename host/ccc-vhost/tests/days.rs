@@ -8,8 +8,11 @@
 mod support;
 
 use std::{
-    env, fs,
+    env,
+    fmt::Display,
+    fs,
     os::unix::net::UnixListener,
+    str::FromStr,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -248,6 +251,8 @@ struct Done {
     weights: u64,
     lives: u64,
     rests: u64,
+    /// Rests that were compared with the first of that life.
+    compared: u64,
 }
 
 struct World {
@@ -308,7 +313,7 @@ impl World {
         }
     }
 
-    /// One life of the daemon, which ends at rest.
+    /// One life of the daemon, in which all leave now and then.
     fn live(&mut self, host: &mut Host, end_ns: u64) {
         let life = log_uniform(&mut self.rng, LIFE).min((end_ns - self.now_ns) / STEP_NS);
         let mut first = None;
@@ -319,6 +324,7 @@ impl World {
                 all_leave += log_uniform(&mut self.rng, ALL_STAY);
                 (0..VMS).for_each(|vm| self.go(host, vm));
                 let held = host.at_rest(first.as_ref());
+                self.done.compared += u64::from(first.is_some());
                 let first = first.get_or_insert(held);
                 assert!(held.is_no_more_than(first), "{held:?} of {first:?} at the start");
                 eprintln!("{:>6} s: {held:?}", self.now_ns / SECOND_NS);
@@ -345,8 +351,19 @@ impl World {
     }
 }
 
-fn set<T: std::str::FromStr>(name: &str) -> Option<T> {
-    env::var(name).ok().and_then(|value| value.parse().ok())
+/// What a variable of the environment says, if it is there.
+fn set<T: FromStr<Err: Display>>(name: &str) -> Option<T> {
+    env::var(name).ok().map(|value| number(name, &value))
+}
+
+fn number<T: FromStr<Err: Display>>(name: &str, value: &str) -> T {
+    value.parse().unwrap_or_else(|why| panic!("{name}={value}: {why}, a number is expected"))
+}
+
+#[test]
+#[should_panic(expected = "DAYS=7d: invalid float literal, a number is expected")]
+fn what_is_no_number_is_told() {
+    number::<f64>("DAYS", "7d");
 }
 
 #[test]
@@ -360,6 +377,8 @@ fn days_leave_nothing_behind() {
         world.live(&mut host, end_ns);
         host = world.restart(host);
     }
-    eprintln!("{days} days: {:?}", world.done);
+    let done = &world.done;
+    eprintln!("{days} days: {done:?}");
+    assert!(done.joins > 0 && done.vms > 0 && done.compared > 0, "too short: {done:?}");
     assert_eq!(host.daemon.lines("panicked"), 0);
 }
