@@ -298,11 +298,7 @@ impl State {
     pub fn apply(&mut self, settings: &mut Settings) -> Vec<Unused> {
         self.forget_added(settings);
         let mut unused = self.add_vms(settings);
-        for (name, changes) in &self.groups {
-            if let Err(error) = settings.change_group(name, changes) {
-                unused.push(Unused::all(Of::Group(name.clone()), error));
-            }
-        }
+        unused.extend(settings.put_groups(&self.groups));
         for (name, changes) in &self.vms {
             if !self.added.contains_key(name) || settings.has_vm(name) {
                 unused.extend(put_changes(settings, name, changes));
@@ -342,7 +338,7 @@ fn put_changes(settings: &mut Settings, name: &str, changes: &Changes<VmSettings
             unused.push(Unused::all(Of::Vm(name.to_owned()), error));
             break;
         };
-        unused.push(Unused::fields(name, fields, &error));
+        unused.push(Unused::fields(Of::Vm(name.to_owned()), fields, &error));
         rest = part;
     }
     unused

@@ -2,7 +2,9 @@
 //! What of earlier changes is not in force, since what it names is gone, or is otherwise by now.
 use std::fmt;
 
-use super::{SettingsError, state::Change};
+use ccc_settings::{Changes, Table};
+
+use super::state::Change;
 
 /// Whose changes.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,9 +37,9 @@ pub struct Unused {
 }
 
 impl Unused {
-    /// Some fields of a VM.
-    pub fn fields(vm: &str, fields: &'static [&'static str], why: &SettingsError) -> Unused {
-        Unused { of: Of::Vm(vm.to_owned()), fields, why: why.to_string() }
+    /// Some fields of it.
+    pub fn fields(of: Of, fields: &'static [&'static str], why: impl fmt::Display) -> Unused {
+        Unused { of, fields, why: why.to_string() }
     }
 
     /// All of it.
@@ -53,8 +55,9 @@ impl Unused {
     /// Whether there is nothing left of it after a change.
     pub fn is_settled_by(&self, change: &Change) -> bool {
         match (change, &self.of) {
-            (Change::UpdateVm(vm, changes), Of::Vm(name)) => {
-                vm == name && self.fields.iter().any(|field| changes.value(field).is_some())
+            (Change::UpdateVm(vm, changes), Of::Vm(name)) => vm == name && self.names_any(changes),
+            (Change::UpdateGroup(group, changes), Of::Group(name)) => {
+                group == name && self.names_any(changes)
             }
             (Change::PutVm(vm, _) | Change::DeleteVm(vm) | Change::ResetVm(vm), Of::Vm(name)) => {
                 vm == name
@@ -63,6 +66,10 @@ impl Unused {
             (Change::SetRules(_), Of::Rules) => true,
             _ => false,
         }
+    }
+
+    fn names_any<T: Table>(&self, changes: &Changes<T>) -> bool {
+        self.fields.iter().any(|field| changes.value(field).is_some())
     }
 
     /// As the log tells it.

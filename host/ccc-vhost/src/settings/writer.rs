@@ -245,7 +245,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::settings::SettingsError;
 
     fn store(path: &Path) -> Store {
         Store::new(path, State::default())
@@ -276,13 +275,13 @@ mod tests {
     #[test]
     fn what_is_not_in_force_is_told_until_it_is_settled() {
         let dir = tempfile::tempdir().expect("directory");
-        let vm =
-            |name: &str, fields| Unused::fields(name, fields, &SettingsError::IsVm(String::new()));
+        let fields = |of, fields| Unused::fields(of, fields, "is not right");
         let of = |of| Unused::all(of, "gone");
         let (a, g) = (|| "a".to_owned(), || "g".to_owned());
         let unused = vec![
-            vm("a", &["floor_mbit", "cap_mbit"]),
-            vm("a", &["group"]),
+            fields(Of::Vm(a()), &["floor_mbit", "cap_mbit"]),
+            fields(Of::Vm(a()), &["group"]),
+            fields(Of::Group(a()), &["uplink", "uplink_rate_mbit"]),
             of(Of::Vm(g())),
             of(Of::Group(g())),
             of(Of::Rules),
@@ -291,12 +290,16 @@ mod tests {
         let mut writer =
             StateWriter::start(&path, Found { unused, ..Found::default() }).expect("started");
         assert!(writer.has_left(&Of::Vm(g())) && !writer.has_left(&Of::Vm(a())));
-        let changes = |value| ccc_settings::Changes::read(value).expect("right");
+        fn changes<T: ccc_settings::Table>(value: serde_json::Value) -> ccc_settings::Changes<T> {
+            ccc_settings::Changes::read(value).expect("right")
+        }
         let cap = || changes(json!({"cap_mbit": 9}));
         for (change, left) in [
-            (change(), 5),
-            (Change::UpdateVm("b".to_owned(), cap()), 5),
-            (Change::ResetGroup(a()), 5),
+            (change(), 6),
+            (Change::UpdateVm("b".to_owned(), cap()), 6),
+            (Change::ResetGroup("b".to_owned()), 6),
+            (Change::UpdateGroup(a(), changes(json!({"coupled": false}))), 6),
+            (Change::UpdateGroup(a(), changes(json!({"uplink": null}))), 5),
             (Change::UpdateVm(a(), cap()), 4),
             (Change::UpdateVm(a(), changes(json!({"group": null}))), 3),
             (Change::ResetGroup(g()), 2),

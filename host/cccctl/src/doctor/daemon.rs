@@ -25,12 +25,8 @@ fn one_not_kept(control: &Path, why: &str) -> Finding {
     if let Some((vm, fault)) = of("VM ") {
         return told(vm, of_vm(vm, fault));
     }
-    if let Some((group, _)) = of("group ") {
-        let remedy = format!(
-            "if it is called otherwise now, set it there (cccctl group); then, or if it is gone for \
-             good: cccctl reset --group {group}"
-        );
-        return told(group, remedy);
+    if let Some((group, fault)) = of("group ") {
+        return told(group, of_group(group, fault));
     }
     if why.starts_with("rules: ") {
         let remedy = format!(
@@ -53,6 +49,20 @@ fn one_not_kept(control: &Path, why: &str) -> Finding {
         what: format!("its state file is not as it should be: {why}"),
         remedy: remedy.to_owned(),
     }
+}
+
+/// What to do about a group's changes that are not in force.
+fn of_group(group: &str, fault: &str) -> String {
+    if fault.starts_with("invalid uplink") {
+        return format!(
+            "set what is to hold now: cccctl group {group} --uplink INTERFACE --uplink-rate RATE, or \
+             --uplink none"
+        );
+    }
+    format!(
+        "if it is called otherwise now, set it there (cccctl group); then, or if it is gone for \
+         good: cccctl reset --group {group}"
+    )
 }
 
 /// What to do about a VM's changes that are not in force.
@@ -97,18 +107,20 @@ mod tests {
     #[test]
     fn what_is_not_in_force_is_told_with_its_remedy() {
         let why = "VM web: invalid cap_mbit: expected no less\nVM db: invalid group: expected\n\
-                   VM old: no VM `old`\ngroup up: no group `up`\nrules: invalid rules[0].vm\n\
+                   VM old: no VM `old`\ngroup up: no group `up`\ngroup wan: invalid uplink: expected\n\
+                   rules: invalid rules[0].vm\n\
                    cannot write /s: No space left on device\n\
                    state file /s: wrong; the file as it was found is /s.damaged-1";
         let not_kept = |status: &Value| not_kept(Path::new("/c"), status).collect::<Vec<_>>();
         let found = not_kept(&json!({"not_kept": why}));
         let of: Vec<&str> = found.iter().map(|finding| finding.of.as_str()).collect();
-        assert_eq!(of, ["web", "db", "old", "up", "rules", "the daemon", "the daemon"]);
+        assert_eq!(of, ["web", "db", "old", "up", "wan", "rules", "the daemon", "the daemon"]);
         let remedies = [
             "cccctl set web --floor RATE --cap RATE",
             "cccctl set db --group GROUP",
             "cccctl reset old",
             "cccctl reset --group up",
+            "cccctl group wan --uplink INTERFACE --uplink-rate RATE",
             "curl --unix-socket /c -X DELETE http://ccc/v1/rules has",
             "made again",
             "until the daemon starts again",
@@ -116,8 +128,8 @@ mod tests {
         for (finding, remedy) in found.iter().zip(remedies) {
             assert!(finding.remedy.contains(remedy), "{finding:?}");
         }
-        assert!(!found[6].remedy.contains("make room"), "it was put aside: {:?}", found[6]);
-        assert!(found[5].what.ends_with("No space left on device"), "{found:?}");
+        assert!(!found[7].remedy.contains("make room"), "it was put aside: {:?}", found[7]);
+        assert!(found[6].what.ends_with("No space left on device"), "{found:?}");
         assert_eq!(not_kept(&json!({"not_kept": null})), []);
     }
 
