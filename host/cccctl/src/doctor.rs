@@ -86,6 +86,7 @@ pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> 
                 floors_not_met(group),
                 tap::powerless(status, group),
                 tap::without_queues(group),
+                tap::vain_uplink(group),
             ]
         })
         .flatten();
@@ -615,6 +616,21 @@ mod tests {
         for well in [json!({"there": true, "trouble": null}), json!(null)] {
             assert_eq!(of(well), []);
         }
+    }
+
+    #[test]
+    fn an_uplink_of_a_group_that_does_not_enforce_is_told() {
+        let of = |enforce: &str, uplink: Value| {
+            let group =
+                json!({"name": "wan", "coupled": true, "enforce": enforce, "uplink": uplink});
+            findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        let found = of("off", json!("eth0"));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].what, "its VMs have no queues at eth0: enforce is \"off\"");
+        assert!(found[0].remedy.starts_with("cccctl group wan --enforce on"), "{found:?}");
+        assert_eq!(of("observe", json!("eth0")).len(), 1);
+        assert_eq!([of("on", json!("eth0")), of("off", json!(null))], [[], []]);
     }
 
     #[test]

@@ -125,3 +125,13 @@ pub fn without_queues(group: &Value) -> Option<Finding> {
     );
     Some(Finding::new(group, what, remedy))
 }
+
+/// Its uplink does nothing, for it does not enforce anything.
+pub fn vain_uplink(group: &Value) -> Option<Finding> {
+    let uplink = group["uplink"].as_str()?;
+    let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "on")?;
+    let what = format!("its VMs have no queues at {uplink}: enforce is \"{enforce}\"");
+    let name = word(&group["name"]);
+    let remedy = format!("cccctl group {name} --enforce on, or --uplink none");
+    Some(Finding::new(group, what, remedy))
+}
