@@ -613,6 +613,8 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].what, "its VMs have no queues at eth0: the kernel has no HTB");
         assert!(found[0].remedy.ends_with("cccctl group uplink --uplink none"), "{found:?}");
+        let nobody = of(json!({"there": false, "trouble": null}));
+        assert!(nobody[0].what.ends_with("none of them names a tap of its own"), "{nobody:?}");
         for well in [json!({"there": true, "trouble": null}), json!(null)] {
             assert_eq!(of(well), []);
         }

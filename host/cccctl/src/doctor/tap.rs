@@ -117,7 +117,10 @@ pub fn powerless(status: &Value, group: &Value) -> Option<Finding> {
 
 /// Its VMs are to have queues of their own at its uplink, and have none.
 pub fn without_queues(group: &Value) -> Option<Finding> {
-    let why = group["queues"]["trouble"].as_str()?;
+    let queues = &group["queues"];
+    // Without a tap there is nobody to have one, which is no failure of the daemon's.
+    let nobody = (queues["there"] == false).then_some("none of them names a tap of its own");
+    let why = queues["trouble"].as_str().or(nobody)?;
     let what = format!("its VMs have no queues at {}: {why}", word(&group["uplink"]));
     let remedy = format!(
         "the daemon tries again each 5 s; if they are to have none: cccctl group {} --uplink none",
