@@ -128,13 +128,28 @@ impl Net {
         must(&format!("tc -n {} class show dev up0", self.host))
     }
 
-    /// Bytes of what is no VM's.
-    fn rest(&self) -> u64 {
+    /// Bytes that have left by a class: the first is of what is no VM's, then come the taps'.
+    fn bytes(&self, minor: &str) -> u64 {
         let told = must(&format!("tc -n {} -s class show dev up0", self.host));
         let class = told
             .split("class htb ")
-            .find(|class| class.split(' ').next().is_some_and(|id| id.ends_with(":1")));
+            .find(|class| class.split(' ').next().is_some_and(|id| id.ends_with(minor)));
         class.unwrap().split("Sent ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Bytes of each VM that leave while all queues are full.
+    fn parts(&self) -> [f64; 2] {
+        let count = || [":2", ":3"].map(|class| self.bytes(class) as f64);
+        thread::sleep(Duration::from_secs(1));
+        let before = count();
+        thread::sleep(Duration::from_secs(4));
+        let after = count();
+        [after[BAD] - before[BAD], after[GOOD] - before[GOOD]]
+    }
+
+    /// A queue holds more than goes in one turn, as where nobody makes it short.
+    fn lengthen(&self) {
+        must(&format!("ip -n {} link set up0 txqueuelen {}", self.host, 10 * QUEUE_PACKETS));
     }
 
     fn filters(&self) -> String {
@@ -216,18 +231,39 @@ const BEHIND: Duration = Duration::from_millis(20);
 /// Sends datagrams from a VM, which its number is in, at a rate, bytes a second, until it is over; how
 /// many.  One that stood still catches up little.
 fn send(net: &Net, vm: usize, rate: u64, over: &AtomicBool) -> u64 {
+    send_together(net, vm, rate, 1, over)
+}
+
+/// The same, so many in one packet, which nobody cuts before they have left the host.
+fn send_together(net: &Net, vm: usize, rate: u64, many: usize, over: &AtomicBool) -> u64 {
     within(&net.vms[vm], || {
         let socket = UdpSocket::bind(format!("{}:0", VMS[vm].1)).unwrap();
-        let gap = Duration::from_nanos(FRAME * 1_000_000_000 / rate);
+        if many > 1 {
+            cut_later(&socket);
+        }
+        let packet = vec![vm as u8; many * DATAGRAM];
+        let gap = Duration::from_nanos(many as u64 * FRAME * 1_000_000_000 / rate);
         let (mut sent, mut due) = (0, Instant::now());
         while !over.load(Ordering::Relaxed) {
-            sent += u64::from(socket.send_to(&[vm as u8; DATAGRAM], (FAR, 9000)).is_ok());
+            let is_sent = socket.send_to(&packet, (FAR, 9000)).is_ok();
+            sent += if is_sent { many as u64 } else { 0 };
             let now = Instant::now();
             due = (due + gap).max(now - BEHIND);
             thread::sleep(due.saturating_duration_since(now));
         }
         sent
     })
+}
+
+/// What is sent becomes datagrams as late as it can (`UDP_SEGMENT`, which rustix has not).
+fn cut_later(socket: &UdpSocket) {
+    let (fd, bytes) = (std::os::fd::AsRawFd::as_raw_fd(socket), DATAGRAM as libc::c_int);
+    let size = size_of_val(&bytes) as libc::socklen_t;
+    // SAFETY: the kernel reads `size` bytes of a number that is there.
+    let done = unsafe {
+        libc::setsockopt(fd, libc::SOL_UDP, libc::UDP_SEGMENT, (&raw const bytes).cast(), size)
+    };
+    assert_eq!(done, 0);
 }
 
 /// A socket behind the uplink, with room for what comes while the machine stands still.
@@ -326,7 +362,7 @@ fn a_lone_vm_has_the_whole_uplink_and_no_more() {
     operator.patch("/v1/vms/bad", &json!({"cap_mbit": 4}));
     until("capped", || net.classes().contains("ceil 4Mbit"));
     sent(&net, &[(BAD, FLOOD)], || net.lets_go(5e5));
-    let rest = net.rest();
+    let rest = net.bytes(":1");
     assert!(rest < RATE / 4, "what comes through its shaper at the tap is its own, too: {rest}");
 }
 
@@ -336,6 +372,7 @@ const SOON: Duration = Duration::from_millis(500);
 #[test]
 fn a_weight_is_in_force_at_once() {
     let Some(net) = Net::new("c") else { return };
+    net.lengthen();
     let daemon = net.start();
     until("queued", || net.is_queued());
     let operator = Operator::at(&daemon.socket("control"));
@@ -353,12 +390,11 @@ fn a_weight_is_in_force_at_once() {
     assert!(took[took.len() / 2] < SOON, "{took:?}");
     operator.patch("/v1/vms/good", &json!({"weight": 3}));
     until("three parts of five", || net.classes().contains("rate 6Mbit"));
-    let (_, arrived) = sent(&net, &[(BAD, FLOOD), (GOOD, FLOOD)], || {
-        thread::sleep(Duration::from_secs(2));
-    });
-    let ratio = arrived[GOOD] as f64 / arrived[BAD] as f64;
-    eprintln!("weights of 3 to 1: {arrived:?}");
-    assert!((2.6..3.4).contains(&ratio), "{arrived:?}");
+    let mut parts = [0.0; 2];
+    sent(&net, &[(BAD, FLOOD), (GOOD, FLOOD)], || parts = net.parts());
+    let ratio = parts[GOOD] / parts[BAD];
+    eprintln!("weights of 3 to 1: {parts:?}");
+    assert!((2.6..3.4).contains(&ratio), "{parts:?}");
 }
 
 #[test]
@@ -487,4 +523,35 @@ fn an_uplink_without_queues_is_told_with_what_to_do() {
     left.terminate("-KILL");
     net.start().says("(ccc-vhost --config ITS_CONFIGURATION --release)");
     assert!(net.is_queued());
+}
+
+#[test]
+fn long_packets_have_no_more_than_their_weight() {
+    let Some(net) = Net::new("l") else { return };
+    net.lengthen();
+    let dir = tempfile::tempdir().unwrap();
+    // What they leave is shared in turns.
+    let idle = (0..8).map(|number| {
+        let socket = dir.path().join(format!("idle{number}"));
+        let socket = socket.display();
+        format!(
+            "\n[vm.idle{number}]\nsocket = \"{socket}\"\ngroup = \"uplink\"\ntap = \"vnet{number}\""
+        )
+    });
+    let group = idle.fold(ON.to_owned(), |group, vm| group + &vm);
+    let _daemon = net.daemon(dir, &group, "");
+    let is_queued = || {
+        let filters = net.filters();
+        VMS.iter().all(|(tap, _)| filters.contains(&format!("input dev {tap}")))
+    };
+    until("queued", is_queued);
+    let over = AtomicBool::new(false);
+    let sent = thread::scope(|scope| {
+        scope.spawn(|| send_together(&net, BAD, FLOOD, 44, &over));
+        scope.spawn(|| send(&net, GOOD, FLOOD, &over));
+        let _over = Over(&over);
+        net.parts()
+    });
+    eprintln!("in long packets and in short ones: {sent:?} bytes");
+    assert!((0.75..1.33).contains(&(sent[BAD] / sent[GOOD])), "{sent:?}");
 }

@@ -11,8 +11,9 @@ use crate::settings::{Group, Settings};
 
 /// In one turn of all queues goes what the uplink takes in so long, each VM's part by weight.
 const TURN_MS: u64 = 10;
-/// And of each at least an Ethernet frame.
-const LEAST_QUANTUM: u64 = 1600;
+/// And of each VM at least so much, else the turn is longer: in each, HTB lets a packet go that is
+/// longer than that, which one that is not yet cut (GSO) would be.
+const LEAST_QUANTUM: u64 = 1 << 16;
 /// Of what is no VM's, whatever weights and floors say, one in so many parts: that is the host's
 /// own, by which it is reached.
 const REST_PARTS: u64 = 20;
@@ -76,7 +77,8 @@ fn share(interface: String, rate: u64, vms: &BTreeMap<&str, &VmSettings>) -> Upl
     let wants: Vec<Want> = vms.values().map(|vm| Want::of(vm)).collect();
     let all = [&wants[..], &[rest]].concat();
     let weights: u64 = all.iter().map(|want| u64::from(want.weight)).sum();
-    let turn = rate / 1000 * TURN_MS;
+    let least = wants.iter().map(|want| u64::from(want.weight)).min().unwrap_or(weights);
+    let turn = (rate / 1000 * TURN_MS).max(LEAST_QUANTUM * weights / least);
     let part = |want: &Want, due: f64| {
         let quantum = u128::from(turn) * u128::from(want.weight) / u128::from(weights);
         let quantum = quantum.clamp(LEAST_QUANTUM.into(), u32::MAX.into());
@@ -122,7 +124,8 @@ mod tests {
         let parts = shared(&[vm(1.0, 0.0, None), vm(2.0, 0.0, None)]);
         assert_eq!(parts.iter().map(|part| part.rate * 4 / RATE).collect::<Vec<_>>(), [1, 2, 1]);
         assert!(parts.iter().all(|part| part.most == RATE), "what others leave is anybody's");
-        assert_eq!(parts[1].quantum / parts[0].quantum, 2);
+        let quanta: Vec<u32> = parts.iter().map(|part| part.quantum).collect();
+        assert_eq!(quanta, [1 << 16, 1 << 17, 1 << 16], "and each turn takes the longest packet");
         let parts = shared(&[vm(1.0, 6.0, None), vm(1.0, 0.0, Some(1.0))]);
         assert_eq!([parts[0].rate, parts[1].rate, parts[1].most], [750_000, 125_000, 125_000]);
         assert_eq!(parts[2].rate, 375_000);
