@@ -526,6 +526,25 @@ fn an_uplink_without_queues_is_told_with_what_to_do() {
 }
 
 #[test]
+fn an_interface_that_was_the_uplink_keeps_none_of_our_queues() {
+    let Some(net) = Net::new("m") else { return };
+    let daemon = net.start();
+    until("queued", || net.is_queued());
+    // The daemon sees both at once, never the name without an interface.
+    let host = &net.host;
+    let pid = daemon.pid();
+    must(&format!("ip -n {host} link add new0 type veth peer name new1"));
+    must(&format!("kill -STOP {pid}"));
+    must(&format!("ip -n {host} link set up0 down"));
+    must(&format!("ip -n {host} link set up0 name old0"));
+    must(&format!("ip -n {host} link set new0 name up0"));
+    must(&format!("kill -CONT {pid}"));
+    until("the new one is queued", || net.is_queued());
+    let old = must(&format!("tc -n {host} qdisc show dev old0"));
+    assert!(!old.contains("htb"), "{old}");
+}
+
+#[test]
 fn long_packets_have_no_more_than_their_weight() {
     let Some(net) = Net::new("l") else { return };
     net.lengthen();

@@ -141,7 +141,12 @@ impl Queues {
         let uplink = &wanted.interface;
         let failed = |failure| error_of(uplink, failure);
         let index = self.index(uplink).map_err(|e| failed((FIND, e)))?;
-        let mut tree = match self.there.remove(uplink) {
+        let before = self.there.remove(uplink);
+        if let Some(tree) = before.as_ref().filter(|tree| tree.index != index) {
+            // Another interface has its name now; that one may be there, too.
+            self.delete_root(tree.index).map_err(|e| failed(("remove our queues that were", e)))?;
+        }
+        let mut tree = match before {
             Some(tree) if tree.index == index && self.is_ours(index) => tree,
             _ => self.begin(uplink, index)?,
         };
