@@ -29,7 +29,8 @@ pub struct Args {
     #[arg(long, requires = "config")]
     pub check: bool,
 
-    /// Let go all taps that a daemon of this configuration has left held, and exit
+    /// Let go all taps that a daemon of this configuration has left held, and its queues at uplinks,
+    /// and exit
     #[arg(long, requires = "config", conflicts_with = "check")]
     pub release: bool,
 

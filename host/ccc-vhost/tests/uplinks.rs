@@ -479,7 +479,11 @@ fn queues_that_are_to_be_kept_are_until_they_are_released() {
     let (space, program) = (&net.host, support::daemon::PROGRAM);
     let configuration = daemon.dir.path().join("ccc.toml");
     let configuration = configuration.display();
-    must(&format!("ip netns exec {space} {program} --config {configuration} --release"));
+    let release = format!("{program} --config {configuration} --release");
+    let (done, said) =
+        run(&format!("ip netns exec {space} setpriv --bounding-set -net_admin {release}"));
+    assert!(!done && said.contains("CAP_NET_ADMIN") && net.is_queued(), "{said}");
+    must(&format!("ip netns exec {space} {release}"));
     assert!(net.has_nothing(), "{}", net.qdiscs());
 }
 

@@ -55,7 +55,7 @@ fn release(host: &mut dyn Host) -> anyhow::Result<()> {
             Err(error) => faults.push(error.to_string()),
         }
     }
-    host.queue(&[]);
+    faults.extend(host.unqueue().iter().map(ToString::to_string));
     refuse(&faults)
 }
 

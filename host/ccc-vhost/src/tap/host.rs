@@ -88,6 +88,14 @@ pub enum QueueError {
          of further modules), or take `uplink` out of the group's settings"
     )]
     NoHtb,
+    /// Some are there on, though they are not to be.
+    #[error("cannot {what}: {why}{}", remedy(.why))]
+    Left {
+        /// What was tried.
+        what: String,
+        /// What the kernel says.
+        why: io::Error,
+    },
     /// The kernel does not do it.
     #[error("cannot {what} of {uplink}: {why}{}", remedy(.why))]
     Kernel {
@@ -159,6 +167,9 @@ pub trait Host {
     /// Makes the queues of these uplinks as they are to be, and takes away all others of ours,
     /// also those that an earlier daemon has left.
     fn queue(&mut self, uplinks: &[Uplink]) -> Vec<Queued>;
+
+    /// Takes away all queues of ours, also an earlier daemon's; what of that failed.
+    fn unqueue(&mut self) -> Vec<QueueError>;
 
     /// Taps that an earlier daemon has held, and that still are.
     fn left_over(&mut self) -> Vec<String>;

@@ -16,7 +16,7 @@ use std::{
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{
-    host::{Counter, Hold, HoldError, Host, Queued, REMEDY},
+    host::{Counter, Hold, HoldError, Host, QueueError, Queued, REMEDY},
     htb::{self, HTB},
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
     queues::Queues,
@@ -461,6 +461,10 @@ impl Host for Kernel {
         let indices = taps.filter_map(index).collect();
         self.looked_at.clear();
         self.queues.set(uplinks, &indices)
+    }
+
+    fn unqueue(&mut self) -> Vec<QueueError> {
+        self.queues.clear()
     }
 
     fn left_over(&mut self) -> Vec<String> {

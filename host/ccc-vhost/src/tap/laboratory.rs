@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    host::{Counter, Hold, HoldError, Host, Queued},
+    host::{Counter, Hold, HoldError, Host, QueueError, Queued},
     uplink::Uplink,
 };
 
@@ -55,6 +55,10 @@ impl Host for Laboratory {
 
     fn queue(&mut self, _: &[Uplink]) -> Vec<Queued> {
         // Queues of its uplink are the network's own (`--queue htb`).
+        Vec::new()
+    }
+
+    fn unqueue(&mut self) -> Vec<QueueError> {
         Vec::new()
     }
 

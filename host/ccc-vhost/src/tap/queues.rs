@@ -93,7 +93,9 @@ impl Queues {
     /// Makes the queues of these uplinks as they are to be, and takes away all others; `taps` are
     /// the indices of those that are there.
     pub fn set(&mut self, wanted: &[Uplink], taps: &BTreeMap<String, u32>) -> Vec<Queued> {
-        self.sweep();
+        for fault in self.sweep() {
+            log::warn!("{fault}");
+        }
         let is_wanted = |name: &String| wanted.iter().any(|uplink| uplink.interface == *name);
         let gone: Vec<String> =
             self.there.keys().filter(|name| !is_wanted(name)).cloned().collect();
@@ -109,28 +111,43 @@ impl Queues {
         wanted.iter().map(follow).collect()
     }
 
-    /// Takes away what an earlier daemon has left.
-    fn sweep(&mut self) {
-        if self.is_swept {
-            return;
+    /// Takes away all of ours, wherever it is; what of that failed.
+    pub fn clear(&mut self) -> Vec<QueueError> {
+        for tree in std::mem::take(&mut self.there).into_values() {
+            // What is left is found below.
+            drop(self.delete_root(tree.index));
         }
-        let all = self.socket.ask(kind::GET_QDISC, flag::DUMP, &tc(0, 0, 0, 0));
-        self.is_swept = all.is_ok();
+        self.is_swept = false;
+        self.sweep()
+    }
+
+    /// Takes away what an earlier daemon has left; what of that failed.
+    fn sweep(&mut self) -> Vec<QueueError> {
+        if self.is_swept {
+            return Vec::new();
+        }
+        let left = |what, why| QueueError::Left { what, why };
+        let all = match self.socket.ask(kind::GET_QDISC, flag::DUMP, &tc(0, 0, 0, 0)) {
+            Ok(all) => all,
+            Err(why) => return vec![left("look for queues at uplinks".to_owned(), why)],
+        };
+        self.is_swept = true;
         let handle = self.handle;
         let is_ours = |body: &&Vec<u8>| u32_at(body, 8) == Some(handle) && is_root_htb(body);
-        let all = all.unwrap_or_default();
-        let left = all.iter().filter(is_ours).filter_map(|body| u32_at(body, 4));
-        for index in left.collect::<Vec<_>>() {
+        let ours = all.iter().filter(is_ours).filter_map(|body| u32_at(body, 4));
+        let mut faults = Vec::new();
+        for index in ours {
             match self.delete_root(index) {
                 Ok(()) => {
                     log::info!("queues that an earlier daemon has left at an uplink are gone")
                 }
-                Err(why) => log::warn!(
-                    "cannot remove the queues that an earlier daemon has left at interface \
-                     {index}: {why}"
-                ),
+                Err(why) => {
+                    let what = format!("remove the queues that are left at interface {index}");
+                    faults.push(left(what, why));
+                }
             }
         }
+        faults
     }
 
     fn follow(

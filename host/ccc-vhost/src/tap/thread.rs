@@ -158,7 +158,9 @@ fn release_all(host: &mut dyn Host) {
             log::warn!("{error}");
         }
     }
-    host.queue(&[]);
+    for fault in host.unqueue() {
+        log::warn!("{fault}");
+    }
 }
 
 #[cfg(all(test, feature = "shuttle"))]
@@ -169,6 +171,7 @@ mod interleavings {
 
     use super::*;
     use crate::event_loop::wake::interleavings::{RUNS, wait};
+    use crate::tap::host::QueueError;
 
     /// A tap that an earlier daemon has held.
     struct Left(Arc<AtomicBool>);
@@ -188,6 +191,10 @@ mod interleavings {
         }
 
         fn queue(&mut self, _: &[Uplink]) -> Vec<Queued> {
+            Vec::new()
+        }
+
+        fn unqueue(&mut self) -> Vec<QueueError> {
             Vec::new()
         }
 
