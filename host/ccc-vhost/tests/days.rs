@@ -149,6 +149,8 @@ impl Host {
 struct Flow {
     slot: u32,
     report: Report,
+    /// It said nothing in the step before: two of them are more than a second.
+    was_silent: bool,
 }
 
 /// A guest with its front end.
@@ -181,14 +183,14 @@ impl Guest {
                 *generation += 1;
                 let report = report(*generation);
                 self.offer(wire::OP_REGISTER, slot, &report);
-                self.flows.push(Flow { slot, report });
+                self.flows.push(Flow { slot, report, was_silent: false });
                 joins += 1;
             }
         }
         let (gone, stay) = self.flows.drain(..).partition(|_| one_in(rng, LEAVES));
         self.flows = stay;
         let gone: Vec<Flow> = gone;
-        for Flow { slot, report } in gone {
+        for Flow { slot, report, .. } in gone {
             self.offer(wire::OP_LEAVE, slot, &Report { state: wire::STATE_FREE, ..report });
         }
         joins
@@ -197,8 +199,9 @@ impl Guest {
     fn tell(&mut self, rng: &mut Rng) {
         let epoch = self.driver.line(&self.extent, 0).epoch;
         let mut flows = std::mem::take(&mut self.flows);
-        for Flow { slot, report } in &mut flows {
-            if one_in(rng, IS_SILENT) {
+        for Flow { slot, report, was_silent } in &mut flows {
+            *was_silent = !*was_silent && one_in(rng, IS_SILENT);
+            if *was_silent {
                 continue;
             }
             let acked = report.delivered_bytes.get() + MSS_BYTES * rng.u64(1..64);
@@ -313,15 +316,16 @@ impl World {
         }
     }
 
-    /// One life of the daemon, in which all leave now and then.
+    /// One life of the daemon, with two times at least at which all leave.
     fn live(&mut self, host: &mut Host, end_ns: u64) {
         let life = log_uniform(&mut self.rng, LIFE).min((end_ns - self.now_ns) / STEP_NS);
         let mut first = None;
-        let mut all_leave = log_uniform(&mut self.rng, ALL_STAY);
+        let stay = |rng: &mut Rng| log_uniform(rng, ALL_STAY).min(life / 3);
+        let mut all_leave = stay(&mut self.rng);
         for step in 1..=life {
             self.step(host);
             if step == all_leave {
-                all_leave += log_uniform(&mut self.rng, ALL_STAY);
+                all_leave += stay(&mut self.rng);
                 (0..VMS).for_each(|vm| self.go(host, vm));
                 let held = host.at_rest(first.as_ref());
                 self.done.compared += u64::from(first.is_some());
