@@ -355,9 +355,10 @@ impl World {
     }
 }
 
-/// What a variable of the environment says, if it is there.
+/// What a variable of the environment says, if it is there; make hands on empty ones.
 fn set<T: FromStr<Err: Display>>(name: &str) -> Option<T> {
-    env::var(name).ok().map(|value| number(name, &value))
+    let value = env::var(name).ok().filter(|value| !value.is_empty());
+    value.map(|value| number(name, &value))
 }
 
 fn number<T: FromStr<Err: Display>>(name: &str, value: &str) -> T {
