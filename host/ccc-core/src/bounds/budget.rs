@@ -11,8 +11,6 @@ use crate::fixed::{Fraction, mul_div};
 const ONE: u64 = 1 << 16;
 /// Nobody saves more than three.
 const MOST: u64 = 3 * ONE;
-/// Of these a VM of which nothing is known has so many for its congestion events.
-const FIRST: u64 = ONE;
 /// What others' events earn, as a multiple of the VM's part.
 const EARN: u64 = 2;
 /// Parts are of about so many windows.
@@ -40,8 +38,6 @@ impl Totals {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     saved: u64,
-    /// The part that no event of others has earned, which is for exits alone.
-    unproven: u64,
     /// Up to where others were counted.
     counted: Totals,
     own_bytes: u64,
@@ -50,7 +46,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new(totals: Totals) -> Budget {
-        Budget { saved: MOST, unproven: MOST - FIRST, counted: totals, own_bytes: 0, all_bytes: 0 }
+        Budget { saved: MOST, counted: totals, own_bytes: 0, all_bytes: 0 }
     }
 
     /// Takes what was delivered to it, and what the others have had since; how many
@@ -73,7 +69,6 @@ impl Budget {
 
     fn earn(&mut self, amount: u64) {
         self.saved = self.saved.saturating_add(amount).min(MOST);
-        self.unproven = self.unproven.saturating_sub(amount);
     }
 
     /// Its part of the bytes, of [`ONE`].
@@ -88,23 +83,11 @@ impl Budget {
         (self.part() * 1000 / ONE) as u32
     }
 
-    /// Pays for an event, if it can.
-    pub(super) fn pay_event(&mut self) -> bool {
-        let proven = self.saved.saturating_sub(self.unproven);
-        self.pay(ONE - self.part(), proven)
-    }
-
-    /// Pays for an exit, which takes so much of its part along, if it can.
-    pub(super) fn pay_exit(&mut self, of_part: Fraction) -> bool {
-        let pays = self.pay(of_part.of(ONE - self.part()), self.saved);
-        self.unproven = self.unproven.min(self.saved);
-        pays
-    }
-
-    fn pay(&mut self, cost: u64, of: u64) -> bool {
-        let pays = cost <= of;
-        self.saved -= if pays { cost } else { 0 };
-        pays
+    /// Pays for so much of an event, if it can.
+    pub(super) fn pay(&mut self, of_event: Fraction) -> bool {
+        let left = self.saved.checked_sub(of_event.of(ONE - self.part()));
+        self.saved = left.unwrap_or(self.saved);
+        left.is_some()
     }
 
     /// The latest event is its own: it earns nothing.
@@ -115,36 +98,5 @@ impl Budget {
     /// Another one, who has that part, lost at the same time.
     pub(super) fn share_cost(&mut self, part: u64) {
         self.earn(part);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn paid(budget: &mut Budget) -> usize {
-        (0..10).take_while(|_| budget.pay_event()).count()
-    }
-
-    #[test]
-    fn who_has_just_come_pays_for_one_event_and_three_exits() {
-        let mut budget = Budget::new(Totals::default());
-        assert_eq!(paid(&mut budget), 1);
-        let exits = (0..10).take_while(|_| budget.pay_exit(Fraction::ALL)).count();
-        assert_eq!(exits, 2, "three, less the event");
-    }
-
-    #[test]
-    fn who_has_seen_others_lose_pays_for_three() {
-        let (mut budget, mut totals) = (Budget::new(Totals::default()), Totals::default());
-        for _ in 0..2 {
-            totals.add_bytes(1000);
-            totals.add_event();
-            budget.count(totals, 1000, 1000);
-        }
-        // None of the bytes have been its own since.
-        totals.add_bytes(1 << 40);
-        budget.count(totals, 0, 1);
-        assert_eq!(paid(&mut budget), 3);
     }
 }

@@ -192,7 +192,7 @@ impl Events {
             self.confirm(member, epoch);
             return Reduces::Nobody;
         }
-        if self.vms[member].budget.pay_event() || vms < JURY {
+        if self.vms[member].budget.pay(Fraction::ALL) || vms < JURY {
             self.pays(member, now, epoch);
             return Reduces::All;
         }
@@ -277,7 +277,7 @@ impl Events {
     /// event for the others, who do not get it.
     pub(crate) fn may_take_out(&mut self, member: usize, of_part: Fraction) -> bool {
         let vm = &mut self.vms[member];
-        let may = vm.budget.pay_exit(of_part);
+        let may = vm.budget.pay(of_part);
         vm.refused_exits += u64::from(!may);
         may
     }
