@@ -70,10 +70,11 @@ def test_what_a_search_found_is_done_to_real_kernels(tmp_path):
     with pytest.raises(lab.LabError, match="make attack-search"):
         found.attacks(tmp_path)
     harm = {"kept": 0.1, "taken": 3, "loss_percent": 0}
-    one = {"aim": "share", "flows": 2, "harm": harm}
-    both = [one | {"options": "lie_loss=1"}, one | {"options": "lie_deaf=1"}]
+    one = {"aim": "share", "flows": 2, "harm": harm, "honest": 2, "link_mbit": None}
+    both = [one | {"options": "lie_loss=1"}, one | {"options": "lie_deaf=1", "link_mbit": 4}]
     (tmp_path / "result.json").write_text(json.dumps({"found": both}))
     first, second = found.attacks(tmp_path)
     assert (first.name, second.name) == ("found: share 1", "found: share 2")
     assert (first.obeys, second.obeys) == (True, False)
     assert first.vm.hostile and first.vm.flows[0].count == 2
+    assert first.honest == 2 and first.vm.link is None and second.vm.link.rate_mbit == 4
