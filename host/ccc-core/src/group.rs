@@ -546,10 +546,12 @@ impl Group {
     /// Whether the path is idle for who grows now: one that tells of most bytes has the most to
     /// say of what waits, but others' losses are against it.
     fn is_idle(&self, update: &Update) -> bool {
+        if !self.path.is_idle() {
+            return false;
+        }
         let member = update.flow.member();
         let rounds_us = IDLE_ROUNDS * self.limits.others_round_us(member);
-        let since = update.now.saturating_sub(rounds_us);
-        self.path.is_idle() && !self.events.outvotes_losses(member, since)
+        !self.events.outvotes_losses(member, update.now.saturating_sub(rounds_us))
     }
 
     /// As many flows would grow on an idle path.  Where others may be on it, as one; and
