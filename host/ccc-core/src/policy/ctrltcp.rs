@@ -228,11 +228,7 @@ impl Policy for CtrlTcp {
     /// as much as the others have together.
     fn join(&mut self, aggregate: &mut Aggregate, joiner: &Joiner) {
         let brings = joiner.on_path.min(aggregate.window);
-        if joiner.begins_anew {
-            aggregate.begin(joiner.initial);
-            self.exit = Exit::default();
-            self.growth = Fraction::ALL;
-        } else if let Some(ssthresh) = aggregate.ssthresh {
+        if let Some(ssthresh) = aggregate.ssthresh {
             aggregate.window = aggregate.window.plus(brings);
             aggregate.ssthresh = Some(ssthresh.plus(brings));
         } else if self.is_cold(aggregate) {

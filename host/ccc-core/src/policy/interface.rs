@@ -153,8 +153,6 @@ pub(crate) struct Joiner {
     pub(crate) on_path: Window,
     /// Its own slow start threshold, if it has one.
     pub(crate) ssthresh: Option<Window>,
-    /// It begins as in an empty group: what there is, is not believed.
-    pub(crate) begins_anew: bool,
 }
 
 /// What has happened to a flow.
@@ -309,7 +307,7 @@ pub(super) mod testing {
     /// A flow that joins with an initial window of 10 segments.
     pub(crate) fn joiner() -> Joiner {
         let (initial, on_path) = (segments(10), Window::default());
-        Joiner { initial, on_path, ssthresh: None, begins_anew: false }
+        Joiner { initial, on_path, ssthresh: None }
     }
 
     /// In congestion avoidance, with a window of that many segments.

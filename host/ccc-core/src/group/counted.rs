@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! Who counts in a group: flows come, go on, fall idle and leave, and the aggregate stays the
+//! same sum of rates.
+use super::Group;
+use crate::{
+    fixed::{Fraction, Micros, Window},
+    flow::{self, Contribution, Flow},
+    mean::MeanUnits,
+    members::Members,
+    policy::Joiner,
+    report::Report,
+};
+
+/// A VM that comes is at the most so many times as far away as the only other one, or what that
+/// has told is not believed.
+const FARTHER: u64 = 64;
+
+/// What a flow of a member has contributed, and does from now on.
+pub(super) struct Change<'a> {
+    pub(super) member: usize,
+    pub(super) old: &'a Contribution,
+    pub(super) new: &'a Contribution,
+}
+
+impl Change<'_> {
+    pub(super) fn make(&self, members: &mut Members) {
+        members.count(self.member, self.old, self.new);
+    }
+
+    /// Whether a flow that counts does so as another one from now on: with another priority,
+    /// or with the first round-trip time that is known of it.
+    fn is_of_who_counts(&self) -> bool {
+        (self.old.priority, self.old.distance) != (self.new.priority, self.new.distance)
+    }
+}
+
+impl Group {
+    /// Counts a flow no more (B7).
+    pub(crate) fn uncount(&mut self, now: Micros, flow: &Flow) {
+        let (old, new) = (flow.contribution(), Contribution::default());
+        self.end(now, &Change { member: flow.member(), old: &old, new: &new });
+    }
+
+    fn end(&mut self, now: Micros, change: &Change) {
+        let Change { member, old, .. } = change;
+        let share = self.members.rate_share(*member, old);
+        let waits = self.waits_of(*member);
+        self.at_the_same_rate(waits, |members| change.make(members));
+        self.forget_told(*member);
+        if self.members.vms() == 1 {
+            // What it tells from now on is its own word alone.
+            self.events.begin();
+        }
+        match self.members.active_flows() {
+            0 if old.active => self.policy.end(now),
+            1.. if old.counts() => self.policy.leave(&mut self.aggregate, share),
+            _ => {}
+        }
+        self.version += 1;
+    }
+
+    /// Counts a flow anew.
+    pub(super) fn count(&mut self, now: Micros, change: &Change, report: &Report) {
+        let Change { old, new, .. } = change;
+        if !new.counts() {
+            self.end(now, change);
+        } else if !new.active {
+            self.rest(now, change);
+        } else if self.members.active_flows() == 0 {
+            self.count_at_the_same_rate(change);
+            self.events.begin();
+            self.policy.begin(&mut self.aggregate, now, flow::initial(report));
+        } else if !old.counts() {
+            self.join(now, change, report);
+        } else {
+            self.count_on(change);
+        }
+    }
+
+    /// A flow goes on to count.
+    fn count_on(&mut self, change: &Change) {
+        if change.is_of_who_counts() {
+            self.count_at_the_same_rate(change);
+        } else {
+            change.make(&mut self.members);
+        }
+    }
+
+    /// A flow falls idle, and keeps its place.
+    fn rest(&mut self, now: Micros, change: &Change) {
+        self.count_on(change);
+        if change.old.active && self.members.active_flows() == 0 {
+            self.policy.end(now);
+        }
+    }
+
+    /// A flow joins others.
+    fn join(&mut self, now: Micros, change: &Change, report: &Report) {
+        let initial = flow::initial(report);
+        if self.begins_anew(now, change, initial) {
+            change.make(&mut self.members);
+            self.policy.begin(&mut self.aggregate, now, initial);
+            return;
+        }
+        self.count_at_the_same_rate(change);
+        // As much as a flow at the mean distance has at this one's rate.
+        let mean = self.members.mean_units();
+        let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(change.new));
+        let (member, told_bytes) = (change.member, flow::on_path_bytes(report));
+        let part = self.part(member, report);
+        let brings_bytes = self.limits.brings(now, member, part, told_bytes);
+        let on_path = Window::from_bytes(brings_bytes).times(mean);
+        let ssthresh = report.ssthresh_bytes.map(|bytes| Window::from_bytes(bytes.into()));
+        let joiner = Joiner { initial, on_path, ssthresh };
+        self.policy.join(&mut self.aggregate, &joiner);
+    }
+
+    /// Whether a VM that comes had better believe nothing of what there is, which one other VM
+    /// has told: a window smaller than any flow begins with, since who has a group for itself
+    /// can reduce it as often as it likes; or one of so near that at its rate it would be many
+    /// times as large.
+    fn begins_anew(&mut self, now: Micros, change: &Change, initial: Window) -> bool {
+        let member = change.member;
+        if self.members.counts(member) {
+            return false;
+        }
+        let is_little = self.aggregate.window < initial && self.events.are_of_one_other(member);
+        (is_little || self.are_too_near(change)) && self.limits.may_begin_anew(now, member)
+    }
+
+    /// Whether the only other VM is nearer than any can be beside a flow that comes.
+    fn are_too_near(&self, change: &Change) -> bool {
+        let mean = self.members.mean_distance().map_or(0, MeanUnits::us);
+        let waits = self.waits_of(change.member);
+        self.members.vms() == 1 && FARTHER * (mean + waits) < change.new.distance
+    }
+
+    /// In a cold start nothing is known of the rate yet.
+    fn count_at_the_same_rate(&mut self, change: &Change) {
+        if self.policy.is_cold(&self.aggregate) {
+            change.make(&mut self.members);
+        } else {
+            let waits = self.waits_of(change.member);
+            self.at_the_same_rate(waits, |members| change.make(members));
+        }
+    }
+
+    /// Changes who counts; the sum of rates stays as it is, and the aggregate follows.
+    /// A round-trip time that drifts is no such change: windows, not rates, are what
+    /// fills a queue.  So all count as far away as they were when they came, and what
+    /// `waits` now: who comes and goes leaves the aggregate as it was.
+    pub(super) fn at_the_same_rate(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) {
+        let mean = |members: &Members| members.mean_distance().map(|mean| mean.plus(waits));
+        let before = mean(&self.members).or(self.left_units);
+        edit(&mut self.members);
+        let after = mean(&self.members);
+        self.left_units = before;
+        match (before, after) {
+            (Some(before), Some(after)) if before != after => {
+                self.policy.scale(&mut self.aggregate, after.over(before));
+                self.path.changed(after.us());
+            }
+            _ => {}
+        }
+    }
+}
