@@ -2,45 +2,28 @@
 //! The daemon at taps of a real kernel, in network namespaces of the test's own.
 //!
 //! A tap is an end of a veth: what its other end sends comes in there, as from a VM.  Needs
-//! root, and the kernel's ifb, tbf and u32; without them it says so and passes.
+//! root, and the kernel's ifb, htb and u32; without them it says so and passes.
 #![allow(clippy::unwrap_used)]
 mod support;
 
 use std::{
     fs,
     net::UdpSocket,
-    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use ccc_proto::wire;
-use rustix::{
-    net::sockopt::set_socket_send_buffer_size,
-    thread::{LinkNameSpaceType, move_into_link_name_space},
-};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, until},
     driver::{Driver, report},
     frontend::Mode,
     operator::Operator,
+    space::{Over, must, run, within},
 };
-
-/// Runs a program, and tells what it says.
-fn run(words: &str) -> (bool, String) {
-    let words: Vec<&str> = words.split(' ').collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
-}
-
-fn must(words: &str) -> String {
-    let (done, said) = run(words);
-    assert!(done, "{words}: {said}");
-    said
-}
 
 /// A host's namespace with the tap `tap0`, and a VM's at its other end.
 struct Net {
@@ -147,16 +130,9 @@ impl Net {
             if !daemon.log().contains("taps cannot be let go in time") {
                 return;
             }
-            daemon = self.daemon(self.moved(daemon), "on", "");
+            daemon = self.daemon(daemon.moved(), "on", "");
         }
         panic!("never let go in time");
-    }
-
-    /// The directory of a daemon that has ended, for the next.
-    fn moved(&self, mut daemon: Daemon) -> tempfile::TempDir {
-        let dir = std::mem::replace(&mut daemon.dir, tempfile::tempdir().unwrap());
-        fs::remove_file(dir.path().join("log")).unwrap();
-        dir
     }
 }
 
@@ -166,19 +142,6 @@ impl Drop for Net {
             run(&format!("ip netns del {space}"));
         }
     }
-}
-
-/// Runs something in a namespace, in a thread of its own.
-fn within<T: Send>(space: &str, what: impl FnOnce() -> T + Send) -> T {
-    let file = fs::File::open(format!("/run/netns/{space}")).unwrap();
-    thread::scope(|scope| {
-        let inside = scope.spawn(move || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind).unwrap();
-            what()
-        });
-        inside.join().unwrap()
-    })
 }
 
 /// Of the socket that floods: as much as a kernel lets anybody have.
@@ -208,15 +171,6 @@ fn flooded<T: Send>(net: &Net, rate: u64, meanwhile: impl FnOnce() -> T + Send) 
         let _over = Over(&over);
         meanwhile()
     })
-}
-
-/// Says so when it goes, also where a test fails: else it would wait for its threads for ever.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What a VM does that takes all it is given, and loses now and then: 1 Mbit/s through the
@@ -519,7 +473,7 @@ fn what_a_daemon_holds_outlives_its_crash_and_not_its_end() {
     hold(&daemon);
     daemon.terminate("-KILL");
     assert!(is_held(&net), "nobody is there to let it go");
-    let dir = net.moved(daemon);
+    let dir = daemon.moved();
     let mut daemon = net.daemon(dir, "on", "");
     daemon.says("taps that an earlier daemon holds: tap0");
     until("let go, as nothing speaks against it", || !is_held(&net));
@@ -588,7 +542,7 @@ fn an_empty_qdisc_in_the_place_of_ours_is_left_alone() {
     must(&format!("tc -n {host} qdisc del dev tap0 ingress"));
     must(&format!("tc -n {host} qdisc add dev tap0 handle ffff: ingress"));
     let has_qdisc = || must(&format!("tc -n {host} qdisc show dev tap0")).contains("ingress");
-    let mut daemon = net.daemon(net.moved(daemon), "on", "");
+    let mut daemon = net.daemon(daemon.moved(), "on", "");
     Operator::at(&daemon.socket("control")).patch("/v1/vms/bad", &cap);
     flooded(&net, FLOOD, || daemon.says("tap tap0 has an ingress qdisc of somebody else's"));
     assert!(net.filters().is_empty(), "{}", net.filters());
@@ -626,7 +580,7 @@ fn what_a_daemon_may_not_let_go_is_told_with_what_to_do() {
         flooded(&net, FLOOD, || until("held", || is_held(&net)));
     });
     daemon.terminate("-KILL");
-    let dir = net.moved(daemon);
+    let dir = daemon.moved();
     let mut daemon = net.daemon_by(dir, "on", "", &POWERLESS);
     let device = net.links().split("ccc-ifb").nth(1).unwrap().split(':').next().unwrap().to_owned();
     daemon.says("VM bad: tap tap0 is held on, and not to be: cannot remove the ingress qdisc");

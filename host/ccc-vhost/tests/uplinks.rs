@@ -9,20 +9,17 @@ mod support;
 use std::{
     fs,
     net::UdpSocket,
-    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    net::sockopt::set_socket_recv_buffer_size_force,
-    thread::{LinkNameSpaceType, move_into_link_name_space},
-};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use serde_json::{Value, json};
 use support::{
     daemon::{Daemon, until},
     operator::Operator,
+    space::{Over, must, run, within},
 };
 
 /// So many seconds are to be right within 1 %.
@@ -38,20 +35,6 @@ const FAR: &str = "10.9.9.1";
 const VMS: [(&str, &str); 2] = [("tap0", "10.9.9.2"), ("tap1", "10.9.9.3")];
 const BAD: usize = 0;
 const GOOD: usize = 1;
-
-/// Runs a program, and tells what it says.
-fn run(words: &str) -> (bool, String) {
-    let words: Vec<&str> = words.split(' ').collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
-}
-
-fn must(words: &str) -> String {
-    let (done, said) = run(words);
-    assert!(done, "{words}: {said}");
-    said
-}
 
 /// A host's namespace with two taps and the uplink `up0`, the VMs', and what is behind that.
 struct Net {
@@ -167,13 +150,6 @@ impl Net {
         !self.qdiscs().contains("htb") && self.classes().is_empty() && self.filters().is_empty()
     }
 
-    /// The directory of a daemon that has ended, for the next.
-    fn moved(&self, mut daemon: Daemon) -> tempfile::TempDir {
-        let dir = std::mem::replace(&mut daemon.dir, tempfile::tempdir().unwrap());
-        fs::remove_file(dir.path().join("log")).unwrap();
-        dir
-    }
-
     /// The uplink lets so many bytes a second go, within 1 %, and no more at any time.  A machine
     /// that stands still for a moment lets less go, so it has some seconds to show it.
     fn lets_go(&self, rate: f64) {
@@ -211,19 +187,6 @@ impl Drop for Net {
 /// The group's settings.
 const ON: &str = "enforce = \"on\"\nuplink = \"up0\"\nuplink_rate_mbit = 10";
 const OFF: &str = "enforce = \"observe\"\nuplink = \"up0\"\nuplink_rate_mbit = 10";
-
-/// Runs something in a namespace, in a thread of its own.
-fn within<T: Send>(space: &str, what: impl FnOnce() -> T + Send) -> T {
-    let file = fs::File::open(format!("/run/netns/{space}")).unwrap();
-    thread::scope(|scope| {
-        let inside = scope.spawn(move || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind).unwrap();
-            what()
-        });
-        inside.join().unwrap()
-    })
-}
 
 /// A sender catches up so much: fewer packets than a queue holds.
 const BEHIND: Duration = Duration::from_millis(20);
@@ -285,15 +248,6 @@ fn receive(socket: &UdpSocket, over: &AtomicBool) -> [u64; 2] {
             Err(_) if over.load(Ordering::Relaxed) => return arrived,
             Err(_) => {}
         }
-    }
-}
-
-/// Says so when it goes, also where a test fails: else it would wait for its threads for ever.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -456,15 +410,15 @@ fn nothing_is_left_at_the_end_nor_by_who_was_killed() {
     until("queued", || net.is_queued());
     daemon.terminate("-TERM");
     assert!(net.has_nothing(), "{}", net.qdiscs());
-    let mut daemon = net.daemon(net.moved(daemon), ON, "");
+    let mut daemon = net.daemon(daemon.moved(), ON, "");
     until("queued", || net.is_queued());
     daemon.terminate("-KILL");
     assert!(net.is_queued(), "nobody is there to take it away");
-    let mut daemon = net.daemon(net.moved(daemon), ON, "");
+    let mut daemon = net.daemon(daemon.moved(), ON, "");
     daemon.says("queues that an earlier daemon has left at an uplink are gone");
     until("queued anew", || net.is_queued());
     daemon.terminate("-KILL");
-    let mut daemon = net.daemon(net.moved(daemon), OFF, "");
+    let mut daemon = net.daemon(daemon.moved(), OFF, "");
     until("taken away", || net.has_nothing());
     daemon.terminate("-TERM");
 }

@@ -223,6 +223,13 @@ impl Daemon {
         self.signal("-CONT");
     }
 
+    /// The directory of one that has ended, for the next.
+    pub fn moved(mut self) -> TempDir {
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        std::fs::remove_file(dir.path().join("log")).unwrap();
+        dir
+    }
+
     /// Ends it; how, and how long that took.
     pub fn terminate(&mut self, signal: &str) -> (ExitStatus, Duration) {
         self.signal(signal);
@@ -250,12 +257,13 @@ impl Daemon {
 
     /// Starts one that has ended again, as it was started.
     pub fn restart_dead(mut self) -> Daemon {
-        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
         let level = std::mem::take(&mut self.level);
         let arguments = std::mem::take(&mut self.arguments);
-        drop(self);
-        std::fs::remove_file(dir.path().join("log")).unwrap();
-        Daemon::spawn(&level, dir, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        Daemon::spawn(
+            &level,
+            self.moved(),
+            &arguments.iter().map(String::as_str).collect::<Vec<_>>(),
+        )
     }
 
     pub fn running(&mut self) -> bool {

@@ -6,4 +6,5 @@ pub mod daemon;
 pub mod driver;
 pub mod frontend;
 pub mod operator;
+pub mod space;
 pub mod users;
