@@ -7,6 +7,7 @@
 pub mod alone;
 mod cap;
 mod daemon;
+mod group;
 mod limit;
 mod place;
 mod release;
@@ -81,9 +82,9 @@ pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> 
         .iter()
         .flat_map(|group| {
             [
-                left_alone(group),
-                tried(group),
-                floors_not_met(group),
+                group::left_alone(group),
+                group::tried(group),
+                group::floors_not_met(group),
                 tap::powerless(status, group),
                 tap::without_queues(group),
                 tap::vain_uplink(group),
@@ -298,48 +299,6 @@ fn torn(vm: &Value) -> Option<Finding> {
             "its driver is stuck, or its processors stand still: see whether the host has enough",
         )
     })
-}
-
-/// Its flows are not coupled, whatever is said of its VMs.
-fn left_alone(group: &Value) -> Option<Finding> {
-    (group["coupled"] == false).then(|| {
-        let remedy = format!(
-            "cccctl group {} --coupled on, if that is not on purpose",
-            word(&group["name"])
-        );
-        Finding::new(group, "the flows of the group are left alone", remedy)
-    })
-}
-
-/// Somebody tries what it is like without coupling.
-fn tried(group: &Value) -> Option<Finding> {
-    let trial = group["trial"].as_object()?;
-    let how = if trial["coupled"] == true { "coupled" } else { "left alone" };
-    let what = format!(
-        "a trial runs, by {}: its flows are {how} now, and coupled again {} s after its client has \
-         gone",
-        word(&trial["by"]),
-        trial["ends_ms"].as_u64().unwrap_or(0) / 1000
-    );
-    let remedy = format!("wait, or end it: cccctl group {} --coupled on", word(&group["name"]));
-    Some(Finding::new(group, what, remedy))
-}
-
-/// Its VMs are promised more than there is.  An older daemon does not say.
-fn floors_not_met(group: &Value) -> Option<Finding> {
-    let mbit = |key| group["shortfall"][key].as_u64().map(|bytes| bytes as f64 * 8.0 / 1e6);
-    let what = format!(
-        "its floors cannot be met: those of VMs that want them are {:.1} Mbit/s together, and all \
-         VMs have {:.1}",
-        mbit("floors")?,
-        mbit("delivered")?
-    );
-    let remedy = format!(
-        "cccctl group {} has its VMs and what is due to each; lower floors (cccctl set VM --floor \
-         RATE), or give VMs another uplink; VMs without a floor have next to nothing meanwhile",
-        word(&group["name"])
-    );
-    Some(Finding::new(group, what, remedy))
 }
 
 #[cfg(test)]

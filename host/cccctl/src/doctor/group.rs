@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! What is said of a group as a whole: whether it is coupled, tried, or promises too much.
+use serde_json::Value;
+
+use super::Finding;
+use crate::views::word;
+
+/// Its flows are not coupled, whatever is said of its VMs.
+pub fn left_alone(group: &Value) -> Option<Finding> {
+    (group["coupled"] == false).then(|| {
+        let remedy = format!(
+            "cccctl group {} --coupled on, if that is not on purpose",
+            word(&group["name"])
+        );
+        Finding::new(group, "the flows of the group are left alone", remedy)
+    })
+}
+
+/// Somebody tries what it is like without coupling.
+pub fn tried(group: &Value) -> Option<Finding> {
+    let trial = group["trial"].as_object()?;
+    let how = if trial["coupled"] == true { "coupled" } else { "left alone" };
+    let what = format!(
+        "a trial runs, by {}: its flows are {how} now, and coupled again {} s after its client has \
+         gone",
+        word(&trial["by"]),
+        trial["ends_ms"].as_u64().unwrap_or(0) / 1000
+    );
+    let remedy = format!("wait, or end it: cccctl group {} --coupled on", word(&group["name"]));
+    Some(Finding::new(group, what, remedy))
+}
+
+/// Its VMs are promised more than there is.  An older daemon does not say.
+pub fn floors_not_met(group: &Value) -> Option<Finding> {
+    let mbit = |key| group["shortfall"][key].as_u64().map(|bytes| bytes as f64 * 8.0 / 1e6);
+    let what = format!(
+        "its floors cannot be met: those of VMs that want them are {:.1} Mbit/s together, and all \
+         VMs have {:.1}",
+        mbit("floors")?,
+        mbit("delivered")?
+    );
+    let remedy = format!(
+        "cccctl group {} has its VMs and what is due to each; lower floors (cccctl set VM --floor \
+         RATE), or give VMs another uplink; VMs without a floor have next to nothing meanwhile",
+        word(&group["name"])
+    );
+    Some(Finding::new(group, what, remedy))
+}
