@@ -24,7 +24,8 @@ ARRIVALS_S, FIRST_S, LAST_S, DURATION_S = (0.5, 1.0), 5.0, 55.0, 60.0
 
 
 # Why a bound does not hold.
-LESS = "the mean of six seeds is at the bound; the far flows are done in 0.28 of the time"
+SOME = "the mean of ten seeds holds, 0.989 ± 0.005, two seeds of ten are below"
+LESS = "the mean of ten seeds is at the bound; the far flows are done in 0.28 of the time"
 
 
 def short_flows(per_second: float, seed: int) -> tuple[Flows, ...]:
@@ -80,5 +81,8 @@ def plot(data: Data, stem: Path) -> None:
 
 FIGURE = Figure(
     "far short flows beside a near long one", "none: new", points, scores, plot, MEASURES,
-    {f"{ARRIVALS_S[-1]:g} a second: coupled over uncoupled goodput": Known(LESS, 0.95)},
+    {
+        f"{ARRIVALS_S[0]:g} a second: coupled over uncoupled goodput": Known(SOME, 0.96),
+        f"{ARRIVALS_S[-1]:g} a second: coupled over uncoupled goodput": Known(LESS, 0.95),
+    },
 )
