@@ -281,6 +281,11 @@ impl Window {
         self.minus(self.times(part))
     }
 
+    /// What makes `other` of it.
+    pub(crate) fn to(self, other: Window) -> Fraction {
+        Fraction::new(other.0.into(), self.0.max(1).into())
+    }
+
     pub(crate) fn minus(self, other: Window) -> Window {
         Window(self.0.saturating_sub(other.0))
     }

@@ -2,6 +2,7 @@
 //! A bottleneck group: its members, its aggregate, what reports do to both, and what
 //! its VMs are granted.
 mod bound;
+mod carried;
 mod counted;
 mod granted;
 
@@ -19,6 +20,7 @@ use crate::{
     times::Times,
     witness::{Evidence, Sample, Witnesses},
 };
+use carried::{Carried, Mean};
 use counted::Change;
 use granted::Granted;
 
@@ -58,8 +60,9 @@ pub struct GroupStatus {
 #[derive(Debug)]
 pub(crate) struct Group {
     members: Members,
-    /// Their mean units when the last one left: what the aggregate was shared by.
-    left_units: Option<MeanUnits>,
+    /// What they counted when the last one left: what the aggregate was shared by.
+    left: Option<Mean>,
+    carried: Carried,
     path: Path,
     aggregate: Aggregate,
     policy: Box<dyn Policy>,
@@ -96,7 +99,8 @@ impl Group {
     pub(crate) fn new(config: GroupConfig) -> Group {
         Group {
             members: Members::default(),
-            left_units: None,
+            left: None,
+            carried: Carried::default(),
             path: Path::default(),
             aggregate: Aggregate::default(),
             policy: policy::build(&config),
@@ -261,6 +265,7 @@ impl Group {
             None => {}
         }
         self.path.add(sample, window);
+        self.carried.deliver(update.now, delta.delivered_bytes);
         sample
     }
 
@@ -510,7 +515,8 @@ impl Group {
         }
         if config.share != self.config.share {
             // Counted in something else; the windows stay.
-            self.left_units = None;
+            self.left = None;
+            self.carried = Carried::default();
         }
         self.config = config;
         self.version += 1;

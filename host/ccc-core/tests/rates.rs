@@ -293,6 +293,29 @@ impl World {
     }
 }
 
+/// What a near one grows to while it is alone, of little that it needs, times the round-trip
+/// time of far ones is more than any path holds.
+#[test]
+fn who_comes_back_to_a_near_one_finds_the_rate_of_when_it_left() {
+    for rounds in [0, 200] {
+        let (mut host, mut near) = alone(20, &far(2), ShareOf::Rate);
+        let vm = host.vm(1.0);
+        let joiner = host.flow_of(vm, &far(100));
+        assert_eq!(host.segments(), 510);
+        host.leave(joiner);
+        for _ in 0..rounds {
+            host.round(std::slice::from_mut(&mut near));
+        }
+        assert!(
+            rounds == 0 || host.segments() > 200,
+            "{} segments, grown from 20",
+            host.segments()
+        );
+        host.flow_of(vm, &far(100));
+        assert_eq!(host.segments(), 510, "after {rounds} rounds");
+    }
+}
+
 /// One that says that it is a microsecond away would have 100,000 times its window beside
 /// who is 100 ms away, at the same rate.
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Who counts in a group: flows come, go on, fall idle and leave, and the aggregate stays the
 //! same sum of rates.
-use super::Group;
+use super::{Group, carried::Mean};
 use crate::{
     fixed::{Fraction, Micros, Window},
     flow::{self, Contribution, Flow},
@@ -150,14 +150,15 @@ impl Group {
     /// fills a queue.  So all count as far away as they were when they came, and what
     /// `waits` now: who comes and goes leaves the aggregate as it was.
     pub(super) fn at_the_same_rate(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) {
-        let mean = |members: &Members| members.mean_distance().map(|mean| mean.plus(waits));
-        let before = mean(&self.members).or(self.left_units);
+        let mean = |members: &Members| members.mean_distance().map(|mean| Mean::new(mean, waits));
+        let before = mean(&self.members).or(self.left);
         edit(&mut self.members);
         let after = mean(&self.members);
-        self.left_units = before;
+        self.left = before;
         match (before, after) {
             (Some(before), Some(after)) if before != after => {
-                self.policy.scale(&mut self.aggregate, after.over(before));
+                let factor = self.carried.carry(self.aggregate.window, before, after);
+                self.policy.scale(&mut self.aggregate, factor);
                 self.path.changed(after.us());
             }
             _ => {}
