@@ -41,6 +41,17 @@ const BESIDE_QUEUE_PRODUCTS: [f64; 2] = [0.25, 2.0];
 const BESIDE_FLOWS: f64 = 16.0;
 /// The longest sawtooths, one for each two segments of path and queue, of such a run.
 const BESIDE_SAWTOOTHS: f64 = 40.0;
+/// Percent of those in which far VMs come, leave and come back beside a near one.
+const RETURNS_PERCENT: f64 = 5.0;
+const RETURNS_RATE_MBIT: [f64; 2] = [5.0, 200.0];
+const RETURNS_RTT_MS: [f64; 2] = [30.0, 200.0];
+/// What the near one is away, of what the far ones are.
+const NEARER: [f64; 2] = [0.005, 0.2];
+const NEAR_FLOWS: f64 = 8.0;
+const FAR_FLOWS: f64 = 4.0;
+/// Round trips, queue and all, from one return to the next, and the part in which they are there.
+const RETURNS_ROUNDS: [f64; 2] = [20.0, 100.0];
+const THERE_PART: [f64; 2] = [0.3, 0.8];
 /// Path and queue hold so many segments for each flow: with windows of a segment or two
 /// the model departs from the laboratory.
 const LEAST_SEGMENTS: u64 = 4;
@@ -60,11 +71,22 @@ pub fn draw(seed: u64) -> Case {
     // A generator's first numbers are near for near seeds.
     rng.next_u64();
     // Decided once: a condition that is drawn again is one of its kind.
-    let drawn = if chance(&mut rng, BESIDE_PERCENT) { beside } else { anything };
+    let drawn = kind(&mut rng);
     loop {
         if let Some(case) = drawn(&mut rng) {
             return case;
         }
+    }
+}
+
+fn kind(rng: &mut Rng) -> fn(&mut Rng) -> Option<Case> {
+    let percent = rng.uniform() * 100.0;
+    if percent <= BESIDE_PERCENT {
+        beside
+    } else if percent <= BESIDE_PERCENT + RETURNS_PERCENT {
+        returns
+    } else {
+        anything
     }
 }
 
@@ -117,6 +139,50 @@ fn beside(rng: &mut Rng) -> Option<Case> {
 
 fn scenario_flows(scenario: &Scenario) -> u64 {
     scenario.vms.iter().flat_map(|vm| &vm.flows).map(|flows| u64::from(flows.count)).sum()
+}
+
+/// A near VM that its application limits, and far ones that come back again and again.
+fn returns(rng: &mut Rng) -> Option<Case> {
+    let rate_mbit = rounded(log_uniform(rng, RETURNS_RATE_MBIT), 3);
+    let far_ms = rounded(log_uniform(rng, RETURNS_RTT_MS), 3);
+    let product = rate_mbit * far_ms * 1e3 / 8.0 / FRAME_BYTES as f64;
+    let queue = (product * log_uniform(rng, BESIDE_QUEUE_PRODUCTS)).max(LEAST_QUEUE).round();
+    let round_s = far_ms / 1e3 * (1.0 + queue / product);
+    let interval_s = rounded((INTERVAL_ROUNDS * round_s).max(INTERVAL_S[0]), 2);
+    let duration_s = interval_s * INTERVALS;
+    let period_s = round_s * log_uniform(rng, RETURNS_ROUNDS);
+    let mut vms = vec![near(rng, rate_mbit, far_ms)];
+    for _ in 0..=below(rng, 3) {
+        vms.push(json!({"flows": coming_back(rng, period_s, duration_s), "delay_ms": far_ms}));
+    }
+    let scenario = json!({
+        "name": "drawn", "seed": rng.next_u64() >> 32, "duration_s": duration_s, "coupled": true,
+        "daemon": "none", "vms": vms,
+        "bottleneck": {"rate_mbit": rate_mbit, "limit_packets": queue as u64, "delay_ms": far_ms},
+    });
+    affordable(Scenario::parse(&scenario.to_string()).expect("a scenario that can be"), interval_s)
+}
+
+fn near(rng: &mut Rng, rate_mbit: f64, far_ms: f64) -> Value {
+    let count = log_uniform(rng, [1.0, NEAR_FLOWS]).round();
+    let part = log_uniform(rng, LIMITED_PART) / count;
+    let kbit = (rate_mbit * 1e3 * part).clamp(LEAST_LIMITED_KBIT, MOST_LIMITED_KBIT);
+    json!({
+        "delay_ms": rounded(far_ms * log_uniform(rng, NEARER), 3),
+        "flows": [{"count": count as u64, "rate_kbit": rounded(kbit, 2)}],
+    })
+}
+
+fn coming_back(rng: &mut Rng, period_s: f64, duration_s: f64) -> Vec<Value> {
+    let count = log_uniform(rng, [1.0, FAR_FLOWS]).round() as u64;
+    let there_s = period_s * log_uniform(rng, THERE_PART);
+    let first_s = period_s * rng.uniform();
+    let returns = ((duration_s - first_s) / period_s).max(0.0) as u32;
+    let flows = |time: u32| {
+        let start_s = first_s + f64::from(time) * period_s;
+        json!({"count": count, "start_s": rounded(start_s, 4), "stop_s": rounded(start_s + there_s, 4)})
+    };
+    (0..=returns).map(flows).filter(|flows| flows["stop_s"].as_f64() < Some(duration_s)).collect()
 }
 
 fn anything(rng: &mut Rng) -> Option<Case> {
