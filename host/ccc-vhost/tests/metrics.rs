@@ -126,6 +126,21 @@ fn floors_and_caps_are_told() {
 }
 
 #[test]
+fn vms_without_the_queue_that_they_are_to_have_are_told() {
+    let (_daemon, operator, metrics) = start();
+    let told = || scrape(metrics, "GET /metrics");
+    assert!(!told().contains("ccc_group_queued_vms"), "no group is to have queues");
+    let uplink = json!({"enforce": "on", "uplink": "nosuch0", "uplink_rate_mbit": 10});
+    operator.patch("/v1/groups/g", &uplink);
+    for line in [
+        "ccc_group_queued_vms{group=\"g\"} 0.0\n",
+        "ccc_group_queued_vms_wanted{group=\"g\"} 2.0\n",
+    ] {
+        until(line, || told().contains(line));
+    }
+}
+
+#[test]
 fn settings_are_no_reductions() {
     let (_daemon, operator, metrics) = start();
     let epoch = || operator.get("/v1/groups/g")["epoch"].as_u64();

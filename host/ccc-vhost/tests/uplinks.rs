@@ -358,8 +358,14 @@ fn vms_that_come_and_go_have_queues_while_they_are_there() {
     until("queued", || net.is_queued());
     daemon.says("uplink up0: each VM of its group has a queue of its own there");
     let operator = Operator::at(&daemon.socket("control"));
+    let has = |vms: usize| {
+        let queues = &operator.get("/v1/groups/uplink")["queues"];
+        queues["vms"] == vms && queues["wanted"] == 2
+    };
+    until("told of both", || has(2));
     operator.patch("/v1/vms/bad", &json!({"tap": null}));
     until("one less", || net.classes().matches("class htb").count() == 3);
+    until("told of one", || has(1));
     assert!(!net.filters().contains("tap0"), "{}", net.filters());
     operator.patch("/v1/vms/bad", &json!({"tap": "tap0"}));
     until("queued again", || net.is_queued());

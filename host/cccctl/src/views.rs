@@ -176,12 +176,18 @@ pub fn log(answer: &Value) -> String {
 
 /// All groups.
 pub fn groups(answer: &Value) -> String {
-    let rest = ["WINDOW", "SSTHRESH", "EPOCH", "FLOWS", "CONFIGURED"];
+    let rest = ["WINDOW", "SSTHRESH", "EPOCH", "FLOWS", "QUEUES", "CONFIGURED"];
     settings_table::<GroupSettings>("GROUP", &rest, list(&answer["groups"]), |group| {
         let numbers =
             ["window", "ssthresh", "epoch", "active_flows"].map(|key| number(&group[key]));
-        [numbers.as_slice(), &[configured::<GroupSettings>(group)]].concat()
+        [numbers.as_slice(), &[queues(group), configured::<GroupSettings>(group)]].concat()
     })
+}
+
+/// How many of a group's VMs have a queue of their own at its uplink.
+fn queues(group: &Value) -> String {
+    let [has, wanted] = ["vms", "wanted"].map(|key| group["queues"][key].as_u64());
+    has.zip(wanted).map_or("-".to_owned(), |(has, wanted)| format!("{has} of {wanted}"))
 }
 
 /// One group with its VMs.
@@ -378,6 +384,22 @@ mod tests {
         let line = text.lines().find(|line| line.contains("competing")).unwrap_or_default();
         let cells: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(cells, ["9.45", "5.4", "shared", "competing"]);
+    }
+
+    #[test]
+    fn a_group_is_told_with_how_many_of_its_vms_have_queues() {
+        let told = |queues: Value| {
+            let text = groups(&json!({"groups": [{"name": "g", "queues": queues}]}));
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let some = told(json!({"there": true, "trouble": null, "vms": 1, "wanted": 2}));
+        assert!(
+            some.contains("FLOWS QUEUES CONFIGURED") && some.ends_with(" - 1 of 2 -"),
+            "{some}"
+        );
+        for none in [json!(null), json!({"there": true, "trouble": null})] {
+            assert!(told(none).ends_with(" - - -"), "none are to be, or an older daemon says less");
+        }
     }
 
     #[test]

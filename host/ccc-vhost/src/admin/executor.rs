@@ -399,16 +399,19 @@ impl Executor<'_> {
             vms,
             trial: self.coupling.trial(index).map(|t| TrialView::new(t, clock::monotonic())),
             shortfall: self.coupling.shortfall(self.now, index).map(Into::into),
-            queues: self.queues(&group.settings),
+            queues: self.queues(index),
         }
     }
 
     /// What has come of the queues that a group's VMs are to have at its uplink.
-    fn queues(&self, settings: &GroupSettings) -> Option<QueuesView> {
+    fn queues(&self, index: usize) -> Option<QueuesView> {
+        let settings = &self.settings().groups[index].settings;
         let uplink = settings.uplink.as_ref().filter(|_| settings.enforce == Enforce::On)?;
         let uplinks = self.coupling.uplinks();
-        let trouble = uplinks.trouble(uplink).map(str::to_owned);
-        Some(QueuesView { there: uplinks.has_queues(uplink), trouble })
+        let (made, trouble) = (uplinks.made(uplink), uplinks.trouble(uplink).map(str::to_owned));
+        let wanted = self.settings().vms.values().filter(|vm| vm.group() == Some(index)).count();
+        let vms = made.map_or(0, |made| made.vms);
+        Some(QueuesView { there: made.is_some(), trouble, vms, wanted })
     }
 
     fn member(&self, number: usize, group: usize) -> Option<MemberView> {

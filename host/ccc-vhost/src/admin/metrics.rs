@@ -123,7 +123,7 @@ const COUNTS_OF_VM: [CountOfVm; 7] = [
     CountOfVm("vm_grant_lines_written", "Grant lines written for it", |of| of.published),
 ];
 
-const OF_GROUP: [OfGroup; 7] = [
+const OF_GROUP: [OfGroup; 9] = [
     OfGroup("group_coupled", "Whether its flows are coupled now", |of| Some(truth(is_coupled(of)))),
     OfGroup("group_window_bytes", "Aggregate window of its flows", |of| Some(of.window as f64)),
     OfGroup(
@@ -144,6 +144,12 @@ const OF_GROUP: [OfGroup; 7] = [
     }),
     OfGroup("group_active_flows", "Flows that have data to send", |of| {
         Some(of.active_flows as f64)
+    }),
+    OfGroup("group_queued_vms", "VMs that have a queue of their own at its uplink", |of| {
+        Some(of.queues.as_ref()?.vms as f64)
+    }),
+    OfGroup("group_queued_vms_wanted", "VMs that are to have one", |of| {
+        Some(of.queues.as_ref()?.wanted as f64)
     }),
 ];
 

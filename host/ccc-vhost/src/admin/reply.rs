@@ -240,6 +240,10 @@ pub struct QueuesView {
     pub there: bool,
     /// Why they are not.
     pub trouble: Option<String>,
+    /// VMs that have one.
+    pub vms: usize,
+    /// VMs that are to have one: all of the group.
+    pub wanted: usize,
 }
 
 /// Floors that are more than there is, in bytes a second.

@@ -113,8 +113,17 @@ pub enum QueueError {
 pub struct Queued {
     /// The uplink.
     pub uplink: String,
-    /// What its queues are, if they are there.
-    pub outcome: Result<Leaf, QueueError>,
+    /// Its queues, if they are there.
+    pub outcome: Result<Made, QueueError>,
+}
+
+/// The queues of an uplink that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// VMs that have one.
+    pub vms: usize,
+    /// What each is.
+    pub leaf: Leaf,
 }
 
 /// What each VM's queue is.

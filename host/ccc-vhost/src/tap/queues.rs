@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    host::{Leaf, QueueError, Queued},
+    host::{Leaf, Made, QueueError, Queued},
     htb::{self, HTB},
     netlink::{Socket, Writer, flag, kind, u32_at},
     requests::{
@@ -154,7 +154,7 @@ impl Queues {
         &mut self,
         wanted: &Uplink,
         taps: &BTreeMap<String, u32>,
-    ) -> Result<Leaf, QueueError> {
+    ) -> Result<Made, QueueError> {
         let uplink = &wanted.interface;
         let failed = |failure| error_of(uplink, failure);
         let index = self.index(uplink).map_err(|e| failed((FIND, e)))?;
@@ -168,9 +168,9 @@ impl Queues {
             _ => self.begin(uplink, index)?,
         };
         let done = self.update(&mut tree, wanted, taps);
-        let leaf = tree.leaf;
+        let made = Made { vms: tree.vms.len(), leaf: tree.leaf };
         self.there.insert(uplink.clone(), tree);
-        let done = done.map(|()| leaf).map_err(failed);
+        let done = done.map(|()| made).map_err(failed);
         self.lacks_filters |= matches!(done, Err(QueueError::NoFilters));
         done
     }
@@ -443,7 +443,8 @@ mod tests {
         let taps = BTreeMap::from([("lo".to_owned(), 1)]);
         let mut queues = Queues::new("/a.toml").expect("a socket");
         let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
-        assert_eq!(outcome.expect("queues") == Leaf::FairQueues, has_fq_codel);
+        let leaf = if has_fq_codel { Leaf::FairQueues } else { Leaf::Fifo };
+        assert_eq!(outcome.expect("queues"), Made { vms: 1, leaf });
         let leaves = tc_says("qdisc show dev lo").expect("qdiscs").matches("fq_codel").count();
         assert_eq!(leaves, if has_fq_codel { 2 } else { 0 });
         let classes = tc_says("class show dev lo").expect("classes");

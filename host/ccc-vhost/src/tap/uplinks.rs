@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ccc_core::Micros;
 
 use super::{
-    host::{Leaf, Queued},
+    host::{Leaf, Made, Queued},
     uplink::Uplink,
 };
 
@@ -18,7 +18,7 @@ const TOLD_US: Micros = 600_000_000;
 pub struct Uplinks {
     /// Whether the latest order was for any; before the first one an earlier daemon's may be there.
     ordered: Option<bool>,
-    there: BTreeMap<String, Leaf>,
+    there: BTreeMap<String, Made>,
     failed: BTreeMap<String, Failed>,
 }
 
@@ -72,10 +72,10 @@ impl Uplinks {
         self.there.retain(|name, _| is_there(name));
         for Queued { uplink, outcome } in done {
             match outcome {
-                Ok(leaf) => {
+                Ok(made) => {
                     self.failed.remove(uplink);
-                    if self.there.insert(uplink.clone(), *leaf).is_none() {
-                        news.push(News::Queued(uplink.clone(), *leaf));
+                    if self.there.insert(uplink.clone(), *made).is_none() {
+                        news.push(News::Queued(uplink.clone(), made.leaf));
                     }
                 }
                 Err(error) => news.extend(self.fail(now, uplink, error.to_string())),
@@ -103,9 +103,9 @@ impl Uplinks {
         self.failed.get(uplink).map(|failed| failed.why.as_str())
     }
 
-    /// Whether an uplink has queues.
-    pub fn has_queues(&self, uplink: &str) -> bool {
-        self.there.contains_key(uplink)
+    /// The queues that an uplink has.
+    pub fn made(&self, uplink: &str) -> Option<Made> {
+        self.there.get(uplink).copied()
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
         vec![Uplink { interface: "eth0".to_owned(), rate: 1, vms, rest }]
     }
 
-    fn done(outcome: Result<Leaf, QueueError>) -> [Queued; 1] {
+    fn done(outcome: Result<Made, QueueError>) -> [Queued; 1] {
         [Queued { uplink: "eth0".to_owned(), outcome }]
     }
 
@@ -137,9 +137,10 @@ mod tests {
         assert_eq!(uplinks.order(FAILED_US, uplink()).map(|order| order.len()), Some(1));
         assert_eq!(uplinks.take(FAILED_US, &done(Err(QueueError::NoHtb))), []);
         assert!(uplinks.trouble("eth0").is_some());
-        let told = uplinks.take(2 * FAILED_US, &done(Ok(Leaf::Fifo)));
+        let made = Made { vms: 2, leaf: Leaf::Fifo };
+        let told = uplinks.take(2 * FAILED_US, &done(Ok(made)));
         assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::Fifo)]);
-        assert!(uplinks.trouble("eth0").is_none() && uplinks.has_queues("eth0"));
+        assert!(uplinks.trouble("eth0").is_none() && uplinks.made("eth0") == Some(made));
         assert_eq!(uplinks.take(2 * FAILED_US, &[]), [News::Gone("eth0".to_owned())]);
     }
 
