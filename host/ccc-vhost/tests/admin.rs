@@ -179,6 +179,22 @@ fn o7_what_goes_over_the_configuration_is_told_and_can_be_taken_back() {
 }
 
 #[test]
+fn floors_at_an_uplink_are_told_with_what_they_can_be() {
+    let (_daemon, operator) = start(&TWO);
+    operator.patch("/v1/vms/a", &json!({"group": "g", "tap": "nosuch1", "floor_mbit": 6}));
+    operator.patch("/v1/vms/b", &json!({"group": "g", "floor_mbit": 4}));
+    let uplink = json!({"enforce": "on", "uplink": "nosuch0", "uplink_rate_mbit": 10});
+    operator.patch("/v1/groups/g", &uplink);
+    let told = || {
+        let queues = &operator.get("/v1/groups/g")["queues"];
+        ["floors", "floors_at_most"].map(|key| queues[key].as_u64())
+    };
+    assert_eq!(told(), [Some(750_000), Some(1_187_500)], "who has no tap has no queue");
+    operator.patch("/v1/vms/b", &json!({"tap": "nosuch2"}));
+    assert_eq!(told(), [Some(1_250_000), Some(1_187_500)]);
+}
+
+#[test]
 fn o8_changes_are_logged_as_an_operator_says_them() {
     let (mut daemon, operator) = start(&TWO);
     let by = format!("(by uid {} pid {})", rustix::process::geteuid().as_raw(), std::process::id());

@@ -85,6 +85,7 @@ pub fn findings(control: &Path, status: &Value, vms: &Value, groups: &Value) -> 
                 group::left_alone(group),
                 group::tried(group),
                 group::floors_not_met(group),
+                group::floors_above_uplink(group),
                 tap::powerless(status, group),
                 tap::without_queues(group),
                 tap::vain_uplink(group),
@@ -577,6 +578,26 @@ mod tests {
         for well in [json!({"there": true, "trouble": null}), json!(null)] {
             assert_eq!(of(well), []);
         }
+    }
+
+    #[test]
+    fn floors_that_leave_the_host_too_little_of_an_uplink_are_told() {
+        let of = |floors: u64| {
+            let queues = json!({"there": true, "trouble": null, "vms": 2, "wanted": 2,
+                "floors": floors, "floors_at_most": 112_812_500});
+            let group = json!({"name": "wan", "coupled": true, "uplink": "eth0",
+                "uplink_rate_mbit": 950.0, "queues": queues});
+            findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        assert_eq!(of(112_812_500), [], "all but a twentieth");
+        let found = of(118_750_000);
+        assert_eq!(
+            found[0].what,
+            "the floors of its VMs are 950.0 Mbit/s together, and its uplink eth0 takes 950.0, of which \
+             47.5 are of the host and all else: each VM has 95 % of its floor there"
+        );
+        let remedy = "lower floors (cccctl set VM --floor RATE) to 902.5 Mbit/s together";
+        assert!(found.len() == 1 && found[0].remedy.starts_with(remedy), "{found:?}");
     }
 
     #[test]

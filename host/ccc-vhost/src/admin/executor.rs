@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use ccc_settings::{
     Changes, Enforce, GroupSettings, LogSettings, NO_GROUP, RuleSettings, VmSettings, VmSpec, Want,
-    difference, dues,
+    bytes_of_mbit, difference, dues,
 };
 
 use super::{
@@ -31,7 +31,7 @@ use crate::{
     logging::{self, audit},
     settings::state::Change,
     settings::{Rule, Settings},
-    tap::{kernel, watch::Watched},
+    tap::{kernel, uplink::floors_at_most, watch::Watched},
     vhost_user::connection::Connection,
 };
 
@@ -409,9 +409,17 @@ impl Executor<'_> {
         let uplink = settings.uplink.as_ref().filter(|_| settings.enforce == Enforce::On)?;
         let uplinks = self.coupling.uplinks();
         let (made, trouble) = (uplinks.made(uplink), uplinks.trouble(uplink).map(str::to_owned));
-        let wanted = self.settings().vms.values().filter(|vm| vm.group() == Some(index)).count();
-        let vms = made.map_or(0, |made| made.vms);
-        Some(QueuesView { there: made.is_some(), trouble, vms, wanted })
+        let members = self.settings().vms.values().filter(|vm| vm.group() == Some(index));
+        let with_tap = members.clone().filter(|vm| vm.settings.tap.is_some());
+        let floors = with_tap.map(|vm| bytes_of_mbit(vm.settings.floor_mbit)).sum();
+        Some(QueuesView {
+            there: made.is_some(),
+            trouble,
+            vms: made.map_or(0, |made| made.vms),
+            wanted: members.count(),
+            floors,
+            floors_at_most: floors_at_most(bytes_of_mbit(settings.uplink_rate_mbit?)),
+        })
     }
 
     fn member(&self, number: usize, group: usize) -> Option<MemberView> {

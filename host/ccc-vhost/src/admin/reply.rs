@@ -244,6 +244,10 @@ pub struct QueuesView {
     pub vms: usize,
     /// VMs that are to have one: all of the group.
     pub wanted: usize,
+    /// Floors of those that name a tap, together, bytes a second.
+    pub floors: u64,
+    /// What those can be there: the rest is of all that is no VM's.
+    pub floors_at_most: u64,
 }
 
 /// Floors that are more than there is, in bytes a second.

@@ -44,6 +44,12 @@ pub struct Part {
     pub quantum: u32,
 }
 
+/// What floors of VMs can be together, bytes a second, of what goes through an uplink: above that they
+/// are scaled down.
+pub fn floors_at_most(rate: u64) -> u64 {
+    rate - rate / REST_PARTS
+}
+
 /// All uplinks that are to have queues.
 pub fn uplinks(settings: &Settings) -> Vec<Uplink> {
     let doubled = settings.doubled_taps();
@@ -136,6 +142,10 @@ mod tests {
         let floors = shared(&[vm(1.0, 6.0, None), vm(1.0, 4.0, None)]);
         let told: Vec<u64> = floors.iter().map(|part| part.rate).collect();
         assert_eq!(told, [712_500, 475_000, 62_500]);
+        assert_eq!(floors_at_most(RATE), 712_500 + 475_000);
+        let just = shared(&[vm(1.0, 6.0, None), vm(1.0, 3.5, None)]);
+        let told: Vec<u64> = just.iter().map(|part| part.rate).collect();
+        assert_eq!(told, [750_000, 437_500, 62_500], "no floor is less than it is to be");
         for vms in
             [vec![vm(1.0, 600.0, None)], vec![vm(1000.0, 0.0, None)], vec![vm(1.0, 0.0, None); 100]]
         {

@@ -30,6 +30,32 @@ pub fn tried(group: &Value) -> Option<Finding> {
     Some(Finding::new(group, what, remedy))
 }
 
+/// The floors of its VMs leave too little at its uplink to the host and all else.  An older daemon does
+/// not say.
+pub fn floors_above_uplink(group: &Value) -> Option<Finding> {
+    let bytes = |key| group["queues"][key].as_u64();
+    let (floors, at_most) = (bytes("floors")?, bytes("floors_at_most")?);
+    if floors <= at_most {
+        return None;
+    }
+    let mbit = |bytes: u64| bytes as f64 * 8.0 / 1e6;
+    let [name, uplink] = ["name", "uplink"].map(|key| word(&group[key]));
+    let rate = group["uplink_rate_mbit"].as_f64()?;
+    let what = format!(
+        "the floors of its VMs are {:.1} Mbit/s together, and its uplink {uplink} takes {rate:.1}, of which \
+         {:.1} are of the host and all else: each VM has {:.0} % of its floor there",
+        mbit(floors),
+        rate - mbit(at_most),
+        100.0 * at_most as f64 / floors as f64
+    );
+    let remedy = format!(
+        "lower floors (cccctl set VM --floor RATE) to {:.1} Mbit/s together, or give VMs another uplink; if it \
+         takes more: cccctl group {name} --uplink-rate RATE",
+        mbit(at_most)
+    );
+    Some(Finding::new(group, what, remedy))
+}
+
 /// Its VMs are promised more than there is.  An older daemon does not say.
 pub fn floors_not_met(group: &Value) -> Option<Finding> {
     let mbit = |key| group["shortfall"][key].as_u64().map(|bytes| bytes as f64 * 8.0 / 1e6);
