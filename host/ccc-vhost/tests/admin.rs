@@ -275,6 +275,8 @@ fn o3_a_check_tells_what_is_wrong_on_this_host() {
     let (done, said) = check(&format!(
         "[daemon]\ncontrol = \"{}\"\nstate = \"{}\"\noperators = \"no-such-group\"\n\
          readers = \"no-such-readers\"\n\
+         [group.wan]\nuplink = \"no-such-uplink\"\nuplink_rate_mbit = 9.0\n\
+         [group.lan]\nuplink = \"lo\"\nuplink_rate_mbit = 9.0\n\
          [vm.a]\nsocket = \"{}\"\ntap = \"no-such-tap\"\n[vm.b]\nsocket = \"{}\"\n",
         at("nowhere/control"),
         text(dir.path()),
@@ -291,9 +293,11 @@ fn o3_a_check_tells_what_is_wrong_on_this_host() {
         "no-such-readers",
         "is a directory; name a file in it",
         "VM a: its tap no-such-tap is not there now",
+        "group wan: its uplink no-such-uplink is not there now",
     ] {
         assert!(said.contains(part), "{part}: not in\n{said}");
     }
+    assert!(!said.contains("group lan"), "{said}");
     for (content, told) in
         [("{", "expected JSON"), ("{\"version\": 9}", "expected 1, got 9"), ("[]", "an object")]
     {

@@ -490,6 +490,31 @@ fn an_uplink_without_queues_is_told_with_what_to_do() {
 }
 
 #[test]
+fn an_interface_that_two_groups_name_is_told() {
+    let Some(net) = Net::new("n") else { return };
+    let (host, dir) = (&net.host, tempfile::tempdir().unwrap());
+    if !run(&format!("ip -n {host} link property add dev up0 altname also0")).0 {
+        eprintln!("left out: interfaces have one name here");
+        return;
+    }
+    let zone = ON.replace("up0", "also0");
+    let socket = dir.path().join("zone").display().to_string();
+    let more = format!(
+        "[group.zone]\n{zone}\n[vm.zone]\nsocket = \"{socket}\"\ngroup = \"zone\"\ntap = \"tap2\"\n"
+    );
+    let mut daemon = net.daemon(dir, ON, &more);
+    daemon.says("VMs have no queues of their own there: also0 is up0");
+    until("queued", || net.is_queued());
+    let file = daemon.dir.path().join("ccc.toml");
+    let (program, file) = (support::daemon::PROGRAM, file.display());
+    let (_, said) = run(&format!("ip netns exec {host} {program} --config {file} --check"));
+    assert!(
+        said.contains("groups uplink and zone have one uplink, for up0 and also0 are names of one"),
+        "{said}"
+    );
+}
+
+#[test]
 fn an_interface_that_was_the_uplink_keeps_none_of_our_queues() {
     let Some(net) = Net::new("m") else { return };
     let daemon = net.start();

@@ -14,6 +14,7 @@ use rustix::{
     process::geteuid,
 };
 
+use super::interfaces;
 use crate::{
     admin::authorization::{Authorization, AuthorizationError},
     admin::http,
@@ -67,8 +68,9 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     for vm in settings.vms.values() {
         let unserved = socket(&vm.socket).err().map(|error| with_cause(&error));
         let unserved = unserved.map(|why| format!("VM {}: {why}; the others are served", vm.name));
-        warnings.extend(unserved.into_iter().chain(without_tap(vm)));
+        warnings.extend(unserved);
     }
+    warnings.extend(interfaces::warnings(&settings));
     warnings.extend(without_metrics(&settings.daemon));
     warnings
 }
@@ -87,14 +89,6 @@ pub fn beside_control(daemon: &DaemonSettings, vm: &str, socket: &Path) -> Optio
 /// What is said of a state file that is not as it should be.
 pub fn going_on(why: String) -> String {
     format!("{why}; the daemon goes on with what can be read of it")
-}
-
-/// The interface of a VM is not there.
-fn without_tap(vm: &Vm) -> Option<String> {
-    let interfaces = Path::new("/sys/class/net");
-    let tap = vm.settings.tap.as_ref()?;
-    let is_gone = interfaces.is_dir() && !interfaces.join(tap).exists();
-    is_gone.then(|| format!("VM {}: its tap {tap} is not there now: nobody looks at it", vm.name))
 }
 
 /// Nobody can listen where monitoring systems are to connect.

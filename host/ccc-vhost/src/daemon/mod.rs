@@ -3,6 +3,7 @@
 mod activation;
 pub mod capabilities;
 mod check;
+mod interfaces;
 mod sandbox;
 mod server;
 mod setup;

@@ -70,6 +70,17 @@ pub enum QueueError {
         /// The uplink.
         uplink: String,
     },
+    /// Another group's queues are there, for which it has another name.
+    #[error(
+        "{uplink} is {other}, which has queues of another group, and an interface has one tree of \
+         them: put VMs that share it into one group"
+    )]
+    AnotherGroups {
+        /// The uplink.
+        uplink: String,
+        /// The other group's name of it.
+        other: String,
+    },
     /// The uplink is not there.
     #[error("no interface {uplink}")]
     NoInterface {

@@ -209,13 +209,23 @@ impl Queues {
                 is_full: false,
             }),
             Err(why) => Err(match why.raw_os_error() {
-                Some(libc::EEXIST) if self.is_a_daemons(index) => {
-                    QueueError::AnotherDaemons { uplink: uplink.to_owned() }
-                }
-                Some(libc::EEXIST) => QueueError::Others { uplink: uplink.to_owned() },
+                Some(libc::EEXIST) => self.whose(uplink.to_owned(), index),
                 Some(libc::ENOENT) => QueueError::NoHtb,
                 _ => error_of(uplink, ("make the root qdisc", why)),
             }),
+        }
+    }
+
+    /// Whose root qdisc is there already.
+    fn whose(&mut self, uplink: String, index: u32) -> QueueError {
+        let ours = self.there.iter().find(|(_, tree)| tree.index == index);
+        if let Some((other, _)) = ours {
+            return QueueError::AnotherGroups { uplink, other: other.clone() };
+        }
+        if self.is_a_daemons(index) {
+            QueueError::AnotherDaemons { uplink }
+        } else {
+            QueueError::Others { uplink }
         }
     }
 
