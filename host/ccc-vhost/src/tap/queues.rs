@@ -25,7 +25,8 @@ use super::{
     uplink::{Part, Uplink},
 };
 
-const FQ_CODEL: &str = "fq_codel";
+/// A qdisc that has a queue for each flow, and what is there once the kernel has loaded it.
+const FQ_CODEL: Discipline = Discipline { kind: "fq_codel", module: "/sys/module/sch_fq_codel" };
 /// Minor number of the class of all, of the class of what is no VM's, and of VMs: as many as a
 /// table of u32 has filters, whose numbers are the same.
 const ALL: u32 = 0xffff;
@@ -42,6 +43,13 @@ const SET_FILTER: &str = "set the filter";
 const BURST_US: u64 = 2000;
 const BURST_BYTES: u64 = 1600;
 
+/// A queueing discipline of the kernel's.
+#[derive(Clone, Copy, Debug)]
+struct Discipline {
+    kind: &'static str,
+    module: &'static str,
+}
+
 /// What failed, and why.
 type Failure = (&'static str, io::Error);
 
@@ -55,6 +63,8 @@ pub struct Queues {
     is_swept: bool,
     /// The kernel had no filters when they were needed.
     lacks_filters: bool,
+    /// What waits in the class of a VM, where the kernel has it.
+    discipline: Discipline,
     there: BTreeMap<String, Tree>,
 }
 
@@ -87,7 +97,14 @@ impl Queues {
     /// Those in this process's network namespace, of a daemon of this name.
     pub fn new(instance: &str) -> io::Result<Queues> {
         let (socket, handle) = (Socket::open()?, handle_of(instance));
-        Ok(Queues { socket, handle, is_swept: false, lacks_filters: false, there: BTreeMap::new() })
+        Ok(Queues {
+            socket,
+            handle,
+            is_swept: false,
+            lacks_filters: false,
+            discipline: FQ_CODEL,
+            there: BTreeMap::new(),
+        })
     }
 
     /// Makes the queues of these uplinks as they are to be, and takes away all others; `taps` are
@@ -266,7 +283,17 @@ impl Queues {
         for (tap, part) in &wanted.vms {
             self.update_vm(tree, tap, *part, taps.get(tap).copied())?;
         }
+        if tree.leaf == Leaf::Fifo && Path::new(self.discipline.module).exists() {
+            self.replace_leaves(tree)?;
+        }
         Ok(())
+    }
+
+    /// The kernel has loaded meanwhile what it lacked when the classes were made.
+    fn replace_leaves(&mut self, tree: &mut Tree) -> Result<(), Failure> {
+        tree.leaf = Leaf::FairQueues;
+        let of_vms: Vec<u32> = tree.vms.values().map(|branch| branch.minor).collect();
+        of_vms.into_iter().chain([REST]).try_for_each(|minor| self.set_leaf(tree, minor))
     }
 
     fn update_vm(
@@ -316,7 +343,8 @@ impl Queues {
         if tree.leaf == Leaf::Fifo {
             return Ok(());
         }
-        let request = tc(tree.index, 0, self.handle | minor, 0).word(TC_KIND, FQ_CODEL);
+        let qdisc = tc(tree.index, 0, self.handle | minor, 0);
+        let request = qdisc.word(TC_KIND, self.discipline.kind);
         match self.socket.ask(kind::NEW_QDISC, flag::CREATE, &request) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => tree.leaf = Leaf::Fifo,
             made => drop(made.map_err(|e| ("make the queue of a VM", e))?),
@@ -468,9 +496,30 @@ mod tests {
         assert_eq!(tc_says("qdisc show dev lo").expect("qdiscs").contains("htb"), is_tried);
     }
 
-    #[test]
-    fn a_vm_has_a_queue_for_each_flow_where_the_kernel_has_those() {
-        std::thread::spawn(|| {
+    /// What is loaded after the classes were made; `pfifo`, which each kernel has, stands for it.
+    fn tries_what_is_loaded_later() {
+        let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
+        let vms = BTreeMap::from([("one".to_owned(), part), ("two".to_owned(), part)]);
+        let uplinks = [Uplink { interface: "lo".to_owned(), rate: 4_000_000, vms, rest: part }];
+        let mut queues = Queues::new("/a.toml").expect("a socket");
+        let mut leaf = |discipline| {
+            queues.discipline = discipline;
+            let outcome = queues.set(&uplinks, &BTreeMap::new()).remove(0).outcome;
+            let said = tc_says("qdisc show dev lo").expect("qdiscs");
+            (outcome.expect("queues").leaf, said.matches("qdisc pfifo").count())
+        };
+        let missing = Discipline { kind: "no-such", module: "/nowhere" };
+        assert_eq!(leaf(missing), (Leaf::Fifo, 0));
+        let unloaded = Discipline { kind: "pfifo", ..missing };
+        assert_eq!(leaf(unloaded), (Leaf::Fifo, 0), "the kernel is not asked each time");
+        let loaded = Discipline { module: "/sys", ..unloaded };
+        assert_eq!(leaf(loaded), (Leaf::FairQueues, 3), "of both VMs and of all else");
+        tc_says("qdisc del dev lo root").expect("ours");
+    }
+
+    /// Has something tried in a network namespace of its own, where there are such and HTB.
+    fn try_alone(what: fn()) {
+        std::thread::spawn(move || {
             // SAFETY: only this thread leaves its network namespace, and shares no files by that.
             let alone = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
             if alone.is_err() || tc_says("qdisc add dev lo root handle 1: htb").is_none() {
@@ -478,10 +527,20 @@ mod tests {
                 return;
             }
             tc_says("qdisc del dev lo root").expect("ours");
-            tries_queues_at_lo();
+            what();
         })
         .join()
         .expect("no fault");
+    }
+
+    #[test]
+    fn a_vm_has_a_queue_for_each_flow_where_the_kernel_has_those() {
+        try_alone(tries_queues_at_lo);
+    }
+
+    #[test]
+    fn a_queue_for_each_flow_is_made_when_the_kernel_has_loaded_those() {
+        try_alone(tries_what_is_loaded_later);
     }
 
     #[test]

@@ -33,7 +33,7 @@ struct Failed {
 /// What an operator is to know of an uplink.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
-    /// It has queues now.
+    /// It has queues now, or others than before.
     Queued(String, Leaf),
     /// It has none any more.
     Gone(String),
@@ -74,7 +74,8 @@ impl Uplinks {
             match outcome {
                 Ok(made) => {
                     self.failed.remove(uplink);
-                    if self.there.insert(uplink.clone(), *made).is_none() {
+                    let before = self.there.insert(uplink.clone(), *made);
+                    if before.is_none_or(|before| before.leaf != made.leaf) {
                         news.push(News::Queued(uplink.clone(), made.leaf));
                     }
                 }
@@ -141,6 +142,11 @@ mod tests {
         let told = uplinks.take(2 * FAILED_US, &done(Ok(made)));
         assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::Fifo)]);
         assert!(uplinks.trouble("eth0").is_none() && uplinks.made("eth0") == Some(made));
+        let made = Made { vms: 3, ..made };
+        assert_eq!(uplinks.take(2 * FAILED_US, &done(Ok(made))), [], "that another VM has come");
+        let fair = Made { leaf: Leaf::FairQueues, ..made };
+        let told = uplinks.take(2 * FAILED_US, &done(Ok(fair)));
+        assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::FairQueues)]);
         assert_eq!(uplinks.take(2 * FAILED_US, &[]), [News::Gone("eth0".to_owned())]);
     }
 

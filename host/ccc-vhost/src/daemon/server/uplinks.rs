@@ -10,14 +10,15 @@ impl Server {
         for news in self.coupling.uplinks_mut().take(done.at, queued) {
             match news {
                 News::Queued(uplink, leaf) => {
+                    let flows = if leaf == Leaf::FairQueues { ", with fq_codel" } else { "" };
                     log::info!(
-                        "uplink {uplink}: each VM of its group has a queue of its own there"
+                        "uplink {uplink}: each VM of its group has a queue of its own there{flows}"
                     );
                     if leaf == Leaf::Fifo {
                         log::warn!(
-                            "uplink {uplink}: the kernel has no fq_codel (modprobe sch_fq_codel, then \
-                             start the daemon again), so the queue of a VM is a FIFO of as many packets as the interface's \
-                             (txqueuelen)"
+                            "uplink {uplink}: the kernel has no fq_codel (modprobe sch_fq_codel: it is \
+                             found then), so the queue of a VM is a FIFO of as many packets as the \
+                             interface's (txqueuelen)"
                         );
                     }
                 }
