@@ -13,7 +13,7 @@ use crate::{
     client::{Client, ClientError, Patience, path},
     config::Config,
     doctor,
-    domain::{DomainError, Host},
+    domain::{self, DomainError, Host, MADE_BY_LIBVIRT},
     journal, manuals, tenant,
     tenant::TenantError,
     top::{self, Looks},
@@ -217,6 +217,12 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
     }
     match host.note(set) {
         Ok(false) => {}
+        Ok(true) if domain::names_passing_tap(set) => journal::say(&format!(
+            "in force until domain {0} stops: its next start is as before, and its interface has another \
+             name then, for libvirt makes those that begin with `{MADE_BY_LIBVIRT}`; to have it for ever: \
+             <target dev='NAME'/> in its <interface>, and from its next start on cccctl set {0} --tap NAME",
+            set.vm
+        )),
         Ok(true) => journal::say(&format!(
             "in force until domain {0} stops: only the metadata of the running one say so, and its next \
              start is as before; to have it then, too: cccctl attach {0}{1}",

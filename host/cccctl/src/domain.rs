@@ -35,6 +35,9 @@ use crate::{
     journal,
 };
 
+/// What names of interfaces begin with that libvirt makes, others at each start of a domain.
+pub const MADE_BY_LIBVIRT: &str = "vnet";
+
 /// Why a domain is not as it was to be.
 #[derive(Debug, Error)]
 pub enum DomainError {
@@ -282,7 +285,8 @@ impl<'a> Host<'a> {
     }
 
     /// Writes a change that was made to a VM into the metadata of its domain, so that
-    /// it lasts as long as that runs, if it is one of ours; whether its next start is without.
+    /// it lasts as long as that runs, if it is one of ours, and a tap for ever; whether its next start
+    /// is without any of it.
     pub fn note(&self, set: &Set) -> Result<bool, DomainError> {
         let (id, running) = self.find(&set.vm)?;
         let Some(had) = running.wanted()?.filter(|_| running.runs()) else { return Ok(false) };
@@ -294,9 +298,30 @@ impl<'a> Host<'a> {
         if !self.virsh.is_persistent(&id)? {
             return Ok(false);
         }
-        let next = Domain::parse(&self.virsh.persistent(&id)?)?.told()?.unwrap_or_default();
+        let next = Domain::parse(&self.virsh.persistent(&id)?)?.told()?;
+        let next = self.keep_tap(&id, next, set)?.unwrap_or_default();
         let next = next.settings.apply(&VmSettings::default());
         Ok(set.changes.0.apply(&next) != next)
+    }
+
+    /// Writes a tap that is set into the metadata of the next start, if that has any; what those are
+    /// then.  A tap is what the domain has, and nothing that is tried for a while: without it nobody
+    /// would look at the domain any more.
+    fn keep_tap(
+        &self,
+        id: &DomainId,
+        next: Option<Wanted>,
+        set: &Set,
+    ) -> Result<Option<Wanted>, DomainError> {
+        let Some(before) = next.as_ref().filter(|_| !names_passing_tap(set)) else {
+            return Ok(next);
+        };
+        let mut after = before.clone();
+        after.settings.then(set.changes.0.only("tap"));
+        if after != *before {
+            self.virsh.set_next_metadata(id, WANTED, &after.element()?)?;
+        }
+        Ok(Some(after))
     }
 
     fn tell(&self, name: &str, socket: &Path, wanted: &Wanted) -> Result<Value, ClientError> {
@@ -324,6 +349,13 @@ impl<'a> Host<'a> {
             answer => answer,
         }
     }
+}
+
+/// What a change names as the tap is that only until the domain stops: at its next start libvirt makes
+/// another name, and this one may be another domain's.
+pub fn names_passing_tap(set: &Set) -> bool {
+    let settings = set.changes.0.apply(&VmSettings::default());
+    settings.tap.is_some_and(|tap| tap.starts_with(MADE_BY_LIBVIRT))
 }
 
 /// A VM as the daemon takes it; what is not said has its default.

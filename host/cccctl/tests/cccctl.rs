@@ -196,6 +196,7 @@ domain() {
     echo "<ccc:vm xmlns:ccc='urn:ccc:vm:1' weight='$1'/></metadata></domain>"
 }
 case "$*" in
+*metadata*--config*) echo "$*" >> "${0%/*}/next" ;;
 *metadata*) ;;
 *--persistent*) echo 7 ;;
 *--inactive*) domain "NEXT" ;;
@@ -215,6 +216,25 @@ fn what_is_set_of_a_domain_lasts_until_it_stops_and_that_is_said() {
     assert!(told.contains("in force until domain web stops"), "{told}");
     assert!(told.contains("cccctl attach web --weight 4 --cap 10000\n"), "{told}");
     assert_eq!(set("4' cap_mbit='10gbit"), "");
+}
+
+#[test]
+fn a_tap_that_is_set_of_a_domain_is_its_own_at_its_next_start_too() {
+    let daemon = Daemon::start();
+    let kept = || fs::read_to_string(daemon.dir.path().join("next")).unwrap_or_default();
+    let set = |changes: &[&str]| set_beside(&daemon, &VIRSH.replace("NEXT", "3"), changes);
+    assert_eq!(set(&["--tap", "web0"]), "", "there is nothing to say");
+    assert!(kept().contains("tap=\"web0\" weight=\"3\""), "{}", kept());
+    let told = set(&["--tap", "web1", "--weight", "4"]);
+    assert!(
+        told.contains("in force until domain web stops") && !kept().contains("\"4\""),
+        "{told}"
+    );
+    // Which would be another domain's by then.
+    let before = kept();
+    let told = set(&["--tap", "vnet3"]);
+    assert!(told.contains("its interface has another name then"), "{told}");
+    assert_eq!(kept(), before);
 }
 
 #[test]

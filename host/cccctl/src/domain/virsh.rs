@@ -172,12 +172,32 @@ impl Virsh {
         kind: Kind,
         element: Option<&str>,
     ) -> Result<(), VirshError> {
-        let place = ["metadata", "--live", "--domain", &domain.uuid, "--uri", kind.uri];
+        self.set_metadata_of("--live", domain, kind, element)
+    }
+
+    /// Sets an element of ours in the metadata that a domain has from its next start on.
+    pub fn set_next_metadata(
+        &self,
+        domain: &DomainId,
+        kind: Kind,
+        element: &str,
+    ) -> Result<(), VirshError> {
+        self.set_metadata_of("--config", domain, kind, Some(element))
+    }
+
+    fn set_metadata_of(
+        &self,
+        which: &str,
+        domain: &DomainId,
+        kind: Kind,
+        element: Option<&str>,
+    ) -> Result<(), VirshError> {
+        let of = ["metadata", which, "--domain", &domain.uuid, "--uri", kind.uri];
         let change = match element {
             Some(element) => vec!["--key", kind.key, "--set", element],
             None => vec!["--remove"],
         };
-        self.run(&[&place, change.as_slice()].concat(), "").map(drop)
+        self.run(&[&of, change.as_slice()].concat(), "").map(drop)
     }
 
     /// What the QEMU of a running domain answers.
