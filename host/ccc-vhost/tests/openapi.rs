@@ -122,7 +122,8 @@ fn every_route_is_described_and_every_description_is_a_route() {
 fn every_field_of_every_answer_is_described_and_the_other_way_round() {
     let document = document();
     let dir = tempfile::tempdir().unwrap();
-    let own = format!("[daemon]\ncontrol = \"{}\"\n", dir.path().join("control").display());
+    let control = dir.path().join("control");
+    let own = format!("[daemon]\ncontrol = \"{}\"\npoll_max_us = 10\n", control.display());
     let rules = "[[rule]]\nvm = \"a\"\ndestination = \"192.0.2.0/24\"\ngroup = \"none\"\n";
     let daemon = Daemon::start_in(dir, &[("a", 1.0, "default")], &format!("{own}{rules}"), &[]);
     let mut driver = Driver::connect(&daemon.socket("a"), Mode::InBand);

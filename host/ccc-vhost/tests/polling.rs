@@ -73,6 +73,9 @@ fn no_kick_is_needed_while_the_daemon_polls() {
     });
     assert!(metric(&operator, "ccc_poll_found_total ") >= MANY as f64);
     assert!(metric(&operator, "ccc_poll_seconds_total ") > 0.0);
+    assert_eq!(metric(&operator, "ccc_poll_max_seconds "), 0.001);
+    let told = &operator.get("/v1/status")["polling"];
+    assert!(told["max_us"] == 1000 && told["load"].as_f64() > Some(0.0), "{told}");
 }
 
 #[test]
@@ -85,6 +88,8 @@ fn each_message_takes_a_kick_where_the_daemon_does_not_poll() {
         assert!(send(&mut driver));
     }
     assert_eq!(metric(&operator, "ccc_poll_seconds_total "), 0.0);
+    assert_eq!(metric(&operator, "ccc_poll_max_seconds "), 0.0);
+    assert!(operator.get("/v1/status")["polling"].is_null());
 }
 
 #[test]

@@ -229,8 +229,20 @@ pub fn status(answer: &Value) -> String {
     };
     format!(
         "ccc-vhost {version}: {groups} groups, {} VMs, {connected} of them connected{refused}, \
-         {flows} flows, {coupled} of them coupled\n",
-        vms.len()
+         {flows} flows, {coupled} of them coupled\n{}",
+        vms.len(),
+        polling(&answer["polling"])
+    )
+}
+
+/// What it takes to look for messages, where that is done.
+fn polling(answer: &Value) -> String {
+    let Some((max_us, load)) = answer["max_us"].as_u64().zip(answer["load"].as_f64()) else {
+        return String::new();
+    };
+    format!(
+        "polling: up to {max_us} us for a VM's next message, which takes {:.0} % of a processor now\n",
+        100.0 * load
     )
 }
 
@@ -365,6 +377,16 @@ mod tests {
         let text = status(&json!({"vms": [refused, {"name": "b", "connected": true}]}));
         assert!(text.contains("1 of them connected, 1 refused for another release"), "{text}");
         assert!(!status(&json!({"vms": []})).contains("refused"));
+    }
+
+    #[test]
+    fn that_the_daemon_polls_is_told_with_what_it_takes() {
+        let told = |polling: Value| status(&json!({"vms": [], "polling": polling}));
+        let text = told(json!({"max_us": 50, "load": 0.374}));
+        let line =
+            "polling: up to 50 us for a VM's next message, which takes 37 % of a processor now";
+        assert_eq!(text.lines().nth(1), Some(line));
+        assert_eq!(told(json!(null)).lines().count(), 1);
     }
 
     #[test]

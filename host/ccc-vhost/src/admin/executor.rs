@@ -12,8 +12,8 @@ use super::{
     authorization::Peer,
     reply::{
         CountersView, GroupView, GroupsView, HostFlowView, LargestView, MemberView, MetricsView,
-        QueuesView, RulesView, StatusView, StrangerView, TapView, TrialView, VmView, VmsView,
-        mode_name,
+        PollingView, QueuesView, RulesView, StatusView, StrangerView, TapView, TrialView, VmView,
+        VmsView, mode_name,
     },
 };
 use ccc_core::Micros;
@@ -67,6 +67,8 @@ pub struct Executor<'a> {
     pub latency: &'a Histogram,
     /// What came of looking for messages.
     pub polls: Counts,
+    /// That they are looked for, and what that takes now.
+    pub polling: Option<PollingView>,
 }
 
 /// What came of a command: the answer, and what is to be kept of it.
@@ -277,6 +279,7 @@ impl Executor<'_> {
             flows: connections.map(|connection| connection.backend().device().flows()).sum(),
             not_kept: self.not_kept.clone(),
             may_hold: kernel::may_hold(),
+            polling: self.polling,
             no_metrics: None,
         }
     }

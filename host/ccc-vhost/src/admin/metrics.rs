@@ -220,6 +220,9 @@ impl Collector for MetricsView {
             refused.iter().map(of).collect::<Vec<_>>()
         });
         counters(&mut to, "vm_refused", "Times something of it was refused", refused)?;
+        let longest = status.polling.map(|polling| polling.max_us as f64 / 1e6);
+        let help = "For how long a VM's next message is looked for, at most; 0: not at all";
+        gauge(&mut to, "poll_max_seconds", help, longest.unwrap_or(0.0))?;
         encode_updates(&mut to, latency, *polls)?;
         encode_groups(&mut to, groups)
     }
@@ -279,6 +282,10 @@ fn gauges<L: EncodeLabelSet>(
 ) -> fmt::Result {
     let values = values.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
     family(to, name, help, MetricType::Gauge, values)
+}
+
+fn gauge(to: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
+    ConstGauge::new(value).encode(to.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
 fn counters<L: EncodeLabelSet>(

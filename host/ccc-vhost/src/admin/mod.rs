@@ -20,4 +20,4 @@ mod reply;
 
 pub use command::Command;
 pub use error::ApiError;
-pub use reply::Reply;
+pub use reply::{PollingView, Reply};

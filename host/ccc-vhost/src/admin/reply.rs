@@ -63,9 +63,20 @@ pub struct StatusView {
     pub not_kept: Option<String>,
     /// It may hold VMs at their taps.
     pub may_hold: bool,
+    /// Messages are looked for instead of waited for; null where they are not.
+    pub polling: Option<PollingView>,
     /// Why nobody listens at the address of metrics; null if all is well, or none is to.  The
     /// control socket's thread knows.
     pub no_metrics: Option<String>,
+}
+
+/// That messages are looked for.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PollingView {
+    /// For how long after a VM's last one, at most.
+    pub max_us: Micros,
+    /// What part of a processor that takes now.
+    pub load: f64,
 }
 
 /// All VMs.

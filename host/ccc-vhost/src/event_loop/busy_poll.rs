@@ -2,6 +2,8 @@
 //! For how long one looks for what comes next before one sleeps.
 use ccc_core::Micros;
 
+use super::load::Load;
+
 /// What it begins with: the least that is more than a wake-up takes.
 const BEGIN_US: Micros = 10;
 /// By how much it grows.
@@ -42,6 +44,16 @@ pub struct Counts {
     pub spent_us: Micros,
     /// Times that messages were found.
     pub found: u64,
+    /// What it takes now.
+    pub load: Load,
+}
+
+impl Counts {
+    /// Time went to it, until now.
+    pub fn spend(&mut self, now: Micros, spent_us: Micros) {
+        self.spent_us += spent_us;
+        self.load.spend(now, spent_us);
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 pub mod busy_poll;
 pub mod clock;
 pub mod foreign;
+pub mod load;
 pub mod open_files;
 pub mod poll;
 pub mod threads;

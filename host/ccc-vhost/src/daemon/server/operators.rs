@@ -140,8 +140,9 @@ impl Server {
         let (coupling, now) = (&mut self.coupling, self.clock.now());
         let not_kept = self.state_writer.as_ref().and_then(StateWriter::trouble);
         let latency = &self.publishing.latency;
-        let polls = self.polling.counts;
-        Executor { coupling, now, guests: &self.vms, by, not_kept, latency, polls }.execute(command)
+        let (polls, polling) = (self.polling.counts, self.polling.view());
+        let guests = &self.vms;
+        Executor { coupling, now, guests, by, not_kept, latency, polls, polling }.execute(command)
     }
 
     /// Listens for the front end of a VM that is new.

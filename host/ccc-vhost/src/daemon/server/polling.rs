@@ -12,6 +12,7 @@ use ccc_proto::wire::VQ_DOORBELL;
 
 use super::{Server, ServerError};
 use crate::{
+    admin::PollingView,
     event_loop::busy_poll::Counts,
     event_loop::clock::{self, Clock},
     settings::DaemonSettings,
@@ -45,6 +46,12 @@ impl Polling {
                 "polling: up to {most_us} us for a VM's next message, as [daemon] poll_max_us says"
             );
         }
+    }
+
+    /// What is told of it to operators, if anything is ever looked for.
+    pub(super) fn view(&self) -> Option<PollingView> {
+        let load = self.counts.load.ratio(clock::monotonic());
+        (self.most_us > 0).then_some(PollingView { max_us: self.most_us, load })
     }
 
     /// There is something to look at, so the daemon may not sleep.
@@ -94,7 +101,7 @@ impl Server {
             }
             std::hint::spin_loop();
         }
-        self.polling.counts.spent_us += now.saturating_sub(began);
+        self.polling.counts.spend(now, now.saturating_sub(began));
         self.see_faults()
     }
 
