@@ -127,7 +127,9 @@ fn floors_and_caps_are_told() {
 
 #[test]
 fn vms_without_the_queue_that_they_are_to_have_are_told() {
-    let (_daemon, operator, metrics) = start();
+    let (daemon, operator, metrics) = start();
+    let cgroup = json!({"socket": daemon.socket("c"), "group": "g", "tenant": "cgroup:c.slice"});
+    assert_eq!(operator.ask("PUT", "/v1/vms/c", Some(&cgroup)).0, 200);
     let told = || scrape(metrics, "GET /metrics");
     assert!(!told().contains("ccc_group_queued_vms"), "no group is to have queues");
     let uplink = json!({"enforce": "on", "uplink": "nosuch0", "uplink_rate_mbit": 10});

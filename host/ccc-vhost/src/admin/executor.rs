@@ -419,7 +419,7 @@ impl Executor<'_> {
             there: made.is_some(),
             trouble,
             vms: made.map_or(0, |made| made.vms),
-            wanted: members.count(),
+            wanted: members.filter(|vm| may_have_tap(&vm.settings)).count(),
             floors,
             floors_at_most: floors_at_most(bytes_of_mbit(settings.uplink_rate_mbit?)),
         })
@@ -484,6 +484,11 @@ fn said(rule: &RuleSettings) -> String {
     let or = |field: &Option<String>, none: &str| field.as_deref().unwrap_or(none).to_owned();
     let (vm, to) = (or(&rule.vm, "every VM"), or(&rule.destination, "everywhere"));
     format!("{vm} {to} → {}", or(&rule.group, NO_GROUP))
+}
+
+/// A cgroup of the host has no interface, and nobody can name one.
+fn may_have_tap(settings: &VmSettings) -> bool {
+    !settings.tenant.as_deref().is_some_and(|place| place.starts_with("cgroup:"))
 }
 
 /// Who comes to speak for a VM and cannot.

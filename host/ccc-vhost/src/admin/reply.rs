@@ -253,7 +253,7 @@ pub struct QueuesView {
     pub trouble: Option<String>,
     /// VMs that have one.
     pub vms: usize,
-    /// VMs that are to have one: all of the group.
+    /// VMs that are to have one: all of the group that can have a tap, so no cgroup.
     pub wanted: usize,
     /// Floors of those that name a tap, together, bytes a second.
     pub floors: u64,
