@@ -51,16 +51,16 @@ impl OfTwo {
     }
 }
 
-/// A VM's place.
+/// A VM as it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Entry {
     class: usize,
     weight: u64,
 }
 
-impl Place {
-    pub(crate) fn new(us: Micros, weight: Weight) -> Place {
-        Place { class: class_of(us), weight: weight.raw() }
+impl Entry {
+    pub(crate) fn new(us: Micros, weight: Weight) -> Entry {
+        Entry { class: class_of(us), weight: weight.raw() }
     }
 }
 
@@ -78,18 +78,18 @@ fn middle_us(class: usize) -> Micros {
 }
 
 impl Median {
-    /// A VM moves from one place to another.
-    pub(crate) fn moved(&mut self, from: Option<Place>, to: Option<Place>) {
+    /// A VM moves from one class to another.
+    pub(crate) fn moved(&mut self, from: Option<Entry>, to: Option<Entry>) {
         if from == to {
             return;
         }
         self.version += 1;
-        if let Some(Place { class, weight }) = from {
+        if let Some(Entry { class, weight }) = from {
             self.weights[class] -= weight;
             self.octaves[class >> PARTS_SHIFT] -= weight;
             self.all -= weight;
         }
-        if let Some(Place { class, weight }) = to {
+        if let Some(Entry { class, weight }) = to {
             self.weights[class] += weight;
             self.octaves[class >> PARTS_SHIFT] += weight;
             self.all += weight;
@@ -110,13 +110,13 @@ impl Median {
         2 * (whole + rest) > self.all
     }
 
-    /// The median of all but the VM of this place; of nobody, none.
-    pub(crate) fn us_without(&self, own: Option<Place>, of_two: OfTwo) -> Option<Micros> {
+    /// The median of all but the VM of this entry; of nobody, none.
+    pub(crate) fn us_without(&self, own: Option<Entry>, of_two: OfTwo) -> Option<Micros> {
         let all = self.all - own.map_or(0, |own| own.weight);
         if all == 0 {
             return None;
         }
-        let own_of = |is_its: &dyn Fn(&Place) -> bool| own.filter(is_its).map_or(0, |o| o.weight);
+        let own_of = |is_its: &dyn Fn(&Entry) -> bool| own.filter(is_its).map_or(0, |o| o.weight);
         let (mut below, least) = (0, of_two.of(all));
         let mut is_above = |weight: u64| {
             let is_half = below + weight >= least;
@@ -139,14 +139,14 @@ impl Median {
 mod tests {
     use super::*;
 
-    fn place(us: Micros, weight: f64) -> Option<Place> {
-        Some(Place::new(us, Weight::from_f64(weight).expect("in range")))
+    fn entry(us: Micros, weight: f64) -> Option<Entry> {
+        Some(Entry::new(us, Weight::from_f64(weight).expect("in range")))
     }
 
     fn median(all: &[(Micros, f64)]) -> Median {
         let mut median = Median::default();
         for (us, weight) in all {
-            median.moved(None, place(*us, *weight));
+            median.moved(None, entry(*us, *weight));
         }
         median
     }
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(two.us_without(None, OfTwo::Upper), of(90_000));
         let three = median(&[(20_000, 1.0), (30_000, 1.0), (90_000, 1.0)]);
         assert_eq!(three.us_without(None, OfTwo::Upper), of(30_000));
-        assert_eq!(three.us_without(place(30_000, 1.0), OfTwo::Upper), of(90_000));
-        assert_eq!(three.us_without(place(30_000, 1.0), OfTwo::Lower), of(20_000));
+        assert_eq!(three.us_without(entry(30_000, 1.0), OfTwo::Upper), of(90_000));
+        assert_eq!(three.us_without(entry(30_000, 1.0), OfTwo::Lower), of(20_000));
     }
 
     #[test]
@@ -192,20 +192,20 @@ mod tests {
             (random >> 33) % below
         };
         for _ in 0..500 {
-            let place = |us, weight| Place { class: class_of(us), weight };
-            let all: Vec<Place> =
-                (0..=next(6)).map(|_| place(1 << next(21), 1 + next(9))).collect();
+            let entry = |us, weight| Entry { class: class_of(us), weight };
+            let all: Vec<Entry> =
+                (0..=next(6)).map(|_| entry(1 << next(21), 1 + next(9))).collect();
             let mut median = Median::default();
-            all.iter().for_each(|place| median.moved(None, Some(*place)));
-            let mut others: Vec<Place> = all[1..].to_vec();
-            others.sort_by_key(|place| place.class);
-            let half: u64 = others.iter().map(|place| place.weight).sum();
+            all.iter().for_each(|entry| median.moved(None, Some(*entry)));
+            let mut others: Vec<Entry> = all[1..].to_vec();
+            others.sort_by_key(|entry| entry.class);
+            let half: u64 = others.iter().map(|entry| entry.weight).sum();
             let mut sum = 0;
-            let found = others.iter().find(|place| {
-                sum += place.weight;
+            let found = others.iter().find(|entry| {
+                sum += entry.weight;
                 2 * sum >= half
             });
-            let found = found.map(|place| middle_us(place.class));
+            let found = found.map(|entry| middle_us(entry.class));
             assert_eq!(median.us_without(Some(all[0]), OfTwo::Lower), found, "{all:?}");
         }
     }
@@ -221,16 +221,16 @@ mod tests {
         let two = median(&[(20_000, 1.0), (200_000, 5.0)]);
         let alone = median(&[(20_000, 1.0)]);
         assert_eq!(
-            two.us_without(place(200_000, 5.0), OfTwo::Lower),
+            two.us_without(entry(200_000, 5.0), OfTwo::Lower),
             alone.us_without(None, OfTwo::Lower)
         );
-        assert_eq!(alone.us_without(place(20_000, 1.0), OfTwo::Lower), None);
+        assert_eq!(alone.us_without(entry(20_000, 1.0), OfTwo::Lower), None);
     }
 
     #[test]
     fn who_leaves_says_nothing_any_more() {
         let mut both = median(&[(20_000, 1.0), (200_000, 5.0)]);
-        both.moved(place(200_000, 5.0), None);
+        both.moved(entry(200_000, 5.0), None);
         assert_eq!(
             both.us_without(None, OfTwo::Lower),
             median(&[(20_000, 1.0)]).us_without(None, OfTwo::Lower)

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crate::{
     fixed::{Micros, Weight},
-    median::{Median, OfTwo, Place, US_MAX},
+    median::{Entry, Median, OfTwo, US_MAX},
 };
 
 /// What a VM says is an average over about so many reports.
@@ -18,7 +18,7 @@ const SMOOTHED: u64 = 8;
 struct Vm {
     /// Times [`SMOOTHED`].
     smoothed_us: u64,
-    place: Option<Place>,
+    entry: Option<Entry>,
     /// The median of the others, and of which version of the median that is, plus one.
     others: Cell<Option<Micros>>,
     version: Cell<u64>,
@@ -49,20 +49,20 @@ impl Times {
     /// A VM sends no more, or has gone.
     pub(crate) fn forget(&mut self, member: usize) {
         let gone = std::mem::take(&mut self.vms[member]);
-        self.median.moved(gone.place, None);
+        self.median.moved(gone.entry, None);
     }
 
     /// A VM of this weight says that.
     pub(crate) fn hear(&mut self, member: usize, weight: Weight, told_us: Micros) {
         let told_us = told_us.min(US_MAX);
         let vm = &mut self.vms[member];
-        vm.smoothed_us = match vm.place {
+        vm.smoothed_us = match vm.entry {
             Some(_) => vm.smoothed_us - vm.smoothed_us / SMOOTHED + told_us,
             None => told_us * SMOOTHED,
         };
-        let place = Some(Place::new(vm.smoothed_us / SMOOTHED, weight));
-        self.median.moved(vm.place, place);
-        vm.place = place;
+        let entry = Some(Entry::new(vm.smoothed_us / SMOOTHED, weight));
+        self.median.moved(vm.entry, entry);
+        vm.entry = entry;
     }
 
     /// What a VM has told, an average; 0 if nothing.
@@ -75,14 +75,14 @@ impl Times {
     pub(crate) fn of_others_us(&self, member: usize) -> Option<Micros> {
         let (vm, version) = (&self.vms[member], self.median.version() + 1);
         if vm.version.replace(version) != version {
-            vm.others.set(self.median.us_without(vm.place, self.of_two));
+            vm.others.set(self.median.us_without(vm.entry, self.of_two));
         }
         vm.others.get()
     }
 
     /// What the other VMs say at the least, if there are others: of two the lower one.
     pub(crate) fn least_of_others_us(&self, member: usize) -> Option<Micros> {
-        self.median.us_without(self.vms[member].place, OfTwo::Lower)
+        self.median.us_without(self.vms[member].entry, OfTwo::Lower)
     }
 
     /// The median of all; of nobody, 0.

@@ -8,7 +8,7 @@
 //! that it alone saw a queue at which it also was the one that lost.
 use crate::{
     fixed::{Micros, Weight},
-    median::{Median, Place},
+    median::{Entry, Median},
     report::Report,
 };
 
@@ -112,7 +112,7 @@ impl Round {
     }
 
     fn add(&mut self, swing: Swing, weight: Weight) {
-        self.all.moved(None, Some(Place::new(swing.us.into(), weight)));
+        self.all.moved(None, Some(Entry::new(swing.us.into(), weight)));
         if self.first == Swing::default() {
             self.first = swing;
         } else if swing.us > self.first.us {

@@ -68,12 +68,12 @@ pub enum DomainError {
          without --live, and start it again"
     )]
     MemoryNotShared(String),
-    /// There is no place for the device.
+    /// No address is free for the device.
     #[error(
         "domain {0} has no PCI Express port or PCI slot to spare; attach it without --live, and start \
          it again"
     )]
-    NoPlace(String),
+    NoAddress(String),
     /// The guest does not let go.
     #[error("the guest of domain {0} does not let go of the device; is it up? try again later")]
     GuestKeeps(String),
@@ -175,8 +175,8 @@ impl<'a> Host<'a> {
         }
         if !there {
             undo.unplug(id);
-            let place = hotplug::plug(&self.virsh, &running, id, &wanted.socket(name))?;
-            let plugged = Plugged::At(place).element()?;
+            let address = hotplug::plug(&self.virsh, &running, id, &wanted.socket(name))?;
+            let plugged = Plugged::At(address).element()?;
             self.virsh.set_metadata(id, PLUGGED, Some(&plugged))?;
         }
         Ok(())

@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(25);
 #[derive(Debug)]
 pub struct ReplySender {
     to: oneshot::Sender<Result<Reply, ApiError>>,
-    /// A change's place among those under way.
-    _place: Option<OwnedSemaphorePermit>,
+    /// A change is one of those under way.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ReplySender {
@@ -118,13 +118,13 @@ impl CommandSender {
         by: Peer,
         to: oneshot::Sender<Result<Reply, ApiError>>,
     ) -> Result<(), ApiError> {
-        let place = if matches!(command, Command::Change(_)) {
-            let place = Arc::clone(&self.changing).acquire_owned().await;
-            Some(place.map_err(|_| ApiError::Stopping)?)
+        let permit = if matches!(command, Command::Change(_)) {
+            let permit = Arc::clone(&self.changing).acquire_owned().await;
+            Some(permit.map_err(|_| ApiError::Stopping)?)
         } else {
             None
         };
-        let reply_to = ReplySender { to, _place: place };
+        let reply_to = ReplySender { to, _permit: permit };
         let pending = PendingCommand { command, by, reply_to };
         self.commands.send(pending).await.map_err(|_| ApiError::Stopping)
     }
@@ -140,7 +140,7 @@ mod tests {
         let pending = |command| {
             let (to, _) = oneshot::channel();
             let by = Peer { uid: 0, pid: 1, groups: Vec::new() };
-            PendingCommand { command, by, reply_to: ReplySender { to, _place: None } }
+            PendingCommand { command, by, reply_to: ReplySender { to, _permit: None } }
         };
         let vm = || pending(Command::Vm("a".to_owned()));
         for _ in 0..WAITING {

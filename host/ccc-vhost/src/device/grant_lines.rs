@@ -12,7 +12,7 @@ use vm_memory::GuestAddress;
 
 use crate::{
     device::engine::Grants,
-    virtio::{chain::Place, memory::Memory, region::MemoryError},
+    virtio::{chain::Location, memory::Memory, region::MemoryError},
 };
 
 /// The grant lines of one VM: the first group it uses has line 0, and so on.  A line
@@ -29,14 +29,14 @@ struct Used {
     /// What was last written.
     written: Option<GrantLine>,
     /// Where that is; who releases the extent has all lines forgotten.
-    place: Option<Place<GRANT_LINE_WORDS>>,
+    location: Option<Location<GRANT_LINE_WORDS>>,
 }
 
 impl GrantLines {
     /// The line of a group for one more flow; a new one if there is one left of the
     /// `offered`.
     pub fn acquire(&mut self, group: usize, offered: usize) -> Option<u16> {
-        let fresh = || Used { group, flows: 0, written: None, place: None };
+        let fresh = || Used { group, flows: 0, written: None, location: None };
         let known = self.used.iter().position(|line| line.group == group);
         let index = match known {
             Some(index) => index,
@@ -99,12 +99,12 @@ impl Used {
         line: &GrantLine,
     ) -> Result<bool, MemoryError> {
         let write = |words: &[&AtomicU64; GRANT_LINE_WORDS]| write_grant_line(words, line);
-        let known = self.place.as_ref().is_some_and(|place| place.change(memory, write));
+        let known = self.location.as_ref().is_some_and(|location| location.change(memory, write));
         if !known {
             let Some(address) = address() else { return Ok(false) };
-            let place = Place::find(memory, address)?;
-            place.change(memory, write);
-            self.place = Some(place);
+            let location = Location::find(memory, address)?;
+            location.change(memory, write);
+            self.location = Some(location);
         }
         self.written = Some(*line);
         Ok(true)

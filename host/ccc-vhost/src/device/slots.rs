@@ -21,8 +21,8 @@ pub struct Slots {
     left: usize,
 }
 
-/// The number of a slot's page, and its place there.
-fn place(slot: u32) -> (usize, usize) {
+/// The number of a slot's page, and its index there.
+fn page_of(slot: u32) -> (usize, usize) {
     let slot = slot as usize;
     (slot / PAGE_SLOTS, slot % PAGE_SLOTS)
 }
@@ -35,21 +35,21 @@ impl Slots {
 
     /// What is known of a slot.
     pub fn get(&self, slot: u32) -> SlotState {
-        let (number, place) = place(slot);
+        let (number, index) = page_of(slot);
         let page = self.pages.get(number).and_then(Option::as_ref);
-        page.map_or(SlotState::Free, |page| page[place])
+        page.map_or(SlotState::Free, |page| page[index])
     }
 
     /// That is known of a slot from now on.
     pub fn set(&mut self, slot: u32, state: SlotState) {
-        let (number, place) = place(slot);
+        let (number, index) = page_of(slot);
         if number >= self.pages.len() {
             self.pages.resize_with(number + 1, || None);
         }
         let page = self.pages[number].get_or_insert_default();
-        self.used -= usize::from(!page[place].is_free());
+        self.used -= usize::from(!page[index].is_free());
         self.used += usize::from(!state.is_free());
-        page[place] = state;
+        page[index] = state;
         if state.is_free() {
             self.give_back(number);
         }
@@ -89,7 +89,7 @@ impl Slots {
 
     /// Those of these slots that are not free, in their order.
     pub fn range(&self, slots: Range<u32>) -> impl Iterator<Item = (u32, &SlotState)> {
-        let (first, _) = place(slots.start);
+        let (first, _) = page_of(slots.start);
         let pages = self.pages.iter().enumerate().skip(first);
         let there = pages.filter_map(|(number, page)| Some((number, page.as_ref()?)));
         let all = there

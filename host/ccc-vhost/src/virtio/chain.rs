@@ -186,7 +186,7 @@ pub fn change<const N: usize>(
     address: GuestAddress,
     write: impl FnOnce(&[&AtomicU64; N]),
 ) -> Result<(), MemoryError> {
-    let (region, start) = place::<N>(mapping, address)?;
+    let (region, start) = locate::<N>(mapping, address)?;
     write(&words_at(region, start, address)?.each_ref());
     region.bitmap().mark_dirty(start, N * 8);
     Ok(())
@@ -197,13 +197,13 @@ pub fn words<const N: usize>(
     mapping: &Mapping,
     address: GuestAddress,
 ) -> Result<[&AtomicU64; N], MemoryError> {
-    let (region, start) = place::<N>(mapping, address)?;
+    let (region, start) = locate::<N>(mapping, address)?;
     Ok(words_at(region, start, address)?.each_ref())
 }
 
 /// Where `N` words are that are written often; in one memory, and to be found again in another.
 #[derive(Debug)]
-pub struct Place<const N: usize> {
+pub struct Location<const N: usize> {
     /// Number of the memory.
     memory: u64,
     words: NonNull<[AtomicU64; N]>,
@@ -211,12 +211,12 @@ pub struct Place<const N: usize> {
     dirty: Dirty,
 }
 
-impl<const N: usize> Place<N> {
+impl<const N: usize> Location<N> {
     /// Finds the words at an address.
-    pub fn find(memory: &Memory, address: GuestAddress) -> Result<Place<N>, MemoryError> {
-        let (region, start) = place::<N>(memory.mapping(), address)?;
+    pub fn find(memory: &Memory, address: GuestAddress) -> Result<Location<N>, MemoryError> {
+        let (region, start) = locate::<N>(memory.mapping(), address)?;
         let words = NonNull::from(words_at(region, start, address)?);
-        Ok(Place { memory: memory.number(), words, dirty: region.bitmap().slice_at(start) })
+        Ok(Location { memory: memory.number(), words, dirty: region.bitmap().slice_at(start) })
     }
 
     /// Writes to the words, and notes that; `false` if they are not in this memory.
@@ -234,7 +234,7 @@ impl<const N: usize> Place<N> {
 }
 
 /// The region that an address is in, and where.
-fn place<const N: usize>(
+fn locate<const N: usize>(
     mapping: &Mapping,
     address: GuestAddress,
 ) -> Result<(&MmapRegion<Dirty>, usize), MemoryError> {
@@ -325,19 +325,19 @@ mod tests {
         let memory = || Memory::of_test(mapping());
         let (first, second) = (memory(), memory());
         let at = GuestAddress(0x1008);
-        let place = Place::<2>::find(&first, at).expect("there");
+        let location = Location::<2>::find(&first, at).expect("there");
         let write = |words: &[&AtomicU64; 2]| words[1].store(7, Ordering::Relaxed);
-        assert!(place.change(&first, write));
-        assert!(!place.change(&second, write), "another memory");
+        assert!(location.change(&first, write));
+        assert!(!location.change(&second, write), "another memory");
         drop(first);
-        assert!(!place.change(&memory(), write), "mapped where the first one was");
+        assert!(!location.change(&memory(), write), "mapped where the first one was");
         let read = |memory: &Memory| {
             words::<2>(memory.mapping(), at).expect("there")[1].load(Ordering::Relaxed)
         };
         assert_eq!(read(&second), 0);
-        let place = Place::<2>::find(&second, at).expect("there");
-        assert!(place.change(&second, write));
+        let location = Location::<2>::find(&second, at).expect("there");
+        assert!(location.change(&second, write));
         assert_eq!(read(&second), 7);
-        assert!(Place::<2>::find(&second, GuestAddress(0x2ff8)).is_err(), "beyond the end");
+        assert!(Location::<2>::find(&second, GuestAddress(0x2ff8)).is_err(), "beyond the end");
     }
 }

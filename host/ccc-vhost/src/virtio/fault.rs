@@ -24,10 +24,10 @@ use std::{
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Mappings there can be at once: memory regions and logs of all VMs.
-const PLACES: usize = 1 << 14;
+const ENTRIES: usize = 1 << 14;
 
 /// A mapping, in a form that can be read in a signal handler.
-struct Place {
+struct Entry {
     start: AtomicUsize,
     /// 0 if there is none.
     end: AtomicUsize,
@@ -36,19 +36,19 @@ struct Place {
     hit: AtomicBool,
 }
 
-static TABLE: [Place; PLACES] = [const {
-    Place {
+static TABLE: [Entry; ENTRIES] = [const {
+    Entry {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
         hit: AtomicBool::new(false),
     }
-}; PLACES];
-/// Places in use lie below this.
+}; ENTRIES];
+/// Entries in use lie below this.
 static BOUND: AtomicUsize = AtomicUsize::new(0);
 /// There was a fault since the last look.
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Places below the bound that are in use no longer.
+/// Entries below the bound that are in use no longer.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// A mapping in which a fault is its VM's trouble, for as long as this lives.
@@ -64,19 +64,19 @@ impl Guard {
             Some(number) => number,
             None => {
                 let number = BOUND.load(Ordering::Relaxed);
-                if number == PLACES {
-                    let why = format!("{PLACES} memory regions are mapped, and no more can be");
+                if number == ENTRIES {
+                    let why = format!("{ENTRIES} memory regions are mapped, and no more can be");
                     return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
                 }
                 BOUND.store(number + 1, Ordering::Release);
                 number
             }
         };
-        let place = &TABLE[number];
-        place.start.store(addresses.start, Ordering::Relaxed);
-        place.page.store(page, Ordering::Relaxed);
-        place.hit.store(false, Ordering::Relaxed);
-        place.end.store(addresses.end, Ordering::Release);
+        let entry = &TABLE[number];
+        entry.start.store(addresses.start, Ordering::Relaxed);
+        entry.page.store(page, Ordering::Relaxed);
+        entry.hit.store(false, Ordering::Relaxed);
+        entry.end.store(addresses.end, Ordering::Release);
         Ok(Guard(number))
     }
 
@@ -131,13 +131,13 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
 /// a signal handler: it takes no lock, allocates nothing, and makes one system
 /// call, which leaves `errno` alone.
 fn mend(address: usize) -> bool {
-    let places = &TABLE[..BOUND.load(Ordering::Acquire).min(PLACES)];
-    let inside = |place: &&Place| {
-        let end = place.end.load(Ordering::Acquire);
-        (place.start.load(Ordering::Relaxed)..end).contains(&address)
+    let entries = &TABLE[..BOUND.load(Ordering::Acquire).min(ENTRIES)];
+    let inside = |entry: &&Entry| {
+        let end = entry.end.load(Ordering::Acquire);
+        (entry.start.load(Ordering::Relaxed)..end).contains(&address)
     };
-    let Some(place) = places.iter().find(inside) else { return false };
-    let page = place.page.load(Ordering::Relaxed);
+    let Some(entry) = entries.iter().find(inside) else { return false };
+    let page = entry.page.load(Ordering::Relaxed);
     let start = address / page * page;
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
     // SAFETY: the page is part of a mapping of a front end's file that is in
@@ -146,7 +146,7 @@ fn mend(address: usize) -> bool {
     let mapped = unsafe {
         rustix::mm::mmap_anonymous(start as *mut _, page, access, flags | MapFlags::NORESERVE)
     };
-    place.hit.store(true, Ordering::Relaxed);
+    entry.hit.store(true, Ordering::Relaxed);
     ANY.store(true, Ordering::Relaxed);
     mapped.is_ok()
 }
@@ -178,7 +178,7 @@ mod tests {
         assert!(!mend(start + 0x3000), "behind the end");
         drop(guard);
         assert!(!mend(start), "no longer guarded");
-        // A place is used again, and knows nothing of what was there.
+        // An entry is used again, and knows nothing of what was there.
         let again = Guard::new(start..start + 0x3000, 0x1000).expect("guarded");
         assert!(!again.hit());
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     DomainError,
     virsh::{DomainId, Virsh, VirshError},
-    wanted::Place,
+    wanted::Address,
     xml::{DEVICE_ID, DEVICE_SLOT, Domain, device, free_slot},
 };
 
@@ -30,20 +30,20 @@ pub fn plug(
     running: &Domain,
     id: &DomainId,
     socket: &Path,
-) -> Result<Place, DomainError> {
+) -> Result<Address, DomainError> {
     if !running.shares_memory() {
         return Err(DomainError::MemoryNotShared(id.name.clone()));
     }
     let buses = virsh.qemu(id, "query-pci", json!({}))?;
     let devices: Vec<&Value> = items(&buses).flat_map(|bus| items(&bus["devices"])).collect();
-    let place = if running.is_express() { free_port(&devices) } else { free_place(&devices) };
-    let place = place.ok_or_else(|| DomainError::NoPlace(id.name.clone()))?;
-    let address = json!({"type": "unix", "data": {"path": socket}});
-    let backend = json!({"addr": address, "server": false, "reconnect-ms": 100});
+    let address = if running.is_express() { free_port(&devices) } else { free_address(&devices) };
+    let address = address.ok_or_else(|| DomainError::NoAddress(id.name.clone()))?;
+    let socket = json!({"type": "unix", "data": {"path": socket}});
+    let backend = json!({"addr": socket, "server": false, "reconnect-ms": 100});
     let chardev = json!({"id": DEVICE_ID, "backend": {"type": "socket", "data": backend}});
     virsh.qemu(id, "chardev-add", chardev)?;
-    virsh.qemu(id, "device_add", device(&place))?;
-    Ok(place)
+    virsh.qemu(id, "device_add", device(&address))?;
+    Ok(address)
 }
 
 /// Unplugs the device, and waits until the guest has let go of it.
@@ -70,9 +70,9 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// A port with nothing behind it: the last one, since libvirt takes the first.
-fn free_port(devices: &[&Value]) -> Option<Place> {
+fn free_port(devices: &[&Value]) -> Option<Address> {
     let last = devices.iter().rfind(|device| is_free(device) && device["qdev_id"].is_string())?;
-    Some(Place { bus: last["qdev_id"].as_str()?.to_owned(), slot: None })
+    Some(Address { bus: last["qdev_id"].as_str()?.to_owned(), slot: None })
 }
 
 fn is_free(device: &Value) -> bool {
@@ -81,10 +81,10 @@ fn is_free(device: &Value) -> bool {
 }
 
 /// A slot with nothing in it.
-fn free_place(devices: &[&Value]) -> Option<Place> {
+fn free_address(devices: &[&Value]) -> Option<Address> {
     let taken: Vec<u64> = devices.iter().filter_map(|device| device["slot"].as_u64()).collect();
     let slot = free_slot(DEVICE_SLOT, &taken)?;
-    Some(Place { bus: "pci.0".to_owned(), slot: Some(format!("{slot:#x}")) })
+    Some(Address { bus: "pci.0".to_owned(), slot: Some(format!("{slot:#x}")) })
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
         let (first, second) = (json!({"qdev_id": "p1", "pci_bridge": {}}), json!({"slot": 0x1e}));
         let port = free_port(&[&first, &second]).expect("free");
         assert_eq!((port.bus.as_str(), port.slot), ("p1", None));
-        let slot = free_place(&[&first, &second]).expect("free");
+        let slot = free_address(&[&first, &second]).expect("free");
         assert_eq!((slot.bus.as_str(), slot.slot.as_deref()), ("pci.0", Some("0x1d")));
         assert!(free_port(&[&second]).is_none());
     }

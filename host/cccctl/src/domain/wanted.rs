@@ -95,7 +95,7 @@ impl Wanted {
 
 /// Where the device is in a domain that runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct Address {
     /// The bus's name in QEMU.
     pub bus: String,
     /// The slot, on a bus that has several.
@@ -106,7 +106,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plugged {
     /// It was plugged in.
-    At(Place),
+    At(Address),
     /// It was unplugged.
     Nowhere,
 }

@@ -8,7 +8,7 @@ use xot::{NameId, Node, Xot};
 
 use super::{
     virsh::DomainId,
-    wanted::{Kind, PLUGGED, Place, Plugged, WANTED, Wanted, WantedError},
+    wanted::{Address, Kind, PLUGGED, Plugged, WANTED, Wanted, WantedError},
 };
 
 /// Name of the device and of its character device in QEMU.
@@ -160,7 +160,7 @@ impl Domain {
     pub fn plugged(&self) -> Option<Plugged> {
         let element = self.metadata(PLUGGED)?;
         let Some(bus) = self.attribute(element, "bus") else { return Some(Plugged::Nowhere) };
-        Some(Plugged::At(Place { bus, slot: self.attribute(element, "slot") }))
+        Some(Plugged::At(Address { bus, slot: self.attribute(element, "slot") }))
     }
 
     /// It is the description of a domain that runs: only those have an id.
@@ -201,15 +201,15 @@ impl Domain {
         self.share_memory()?;
         if !self.is_express() {
             let slot = free_slot(DEVICE_SLOT, &self.slots()).ok_or(XmlError::NoSlot)?;
-            let place = Place { bus: "pci.0".to_owned(), slot: Some(format!("{slot:#x}")) };
-            return self.add_device(name, wanted, &place);
+            let address = Address { bus: "pci.0".to_owned(), slot: Some(format!("{slot:#x}")) };
+            return self.add_device(name, wanted, &address);
         }
         let slot = free_slot(PORT_SLOT, &self.slots()).ok_or(XmlError::NoSlot)?;
         let port = json!({"driver": "pcie-root-port", "id": PORT_ID,
             "bus": "pcie.0", "addr": format!("{slot:#x}"), "chassis": 63});
         let commandline = self.commandline()?;
         self.argument(commandline, "-device", &port.to_string())?;
-        self.add_device(name, wanted, &Place { bus: PORT_ID.to_owned(), slot: None })
+        self.add_device(name, wanted, &Address { bus: PORT_ID.to_owned(), slot: None })
     }
 
     /// Takes out what `attach` put in, but for the memory's backing: it may have
@@ -228,31 +228,36 @@ impl Domain {
         let wanted = self.told()?.unwrap_or_default();
         // The port stays: it cannot be unplugged.
         self.remove_arguments(|argument| is_ours(argument) && !is_port(argument))?;
-        if let Plugged::At(place) = plugged {
-            self.add_device(name, &wanted, &place)?;
+        if let Plugged::At(address) = plugged {
+            self.add_device(name, &wanted, &address)?;
         }
         Ok(true)
     }
 
     /// As JSON: QEMU makes those devices after all of libvirt's, so that none
     /// of theirs finds its place taken.
-    fn add_device(&mut self, name: &str, wanted: &Wanted, place: &Place) -> Result<(), XmlError> {
+    fn add_device(
+        &mut self,
+        name: &str,
+        wanted: &Wanted,
+        address: &Address,
+    ) -> Result<(), XmlError> {
         let commandline = self.commandline()?;
         let socket = wanted.socket(name);
         // Options of QEMU: a comma in a value is written twice.
         let socket = socket.display().to_string().replace(',', ",,");
         let chardev = format!("socket,id={DEVICE_ID},path={socket},reconnect-ms=100");
         self.argument(commandline, "-chardev", &chardev)?;
-        self.argument(commandline, "-device", &device(place).to_string())
+        self.argument(commandline, "-device", &device(address).to_string())
     }
 
     fn remove_arguments(&mut self, out: impl Fn(&str) -> bool) -> Result<(), XmlError> {
         let arguments = self.arguments();
         let out = arguments.iter().enumerate().filter(|(_, (_, value))| out(value));
         // Each value stands behind its option.
-        let out: Vec<usize> = out.flat_map(|(place, _)| [place.wrapping_sub(1), place]).collect();
-        for (place, (node, _)) in arguments.iter().enumerate() {
-            if out.contains(&place) {
+        let out: Vec<usize> = out.flat_map(|(index, _)| [index.wrapping_sub(1), index]).collect();
+        for (index, (node, _)) in arguments.iter().enumerate() {
+            if out.contains(&index) {
                 self.xot.remove(*node)?;
             }
         }
@@ -418,9 +423,9 @@ impl Wanted {
 impl Plugged {
     /// The element as `virsh metadata` takes it.
     pub fn element(&self) -> Result<String, XmlError> {
-        let Plugged::At(place) = self else { return element(PLUGGED, []) };
-        let slot = place.slot.clone().map(|slot| ("slot", slot));
-        element(PLUGGED, [("bus", place.bus.clone())].into_iter().chain(slot))
+        let Plugged::At(address) = self else { return element(PLUGGED, []) };
+        let slot = address.slot.clone().map(|slot| ("slot", slot));
+        element(PLUGGED, [("bus", address.bus.clone())].into_iter().chain(slot))
     }
 }
 
@@ -439,10 +444,10 @@ fn element<'a>(
 }
 
 /// The device as QEMU takes it.
-pub fn device(place: &Place) -> Value {
-    let mut device = json!({"driver": "vhost-user-ccc-pci", "id": DEVICE_ID, "bus": place.bus,
+pub fn device(address: &Address) -> Value {
+    let mut device = json!({"driver": "vhost-user-ccc-pci", "id": DEVICE_ID, "bus": address.bus,
         "chardev": DEVICE_ID});
-    if let Some(slot) = &place.slot {
+    if let Some(slot) = &address.slot {
         device["addr"] = json!(slot);
     }
     device

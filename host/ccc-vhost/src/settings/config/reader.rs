@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Walks the configuration file, so that each fault has its place.
+//! Walks the configuration file, so that each fault has its line and column.
 use std::{collections::BTreeMap, ops::Range};
 
 use ccc_settings::{
@@ -17,17 +17,17 @@ use crate::settings::{
     DaemonSettings, Group, MAX_RULES, Rule, Settings, Vm, keep, places, taps, uplinks,
 };
 
-type Place = Range<usize>;
+type Span = Range<usize>;
 
 /// A table, where it is, and its path in messages.
 struct Table<'a, 'i> {
     path: String,
     name: &'a str,
-    place: Place,
+    span: Span,
     table: &'a DeTable<'i>,
 }
 
-/// Reads a file, or tells all its faults in the order of their places.
+/// Reads a file, or tells all its faults in the order in which they stand there.
 pub(super) fn read(text: &str) -> Result<Settings, Vec<Located>> {
     let mut reader = Reader { text, faults: Vec::new() };
     let settings = match DeTable::parse(text) {
@@ -39,8 +39,8 @@ pub(super) fn read(text: &str) -> Result<Settings, Vec<Located>> {
             Settings::default()
         }
     };
-    reader.faults.sort_by_key(|(place, _)| place.start);
-    let faults = reader.faults.into_iter().map(|(place, fault)| locate(text, place.start, fault));
+    reader.faults.sort_by_key(|(span, _)| span.start);
+    let faults = reader.faults.into_iter().map(|(span, fault)| locate(text, span.start, fault));
     let faults: Vec<Located> = faults.collect();
     if faults.is_empty() { Ok(settings) } else { Err(faults) }
 }
@@ -55,23 +55,23 @@ fn locate(text: &str, offset: usize, fault: Fault) -> Located {
 
 struct Reader<'t> {
     text: &'t str,
-    faults: Vec<(Place, Fault)>,
+    faults: Vec<(Span, Fault)>,
 }
 
 impl Reader<'_> {
-    fn fault(&mut self, place: Place, fault: Fault) {
-        self.faults.push((place, fault));
+    fn fault(&mut self, span: Span, fault: Fault) {
+        self.faults.push((span, fault));
     }
 
     /// Faults of fields of a table.
     fn faults_in(&mut self, of: &Table, faults: Vec<Fault>) {
         for fault in faults {
             let found = of.table.iter().find(|(key, _)| *key.get_ref() == fault.field);
-            let (place, fault) = match found {
+            let (span, fault) = match found {
                 Some((key, value)) => (key.span(), self.as_written(value, fault)),
-                None => (of.place.clone(), fault),
+                None => (of.span.clone(), fault),
             };
-            self.fault(place, fault.below(&of.path));
+            self.fault(span, fault.below(&of.path));
         }
     }
 
@@ -130,11 +130,11 @@ impl Reader<'_> {
     fn table<'a, 'i>(
         &mut self,
         path: &str,
-        place: Place,
+        span: Span,
         value: &'a Spanned<DeValue<'i>>,
     ) -> Option<Table<'a, 'i>> {
         match value.get_ref() {
-            DeValue::Table(table) => Some(Table { path: path.to_owned(), name: "", place, table }),
+            DeValue::Table(table) => Some(Table { path: path.to_owned(), name: "", span, table }),
             _ => {
                 self.not(path, "a table", value);
                 None
@@ -151,13 +151,13 @@ impl Reader<'_> {
         let Some(all) = self.table(kind, value.span(), value) else { return Vec::new() };
         let mut found = Vec::new();
         for (name, value) in all.table.iter() {
-            let (place, name) = (name.span(), name.get_ref().as_ref());
+            let (span, name) = (name.span(), name.get_ref().as_ref());
             match check_name(&format!("name of a {kind}"), name) {
                 Ok(()) => {
-                    let table = self.table(&format!("{kind}.{name}"), place, value);
+                    let table = self.table(&format!("{kind}.{name}"), span, value);
                     found.extend(table.map(|table| Table { name, ..table }));
                 }
-                Err(fault) => self.fault(place, fault),
+                Err(fault) => self.fault(span, fault),
             }
         }
         found
@@ -169,7 +169,7 @@ impl Reader<'_> {
             if table.name == NO_GROUP {
                 let expected = format!("another name than `{NO_GROUP}`, which means no group");
                 let fault = Fault::new(&table.path, expected, &json!(NO_GROUP));
-                self.fault(table.place.clone(), fault);
+                self.fault(table.span.clone(), fault);
                 continue;
             }
             let (changes, mut faults) = Changes::collect(fields(table));
