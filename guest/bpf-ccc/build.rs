@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Compiles the BPF program, and makes the module by which Rust knows it.
+//! Compiles the BPF programs, and makes the modules by which Rust knows them.
 use std::{env, path::PathBuf, process::Command};
 
 use libbpf_cargo::SkeletonBuilder;
@@ -20,13 +20,15 @@ fn main() {
     let clang = clang();
     println!("cargo:rustc-env=CCC_CLANG={clang}");
     println!("cargo:rustc-env=CCC_CLANG_ARGS={args}");
-    SkeletonBuilder::new()
-        .source("bpf/ccc.bpf.c")
-        .obj(out.join("ccc.bpf.o"))
-        .clang(clang)
-        .clang_args(args.split(' '))
-        .build_and_generate(out.join("ccc.skel.rs"))
-        .expect("the BPF program does not compile; CLANG names another compiler");
+    for name in ["ccc", "tap"] {
+        SkeletonBuilder::new()
+            .source(format!("bpf/{name}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang(&clang)
+            .clang_args(args.split(' '))
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .expect("the BPF program does not compile; CLANG names another compiler");
+    }
     for input in ["bpf", "../common", "../include"] {
         println!("cargo:rerun-if-changed={input}");
     }

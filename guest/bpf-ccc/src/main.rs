@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Tenants of `ccc-vhost` without a device: cgroups and network namespaces of its host, and VMs
 //! whose guests have this program instead of a module.  Loads the BPF program, and stands between
-//! it and the daemon; on the host of such guests it relays what their agents say.
+//! it and the daemon; on the host of such guests it relays what their agents say.  Shows what VMs
+//! send through their taps, by another BPF program.
 //!
 //! A program of its own, so that the daemon stays without rights: this one needs CAP_BPF and
 //! CAP_NET_ADMIN where it loads the BPF program, hands the daemon the tables' descriptors, and
 //! reads nothing that a tenant of its machine has written.
 mod alone;
 mod back_off;
+mod daemon;
 mod flows;
 mod frames;
 mod front;
@@ -28,6 +30,7 @@ mod round;
 mod serve;
 mod shared;
 mod table;
+mod taps;
 mod tenants;
 mod wait;
 mod wanted;
@@ -39,6 +42,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -50,13 +54,15 @@ use crate::{
     places::Place,
     program::Program,
     remote::Address,
+    taps::Looks,
     tenants::{Daemon, Tenant, Tenants},
     wanted::Wanted,
 };
 
 /// What the manual says below the options.
 const NEEDS: &str = "run and agent need Linux 6.1 or newer with BTF and the BPF JIT, a bpffs for --pins, and \
-    root, or the capabilities that their units have.\n\n\
+    root, or the capabilities that their units have. taps needs Linux 5.8 or newer, and root, or CAP_BPF and \
+    CAP_NET_RAW.\n\n\
     Exit status: 0, it has ended as it was told to; 1, it failed, and may not the next time; 2, an option \
     is wrong; 78, what no other attempt mends.  A message says what was expected.";
 
@@ -116,6 +122,27 @@ enum Command {
         #[command(flatten)]
         pinned: Pinned,
     },
+    /// Show what VMs send through their taps: coupled, not coupled, and which flows are not
+    Taps {
+        /// VMs by their names [default: all that have a tap]
+        #[arg(value_name = "VM")]
+        vms: Vec<String>,
+        /// Time between two looks
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        interval: Duration,
+        /// How many looks [default: until it is interrupted]
+        #[arg(long, value_name = "N")]
+        count: Option<u32>,
+        /// Most flows to tell of each VM
+        #[arg(long, value_name = "N", default_value_t = 8)]
+        top: usize,
+        /// As JSON, a line each look
+        #[arg(long)]
+        json: bool,
+        /// Where the daemon is asked for VMs, taps and flows
+        #[command(flatten)]
+        control: Control,
+    },
     /// Remove the program; connections go on alone
     Unload {
         /// Wherever it is pinned: in every bpffs that is mounted here
@@ -164,6 +191,10 @@ fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Manual => Ok(manual(&mut io::stdout())?),
         Command::Flows { json, pinned } => flows::print(&pinned.pins, json, &mut io::stdout()),
+        Command::Taps { vms, interval, count, top, json, control: Control { control } } => {
+            let looks = Looks { control, vms, interval, count, top, json };
+            taps::run(&looks, &stop, &mut io::stdout())
+        }
         Command::Unload { all: true, .. } => pins::unload_all(&mut io::stdout()),
         Command::Unload { pinned, .. } => pins::unload(&pinned.pins, &mut io::stdout()),
         Command::Run { control, pinned } => {
@@ -183,6 +214,13 @@ fn run(args: Args) -> Result<()> {
         }
         Command::Relay { control, port } => relay::run(control.control, port, &stop),
     }
+}
+
+/// A time that somebody can wait for.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    let seconds = seconds.ok_or("expected a number of seconds from 0.1 to 3600")?;
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// In section 8, as clap knows the command line: all subcommands are on one page.
@@ -258,7 +296,9 @@ mod tests {
         let mut sections: Vec<&str> =
             page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
         assert!(
-            ["RUN", "AGENT", "RELAY", "FLOWS", "UNLOAD"].iter().all(|sub| sections.contains(sub))
+            ["RUN", "AGENT", "RELAY", "FLOWS", "TAPS", "UNLOAD"]
+                .iter()
+                .all(|sub| sections.contains(sub))
         );
         let all = sections.len();
         sections.sort_unstable();
@@ -278,5 +318,6 @@ mod tests {
             assert!(help(name).contains("--pins"), "{name}");
         }
         assert!(!help("relay").contains("--pins"));
+        assert!(!help("taps").contains("--pins"));
     }
 }

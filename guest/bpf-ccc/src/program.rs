@@ -81,15 +81,19 @@ fn directory(pins: &Path) -> PathBuf {
     pins.join(digest(OBJECT))
 }
 
-fn quiet(level: PrintLevel, text: String) {
-    let level = if level == PrintLevel::Warn { log::Level::Warn } else { log::Level::Debug };
-    log::log!(level, "{}", text.trim_end());
+/// What libbpf says goes to the log, most of it only if that is wanted.
+pub fn quiet() {
+    let say = |level, text: String| {
+        let level = if level == PrintLevel::Warn { log::Level::Warn } else { log::Level::Debug };
+        log::log!(level, "{}", text.trim_end());
+    };
+    libbpf_rs::set_print(Some((PrintLevel::Debug, say)));
 }
 
 impl Program {
     /// The program of earlier pins, or loaded and pinned now.
     pub fn open(pins: &Path, cgroup_root: &Path) -> Result<Program> {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, quiet)));
+        quiet();
         let mut storage = MaybeUninit::uninit();
         let open = skeleton::CccSkelBuilder::default().open(&mut storage)?;
         let said = said(&open)?;
@@ -173,7 +177,7 @@ impl Tables {
 
     /// Those of the program that is pinned, whoever uses it: what is there is only read.
     pub fn pinned(pins: &Path) -> Result<Tables> {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, quiet)));
+        quiet();
         let others = ours(pins).unwrap_or_default();
         let there = others.iter().find(|other| has_same_layout(other)).with_context(|| {
             format!("no program of this version in {}; expected root, and one that ccc-bpf run or agent has loaded", pins.display())

@@ -68,7 +68,7 @@ pub fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
         format!("its tap shows what its reports do not: {reason}{held}"),
         format!(
             "cccctl group has what was seen and what {name} may have; see whether its guest has the \
-             module and what else it sends; the group's enforce = \"on\" holds it to its share"
+             module and what else it sends (ccc-bpf taps {name} shows its flows); the group's enforce = \"on\" holds it to its share"
         ),
     ))
 }
