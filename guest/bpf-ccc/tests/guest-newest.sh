@@ -44,6 +44,15 @@ uses() {
 	ip netns exec sender real-ss -tin | grep -qw "ccc_$1"
 }
 
+# taps: what comes in from the namespace; the two flows of the tenant's time are coupled.
+taps() {
+	real-ccc-bpf taps sender --count 1 --interval 3 --control /run/control.sock >/run/taps
+	sed 's/^/# /' /run/taps
+	awk '$1 == "sender" { exit !($3 > 0 && $4 > 0) }' /run/taps &&
+		grep -q ': not coupled: .* to 10.0.0.1:5000: ' /run/taps &&
+		! grep -q ' to 10.0.0.1:500[12]: ' /run/taps
+}
+
 echo "# $(uname -r)"
 mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
@@ -58,6 +67,8 @@ ip -n sender link set far up
 printf '[daemon]\ncontrol = "/run/control.sock"\n[group.g]\n' >/etc/ccc.toml
 real-ccc-vhost --config /etc/ccc.toml &
 within ctl list
+# Of before the tenant is there, so it is never coupled.
+send reno 5000
 ctl tenant add sender --netns sender --group g --vhost-socket /run/sender.sock
 real-ccc-bpf run --control /run/control.sock &
 for algorithm in reno cubic; do
@@ -74,5 +85,10 @@ for algorithm in reno cubic; do
 	uses $algorithm
 	check "it is ccc_$algorithm's" $?
 done
+ctl set sender --tap near >/dev/null
+taps
+check "the flow of before it is the one that is not coupled" $?
+[ "$(wc -l </proc/net/packet)" = 1 ]
+check "nothing of that is at the tap afterwards" $?
 echo "# end"
 poweroff -f
