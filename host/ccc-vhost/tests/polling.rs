@@ -22,6 +22,8 @@ use support::{
 const POLLS: &str = "poll_max_us = 1000\n";
 /// Messages one after the other, within which the time has grown to the longest.
 const MANY: usize = 64;
+/// So many without a kick are no chance; of more, a machine decides on which others are busy.
+const SOME: usize = 8;
 /// More than come while a turn takes others.
 const FEW: usize = 4;
 /// As many as can be: hundreds of turns' work to look at, and memory that holds them.
@@ -67,11 +69,11 @@ fn no_kick_is_needed_while_the_daemon_polls() {
     let (daemon, operator) = start(POLLS);
     let (mut driver, _) = vm(&daemon, "a");
     let mut without = 0;
-    until("many messages are taken without a kick", || {
+    until("messages are taken without a kick", || {
         without += (0..MANY).filter(|_| !send(&mut driver)).count();
-        without >= MANY
+        without >= SOME
     });
-    assert!(metric(&operator, "ccc_poll_found_total ") >= MANY as f64);
+    assert!(metric(&operator, "ccc_poll_found_total ") >= SOME as f64);
     assert!(metric(&operator, "ccc_poll_seconds_total ") > 0.0);
     assert_eq!(metric(&operator, "ccc_poll_max_seconds "), 0.001);
     let told = &operator.get("/v1/status")["polling"];
