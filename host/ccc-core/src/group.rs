@@ -265,7 +265,7 @@ impl Group {
             None => {}
         }
         self.path.add(sample, window);
-        self.carried.deliver(update.now, delta.delivered_bytes);
+        self.carried.count_delivered(update.now, delta.delivered_bytes);
         sample
     }
 

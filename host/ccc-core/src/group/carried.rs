@@ -48,7 +48,7 @@ impl Rate {
         Rate { window, mean, since: None, until: 0, bytes: 0 }
     }
 
-    fn deliver(&mut self, now: Micros, bytes: u64) {
+    fn count_delivered(&mut self, now: Micros, bytes: u64) {
         self.until = now;
         if self.since.is_some() {
             self.bytes = self.bytes.saturating_add(bytes);
@@ -79,9 +79,9 @@ pub(super) struct Carried {
 
 impl Carried {
     /// So much has been delivered.
-    pub(super) fn deliver(&mut self, now: Micros, bytes: u64) {
+    pub(super) fn count_delivered(&mut self, now: Micros, bytes: u64) {
         if let Some(far) = &mut self.far {
-            far.deliver(now, bytes);
+            far.count_delivered(now, bytes);
         }
     }
 
@@ -168,12 +168,12 @@ mod tests {
     fn what_was_delivered_since_is_there() {
         let (mut carried, window) = left(0);
         for i in 0..=100 {
-            carried.deliver(10_000 * i, 100_000);
+            carried.count_delivered(10_000 * i, 100_000);
         }
         assert_eq!(back(&mut carried, window.plus(bytes(100_000)), 0), 500_000, "10 MB/s in 50 ms");
         let (mut carried, window) = left(0);
-        carried.deliver(0, 100_000);
-        carried.deliver(1_000, 100_000);
+        carried.count_delivered(0, 100_000);
+        carried.count_delivered(1_000, 100_000);
         assert_eq!(back(&mut carried, window.plus(bytes(100_000)), 0), 51_000, "no round trip");
     }
 
