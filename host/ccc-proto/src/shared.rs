@@ -44,7 +44,7 @@ pub struct Torn {
 }
 
 /// Copies a slot under its sequence count.
-pub fn read_report(words: &[&AtomicU64; REPORT_WORDS], attempts: u32) -> Result<Report, Torn> {
+pub fn read_report(words: &[AtomicU64; REPORT_WORDS], attempts: u32) -> Result<Report, Torn> {
     let mut seq = 0;
     for _ in 0..attempts {
         let first = words[0].load(Ordering::Acquire);
@@ -184,7 +184,7 @@ fn min_rtt(raw: u32) -> u32 {
 
 /// Writes a grant line under its sequence count, which goes on from what the
 /// memory holds; the count in `line` does not matter.
-pub fn write_grant_line(words: &[&AtomicU64; GRANT_LINE_WORDS], line: &GrantLine) {
+pub fn write_grant_line(words: &[AtomicU64; GRANT_LINE_WORDS], line: &GrantLine) {
     let odd = sequence(words[0].load(Ordering::Relaxed)) | 1;
     let even = odd.wrapping_add(1);
     let image: [u64; GRANT_LINE_WORDS] = transmute!(*line);
@@ -198,7 +198,7 @@ pub fn write_grant_line(words: &[&AtomicU64; GRANT_LINE_WORDS], line: &GrantLine
 
 /// Answers a slot.  Generation, line and flags are one word, so a driver that
 /// finds its generation finds what belongs to it.
-pub fn write_slot_grant(words: &[&AtomicU64; 2], grant: &SlotGrant) {
+pub fn write_slot_grant(words: &[AtomicU64; 2], grant: &SlotGrant) {
     let image: [u64; 2] = transmute!(*grant);
     words[1].store(image[1], Ordering::Relaxed);
     words[0].store(image[0], Ordering::Release);
@@ -239,10 +239,6 @@ mod tests {
         std::array::from_fn(|_| AtomicU64::new(0))
     }
 
-    fn words<const N: usize>(memory: &[AtomicU64; N]) -> [&AtomicU64; N] {
-        std::array::from_fn(|word| &memory[word])
-    }
-
     #[test]
     fn a_quiet_slot_is_copied() {
         let memory = memory::<REPORT_WORDS>();
@@ -251,7 +247,7 @@ mod tests {
         for (to, from) in memory.iter().zip(image) {
             to.store(from, Ordering::Relaxed);
         }
-        assert_eq!(read_report(&words(&memory), READ_ATTEMPTS), Ok(report));
+        assert_eq!(read_report(&memory, READ_ATTEMPTS), Ok(report));
     }
 
     #[test]
@@ -259,7 +255,7 @@ mod tests {
         let memory = memory::<REPORT_WORDS>();
         memory[0].store(7u64.to_le(), Ordering::Relaxed);
         for attempts in [1, READ_ATTEMPTS] {
-            assert_eq!(read_report(&words(&memory), attempts), Err(Torn { attempts, seq: 7 }));
+            assert_eq!(read_report(&memory, attempts), Err(Torn { attempts, seq: 7 }));
         }
     }
 
@@ -269,7 +265,7 @@ mod tests {
         memory[0].store(0xffff_fffd_u64.to_le(), Ordering::Relaxed);
         let line = GrantLine { epoch: 9.into(), level: 77.into(), ..transmute!([0u8; 64]) };
         for expected in [0xffff_fffe_u32, 0, 2] {
-            write_grant_line(&words(&memory), &line);
+            write_grant_line(&memory, &line);
             let image: [u64; GRANT_LINE_WORDS] =
                 std::array::from_fn(|word| memory[word].load(Ordering::Relaxed));
             let read: GrantLine = transmute!(image);
@@ -303,7 +299,7 @@ mod tests {
                 stop.store(true, Ordering::Relaxed);
             });
             while !stop.load(Ordering::Relaxed) {
-                if let Ok(report) = read_report(&words(&memory), READ_ATTEMPTS) {
+                if let Ok(report) = read_report(&memory, READ_ATTEMPTS) {
                     let image: [u64; REPORT_WORDS] = transmute!(report);
                     assert!(image[1..].iter().all(|word| *word == image[1]), "{image:?}");
                 }

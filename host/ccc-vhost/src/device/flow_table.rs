@@ -497,7 +497,7 @@ impl FlowTable {
     ) -> Result<Report, SlotError> {
         let at = self.addresses(slot)?.report;
         let words = words(mapping, at).map_err(|error| SlotError::Memory(slot, error))?;
-        read_report(&words, attempts).map_err(|torn| SlotError::Torn(slot, torn))
+        read_report(words, attempts).map_err(|torn| SlotError::Torn(slot, torn))
     }
 
     /// What the driver says of the flow that is known of a slot; `None` if it has begun to

@@ -98,7 +98,7 @@ impl Used {
         address: impl FnOnce() -> Option<GuestAddress>,
         line: &GrantLine,
     ) -> Result<bool, MemoryError> {
-        let write = |words: &[&AtomicU64; GRANT_LINE_WORDS]| write_grant_line(words, line);
+        let write = |words: &[AtomicU64; GRANT_LINE_WORDS]| write_grant_line(words, line);
         let known = self.location.as_ref().is_some_and(|location| location.change(memory, write));
         if !known {
             let Some(address) = address() else { return Ok(false) };

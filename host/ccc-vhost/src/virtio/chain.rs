@@ -184,10 +184,10 @@ impl Part<'_> {
 pub fn change<const N: usize>(
     mapping: &Mapping,
     address: GuestAddress,
-    write: impl FnOnce(&[&AtomicU64; N]),
+    write: impl FnOnce(&[AtomicU64; N]),
 ) -> Result<(), MemoryError> {
     let (region, start) = locate::<N>(mapping, address)?;
-    write(&words_at(region, start, address)?.each_ref());
+    write(words_at(region, start, address)?);
     region.bitmap().mark_dirty(start, N * 8);
     Ok(())
 }
@@ -196,9 +196,9 @@ pub fn change<const N: usize>(
 pub fn words<const N: usize>(
     mapping: &Mapping,
     address: GuestAddress,
-) -> Result<[&AtomicU64; N], MemoryError> {
+) -> Result<&[AtomicU64; N], MemoryError> {
     let (region, start) = locate::<N>(mapping, address)?;
-    Ok(words_at(region, start, address)?.each_ref())
+    words_at(region, start, address)
 }
 
 /// Where `N` words are that are written often; in one memory, and to be found again in another.
@@ -220,14 +220,14 @@ impl<const N: usize> Location<N> {
     }
 
     /// Writes to the words, and notes that; `false` if they are not in this memory.
-    pub fn change(&self, memory: &Memory, write: impl FnOnce(&[&AtomicU64; N])) -> bool {
+    pub fn change(&self, memory: &Memory, write: impl FnOnce(&[AtomicU64; N])) -> bool {
         if self.memory != memory.number() {
             return false;
         }
         // SAFETY: the words were found in the memory of this number, which no other has and
         // which is mapped for as long as it is borrowed.
         let words = unsafe { self.words.as_ref() };
-        write(&words.each_ref());
+        write(words);
         self.dirty.mark_dirty(0, N * 8);
         true
     }
@@ -326,7 +326,7 @@ mod tests {
         let (first, second) = (memory(), memory());
         let at = GuestAddress(0x1008);
         let location = Location::<2>::find(&first, at).expect("there");
-        let write = |words: &[&AtomicU64; 2]| words[1].store(7, Ordering::Relaxed);
+        let write = |words: &[AtomicU64; 2]| words[1].store(7, Ordering::Relaxed);
         assert!(location.change(&first, write));
         assert!(!location.change(&second, write), "another memory");
         drop(first);
