@@ -57,6 +57,7 @@ pub mod fuzzing {
         tap::watches::PERIOD_US,
         vhost_user::backend::{Backend, FEATURES},
         virtio::chain::words,
-        virtio::memory::{Mapping, Memory},
+        virtio::mapping::Mapping,
+        virtio::memory::Memory,
     };
 }

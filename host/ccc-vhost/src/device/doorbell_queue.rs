@@ -12,7 +12,7 @@ use crate::{
     device::counters::{Counters, Kind},
     device::flow_table::{FlowTable, ScanReason, Scope},
     virtio::chain::{Chain, words},
-    virtio::memory::Mapping,
+    virtio::mapping::Mapping,
     virtio::queue::{Queue, QueueError},
 };
 

@@ -17,7 +17,7 @@ use zerocopy::FromBytes;
 use crate::{
     device::budget::pay,
     virtio::chain::{Array, Chain, ChainError, Parts},
-    virtio::memory::Mapping,
+    virtio::mapping::Mapping,
 };
 
 /// Slots of all extents of a VM together.

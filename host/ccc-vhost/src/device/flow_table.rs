@@ -19,7 +19,8 @@ use crate::{
     device::slot::{Alone, Counted, Member, SlotError, SlotState},
     device::slots::Slots,
     virtio::chain::{change, words},
-    virtio::memory::{Mapping, Memory},
+    virtio::mapping::Mapping,
+    virtio::memory::Memory,
     virtio::region::MemoryError,
 };
 

@@ -136,7 +136,7 @@ mod tests {
     use zerocopy::FromBytes;
 
     use super::*;
-    use crate::virtio::memory::Mapping;
+    use crate::virtio::mapping::Mapping;
 
     /// Of every group the same level.
     struct Level(u64);

@@ -12,7 +12,7 @@ use crate::{
     device::extents::{Extent, Refused},
     device::flow_table::{FlowTable, Scope},
     virtio::chain::{Chain, change, words},
-    virtio::memory::Mapping,
+    virtio::mapping::Mapping,
     virtio::queue::{Queue, QueueError},
 };
 

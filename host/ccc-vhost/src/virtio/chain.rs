@@ -5,13 +5,9 @@ use std::{ptr::NonNull, sync::atomic::AtomicU64};
 
 use thiserror::Error;
 use virtio_queue::DescriptorChain;
-use vm_memory::{GuestAddress, GuestMemoryBackend, MmapRegion, bitmap::Bitmap};
+use vm_memory::{GuestAddress, MmapRegion, bitmap::Bitmap};
 
-use crate::virtio::{
-    dirty::Dirty,
-    memory::{Mapping, Memory},
-    region::MemoryError,
-};
+use crate::virtio::{dirty::Dirty, mapping::Mapping, memory::Memory, region::MemoryError};
 
 /// A chain of this VM.
 pub type Chain<'m> = DescriptorChain<&'m Mapping>;
@@ -170,7 +166,7 @@ impl Part<'_> {
         if address % 8 != 0 {
             return Err(ChainError::Misaligned(address));
         }
-        if self.mapping.get_slice(GuestAddress(address), length).is_err() {
+        if self.mapping.slice(GuestAddress(address), length).is_none() {
             return Err(ChainError::Outside { address, length });
         }
         // Cannot overflow: the whole of it is in memory.
@@ -216,7 +212,7 @@ impl<const N: usize> Location<N> {
     pub fn find(memory: &Memory, address: GuestAddress) -> Result<Location<N>, MemoryError> {
         let (region, start) = locate::<N>(memory.mapping(), address)?;
         let words = NonNull::from(words_at(region, start, address)?);
-        Ok(Location { memory: memory.number(), words, dirty: region.bitmap().slice_at(start) })
+        Ok(Location { memory: memory.number(), words, dirty: region.bitmap().part(start) })
     }
 
     /// Writes to the words, and notes that; `false` if they are not in this memory.
@@ -239,8 +235,7 @@ fn locate<const N: usize>(
     address: GuestAddress,
 ) -> Result<(&MmapRegion<Dirty>, usize), MemoryError> {
     let outside = || MemoryError::Outside { address: address.0, size: N * 8 };
-    let (region, start) = mapping.to_region_addr(address).ok_or_else(outside)?;
-    Ok((region, start.0 as usize))
+    mapping.region(address).map(|(region, start)| (&**region, start)).ok_or_else(outside)
 }
 
 fn words_at<const N: usize>(

@@ -92,13 +92,16 @@ impl Dirty {
     pub fn new(log: &Log, start: u64) -> Dirty {
         Dirty { log: log.clone(), start }
     }
+
+    /// What begins there within it, to be kept.
+    pub fn part(&self, offset: usize) -> Dirty {
+        Dirty::new(&self.log, self.start.saturating_add(offset as u64))
+    }
 }
 
-impl WithBitmapSlice<'_> for Dirty {
-    type S = Dirty;
+impl<'a> WithBitmapSlice<'a> for Dirty {
+    type S = DirtySlice<'a>;
 }
-
-impl BitmapSlice for Dirty {}
 
 impl Bitmap for Dirty {
     fn mark_dirty(&self, offset: usize, length: usize) {
@@ -110,8 +113,36 @@ impl Bitmap for Dirty {
         false
     }
 
-    fn slice_at(&self, offset: usize) -> Dirty {
-        Dirty::new(&self.log, self.start.saturating_add(offset as u64))
+    fn slice_at(&self, offset: usize) -> DirtySlice<'_> {
+        DirtySlice { log: &self.log, start: self.start.saturating_add(offset as u64) }
+    }
+}
+
+/// The same while it is borrowed, which each access does: counting who has the log costs more
+/// than the access.
+#[derive(Clone, Copy, Debug)]
+pub struct DirtySlice<'a> {
+    log: &'a Log,
+    start: u64,
+}
+
+impl WithBitmapSlice<'_> for DirtySlice<'_> {
+    type S = Self;
+}
+
+impl BitmapSlice for DirtySlice<'_> {}
+
+impl Bitmap for DirtySlice<'_> {
+    fn mark_dirty(&self, offset: usize, length: usize) {
+        self.log.mark(self.start.saturating_add(offset as u64), length);
+    }
+
+    fn dirty_at(&self, _offset: usize) -> bool {
+        false
+    }
+
+    fn slice_at(&self, offset: usize) -> Self {
+        DirtySlice { start: self.start.saturating_add(offset as u64), ..*self }
     }
 }
 
@@ -138,7 +169,8 @@ mod tests {
         region.mark_dirty(0, 1);
         log.begin(file.try_clone().expect("file"), 4096, 8).expect("mapped");
         region.mark_dirty(0x1ff8, 16);
-        region.slice_at(0x5000).mark_dirty(8, 1);
+        region.slice_at(0x4000).slice_at(0x1000).mark_dirty(8, 1);
+        region.part(0x6000).mark_dirty(8, 1);
         region.mark_dirty(0, 0);
         region.mark_dirty(0x100_0000, 8);
         region.mark_dirty(usize::MAX, usize::MAX);
@@ -147,9 +179,9 @@ mod tests {
             file.read_exact_at(&mut bits, 4096).expect("bits");
             u64::from_le_bytes(bits)
         };
-        assert_eq!(marked(&file), 1 << 0x11 | 1 << 0x12 | 1 << 0x15);
+        assert_eq!(marked(&file), 1 << 0x11 | 1 << 0x12 | 1 << 0x15 | 1 << 0x16);
         log.end();
         region.mark_dirty(0, 1);
-        assert_eq!(marked(&file), 1 << 0x11 | 1 << 0x12 | 1 << 0x15);
+        assert_eq!(marked(&file), 1 << 0x11 | 1 << 0x12 | 1 << 0x15 | 1 << 0x16);
     }
 }

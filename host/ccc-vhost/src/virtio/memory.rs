@@ -10,14 +10,13 @@ use std::{
 
 use rustix::mm::{MapFlags, ProtFlags};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
-use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, mmap::MmapRegionBuilder,
-};
+use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap, mmap::MmapRegionBuilder};
 
 use crate::{
     event_loop::foreign::Shared,
     virtio::dirty::{Dirty, Log},
     virtio::fault::Guard,
+    virtio::mapping::Mapping,
     virtio::region::{MOST, MemoryError, PAGE, guard, page_size},
 };
 
@@ -25,9 +24,6 @@ use crate::{
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 /// Memories there have been.
 static MEMORIES: AtomicU64 = AtomicU64::new(0);
-
-/// A VM's memory, by guest physical address.
-pub type Mapping = GuestMemoryMmap<Dirty>;
 
 /// Guest memory as the front end told it: mapped, and with its own addresses.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 pub mod chain;
 pub mod dirty;
 pub mod fault;
+pub mod mapping;
 pub mod memory;
 pub mod queue;
 pub mod region;

@@ -11,7 +11,7 @@ use vm_memory::{Bytes, GuestAddress};
 
 use crate::{
     virtio::chain::{Chain, MAX_SIZE},
-    virtio::memory::Mapping,
+    virtio::mapping::Mapping,
 };
 
 /// The driver wants no notification, without event index (2.7.7.1).
