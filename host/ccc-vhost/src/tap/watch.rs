@@ -37,6 +37,9 @@ const BURST_BYTES: u64 = 1 << 15;
 /// A VM has grants for so long after it last had some: flows that wait for their
 /// retransmission timers have none.
 const GRANTED_US: Micros = 5_000_000;
+/// What it is granted falls by this part each period at the most: half in a quarter of a second.
+/// Grants fall at once where a VM of a large weight wants more, and are followed with ACKs.
+const FOLLOWS_BY: u64 = 8;
 /// So long a VM that was judged is not trusted.
 const PROBATION_US: Micros = 60_000_000;
 /// Whose device is reset, or slots released, so often with no more than this between two of
@@ -166,6 +169,8 @@ pub struct Watched {
     /// When it last took half of its share, or began to want it.
     took_part: Micros,
     lost_at: Option<Micros>,
+    /// What it may send by its grants, bytes a second, while it follows them.
+    granted: u64,
     /// When it was last granted something.
     granted_at: Option<Micros>,
     /// How often flows of it have gone on alone in a row, and when the last ones did.
@@ -388,6 +393,7 @@ impl Watched {
         if seen.claims.granted > 0 {
             self.granted_at = Some(now);
         }
+        self.granted = seen.claims.granted.max(self.granted - self.granted / FOLLOWS_BY);
         self.exited(now, seen.claims.exits.saturating_sub(last.claims.exits));
         self.wanted(now, seen.claims.backlogged);
         Some(count)
@@ -471,8 +477,7 @@ impl Watched {
     /// What it may send that has this share: what it is granted, if that is more.  No more than
     /// its cap is: two segments a flow in a round trip as short as it says are no grant.
     fn may(&self, share: u64) -> u64 {
-        let last = self.last.unwrap_or_default();
-        let granted = last.claims.granted.min(last.cap.unwrap_or(u64::MAX));
+        let granted = self.granted.min(self.cap().unwrap_or(u64::MAX));
         share.max(with_headers(granted)).max(LEAST_RATE)
     }
 

@@ -84,7 +84,7 @@ impl Group {
 impl Seen {
     fn goes_on(&mut self, now: Micros, does: &Does) {
         let bytes = |mbit: f64| (mbit * MBIT as f64) as u64 * PERIOD_US / 1_000_000;
-        (self.at, self.weight) = (now, 1);
+        (self.at, self.weight) = (now, self.weight.max(1));
         self.received_bytes += bytes(does.sends);
         self.claims.delivered_bytes += bytes(does.claims);
         self.claims.events += u64::from(does.loses);
@@ -191,6 +191,23 @@ fn who_keeps_within_its_grants_is_not_judged_whatever_another_says() {
     group.go(120_000, &[honest(7.2), honest(2.8)]);
     assert!(group.share(0) < 5.5, "{}", group.share(0));
     assert!(group.changed.is_empty(), "{:?}", group.watch);
+}
+
+#[test]
+fn grants_that_fall_are_followed_with_acks() {
+    let mut group = Group::new();
+    group.seen.entry(0).or_default().weight = 20;
+    group.go(20_000, &[Does { wants: false, ..honest(3.6) }, honest(28.0)]);
+    for _ in 0..20 {
+        // The one of most of the weight wants more while it recovers, 200 ms of each second.
+        group.go(150, &[honest(3.6), Does { granted: 1.5, ..honest(28.0) }]);
+        group.go(50, &[honest(3.6), honest(1.5)]);
+        group.go(800, &[Does { wants: false, ..honest(3.6) }, honest(28.0)]);
+    }
+    assert!(group.changed.is_empty(), "{:?}", group.watch);
+    // Who does not follow them for longer is judged.
+    group.go(4_000, &[honest(40.0), Does { granted: 1.5, ..honest(28.0) }]);
+    assert_eq!(group.changed, [1]);
 }
 
 #[test]
