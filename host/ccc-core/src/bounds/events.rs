@@ -111,8 +111,8 @@ impl Losers {
     }
 }
 
-/// The latest loss that was told of, whether it reduces anything or not, and the latest one
-/// before it that another VM has told of.
+/// The latest loss that reduced all, or confirmed such a one, and the latest one before it that
+/// another VM has told of.  What one VM loses alone says nothing of what others send through.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lost {
     by: usize,
@@ -152,6 +152,12 @@ impl Events {
         }
         self.vms[member] = Vm { budget: Budget::new(self.totals), ..Vm::default() };
         self.latest = self.latest.filter(|latest| latest.member != member);
+        if self.lost.by == member {
+            self.lost = Lost::default();
+        }
+        if matches!(self.losers, Losers::One(one) if one == member) {
+            self.losers = Losers::default();
+        }
     }
 
     /// The group was empty, or one VM's alone.
@@ -186,10 +192,9 @@ impl Events {
     /// A VM has lost, or says so.
     pub(crate) fn event(&mut self, told: &Told) -> Reduces {
         let Told { now, member, epoch, present, round_us, vms } = *told;
-        self.lost.add(member, now);
         let since_us = self.latest.map_or(Micros::MAX, |latest| now.saturating_sub(latest.at));
         if epoch != present || since_us < round_us {
-            self.confirm(member, epoch);
+            self.confirm(now, member, epoch);
             return Reduces::Nobody;
         }
         if self.vms[member].budget.pay(Fraction::ALL) || vms < JURY {
@@ -211,6 +216,7 @@ impl Events {
     fn pays(&mut self, member: usize, now: Micros, epoch: u32) {
         self.totals.add_event();
         self.losers.add(member);
+        self.lost.add(member, now);
         let vm = &mut self.vms[member];
         vm.shared_events += 1;
         vm.lost = Some(epoch);
@@ -221,13 +227,14 @@ impl Events {
 
     /// Another than the one that has paid has lost, and shares the cost if that was in the same
     /// epoch.
-    fn confirm(&mut self, member: usize, epoch: u32) {
+    fn confirm(&mut self, now: Micros, member: usize, epoch: u32) {
         let Some(latest) = self.latest.as_mut().filter(|latest| latest.member != member) else {
             return;
         };
         // Who reduces again and again has the others' losses always come late.
         latest.confirmed = true;
         self.losers.add(member);
+        self.lost.add(member, now);
         if latest.epoch != epoch || self.vms[member].lost == Some(epoch) {
             return;
         }
@@ -338,5 +345,44 @@ mod tests {
         lost.add(2, 30);
         lost.add(2, 40);
         assert_eq!((lost.by_others_at(1), lost.by_others_at(2)), (Some(40), Some(20)));
+    }
+
+    const ROUND_US: Micros = 100_000;
+
+    /// A second of three VMs, of which the first one has nearly all bytes, and the second tells
+    /// of a loss.
+    fn second(events: &mut Events, now: Micros, epoch: u32) -> Reduces {
+        for (member, bytes) in [(0, 1_000_000), (1, 10_000), (2, 10_000)] {
+            events.deliver(member, bytes, bytes, 1_020_000);
+        }
+        let (round_us, vms) = (ROUND_US, 3);
+        events.event(&Told { now, member: 1, round_us, vms, epoch, present: epoch })
+    }
+
+    #[test]
+    fn losses_that_are_ones_alone_outvote_nobody() {
+        let mut events = Events::default();
+        (0..3).for_each(|member| events.add(member));
+        for number in 1..=20 {
+            let now = Micros::from(number) * 1_000_000;
+            let reduces = second(&mut events, now, number);
+            let believed = matches!(reduces, Reduces::All);
+            assert_eq!(
+                events.outvotes_losses(0, now - ROUND_US),
+                believed,
+                "{number}: {reduces:?}"
+            );
+            assert_eq!(believed, number <= 3, "three are saved");
+        }
+    }
+
+    #[test]
+    fn who_gets_a_number_has_lost_nothing_under_it() {
+        let mut events = Events::default();
+        (0..3).for_each(|member| events.add(member));
+        second(&mut events, 1_000_000, 1);
+        assert!(events.are_of_one_other(2) && events.outvotes_losses(0, 0));
+        events.add(1);
+        assert!(!events.are_of_one_other(2) && !events.outvotes_losses(0, 0));
     }
 }
