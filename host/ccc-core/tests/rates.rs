@@ -24,8 +24,18 @@ fn alone(segments: u64, report: &Report, share: ShareOf) -> (Host, Flow) {
     }
     host.lose(&mut flow, host.epoch());
     host.recover(&mut flow);
-    host.now += 1_000_000;
+    deliver(&mut host, &mut flow);
     (host, flow)
+}
+
+/// A second, in each of whose round trips a flow has its window delivered.
+fn deliver(host: &mut Host, flow: &mut Flow) {
+    let round_us = u64::from(flow.report.srtt_us);
+    for _ in 0..1_000_000 / round_us {
+        host.now += round_us;
+        flow.report.delivered_bytes += host.window_of(flow);
+        host.send(flow);
+    }
 }
 
 /// Segments that the flow is granted, rounded to the nearest.
@@ -293,27 +303,59 @@ impl World {
     }
 }
 
+/// A near one with a window of 20 segments, and one that was 100 ms away and has left.
+fn left_alone() -> (Host, Flow, VmId) {
+    let (mut host, near) = alone(20, &far(2), ShareOf::Rate);
+    let vm = host.vm(1.0);
+    let joiner = host.flow_of(vm, &far(100));
+    assert_eq!(host.segments(), 510, "20 segments in 2 ms are 510 in 51");
+    host.leave(joiner);
+    (host, near, vm)
+}
+
 /// What a near one grows to while it is alone, of little that it needs, times the round-trip
 /// time of far ones is more than any path holds.
 #[test]
 fn who_comes_back_to_a_near_one_finds_the_rate_of_when_it_left() {
-    for rounds in [0, 200] {
-        let (mut host, mut near) = alone(20, &far(2), ShareOf::Rate);
-        let vm = host.vm(1.0);
-        let joiner = host.flow_of(vm, &far(100));
-        assert_eq!(host.segments(), 510);
-        host.leave(joiner);
-        for _ in 0..rounds {
-            host.round(std::slice::from_mut(&mut near));
-        }
-        assert!(
-            rounds == 0 || host.segments() > 200,
-            "{} segments, grown from 20",
-            host.segments()
-        );
+    for rounds in [0, 90] {
+        let (mut host, mut near, vm) = left_alone();
+        // A round trip of which is seen each 100 ms.
+        (0..rounds).for_each(|_| host.round(std::slice::from_mut(&mut near)));
+        assert!(rounds == 0 || host.segments() > 80, "{} segments, grown from 20", host.segments());
         host.flow_of(vm, &far(100));
         assert_eq!(host.segments(), 510, "after {rounds} rounds");
     }
+}
+
+#[test]
+fn who_comes_to_near_ones_that_use_little_begins_in_slow_start() {
+    for rounds in [150, 1_000] {
+        let (mut host, mut near, vm) = left_alone();
+        (0..rounds).for_each(|_| host.round(std::slice::from_mut(&mut near)));
+        let alone = host.segments();
+        host.flow_of(vm, &far(100));
+        let twice = 2 * alone * 51 / 100;
+        assert!(
+            (twice - 10..=twice + 10).contains(&host.segments()),
+            "{} of {twice}",
+            host.segments()
+        );
+        assert!(host.grant(vm).slow_start, "what there is besides is found out");
+    }
+}
+
+#[test]
+fn who_comes_to_near_ones_that_use_all_finds_its_part() {
+    let (mut host, mut near, vm) = left_alone();
+    // Meanwhile the path has become ten times as fast.
+    while host.segments() < 200 {
+        host.ack(&mut near);
+        host.now += 1_000;
+    }
+    (0..12).for_each(|_| deliver(&mut host, &mut near));
+    let grown = host.segments();
+    host.flow_of(vm, &far(100));
+    assert!(host.segments().abs_diff(grown * 51 / 2) <= 51, "{} of {grown}", host.segments());
 }
 
 /// One that says that it is a microsecond away would have 100,000 times its window beside

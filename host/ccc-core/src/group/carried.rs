@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! The sum of rates that a group carries on while those who are far away come and go.
+//! How much of the sum of rates who comes may believe.
 //!
 //! While only near flows count, the aggregate is a small window.  Some growth makes it a large
 //! rate, which nobody has sent, or which only a liar says it has.  Times the round-trip time of
-//! far flows that is a window which no path holds.  So who comes back finds no more than the sum
-//! of rates of when it left, or what has been delivered since.
+//! a far flow that is a window which no path holds.  So who comes finds no more than twice what
+//! has been delivered of late (RFC 7661, section 4.3), or what there was when it left lately, and
+//! slow start tells the rest.
 use crate::{
     fixed::{Fraction, Micros, Window},
     mean::MeanUnits,
@@ -13,8 +14,12 @@ use crate::{
 /// A mean that changes at once by so many times.
 const MUCH: u64 = 2;
 
-/// With a mean of so large a part of what it was, those of then are there again.
-const BACK: u64 = 4;
+/// So long who has left is remembered (as an empty group's window is).
+const REMEMBER_US: Micros = 10_000_000;
+
+/// A rate is over this time, and the largest of so long ago counts.
+const OVER_US: Micros = 250_000;
+const LATELY_US: Micros = 5_000_000;
 
 /// What flows count in the mean, without and with what `waits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,162 +33,166 @@ impl Mean {
         Mean { empty, present: empty.plus(waits) }
     }
 
-    pub(super) fn us(&self) -> Micros {
+    pub(super) fn us(self) -> Micros {
         self.present.us()
     }
+
+    /// This one as a multiple of `other`.
+    pub(super) fn over(self, other: Mean) -> Fraction {
+        self.present.over(other.present)
+    }
+
+    fn is_much_more_than(self, other: Mean) -> bool {
+        self.empty.us() >= other.empty.us().saturating_mul(MUCH)
+    }
 }
 
-/// A sum of rates, and what has been delivered since.
+/// What has been delivered, in the host's clock.
+#[derive(Debug, Default)]
+struct Delivered {
+    since: Micros,
+    bytes: u64,
+    /// The largest rates, bytes a second: of the last `LATELY_US`, and of those before.
+    most: u64,
+    before: u64,
+    most_since: Micros,
+}
+
+impl Delivered {
+    fn add(&mut self, now: Micros, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let elapsed_us = now.saturating_sub(self.since);
+        if elapsed_us >= OVER_US {
+            self.end(now, elapsed_us);
+        }
+    }
+
+    fn end(&mut self, now: Micros, elapsed_us: Micros) {
+        let lasted_us = now.saturating_sub(self.most_since);
+        if lasted_us >= LATELY_US {
+            self.before = if lasted_us < 2 * LATELY_US { self.most } else { 0 };
+            (self.most, self.most_since) = (0, now);
+        }
+        self.most = self.most.max(self.bytes.saturating_mul(1_000_000) / elapsed_us);
+        (self.since, self.bytes) = (now, 0);
+    }
+
+    /// Twice that, on its way at such a round-trip time.
+    fn twice_at(&self, mean: Mean) -> Window {
+        let rate = Window::from_bytes(self.most.max(self.before));
+        rate.plus(rate).times(Fraction::new(mean.us().into(), 1_000_000))
+    }
+}
+
+/// The sum of rates when somebody had left, and when that was.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+struct Left {
+    at: Micros,
     window: Window,
     mean: Mean,
-    since: Option<Micros>,
-    until: Micros,
-    bytes: u64,
 }
 
-impl Rate {
-    fn new(window: Window, mean: Mean) -> Rate {
-        Rate { window, mean, since: None, until: 0, bytes: 0 }
-    }
-
-    fn count_delivered(&mut self, now: Micros, bytes: u64) {
-        self.until = now;
-        if self.since.is_some() {
-            self.bytes = self.bytes.saturating_add(bytes);
-        } else {
-            self.since = Some(now);
-        }
-    }
-
-    fn window_at(&self, mean: Mean) -> Window {
-        self.window.times(mean.present.over(self.mean.present))
-    }
-
-    /// What was delivered in a round trip; of less than one nothing is known.
-    fn delivered_at(&self, mean: Mean) -> Window {
-        let elapsed_us = self.since.map_or(0, |since| self.until.saturating_sub(since));
-        if elapsed_us < mean.us() {
-            return Window::default();
-        }
-        Window::from_bytes(self.bytes).times(Fraction::new(mean.us().into(), elapsed_us.into()))
-    }
-}
-
-/// The sum of rates when those who are far away have left.
+/// What is known of the sum of rates.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    far: Option<Rate>,
+    now: Micros,
+    delivered: Delivered,
+    left: Option<Left>,
 }
 
 impl Carried {
     /// So much has been delivered.
     pub(super) fn count_delivered(&mut self, now: Micros, bytes: u64) {
-        if let Some(far) = &mut self.far {
-            far.count_delivered(now, bytes);
-        }
+        self.now = now;
+        self.delivered.add(now, bytes);
     }
 
-    /// Who counts has changed, and with that the mean; returns what the window, which was so
-    /// large, is to be multiplied by.
-    pub(super) fn carry(&mut self, window: Window, before: Mean, after: Mean) -> Fraction {
-        let factor = after.present.over(before.present);
-        let (before_us, after_us) = (before.empty.us(), after.empty.us());
-        if after_us.saturating_mul(MUCH) <= before_us {
-            self.far.get_or_insert(Rate::new(window, before));
-            return factor;
+    /// Somebody has left others, where the window was so large.
+    pub(super) fn leave(&mut self, window: Window, before: Mean, after: Mean) {
+        if !before.is_much_more_than(after) {
+            return;
         }
-        if before_us.saturating_mul(MUCH) > after_us {
-            return factor;
+        if self.lately_left().is_none() {
+            self.left = Some(Left { at: self.now, window, mean: before });
         }
-        match self.most_at(after) {
-            Some(most) if most < window.times(factor) => window.to(most),
-            _ => factor,
-        }
+        // By those who are left alone.
+        self.delivered =
+            Delivered { since: self.now, most_since: self.now, ..Delivered::default() };
     }
 
-    /// The most that there is with such a mean, for those who come back.
-    fn most_at(&mut self, after: Mean) -> Option<Window> {
-        let far = self.far?;
-        if after.empty.us().saturating_mul(BACK) >= far.mean.empty.us() {
-            self.far = None;
-        }
-        Some(far.window_at(after).max(far.delivered_at(after)))
+    fn lately_left(&self) -> Option<Left> {
+        self.left.filter(|left| self.now.saturating_sub(left.at) < REMEMBER_US)
     }
+
+    /// The most that who comes finds; none, if it comes from no farther than the others.
+    pub(super) fn come(&self, before: Mean, after: Mean) -> Option<Most> {
+        if !after.is_much_more_than(before) {
+            return None;
+        }
+        let known = self.lately_left().map(|left| left.window.times(after.over(left.mean)));
+        Some(Most { known: known.unwrap_or_default(), used: self.delivered.twice_at(after) })
+    }
+}
+
+/// The most that there is for who comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    /// There was so much when it left.
+    pub(super) known: Window,
+    /// Twice what has been delivered is so much.
+    pub(super) used: Window,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NEAR: u64 = 1_000;
-    const FAR: u64 = 50_000;
+    const SECOND: Micros = 1_000_000;
 
     fn mean(us: u64, waits: u64) -> Mean {
         Mean::new(MeanUnits { effective: 2 * us, weight: 2 }, waits)
     }
 
-    fn bytes(count: u64) -> Window {
-        Window::from_bytes(count)
+    /// What twice so much delivered is at a round trip of 50 ms, at that time.
+    fn found(carried: &Carried) -> [u64; 2] {
+        let most = carried.come(mean(1_000, 0), mean(50_000, 0)).expect("much farther");
+        [most.known, most.used].map(Window::bytes)
     }
 
-    /// After who is far has left a window of 51,000 bytes.
-    fn left(waits: u64) -> (Carried, Window) {
+    fn goes_on(carried: &mut Carried, seconds: std::ops::Range<u64>, rate: u64) {
+        let reports = 100 * seconds.start..100 * seconds.end;
+        reports.for_each(|i| carried.count_delivered(i * SECOND / 100, rate / 100));
+    }
+
+    #[test]
+    fn the_largest_rate_of_late_is_what_is_used() {
         let mut carried = Carried::default();
-        let window = bytes(51_000);
-        let factor = carried.carry(window, mean(FAR, waits), mean(NEAR, waits));
-        (carried, window.times(factor))
-    }
-
-    fn back(carried: &mut Carried, window: Window, waits: u64) -> u64 {
-        let factor = carried.carry(window, mean(NEAR, waits), mean(FAR, waits));
-        window.times(factor).bytes()
-    }
-
-    #[test]
-    fn who_comes_back_finds_the_rate_of_when_it_left() {
-        for grown in [1, 2, 1_000] {
-            let (mut carried, window) = left(0);
-            assert_eq!(window.bytes(), 1_020);
-            let window = bytes(window.bytes() * grown);
-            assert_eq!(back(&mut carried, window, 0), 51_000, "grown to {grown} times");
-        }
+        goes_on(&mut carried, 1..3, 1_000_000);
+        goes_on(&mut carried, 3..6, 200_000);
+        assert_eq!(found(&carried), [0, 100_000], "a megabyte a second, twice, in 50 ms");
+        goes_on(&mut carried, 6..20, 200_000);
+        assert_eq!(found(&carried), [0, 20_000]);
+        goes_on(&mut carried, 600..601, 0);
+        assert!(found(&carried)[1] < 100, "after a pause");
     }
 
     #[test]
-    fn a_rate_that_has_become_less_is_carried() {
-        let (mut carried, _) = left(0);
-        assert_eq!(back(&mut carried, bytes(100), 0), 5_000);
+    fn who_has_left_is_remembered_for_ten_seconds() {
+        let mut carried = Carried::default();
+        goes_on(&mut carried, 1..5, 1_000_000);
+        carried.leave(Window::from_bytes(99_000), mean(50_000, 49_000), mean(1_000, 49_000));
+        assert_eq!(found(&carried), [50_000, 0], "99,000 in 99 ms; what others use begins anew");
+        goes_on(&mut carried, 5..14, 100_000);
+        assert_eq!(found(&carried), [50_000, 10_000]);
+        goes_on(&mut carried, 14..15, 100_000);
+        assert_eq!(found(&carried), [0, 10_000]);
     }
 
     #[test]
-    fn a_queue_that_has_drained_makes_no_rate() {
-        let (mut carried, window) = left(49_000);
-        assert_eq!(window.bytes(), 25_757, "beside a queue the near ones' part is large");
-        assert_eq!(back(&mut carried, window, 0), 25_757, "51,000 in 99 ms are that in 50");
-    }
-
-    #[test]
-    fn what_was_delivered_since_is_there() {
-        let (mut carried, window) = left(0);
-        for i in 0..=100 {
-            carried.count_delivered(10_000 * i, 100_000);
-        }
-        assert_eq!(back(&mut carried, window.plus(bytes(100_000)), 0), 500_000, "10 MB/s in 50 ms");
-        let (mut carried, window) = left(0);
-        carried.count_delivered(0, 100_000);
-        carried.count_delivered(1_000, 100_000);
-        assert_eq!(back(&mut carried, window.plus(bytes(100_000)), 0), 51_000, "no round trip");
-    }
-
-    #[test]
-    fn who_comes_a_part_of_the_way_forgets_nothing() {
-        let (mut carried, window) = left(0);
-        let most = bytes(1_000_000);
-        let factor = carried.carry(window.plus(most), mean(NEAR, 0), mean(2 * NEAR, 0));
-        assert_eq!(window.plus(most).times(factor).bytes(), 2_040);
-        assert_eq!(back(&mut carried, most, 0), 51_000);
-        assert_eq!(back(&mut carried, most, 0), 50_000_000, "and then they were there");
+    fn who_comes_from_no_farther_finds_all() {
+        let mut carried = Carried::default();
+        carried.leave(Window::from_bytes(99_000), mean(50_000, 0), mean(30_000, 0));
+        assert!(carried.come(mean(30_000, 0), mean(50_000, 0)).is_none());
+        assert_eq!(found(&carried), [0, 0], "and nothing is remembered of it");
     }
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Who counts in a group: flows come, go on, fall idle and leave, and the aggregate stays the
 //! same sum of rates.
-use super::{Group, carried::Mean};
+use super::{
+    Group,
+    carried::{Mean, Most},
+};
 use crate::{
     fixed::{Fraction, Micros, Window},
     flow::{self, Contribution, Flow},
@@ -45,7 +48,11 @@ impl Group {
         let Change { member, old, .. } = change;
         let share = self.members.rate_share(*member, old);
         let waits = self.waits_of(*member);
-        self.at_the_same_rate(waits, |members| change.make(members));
+        let window = self.aggregate.window;
+        if let Some((before, after)) = self.edit(waits, |members| change.make(members)) {
+            self.carried.leave(window, before, after);
+            self.scale(before, after);
+        }
         self.forget_told(*member);
         if self.members.vms() == 1 {
             // What it tells from now on is its own word alone.
@@ -65,30 +72,30 @@ impl Group {
         if !new.counts() {
             self.end(now, change);
         } else if !new.active {
-            self.rest(now, change);
+            self.rest(now, change, flow::initial(report));
         } else if self.members.active_flows() == 0 {
-            self.count_at_the_same_rate(change);
+            self.count_at_the_same_rate(change, flow::initial(report));
             self.events.begin();
             self.policy.begin(&mut self.aggregate, now, flow::initial(report));
         } else if !old.counts() {
             self.join(now, change, report);
         } else {
-            self.count_on(change);
+            self.count_on(change, flow::initial(report));
         }
     }
 
     /// A flow goes on to count.
-    fn count_on(&mut self, change: &Change) {
+    fn count_on(&mut self, change: &Change, initial: Window) {
         if change.is_of_who_counts() {
-            self.count_at_the_same_rate(change);
+            self.count_at_the_same_rate(change, initial);
         } else {
             change.make(&mut self.members);
         }
     }
 
     /// A flow falls idle, and keeps its place.
-    fn rest(&mut self, now: Micros, change: &Change) {
-        self.count_on(change);
+    fn rest(&mut self, now: Micros, change: &Change, initial: Window) {
+        self.count_on(change, initial);
         if change.old.active && self.members.active_flows() == 0 {
             self.policy.end(now);
         }
@@ -102,7 +109,7 @@ impl Group {
             self.policy.begin(&mut self.aggregate, now, initial);
             return;
         }
-        self.count_at_the_same_rate(change);
+        self.count_at_the_same_rate(change, initial);
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units();
         let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(change.new));
@@ -135,14 +142,31 @@ impl Group {
         self.members.vms() == 1 && FARTHER * (mean + waits) < change.new.distance
     }
 
-    /// In a cold start nothing is known of the rate yet.
-    fn count_at_the_same_rate(&mut self, change: &Change) {
+    /// In a cold start nothing is known of the rate yet.  Else who counts from now on may find
+    /// less than all there is at its distance, but an initial window.
+    fn count_at_the_same_rate(&mut self, change: &Change, initial: Window) {
         if self.policy.is_cold(&self.aggregate) {
             change.make(&mut self.members);
-        } else {
-            let waits = self.waits_of(change.member);
-            self.at_the_same_rate(waits, |members| change.make(members));
+            return;
         }
+        let waits = self.waits_of(change.member);
+        let Some((before, after)) = self.edit(waits, |members| change.make(members)) else {
+            return;
+        };
+        let window = self.aggregate.window;
+        let all = window.times(after.over(before));
+        let Some(Most { known, used }) = self.carried.come(before, after) else {
+            return self.scale(before, after);
+        };
+        let found = used.max(initial);
+        if all <= found.max(known) {
+            return self.scale(before, after);
+        }
+        self.policy.scale(&mut self.aggregate, window.to(found.max(known)));
+        if found > known {
+            self.aggregate.slow_start_to(all);
+        }
+        self.path.changed(after.us());
     }
 
     /// Changes who counts; the sum of rates stays as it is, and the aggregate follows.
@@ -150,18 +174,23 @@ impl Group {
     /// fills a queue.  So all count as far away as they were when they came, and what
     /// `waits` now: who comes and goes leaves the aggregate as it was.
     pub(super) fn at_the_same_rate(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) {
+        if let Some((before, after)) = self.edit(waits, edit) {
+            self.scale(before, after);
+        }
+    }
+
+    fn scale(&mut self, before: Mean, after: Mean) {
+        self.policy.scale(&mut self.aggregate, after.over(before));
+        self.path.changed(after.us());
+    }
+
+    /// Changes who counts; the means before and after, if they differ.
+    fn edit(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) -> Option<(Mean, Mean)> {
         let mean = |members: &Members| members.mean_distance().map(|mean| Mean::new(mean, waits));
         let before = mean(&self.members).or(self.left);
         edit(&mut self.members);
         let after = mean(&self.members);
         self.left = before;
-        match (before, after) {
-            (Some(before), Some(after)) if before != after => {
-                let factor = self.carried.carry(self.aggregate.window, before, after);
-                self.policy.scale(&mut self.aggregate, factor);
-                self.path.changed(after.us());
-            }
-            _ => {}
-        }
+        before.zip(after).filter(|(before, after)| before != after)
     }
 }

@@ -95,6 +95,11 @@ impl Aggregate {
         self.window = self.window.times(factor);
         self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.times(factor));
     }
+
+    /// Slow start goes on up to there.
+    pub(crate) fn slow_start_to(&mut self, most: Window) {
+        self.ssthresh = self.ssthresh.map(|ssthresh| ssthresh.max(most));
+    }
 }
 
 /// What a report says of the path.
