@@ -51,7 +51,7 @@ impl Group {
         let window = self.aggregate.window;
         if let Some((before, after)) = self.edit(waits, |members| change.make(members)) {
             self.carried.leave(window, before, after);
-            self.scale(before, after);
+            self.scale(after.over(before), after);
         }
         self.forget_told(*member);
         if self.members.vms() == 1 {
@@ -155,18 +155,16 @@ impl Group {
         };
         let window = self.aggregate.window;
         let all = window.times(after.over(before));
-        let Some(Most { known, used }) = self.carried.come(before, after) else {
-            return self.scale(before, after);
-        };
-        let found = used.max(initial);
-        if all <= found.max(known) {
-            return self.scale(before, after);
+        match self.carried.come(before, after) {
+            Some(Most { known, used }) if all > known.max(used).max(initial) => {
+                let found = used.max(initial);
+                self.scale(window.to(found.max(known)), after);
+                if found > known {
+                    self.aggregate.slow_start_to(all);
+                }
+            }
+            _ => self.scale(after.over(before), after),
         }
-        self.policy.scale(&mut self.aggregate, window.to(found.max(known)));
-        if found > known {
-            self.aggregate.slow_start_to(all);
-        }
-        self.path.changed(after.us());
     }
 
     /// Changes who counts; the sum of rates stays as it is, and the aggregate follows.
@@ -175,12 +173,12 @@ impl Group {
     /// `waits` now: who comes and goes leaves the aggregate as it was.
     pub(super) fn at_the_same_rate(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) {
         if let Some((before, after)) = self.edit(waits, edit) {
-            self.scale(before, after);
+            self.scale(after.over(before), after);
         }
     }
 
-    fn scale(&mut self, before: Mean, after: Mean) {
-        self.policy.scale(&mut self.aggregate, after.over(before));
+    fn scale(&mut self, factor: Fraction, after: Mean) {
+        self.policy.scale(&mut self.aggregate, factor);
         self.path.changed(after.us());
     }
 
