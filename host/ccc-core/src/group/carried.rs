@@ -90,6 +90,8 @@ struct Left {
     at: Micros,
     window: Window,
     mean: Mean,
+    /// Somebody has come back since.
+    is_back: bool,
 }
 
 /// What is known of the sum of rates.
@@ -112,8 +114,9 @@ impl Carried {
         if !before.is_much_more_than(after) {
             return;
         }
-        if self.lately_left().is_none() {
-            self.left = Some(Left { at: self.now, window, mean: before });
+        // Of several who leave one after the other, the first one left all there was.
+        if self.lately_left().is_none_or(|left| left.is_back) {
+            self.left = Some(Left { at: self.now, window, mean: before, is_back: false });
         }
         // By those who are left alone.
         self.delivered =
@@ -125,10 +128,11 @@ impl Carried {
     }
 
     /// The most that who comes finds; none, if it comes from no farther than the others.
-    pub(super) fn come(&self, before: Mean, after: Mean) -> Option<Most> {
+    pub(super) fn come(&mut self, before: Mean, after: Mean) -> Option<Most> {
         if !after.is_much_more_than(before) {
             return None;
         }
+        self.left.iter_mut().for_each(|left| left.is_back = true);
         let known = self.lately_left().map(|left| left.window.times(after.over(left.mean)));
         Some(Most { known: known.unwrap_or_default(), used: self.delivered.twice_at(after) })
     }
@@ -154,7 +158,7 @@ mod tests {
     }
 
     /// What twice so much delivered is at a round trip of 50 ms, at that time.
-    fn found(carried: &Carried) -> [u64; 2] {
+    fn found(carried: &mut Carried) -> [u64; 2] {
         let most = carried.come(mean(1_000, 0), mean(50_000, 0)).expect("much farther");
         [most.known, most.used].map(Window::bytes)
     }
@@ -169,11 +173,11 @@ mod tests {
         let mut carried = Carried::default();
         goes_on(&mut carried, 1..3, 1_000_000);
         goes_on(&mut carried, 3..6, 200_000);
-        assert_eq!(found(&carried), [0, 100_000], "a megabyte a second, twice, in 50 ms");
+        assert_eq!(found(&mut carried), [0, 100_000], "a megabyte a second, twice, in 50 ms");
         goes_on(&mut carried, 6..20, 200_000);
-        assert_eq!(found(&carried), [0, 20_000]);
+        assert_eq!(found(&mut carried), [0, 20_000]);
         goes_on(&mut carried, 600..601, 0);
-        assert!(found(&carried)[1] < 100, "after a pause");
+        assert!(found(&mut carried)[1] < 100, "after a pause");
     }
 
     #[test]
@@ -181,11 +185,31 @@ mod tests {
         let mut carried = Carried::default();
         goes_on(&mut carried, 1..5, 1_000_000);
         carried.leave(Window::from_bytes(99_000), mean(50_000, 49_000), mean(1_000, 49_000));
-        assert_eq!(found(&carried), [50_000, 0], "99,000 in 99 ms; what others use begins anew");
+        assert_eq!(
+            found(&mut carried),
+            [50_000, 0],
+            "99,000 in 99 ms; what others use begins anew"
+        );
         goes_on(&mut carried, 5..14, 100_000);
-        assert_eq!(found(&carried), [50_000, 10_000]);
+        assert_eq!(found(&mut carried), [50_000, 10_000]);
         goes_on(&mut carried, 14..15, 100_000);
-        assert_eq!(found(&carried), [0, 10_000]);
+        assert_eq!(found(&mut carried), [0, 10_000]);
+    }
+
+    #[test]
+    fn who_leaves_again_leaves_what_there_is_then() {
+        let mut carried = Carried::default();
+        let leaves = |carried: &mut Carried, bytes: u64| {
+            carried.leave(Window::from_bytes(bytes), mean(50_000, 0), mean(1_000, 0));
+        };
+        goes_on(&mut carried, 1..2, 0);
+        leaves(&mut carried, 50_000);
+        goes_on(&mut carried, 2..5, 0);
+        leaves(&mut carried, 90_000);
+        assert_eq!(found(&mut carried), [50_000, 0], "nobody has come back between");
+        leaves(&mut carried, 40_000);
+        goes_on(&mut carried, 5..14, 0);
+        assert_eq!(found(&mut carried), [40_000, 0], "for ten seconds more");
     }
 
     #[test]
@@ -193,6 +217,6 @@ mod tests {
         let mut carried = Carried::default();
         carried.leave(Window::from_bytes(99_000), mean(50_000, 0), mean(30_000, 0));
         assert!(carried.come(mean(30_000, 0), mean(50_000, 0)).is_none());
-        assert_eq!(found(&carried), [0, 0], "and nothing is remembered of it");
+        assert_eq!(found(&mut carried), [0, 0], "and nothing is remembered of it");
     }
 }
