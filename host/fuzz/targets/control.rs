@@ -52,6 +52,7 @@ fuzz_target!(|text: &str| {
             not_kept: None,
             latency: &latency,
             polls: Counts::default(),
+            polling: None,
         };
         match request.command().and_then(|command| executor.execute(&command)) {
             Ok((_, Some(change))) => drop(state.note(&change)),
