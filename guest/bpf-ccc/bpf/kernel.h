@@ -6,25 +6,7 @@
 #ifndef CCC_BPF_KERNEL_H
 #define CCC_BPF_KERNEL_H
 
-#include "common/platform.h"
-
-typedef u8 __u8;
-typedef u16 __u16;
-typedef u32 __u32;
-typedef u64 __u64;
-typedef s32 __s32;
-typedef s64 __s64;
-typedef u16 __be16;
-typedef u32 __be32;
-typedef u32 __wsum;
-
-/* As in <linux/bpf.h>, which needs more of the C library than there is. */
-enum {
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
-	BPF_MAP_TYPE_RINGBUF = 27,
-};
+#include "helpers.h"
 
 #define BPF_F_NO_PREALLOC	(1U << 0)
 #define BPF_F_MMAPABLE		(1U << 10)
@@ -32,10 +14,8 @@ enum {
 #define BPF_RB_NO_WAKEUP	(1ULL << 0)
 #define BPF_RB_FORCE_WAKEUP	(1ULL << 1)
 
-#include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include <bpf/bpf_endian.h>
 
 #define TCP_INIT_CWND		10
 #define TCP_INFINITE_SSTHRESH	0x7fffffff

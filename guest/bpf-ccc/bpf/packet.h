@@ -5,23 +5,8 @@
 #ifndef CCC_BPF_PACKET_H
 #define CCC_BPF_PACKET_H
 
+#include "helpers.h"
 #include "tap.h"
-
-typedef u8 __u8;
-typedef u16 __u16;
-typedef u32 __u32;
-typedef u64 __u64;
-typedef s32 __s32;
-typedef s64 __s64;
-typedef u16 __be16;
-typedef u32 __be32;
-typedef u32 __wsum;
-
-/* As in <linux/bpf.h>, which needs more of the C library than there is. */
-enum {
-	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_LRU_HASH = 9,
-};
 
 #define BPF_NOEXIST	1
 
@@ -33,9 +18,6 @@ struct __sk_buff {
 	u32 queue_mapping;
 	u32 protocol;
 };
-
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_endian.h>
 
 #define ETH_P_IP	0x0800
 #define ETH_P_IPV6	0x86dd

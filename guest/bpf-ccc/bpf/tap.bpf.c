@@ -6,7 +6,6 @@
  * whatever ends that, and needs no queueing discipline, which there is one of,
  * and which the daemon needs where it holds VMs.
  */
-#include "common/platform.h"
 #include "packet.h"
 #include "tap.h"
 
