@@ -151,7 +151,7 @@ fn returns(rng: &mut Rng) -> Option<Case> {
     let interval_s = rounded((INTERVAL_ROUNDS * round_s).max(INTERVAL_S[0]), 2);
     let duration_s = interval_s * INTERVALS;
     let period_s = round_s * log_uniform(rng, RETURNS_ROUNDS);
-    let mut vms = vec![near(rng, rate_mbit, far_ms)];
+    let mut vms = vec![near(rng, rate_mbit, far_ms)?];
     for _ in 0..=below(rng, 3) {
         vms.push(json!({"flows": coming_back(rng, period_s, duration_s), "delay_ms": far_ms}));
     }
@@ -163,14 +163,16 @@ fn returns(rng: &mut Rng) -> Option<Case> {
     affordable(Scenario::parse(&scenario.to_string()).expect("a scenario that can be"), interval_s)
 }
 
-fn near(rng: &mut Rng, rate_mbit: f64, far_ms: f64) -> Value {
+/// `None` if that is no limit on such a path.
+fn near(rng: &mut Rng, rate_mbit: f64, far_ms: f64) -> Option<Value> {
     let count = log_uniform(rng, [1.0, NEAR_FLOWS]).round();
     let part = log_uniform(rng, LIMITED_PART) / count;
     let kbit = (rate_mbit * 1e3 * part).clamp(LEAST_LIMITED_KBIT, MOST_LIMITED_KBIT);
-    json!({
+    let near = json!({
         "delay_ms": rounded(far_ms * log_uniform(rng, NEARER), 3),
         "flows": [{"count": count as u64, "rate_kbit": rounded(kbit, 2)}],
-    })
+    });
+    (count * kbit <= rate_mbit * 1e3 * LIMITED_PART[1]).then_some(near)
 }
 
 fn coming_back(rng: &mut Rng, period_s: f64, duration_s: f64) -> Vec<Value> {
