@@ -358,6 +358,22 @@ fn who_comes_to_near_ones_that_use_all_finds_its_part() {
     assert!(host.segments().abs_diff(grown * 51 / 2) <= 51, "{} of {grown}", host.segments());
 }
 
+/// What was there in other units is not what it left.
+#[test]
+fn who_comes_back_after_shares_were_windows_finds_nothing_of_before() {
+    for (is_changed, found) in [(false, 510), (true, 10)] {
+        let (mut host, mut near, vm) = left_alone();
+        (0..90).for_each(|_| host.round(std::slice::from_mut(&mut near)));
+        if is_changed {
+            for share in [ShareOf::Window, ShareOf::Rate] {
+                host.configure(GroupConfig { share, ..GroupConfig::default() });
+            }
+        }
+        host.flow_of(vm, &far(100));
+        assert_eq!(host.segments(), found, "changed: {is_changed}");
+    }
+}
+
 /// One that says that it is a microsecond away would have 100,000 times its window beside
 /// who is 100 ms away, at the same rate.
 #[test]
@@ -375,6 +391,23 @@ fn who_comes_to_one_that_is_no_distance_away_begins_anew() {
         let third = host.vm(1.0);
         host.flow_of(third, &far(100));
         assert!(host.segments() <= 800, "{} segments of three", host.segments());
+    }
+}
+
+#[test]
+fn who_comes_to_one_that_is_no_distance_away_begins_anew_once_in_ten_seconds() {
+    for (after_us, begins_anew) in [(1_000_000, false), (9_000_000, false), (10_000_000, true)] {
+        let near = Report { srtt_us: 1, min_rtt_us: 1, ..far(1) };
+        let (mut host, _near) = alone(20, &near, ShareOf::Rate);
+        let vm = host.vm(1.0);
+        let comes = host.flow_of(vm, &far(100));
+        assert_eq!(host.aggregate(), (10_000, None));
+        host.lose(&mut { comes }, host.epoch());
+        host.leave(comes);
+        host.now += after_us;
+        host.flow_of(vm, &far(100));
+        let is_new = host.status().ssthresh_bytes.is_none();
+        assert_eq!(is_new, begins_anew, "after {after_us} us: {:?}", host.aggregate());
     }
 }
 

@@ -19,6 +19,9 @@ const REMEMBER_US: Micros = 10_000_000;
 
 /// A rate is over this time, and the largest of so long ago counts.
 const OVER_US: Micros = 250_000;
+/// Until one is known, it is over no less than so many round trips of those who are there: nothing
+/// much grows before, and who comes and goes again and again keeps nobody from growing.
+const LEAST_ROUNDS: Micros = 2;
 const LATELY_US: Micros = 5_000_000;
 
 /// What flows count in the mean, without and with what `waits`.
@@ -50,6 +53,9 @@ impl Mean {
 /// What has been delivered, in the host's clock.
 #[derive(Debug, Default)]
 struct Delivered {
+    /// By those whose round trip took so long, from then on.
+    round_us: Micros,
+    began: Micros,
     since: Micros,
     bytes: u64,
     /// The largest rates, bytes a second: of the last `LATELY_US`, and of those before.
@@ -77,9 +83,29 @@ impl Delivered {
         (self.since, self.bytes) = (now, 0);
     }
 
+    fn of(round_us: Micros, now: Micros) -> Delivered {
+        let (began, since, most_since) = (now, now, now);
+        Delivered { round_us, began, since, most_since, ..Delivered::default() }
+    }
+
+    fn is_known(&self, now: Micros) -> bool {
+        now.saturating_sub(self.began) >= LEAST_ROUNDS * self.round_us
+    }
+
+    /// The rate, and before there was a whole one that up to now.
+    fn rate(&self, now: Micros) -> u64 {
+        match self.most.max(self.before) {
+            0 => {
+                let elapsed_us = now.saturating_sub(self.since).max(LEAST_ROUNDS * self.round_us);
+                self.bytes.saturating_mul(1_000_000) / elapsed_us.max(1)
+            }
+            most => most,
+        }
+    }
+
     /// Twice that, on its way at such a round-trip time.
-    fn twice_at(&self, mean: Mean) -> Window {
-        let rate = Window::from_bytes(self.most.max(self.before));
+    fn twice_at(&self, mean: Mean, now: Micros) -> Window {
+        let rate = Window::from_bytes(self.rate(now));
         rate.plus(rate).times(Fraction::new(mean.us().into(), 1_000_000))
     }
 }
@@ -119,22 +145,25 @@ impl Carried {
             self.left = Some(Left { at: self.now, window, mean: before, is_back: false });
         }
         // By those who are left alone.
-        self.delivered =
-            Delivered { since: self.now, most_since: self.now, ..Delivered::default() };
+        self.delivered = Delivered::of(after.us(), self.now);
     }
 
     fn lately_left(&self) -> Option<Left> {
         self.left.filter(|left| self.now.saturating_sub(left.at) < REMEMBER_US)
     }
 
-    /// The most that who comes finds; none, if it comes from no farther than the others.
+    /// The most that who comes finds; none, if it comes from no farther than the others, or
+    /// these have not been alone for long.
     pub(super) fn come(&mut self, before: Mean, after: Mean) -> Option<Most> {
-        if !after.is_much_more_than(before) {
+        if !after.is_much_more_than(before) || !self.delivered.is_known(self.now) {
             return None;
         }
         self.left.iter_mut().for_each(|left| left.is_back = true);
         let known = self.lately_left().map(|left| left.window.times(after.over(left.mean)));
-        Some(Most { known: known.unwrap_or_default(), used: self.delivered.twice_at(after) })
+        Some(Most {
+            known: known.unwrap_or_default(),
+            used: self.delivered.twice_at(after, self.now),
+        })
     }
 }
 
@@ -185,12 +214,10 @@ mod tests {
         let mut carried = Carried::default();
         goes_on(&mut carried, 1..5, 1_000_000);
         carried.leave(Window::from_bytes(99_000), mean(50_000, 49_000), mean(1_000, 49_000));
-        assert_eq!(
-            found(&mut carried),
-            [50_000, 0],
-            "99,000 in 99 ms; what others use begins anew"
-        );
-        goes_on(&mut carried, 5..14, 100_000);
+        goes_on(&mut carried, 5..6, 0);
+        let most = found(&mut carried);
+        assert_eq!(most, [50_000, 0], "99,000 in 99 ms; what others use begins anew");
+        goes_on(&mut carried, 6..14, 100_000);
         assert_eq!(found(&mut carried), [50_000, 10_000]);
         goes_on(&mut carried, 14..15, 100_000);
         assert_eq!(found(&mut carried), [0, 10_000]);
@@ -206,10 +233,23 @@ mod tests {
         leaves(&mut carried, 50_000);
         goes_on(&mut carried, 2..5, 0);
         leaves(&mut carried, 90_000);
+        goes_on(&mut carried, 5..6, 0);
         assert_eq!(found(&mut carried), [50_000, 0], "nobody has come back between");
         leaves(&mut carried, 40_000);
-        goes_on(&mut carried, 5..14, 0);
+        goes_on(&mut carried, 6..15, 0);
         assert_eq!(found(&mut carried), [40_000, 0], "for ten seconds more");
+    }
+
+    #[test]
+    fn who_comes_again_at_once_finds_all_or_what_was_used_up_to_then() {
+        let mut carried = Carried::default();
+        goes_on(&mut carried, 1..2, 1_000_000);
+        carried.leave(Window::from_bytes(50_000), mean(50_000, 0), mean(1_000, 0));
+        let left = carried.now;
+        carried.count_delivered(left + 1_999, 2_000);
+        assert!(carried.come(mean(1_000, 0), mean(50_000, 0)).is_none(), "within two round trips");
+        carried.count_delivered(left + 2_000, 2_000);
+        assert_eq!(found(&mut carried), [50_000, 200_000], "4,000 in 2 ms, twice, in 50 ms");
     }
 
     #[test]
