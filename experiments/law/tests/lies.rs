@@ -100,3 +100,32 @@ fn who_says_to_be_no_distance_away_makes_nobody_send_more_than_the_path_holds() 
         assert!(attacked <= 2 * honest, "{lies}: {attacked} of {honest} beside an honest VM");
     }
 }
+
+/// What three honest VMs of one flow have beside a fourth in the seconds after the first five of a
+/// path of so many Mbit/s and 100 ms, coupled and not.
+fn early_bytes(rate_mbit: u64, fourth: &Value) -> [u64; 2] {
+    let honest = json!({"flows": [{"count": 1}], "delay_ms": 100});
+    let scenario = json!({"name": "begin", "seed": 8, "duration_s": 10, "coupled": true,
+        "daemon": "none", "hostile_module": "none", "bottleneck":
+            {"rate_mbit": rate_mbit, "limit_packets": 25 * rate_mbit / 3, "delay_ms": 100},
+        "vms": [honest, honest, honest, fourth]});
+    let scenario = Scenario::parse(&scenario.to_string()).expect("sound");
+    let setup = Setup::of(&scenario).expect("modelled");
+    [true, false].map(|coupled| {
+        let run = world::run(&setup, coupled, SECOND_NS);
+        run.vm_bytes[..3].iter().flat_map(|vm| &vm[BEGIN_S..]).sum()
+    })
+}
+
+/// What one flow said to wait ended everybody's slow start: others kept 0.23.
+#[test]
+fn a_time_that_one_says_to_wait_ends_nobodys_slow_start() {
+    let lies = "lie_rtt_us=10000000";
+    let [honest, liar] = [false, true].map(|lies_so| {
+        let options = if lies_so { lies } else { "" };
+        json!({"flows": [{"count": 2}], "delay_ms": 100, "hostile": lies_so,
+            "module_options": options})
+    });
+    let [beside, without] = [liar, honest].map(|fourth| early_bytes(200, &fourth)[0]);
+    assert!(beside >= without / 10 * 9, "{beside} bytes beside {lies}, {without} without");
+}

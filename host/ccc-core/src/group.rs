@@ -5,6 +5,7 @@ mod bound;
 mod carried;
 mod counted;
 mod granted;
+mod recent;
 
 use crate::{
     bounds::{Conduct, Distance, Events, Limits},
@@ -14,7 +15,7 @@ use crate::{
     mean::MeanUnits,
     members::Members,
     path::{Path, PathState},
-    policy::{self, Ack, Aggregate, Cause, CongestionEvent, PathSample, Policy, QueueMode},
+    policy::{self, Ack, Aggregate, Cause, CongestionEvent, Others, PathSample, Policy, QueueMode},
     range::RateRange,
     report::Report,
     times::Times,
@@ -23,6 +24,7 @@ use crate::{
 use carried::{Carried, Mean};
 use counted::Change;
 use granted::Granted;
+use recent::Recent;
 
 /// Guests of a daemon that has begun anew come back within this time.
 const ADOPTION_US: Micros = 2_000_000;
@@ -33,6 +35,12 @@ const SPREAD_FROM_US: u32 = 10_000;
 
 /// For so many of the others' round trips their losses say that the path is not idle.
 const IDLE_ROUNDS: Micros = 8;
+
+/// What others have told to wait says something for so many round trips.
+const RECENT_ROUNDS: Micros = 2;
+
+/// What others say to wait is an average, which may be so many times a round trip by now.
+const LONGEST_WAIT: Micros = 2;
 
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
@@ -75,6 +83,8 @@ pub(crate) struct Group {
     witnesses: Witnesses,
     /// What packets wait in the queue, as the VMs see it.
     waits: Times,
+    /// The same as they have told it last.
+    recent: Recent,
     limits: Limits,
     events: Events,
 }
@@ -111,6 +121,7 @@ impl Group {
             adopts_until: 0,
             witnesses: Witnesses::default(),
             waits: Times::upper(),
+            recent: Recent::default(),
             limits: Limits::default(),
             events: Events::default(),
         }
@@ -264,6 +275,11 @@ impl Group {
             None if self.witnesses.is_apart(update.now, member) => self.waits.forget(member),
             None => {}
         }
+        // Asked only where the first slow start is to end.
+        let waited_us = sample.waited_us().filter(|_| self.aggregate.ssthresh.is_none());
+        if let Some(waited_us) = waited_us {
+            self.recent.hear(update.now, member, waited_us);
+        }
         self.path.add(sample, window);
         self.carried.count_delivered(update.now, delta.delivered_bytes);
         sample
@@ -293,6 +309,9 @@ impl Group {
         }
         let beyond_us = u64::from(sample.rtt_us).saturating_sub(update.before.distance);
         let others_us = self.waits.least_of_others_us(update.flow.member()).unwrap_or(0);
+        if others_us > LONGEST_WAIT * Micros::from(sample.rtt_us) {
+            return Some(waited_us);
+        }
         Some(waited_us.max(beyond_us.min(others_us)))
     }
 
@@ -309,11 +328,14 @@ impl Group {
         self.units_of(self.waits.of_others_us(member).unwrap_or_else(|| self.waits.us()))
     }
 
-    /// How far away a flow of a VM with this report is, by what waits.
+    /// How far away a flow of a VM with this report is, by what waits: no packets of a queue wait
+    /// for much longer than others' whole round trip through it.
     fn whereabouts(&self, member: usize, report: &Report) -> Whereabouts<impl Fn() -> u64> {
+        let longest = self.units_of(LONGEST_WAIT * Micros::from(report.srtt_us));
+        let believed = move |waits: u64| if waits > longest { 0 } else { waits };
         Whereabouts {
-            most_waits: self.most_waits_of(member),
-            waits: move || self.waits_of(member),
+            most_waits: believed(self.most_waits_of(member)),
+            waits: move || believed(self.waits_of(member)),
             empty: self.units_of(report.min_rtt_us.into()),
         }
     }
@@ -381,11 +403,32 @@ impl Group {
             path_is_idle: self.is_idle(update),
             growers: if is_enough { 1 } else { self.growers() },
             sample,
+            others: self.others(update.flow.member(), &sample),
         };
         let most = if is_enough { self.aggregate.window } else { Window::MAX };
         self.policy.ack(&mut self.aggregate, &ack);
         // What nobody may use is not known to be there.
         self.aggregate.window = self.aggregate.window.min(most);
+    }
+
+    /// What ends the first slow start, as others than this VM see it: asked only where its own
+    /// packets wait, and the window is more than the path was seen to hold.
+    fn others(&self, member: usize, sample: &PathSample) -> Others {
+        let may_end = self.aggregate.ssthresh.is_none() && policy::may_wait(sample);
+        if !may_end || self.policy.is_cold(&self.aggregate) {
+            return Others::default();
+        }
+        let mean = self.members.mean_distance().filter(|_| self.config.share == ShareOf::Rate);
+        Others {
+            mean_us: mean.map_or(0, MeanUnits::us),
+            wait_us: self.others_wait_us(sample.now, member),
+        }
+    }
+
+    /// What packets of a VM's neighbours wait now, if they say.
+    fn others_wait_us(&self, now: Micros, member: usize) -> Option<Micros> {
+        let rounds_us = RECENT_ROUNDS * self.limits.others_round_us(member);
+        self.recent.of_others_since(member, now.saturating_sub(rounds_us))
     }
 
     /// A flow's share of the growth of all, if it grows or shrinks: few reports tell of that.

@@ -174,7 +174,7 @@ impl CtrlTcp {
             aggregate.slow_start(acked);
             return;
         }
-        match self.exit.pace(aggregate.window.bytes(), ack.sample) {
+        match self.exit.pace(aggregate.window.bytes(), ack.sample, ack.others) {
             Pace::Full => aggregate.slow_start(acked),
             Pace::Slower(shift) => aggregate.slow_start(acked.halved(shift)),
             Pace::Over => aggregate.ssthresh = Some(aggregate.window),

@@ -90,7 +90,7 @@ impl Delay {
             aggregate.slow_start(acked);
             return;
         }
-        match self.exit.pace(aggregate.window.bytes(), ack.sample) {
+        match self.exit.pace(aggregate.window.bytes(), ack.sample, ack.others) {
             Pace::Full => aggregate.slow_start(acked),
             Pace::Slower(1) => aggregate.slow_start(acked.halved(1)),
             Pace::Slower(_) | Pace::Over => aggregate.ssthresh = Some(aggregate.window),

@@ -124,6 +124,15 @@ impl PathSample {
     }
 }
 
+/// What is known of the path besides a sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Others {
+    /// The group's mean round-trip time, without what waits; 0 if not known.
+    pub(crate) mean_us: Micros,
+    /// What packets of other VMs wait, as they said lately; `None` if they said nothing.
+    pub(crate) wait_us: Option<Micros>,
+}
+
 /// Acknowledged data of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
@@ -147,6 +156,8 @@ pub(crate) struct Ack {
     pub(crate) growers: u64,
     /// What was measured with these data.
     pub(crate) sample: PathSample,
+    /// What others see of the path, while the first slow start lasts.
+    pub(crate) others: Others,
 }
 
 /// A flow that joins others.
@@ -284,6 +295,7 @@ pub(super) mod testing {
             share: Fraction::ALL,
             path_is_idle: false,
             growers: 1,
+            others: Others::default(),
             sample: PathSample {
                 now: 0,
                 delivered_bytes: bytes,

@@ -20,7 +20,10 @@ mod uncoupled;
 
 use crate::config::{GroupConfig, PolicyKind};
 pub use interface::QueueMode;
-pub(crate) use interface::{Ack, Aggregate, Cause, CongestionEvent, Joiner, PathSample, Policy};
+pub(crate) use interface::{
+    Ack, Aggregate, Cause, CongestionEvent, Joiner, Others, PathSample, Policy,
+};
+pub(crate) use slow_start::may_wait;
 
 /// A policy for an empty group.
 pub(crate) fn build(config: &GroupConfig) -> Box<dyn Policy> {

@@ -18,7 +18,7 @@
 //! conservative slow start, which takes a quarter, would overshoot a queue of
 //! one bandwidth-delay product in its five rounds).  It ends after five rounds,
 //! and is itself again if for a whole round there is no sign of a full path.
-use super::interface::PathSample;
+use super::interface::{Others, PathSample};
 use crate::fixed::{Fraction, Micros, Window};
 
 /// Delay that counts as waiting (RFC 9406, section 4.3).
@@ -42,6 +42,9 @@ const AHEAD: u64 = 5;
 /// The delivery rate is measured over two of so many intervals of a round: short
 /// enough to see the rate of a burst, which is the path's.
 const INTERVALS: u64 = 8;
+
+/// Others wait too from this part of that on.
+const OTHERS: u64 = 4;
 
 /// What slow start may do with acknowledged bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +84,12 @@ impl Exit {
     }
 
     /// Takes a sample while the window is this large; says how to go on.
-    pub(crate) fn pace(&mut self, window_bytes: u64, sample: PathSample) -> Pace {
+    pub(crate) fn pace(&mut self, window_bytes: u64, sample: PathSample, others: Others) -> Pace {
         if sample.min_rtt_us == 0 {
             return Pace::Full;
         }
         self.delivery.add(window_bytes, sample);
-        let full = self.delivery.exceeded_by(window_bytes) && waits(sample);
+        let full = self.delivery.exceeded_by(window_bytes) && waits(sample, others);
         // The flow's own: while a far flow's five rounds last, near ones lose.
         let round = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(RTT_MAX_US));
         let now = sample.now;
@@ -106,10 +109,20 @@ impl Exit {
     }
 }
 
-fn waits(sample: PathSample) -> bool {
-    let least = u64::from(sample.min_rtt_us);
+/// Whether a sample's packets waited as long as the least that counts anywhere.
+pub(crate) fn may_wait(sample: &PathSample) -> bool {
+    sample.waited_us().is_some_and(|waited_us| waited_us >= MIN_DOUBLED_US)
+}
+
+/// Whether a sample's packets waited, and others' do: all wait as long in one queue.  What is long
+/// for who is near is not for the aggregate, whose window is on the path for its mean time.
+fn waits(sample: PathSample, others: Others) -> bool {
+    let least = u64::from(sample.min_rtt_us).max(others.mean_us);
     let threshold = (least / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH_US, MAX_RTT_THRESH_US);
-    u64::from(sample.rtt_us) >= least + threshold.min(least.max(MIN_DOUBLED_US))
+    let threshold = threshold.min(least.max(MIN_DOUBLED_US));
+    // Theirs may be a little older.
+    sample.waited_us().is_some_and(|waited| waited >= threshold)
+        && others.wait_us.is_none_or(|waited| waited >= threshold / OTHERS)
 }
 
 /// Largest bandwidth-delay product that delivery has shown: the sum over all flows
@@ -171,6 +184,8 @@ mod tests {
     /// One segment a millisecond: 80 segments fill the path.
     const SPACING_US: u64 = 1_000;
 
+    const ALONE: Others = Others { mean_us: 0, wait_us: None };
+
     /// A segment delivered.
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
         PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
@@ -181,7 +196,7 @@ mod tests {
         let mut pace = Pace::Full;
         for i in 0..count {
             let now = from + i * SPACING_US;
-            pace = exit.pace(window * MSS, sample(now, RTT_US + wait_us, RTT_US));
+            pace = exit.pace(window * MSS, sample(now, RTT_US + wait_us, RTT_US), ALONE);
         }
         pace
     }
@@ -220,15 +235,15 @@ mod tests {
         let mut exit = Exit::default();
         // A segment in a LAN, then far flows that send in bursts of 20.
         let near = sample(1_000_000, 200, 200);
-        assert_eq!(exit.pace(80 * MSS, near), Pace::Full);
+        assert_eq!(exit.pace(80 * MSS, near, ALONE), Pace::Full);
         let mut pace = Pace::Full;
         for i in 0..800 {
             let now = 1_000_000 + i * SPACING_US;
             let far = sample(now, RTT_US + 20_000, RTT_US);
             for _ in 0..if i % 20 == 0 { 20 } else { 0 } {
-                pace = exit.pace(120 * MSS, far);
+                pace = exit.pace(120 * MSS, far, ALONE);
             }
-            exit.pace(120 * MSS, PathSample { now, delivered_bytes: 0, ..near });
+            exit.pace(120 * MSS, PathSample { now, delivered_bytes: 0, ..near }, ALONE);
         }
         assert_eq!(pace, Pace::Over, "80 segments fill the path");
     }
@@ -239,7 +254,7 @@ mod tests {
         deliver(&mut exit, 1_000_000, 80, 40, 0);
         let near = |now| sample(now, 20_000, 10_000);
         let paces = [1_080_000, 1_100_000, 1_120_000, 1_140_000, 1_160_000, 1_180_000]
-            .map(|now| exit.pace(90 * MSS, near(now)));
+            .map(|now| exit.pace(90 * MSS, near(now), ALONE));
         assert_eq!(paces[..5], [Pace::Slower(CSS_SHIFT); 5]);
         assert_eq!(paces[5], Pace::Over, "five rounds of 20 ms, not of 80");
     }
@@ -254,7 +269,7 @@ mod tests {
                 let now = 1_000_000 + i * u64::from(rtt_us) / 10;
                 let wait_us = if i < 20 { 0 } else { rtt_us.max(256) };
                 let sample = sample(now, rtt_us + wait_us, rtt_us);
-                paces.push(exit.pace(if i < 20 { 5 } else { 20 } * MSS, sample));
+                paces.push(exit.pace(if i < 20 { 5 } else { 20 } * MSS, sample, ALONE));
             }
             assert_eq!(paces[19], Pace::Full);
             assert_eq!(paces[1_999], Pace::Over, "with a smallest time of {rtt_us} us");
@@ -269,7 +284,7 @@ mod tests {
             let mut exit = Exit::default();
             deliver(&mut exit, 1_000_000, 80, 40, 0);
             let claims = PathSample { delivered_bytes, ..sample(1_080_000, RTT_US, RTT_US) };
-            exit.pace(82 * MSS, claims);
+            exit.pace(82 * MSS, claims, ALONE);
             assert_eq!(
                 deliver(&mut exit, 1_080_000, 700, 90, 12_000),
                 Pace::Over,
@@ -283,7 +298,7 @@ mod tests {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
         let all = PathSample { delivered_bytes: 82 * MSS, ..sample(1_080_000, RTT_US, RTT_US) };
-        exit.pace(82 * MSS, all);
+        exit.pace(82 * MSS, all, ALONE);
         assert_eq!(deliver(&mut exit, 1_080_000, 700, 90, 12_000), Pace::Full);
     }
 
@@ -292,7 +307,7 @@ mod tests {
         let mut exit = Exit::default();
         deliver(&mut exit, 1_000_000, 80, 40, 0);
         let claims = sample(1_080_000, u32::MAX, RTT_US);
-        assert_eq!(exit.pace(82 * MSS, claims), Pace::Slower(CSS_SHIFT));
+        assert_eq!(exit.pace(82 * MSS, claims, ALONE), Pace::Slower(CSS_SHIFT));
         assert_eq!(deliver(&mut exit, 3_000_000, 1, 70, 0), Pace::Full, "not after an hour");
     }
 
@@ -301,7 +316,7 @@ mod tests {
         let mut exit = Exit::default();
         let claims = PathSample { min_rtt_us: 100_000_000, ..sample(0, 0, 0) };
         let claims = PathSample { delivered_bytes: 0, ..claims };
-        exit.pace(40 * MSS, claims);
+        exit.pace(40 * MSS, claims, ALONE);
         deliver(&mut exit, 1_000_000, 1_000, 40, 0);
         assert_eq!(deliver(&mut exit, 2_000_000, 7_000, 90, 12_000), Pace::Over);
     }
@@ -346,12 +361,21 @@ mod tests {
 
     #[test]
     fn less_than_eight_units_of_what_is_reported_is_no_waiting() {
-        assert!(!waits(sample(0, 355, 100)));
-        assert!(waits(sample(0, 356, 100)));
+        assert!(!waits(sample(0, 355, 100), ALONE));
+        assert!(waits(sample(0, 356, 100), ALONE));
+    }
+
+    #[test]
+    fn what_one_waits_is_nothing_where_others_do_not_or_the_mean_is_far() {
+        let waits =
+            |mean_us, wait_us| waits(sample(0, 20_000, 10_000), Others { mean_us, wait_us });
+        assert!(waits(0, None) && waits(10_000, Some(1_000)), "4 ms, and a quarter of that");
+        assert!(!waits(10_000, Some(999)), "others wait less");
+        assert!(waits(80_000, None) && !waits(80_008, None), "an eighth of 80 ms");
     }
 
     #[test]
     fn a_flow_without_a_measured_time_says_nothing() {
-        assert_eq!(Exit::default().pace(u64::MAX, sample(0, 0, 0)), Pace::Full);
+        assert_eq!(Exit::default().pace(u64::MAX, sample(0, 0, 0), ALONE), Pace::Full);
     }
 }
