@@ -462,6 +462,35 @@ fn neighbour_of_wrong_messages_and_slots() -> (Instant, bool) {
     (since, unharmed)
 }
 
+/// Many messages are there at once, of which one in their middle releases the extent that those
+/// behind it are about.
+#[test]
+fn what_messages_ask_is_done_in_their_order_however_many_are_there() {
+    const EACH: u32 = 100;
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::Eventfd);
+    driver.offer_extent(0, 1, 1);
+    let extent = driver.offer_extent(1, 2 * EACH, 0);
+    for slot in 1..=2 * EACH {
+        driver.write_slot(&extent, slot, &report(1));
+    }
+    let tell = |driver: &mut Driver, slots: std::ops::RangeInclusive<u32>| {
+        slots.for_each(|slot| driver.offer_bell(wire::OP_REGISTER, slot, 1));
+    };
+    tell(&mut driver, 1..=EACH);
+    driver.offer_bell(9, 0, 0);
+    driver.offer_bell(wire::OP_RELEASE, 1, 0);
+    tell(&mut driver, EACH + 1..=2 * EACH);
+    driver.front.kick(wire::VQ_DOORBELL);
+    driver.settle();
+    assert!((1..=EACH).all(|slot| driver.grant(&extent, slot).generation.get() == 1), "taken");
+    let behind = EACH + 1..=2 * EACH;
+    assert!(behind.into_iter().all(|slot| driver.grant(&extent, slot).generation.get() == 0));
+    drop(driver);
+    daemon.says("disconnected with 0 flows");
+    daemon.says("refused: extents 0 messages 101 ");
+}
+
 #[test]
 fn f8_the_last_report_of_a_flow_counts() {
     for lost in [false, true] {

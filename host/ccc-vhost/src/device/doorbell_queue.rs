@@ -13,9 +13,12 @@ use crate::{
     device::flow_table::{FlowTable, ScanReason, Scope},
     virtio::chain::{Chain, words},
     virtio::mapping::Mapping,
-    virtio::queue::{Queue, QueueError},
+    virtio::queue::{Descriptors, Queue, QueueError},
 };
 
+/// So many slots are read before the engine is told of them: with more, what was read of the
+/// first is no longer near.
+const STAGE: usize = 32;
 const DOORBELL_BYTES: usize = size_of::<Doorbell>();
 
 /// The doorbell queue of one device.
@@ -49,18 +52,19 @@ impl DoorbellQueue {
         let mut left = budget.messages;
         let mut more = true;
         while left > 0 {
-            let chains = doorbell.pop_or_enable_notification(scope.mapping, left)?;
-            if chains.is_empty() {
+            let (mapping, descriptors) = (scope.mapping, doorbell.descriptors());
+            let take = |chain| Taken::new(mapping, descriptors, chain);
+            let taken = doorbell.take_or_enable_notification(mapping, left, take)?;
+            if taken.is_empty() {
                 more = false;
                 break;
             }
-            left -= chains.len();
-            for chain in chains {
-                let chain = chain?;
-                let head = chain.head_index();
-                self.take_message(chain, table, flows, scope)?;
-                doorbell.add_used(scope.mapping, head, 0)?;
-            }
+            left -= taken.len();
+            let mut end = Ok(());
+            let sound = taken.into_iter().map_while(|one| one.map_err(|why| end = Err(why)).ok());
+            let taken: Vec<Taken> = sound.collect();
+            self.serve_taken(&taken, doorbell, table, flows, scope)?;
+            end?;
         }
         more |= !self.rescan_slice(budget.slots, flows, scope);
         doorbell.interrupt_if_wanted(scope.mapping)?;
@@ -72,16 +76,39 @@ impl DoorbellQueue {
         self.rescan = None;
     }
 
-    /// Does what a message asks.
-    fn take_message(
+    /// Does what messages ask, in their order, and gives them back.  Messages to scan slots
+    /// that follow each other are served in stages: no other may come between the reading of
+    /// a slot and what is made of it, for it may take the slot away.
+    fn serve_taken(
         &mut self,
-        chain: Chain<'_>,
+        taken: &[Taken],
+        doorbell: &mut Queue,
         table: &mut Queue,
         flows: &mut FlowTable,
         scope: &mut Scope<'_>,
     ) -> Result<(), QueueError> {
-        scope.counters.messages += 1;
-        match Message::read(scope.mapping, chain) {
+        for alike in taken.chunk_by(|one, next| one.scan().is_some() && next.scan().is_some()) {
+            for stage in alike.chunks(STAGE) {
+                scope.counters.messages += stage.len() as u64;
+                match stage {
+                    [one] => self.take_message(&one.message, table, flows, scope)?,
+                    scans => flows.scan_all(scans.iter().filter_map(Taken::scan), scope),
+                }
+                doorbell.add_all_used(scope.mapping, stage.iter().map(|one| one.head))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what a message asks.
+    fn take_message(
+        &mut self,
+        message: &Result<Message, MessageError>,
+        table: &mut Queue,
+        flows: &mut FlowTable,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), QueueError> {
+        match *message {
             Ok(Message::Scan { slot, generation }) => {
                 flows.scan_or_refuse(slot, ScanReason::Message(generation), scope);
             }
@@ -147,6 +174,30 @@ impl DoorbellQueue {
     }
 }
 
+/// A message, and the head of its chain.
+#[derive(Debug)]
+struct Taken {
+    head: u16,
+    message: Result<Message, MessageError>,
+}
+
+impl Taken {
+    fn new(mapping: &Mapping, descriptors: Descriptors, chain: Chain<'_>) -> Taken {
+        let head = chain.head_index();
+        let only = descriptors.only_readable(mapping, head);
+        let buffer = only.map_or_else(|| only_buffer(chain), Ok);
+        Taken { head, message: buffer.and_then(|buffer| Message::read(mapping, buffer)) }
+    }
+
+    /// Slot and generation, if it is a message to scan that.
+    fn scan(&self) -> Option<(u32, u32)> {
+        match self.message {
+            Ok(Message::Scan { slot, generation }) => Some((slot, generation)),
+            _ => None,
+        }
+    }
+}
+
 /// What a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
@@ -179,22 +230,30 @@ enum MessageError {
 }
 
 impl Message {
-    /// Reads the message of a chain.
-    fn read(mapping: &Mapping, mut chain: Chain<'_>) -> Result<Message, MessageError> {
-        let descriptor = chain.next().ok_or(MessageError::Nothing)?;
-        if chain.next().is_some() {
-            return Err(MessageError::Descriptors);
+    /// Reads the message in a buffer.
+    fn read(
+        mapping: &Mapping,
+        (address, length): (GuestAddress, u32),
+    ) -> Result<Message, MessageError> {
+        if length as usize != DOORBELL_BYTES {
+            return Err(MessageError::Length(length));
         }
-        if descriptor.is_write_only() {
-            return Err(MessageError::Writable);
-        }
-        if descriptor.len() as usize != DOORBELL_BYTES {
-            return Err(MessageError::Length(descriptor.len()));
-        }
-        let outside = MessageError::Outside(descriptor.addr().0);
-        let bytes = message_bytes(mapping, descriptor.addr()).ok_or(outside)?;
+        let outside = MessageError::Outside(address.0);
+        let bytes = message_bytes(mapping, address).ok_or(outside)?;
         decode(&Doorbell::read_from_bytes(&bytes).map_err(|_| outside)?)
     }
+}
+
+/// The only buffer of a chain, which is to be read.
+fn only_buffer(mut chain: Chain<'_>) -> Result<(GuestAddress, u32), MessageError> {
+    let descriptor = chain.next().ok_or(MessageError::Nothing)?;
+    if chain.next().is_some() {
+        return Err(MessageError::Descriptors);
+    }
+    if descriptor.is_write_only() {
+        return Err(MessageError::Writable);
+    }
+    Ok((descriptor.addr(), descriptor.len()))
 }
 
 /// The bytes of a message; the words where it is aligned, which is the faster way.

@@ -147,6 +147,26 @@ impl FlowTable {
         scope.refuse_slot(scanned);
     }
 
+    /// Scans slots that messages name, each with its generation, and counts what is refused.
+    /// All are read before the engine is told of the first: the code of either stays near.
+    pub fn scan_all(&mut self, messages: impl Iterator<Item = (u32, u32)>, scope: &mut Scope<'_>) {
+        let reads: Vec<SlotRead> = messages
+            .map(|(slot, generation)| {
+                let report = self.read_report(slot, READ_ATTEMPTS, scope.mapping);
+                SlotRead { slot, reason: ScanReason::Message(generation), report }
+            })
+            .collect();
+        for SlotRead { slot, reason, report } in &reads {
+            match report {
+                Ok(report) => {
+                    let taken = self.take_report(*slot, *reason, report, scope);
+                    scope.refuse_slot(taken);
+                }
+                Err(error) => scope.refuse(error.kind(), error),
+            }
+        }
+    }
+
     /// Reads a slot and tells the engine.
     fn scan(
         &mut self,
@@ -154,7 +174,19 @@ impl FlowTable {
         reason: ScanReason,
         scope: &mut Scope<'_>,
     ) -> Result<(), SlotError> {
-        let (raw, state) = self.read(slot, scope.mapping)?;
+        let raw = self.read_report(slot, READ_ATTEMPTS, scope.mapping)?;
+        self.take_report(slot, reason, &raw, scope)
+    }
+
+    /// Tells the engine what was read of a slot.
+    fn take_report(
+        &mut self,
+        slot: u32,
+        reason: ScanReason,
+        raw: &Report,
+        scope: &mut Scope<'_>,
+    ) -> Result<(), SlotError> {
+        let state = self.slots.get(slot);
         let now = raw.generation.get();
         let known = state.generation() == Some(now);
         match reason {
@@ -162,7 +194,7 @@ impl FlowTable {
                 return Err(SlotError::Stale { slot, message, now });
             }
             ScanReason::Rescan | ScanReason::Offer if raw.is_free() => {
-                return self.end_flow(slot, state, &raw, scope);
+                return self.end_flow(slot, state, raw, scope);
             }
             // It has left since; the message that says so is behind this one.
             ScanReason::Message(_) if raw.is_free() && known => return Ok(()),
@@ -522,6 +554,14 @@ impl FlowTable {
         change(mapping, at, |words| write_slot_grant(words, &grant))
             .map_err(|error| SlotError::Memory(slot, error))
     }
+}
+
+/// What was read of a slot, of which the engine is told later.
+#[derive(Debug)]
+struct SlotRead {
+    slot: u32,
+    reason: ScanReason,
+    report: Result<Report, SlotError>,
 }
 
 /// A flow on its way to where the operator wants it.

@@ -109,7 +109,7 @@ impl TableQueue {
                 return Ok(Some(chain));
             }
         }
-        queue.pop_or_enable_notification(mapping, 1)?.pop().transpose()
+        queue.take_or_enable_notification(mapping, 1, |chain| chain)?.pop().transpose()
     }
 
     fn take_chain(

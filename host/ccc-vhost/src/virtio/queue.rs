@@ -2,15 +2,15 @@
 //! A split virtqueue, as its device uses it.
 use std::{
     collections::{HashMap, VecDeque},
-    sync::atomic::Ordering,
+    sync::atomic::{Ordering, fence},
 };
 
 use thiserror::Error;
 use virtio_queue::{Queue as Rings, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Address, Bytes, GuestAddress, VolatileMemory};
 
 use crate::{
-    virtio::chain::{Chain, MAX_SIZE},
+    virtio::chain::{Chain, MAX_SIZE, words},
     virtio::mapping::Mapping,
 };
 
@@ -32,6 +32,8 @@ pub enum QueueError {
 #[derive(Debug)]
 pub struct Queue {
     rings: Rings,
+    /// The used index when it was last asked whether the driver wants to be told of that.
+    asked_at: u16,
     /// The driver is to be told of used buffers, and was not yet.
     interrupt_due: bool,
     /// It is looked at without notifications.
@@ -41,7 +43,8 @@ pub struct Queue {
 impl Queue {
     /// A queue nobody has said anything of.
     pub fn new() -> Result<Queue, virtio_queue::Error> {
-        Ok(Queue { rings: Rings::new(MAX_SIZE)?, interrupt_due: false, polled: false })
+        let rings = Rings::new(MAX_SIZE)?;
+        Ok(Queue { rings, asked_at: 0, interrupt_due: false, polled: false })
     }
 
     /// Has so many descriptors: a power of 2 (2.7), at most [`MAX_SIZE`].
@@ -91,6 +94,7 @@ impl Queue {
         }
         let used = self.rings.used_idx(mapping, Ordering::Acquire)?;
         self.rings.set_next_used(used.0);
+        self.asked_at = used.0;
         Ok(())
     }
 
@@ -149,22 +153,28 @@ impl Queue {
         Ok(self.avail_idx(mapping)? != self.next_avail())
     }
 
-    /// The next chains of a queue that is being worked on, at most so many; if there is
-    /// none, the driver is to notify from now on (2.7.10.2), but for a queue that is polled.
-    /// For all of them the driver's index is read once.
-    pub fn pop_or_enable_notification<'m>(
+    /// Where its descriptors are.
+    pub fn descriptors(&self) -> Descriptors {
+        Descriptors(self.rings.desc_table())
+    }
+
+    /// What is taken from the next chains of a queue that is being worked on, at most so many;
+    /// if there is none, the driver is to notify from now on (2.7.10.2), but for a queue that is
+    /// polled.  For all of them the driver's index is read once.
+    pub fn take_or_enable_notification<'m, T>(
         &mut self,
         mapping: &'m Mapping,
         most: usize,
-    ) -> Result<Vec<Result<Chain<'m>, QueueError>>, QueueError> {
+        take: impl Fn(Chain<'m>) -> T,
+    ) -> Result<Vec<Result<T, QueueError>>, QueueError> {
         let size = self.rings.size();
         loop {
             let chains = self.rings.iter(mapping)?.take(most);
-            let chains: Vec<_> = chains.map(|chain| checked(chain, size)).collect();
+            let taken: Vec<_> = chains.map(|chain| checked(chain, size).map(&take)).collect();
             // One may have come before the driver saw that it is to notify
             // (2.7.13.4.1: it looks after it has written the index).
-            if self.polled || !chains.is_empty() || !self.rings.enable_notification(mapping)? {
-                return Ok(chains);
+            if self.polled || !taken.is_empty() || !self.rings.enable_notification(mapping)? {
+                return Ok(taken);
             }
             self.disable_notification(mapping)?;
         }
@@ -180,18 +190,47 @@ impl Queue {
         Ok(self.rings.add_used(mapping, head, written_bytes)?)
     }
 
+    /// Gives chains back into which nothing was written; the driver sees all of them at once.
+    /// One by one, each would find the ring and its index anew.
+    pub fn add_all_used(
+        &mut self,
+        mapping: &Mapping,
+        mut heads: impl Iterator<Item = u16>,
+    ) -> Result<(), QueueError> {
+        let size = usize::from(self.rings.size());
+        // `struct virtq_used`: flags and index, then 8 bytes a chain: its head, and so many
+        // bytes (2.7.8).
+        let ring = mapping.slice(within(self.rings.used_ring(), 4)?, size * size_of::<u64>());
+        let Some(ring) = ring.as_ref().and_then(|ring| ring.get_array_ref(0, size).ok()) else {
+            return heads.try_for_each(|head| self.add_used(mapping, head, 0));
+        };
+        let mut next = self.rings.next_used();
+        for head in heads {
+            ring.store(usize::from(next) % size, u64::from(head).to_le());
+            next = next.wrapping_add(1);
+        }
+        self.rings.set_next_used(next);
+        let index = within(self.rings.used_ring(), 2)?;
+        let stored = mapping.store(next.to_le(), index, Ordering::Release);
+        stored.map_err(|error| virtio_queue::Error::GuestMemory(error).into())
+    }
+
     /// Notes that the driver is to be told of used buffers, if it wants that
     /// (2.7.7.2).
     pub fn interrupt_if_wanted(&mut self, mapping: &Mapping) -> Result<(), QueueError> {
-        self.interrupt_due |=
-            self.rings.needs_notification(mapping)? && !self.is_suppressed(mapping)?;
+        // It looks at the used index after it has said what it wants.
+        fence(Ordering::SeqCst);
+        let used = self.rings.next_used();
+        let since = used.wrapping_sub(std::mem::replace(&mut self.asked_at, used));
+        self.interrupt_due |= if self.rings.event_idx_enabled() {
+            // `used_event`, behind the available ring (2.7.6).
+            let event = 4 + 2 * u64::from(self.rings.size());
+            let event = load(mapping, within(self.rings.avail_ring(), event)?)?;
+            used.wrapping_sub(event).wrapping_sub(1) < since
+        } else {
+            load(mapping, GuestAddress(self.rings.avail_ring()))? & AVAIL_F_NO_INTERRUPT == 0
+        };
         Ok(())
-    }
-
-    /// Without event index the driver says so in the flags of its ring (2.7.6).
-    fn is_suppressed(&self, mapping: &Mapping) -> Result<bool, QueueError> {
-        Ok(!self.rings.event_idx_enabled()
-            && load(mapping, self.rings.avail_ring())? & AVAIL_F_NO_INTERRUPT != 0)
     }
 
     /// Whether the driver is to be told, which is done now.
@@ -218,12 +257,14 @@ impl Queue {
         let mut open: HashMap<u16, VecDeque<u16>> = HashMap::new();
         for position in 0..available {
             // `struct virtq_avail`: flags and index, then 2 bytes a chain (2.7.6).
-            let head = load(mapping, self.rings.avail_ring() + 4 + u64::from(position) * 2)?;
+            let at = within(self.rings.avail_ring(), 4 + u64::from(position) * 2)?;
+            let head = load(mapping, at)?;
             open.entry(head).or_default().push_back(position);
         }
         for position in 0..used {
             // `struct virtq_used`: flags and index, then 8 bytes a chain (2.7.8).
-            let head = load(mapping, self.rings.used_ring() + 4 + u64::from(position) * 8)?;
+            let at = within(self.rings.used_ring(), 4 + u64::from(position) * 8)?;
+            let head = load(mapping, at)?;
             // A head is used as often as it was available before, in this order.
             open.get_mut(&head).map(VecDeque::pop_front);
         }
@@ -233,15 +274,38 @@ impl Queue {
     }
 }
 
+/// The descriptors of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptors(u64);
+
+impl Descriptors {
+    /// Address and length of the buffer of a chain that has no other and may only be read, as
+    /// most have: then there is nothing to follow.
+    pub fn only_readable(self, mapping: &Mapping, head: u16) -> Option<(GuestAddress, u32)> {
+        // `struct virtq_desc`: the address, then length, flags and the next one (2.7.5).
+        let at = self.0.checked_add(u64::from(head) * 16)?;
+        let [address, rest] = words::<2>(mapping, GuestAddress(at)).ok()?;
+        let rest = u64::from_le(rest.load(Ordering::Relaxed));
+        let flags = (rest >> 32) as u16;
+        let address = u64::from_le(address.load(Ordering::Relaxed));
+        (flags == 0).then_some((GuestAddress(address), rest as u32))
+    }
+}
+
 fn checked(chain: Chain<'_>, size: u16) -> Result<Chain<'_>, QueueError> {
     let head = chain.head_index();
     if head >= size { Err(QueueError::Head { head, size }) } else { Ok(chain) }
 }
 
-fn load(mapping: &Mapping, address: u64) -> Result<u16, QueueError> {
-    let word: u16 = mapping
-        .load(GuestAddress(address), Ordering::Relaxed)
-        .map_err(virtio_queue::Error::GuestMemory)?;
+/// So many bytes into a ring.  A front end may move it while it is served.
+fn within(ring: u64, offset: u64) -> Result<GuestAddress, QueueError> {
+    let address = GuestAddress(ring).checked_add(offset);
+    address.ok_or_else(|| virtio_queue::Error::AddressOverflow.into())
+}
+
+fn load(mapping: &Mapping, address: GuestAddress) -> Result<u16, QueueError> {
+    let word: u16 =
+        mapping.load(address, Ordering::Relaxed).map_err(virtio_queue::Error::GuestMemory)?;
     Ok(u16::from_le(word))
 }
 
@@ -265,16 +329,99 @@ mod tests {
         mapping.read_obj(GuestAddress(event)).expect("event index")
     }
 
-    #[test]
-    fn a_driver_notifies_again_after_a_poll_and_what_came_before_is_seen() {
-        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+    /// A queue of this memory, with event index, that is served.
+    fn started(mapping: &Mapping) -> Queue {
         let mut queue = Queue::new().expect("queue");
         queue.set_event_idx(true);
         queue.set_size(SIZE).expect("size");
         queue.set_addresses(DESCRIPTORS, AVAILABLE, USED).expect("addresses");
+        queue.start(0, mapping).expect("rings");
+        queue
+    }
+
+    #[test]
+    fn chains_that_are_given_back_together_are_seen_as_if_one_by_one() {
+        // The second time another region begins within the used ring.
+        let whole = [(DESCRIPTORS, 0x3000)];
+        let parts = [(DESCRIPTORS, 0x2040), (GuestAddress(0x3040), 0xfc0)];
+        for ranges in [&whole[..], &parts] {
+            let mapping = Mapping::from_ranges(ranges).expect("memory");
+            let write = |value: u16, at| mapping.write_obj(value, GuestAddress(at)).expect("there");
+            let index = USED.0 + 2;
+            write(0xfffd, index);
+            let mut queue = started(&mapping);
+            let event = AVAILABLE.0 + 4 + 2 * u64::from(SIZE);
+            write(0xffff, event);
+            let mut is_told = |heads: &[u16]| {
+                queue.add_all_used(&mapping, heads.iter().copied()).expect("there");
+                queue.interrupt_if_wanted(&mapping).expect("there");
+                queue.take_interrupt()
+            };
+            assert!(!is_told(&[7, 2]), "not there yet");
+            assert!(is_told(&[3, 9]));
+            assert!(!is_told(&[]) && !is_told(&[5]), "told before");
+            let element = |position: u64| {
+                let at = GuestAddress(USED.0 + 4 + 8 * position);
+                mapping.read_obj::<[u32; 2]>(at).expect("there")
+            };
+            assert_eq!([13, 14, 15, 0, 1].map(element), [7, 2, 3, 9, 5].map(|head| [head, 0]));
+            assert_eq!(mapping.read_obj::<u16>(GuestAddress(index)).expect("there"), 2);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_begins_anew_asks_for_interrupts_anew() {
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+        let write = |value: u16, at| mapping.write_obj(value, GuestAddress(at)).expect("there");
+        let mut queue = started(&mapping);
+        let tells_of = |queue: &mut Queue, heads: &[u16]| {
+            queue.add_all_used(&mapping, heads.iter().copied()).expect("there");
+            queue.interrupt_if_wanted(&mapping).expect("there");
+            queue.take_interrupt()
+        };
+        assert!(tells_of(&mut queue, &[0, 1, 2]), "the first one was to be told of");
+        queue.stop();
+        write(0, USED.0 + 2);
         queue.start(0, &mapping).expect("rings");
+        assert!(tells_of(&mut queue, &[0, 1, 2, 3]), "and is after a reset");
+    }
+
+    #[test]
+    fn without_event_index_the_flag_says_who_is_told() {
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+        let mut queue = started(&mapping);
+        queue.set_event_idx(false);
+        for (flags, is_told) in [(0, true), (AVAIL_F_NO_INTERRUPT, false)] {
+            mapping.write_obj(flags, AVAILABLE).expect("there");
+            queue.add_all_used(&mapping, [0].into_iter()).expect("there");
+            queue.interrupt_if_wanted(&mapping).expect("there");
+            assert_eq!(queue.take_interrupt(), is_told, "flags {flags}");
+        }
+    }
+
+    #[test]
+    fn only_a_buffer_that_is_alone_and_to_be_read_needs_no_following() {
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+        let descriptors = started(&mapping).descriptors();
+        let with = |flags: u64| {
+            let at = GuestAddress(DESCRIPTORS.0 + 3 * 16);
+            mapping.write_obj([0x5000, 7 << 48 | flags << 32 | 24], at).expect("there");
+            descriptors.only_readable(&mapping, 3)
+        };
+        assert_eq!(with(0), Some((GuestAddress(0x5000), 24)));
+        // With another behind it, to be written, or where others are described.
+        assert_eq!([1, 2, 4].map(with), [None; 3]);
+        for outside in [0x4000, u64::MAX - 47] {
+            assert_eq!(Descriptors(outside).only_readable(&mapping, 3), None);
+        }
+    }
+
+    #[test]
+    fn a_driver_notifies_again_after_a_poll_and_what_came_before_is_seen() {
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+        let mut queue = started(&mapping);
         let take = |queue: &mut Queue| {
-            queue.pop_or_enable_notification(&mapping, usize::MAX).expect("rings").len()
+            queue.take_or_enable_notification(&mapping, usize::MAX, drop).expect("rings").len()
         };
 
         assert!(queue.begin_poll() && !queue.begin_poll());

@@ -198,6 +198,20 @@ fn a_slot_is_coupled_reports_and_is_used_anew() {
 }
 
 #[test]
+fn slots_that_are_read_together_are_taken_as_their_messages_come() {
+    let mut world = World::new();
+    world.write(2, 5, 9);
+    world.write(1, 6, 7);
+    let messages = [(2, 5), (3, 4), (1, 6), (9, 1), (2, 5), (2, 4)];
+    world.with(|table, scope| table.scan_all(messages.into_iter(), scope));
+    let begins = "register 7 in 0, adopted false";
+    assert_eq!(world.calls(), [begins, begins, "update 9"], "the second time nothing is new");
+    let refused = [Kind::Stale, Kind::Message].map(|kind| world.counters.refused(kind));
+    assert_eq!(refused, [2, 1], "and no other is kept from anything");
+    assert_eq!(world.counters.told.delivered_bytes, 9 + 7);
+}
+
+#[test]
 fn a_report_that_is_read_after_its_flow_has_left_is_no_fault() {
     let mut world = World::new();
     world.write(2, 5, 0);
