@@ -24,6 +24,8 @@ pub enum QueueError {
     Rings(usize),
     #[error("ring contradicts itself: {0}")]
     Ring(#[from] virtio_queue::Error),
+    #[error("position {0} of the available ring is not in guest memory")]
+    Available(u16),
     #[error("chain begins at descriptor {head}; expected one of 0 to {size} - 1")]
     Head { head: u16, size: u16 },
 }
@@ -169,8 +171,13 @@ impl Queue {
     ) -> Result<Vec<Result<T, QueueError>>, QueueError> {
         let size = self.rings.size();
         loop {
+            let has_more = self.has_more(mapping)?;
             let chains = self.rings.iter(mapping)?.take(most);
             let taken: Vec<_> = chains.map(|chain| checked(chain, size).map(&take)).collect();
+            // What cannot be read would be there to be taken for ever.
+            if taken.is_empty() && has_more && most > 0 {
+                return Err(QueueError::Available(self.next_avail()));
+            }
             // One may have come before the driver saw that it is to notify
             // (2.7.13.4.1: it looks after it has written the index).
             if self.polled || !taken.is_empty() || !self.rings.enable_notification(mapping)? {
@@ -396,6 +403,23 @@ mod tests {
             queue.add_all_used(&mapping, [0].into_iter()).expect("there");
             queue.interrupt_if_wanted(&mapping).expect("there");
             assert_eq!(queue.take_interrupt(), is_told, "flags {flags}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_of_a_ring_is_waited_for_by_nobody() {
+        // Flags and index are the last that there is.
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
+        for is_polled in [false, true] {
+            let mut queue = started(&mapping);
+            let last = GuestAddress(0x3ffc);
+            queue.set_addresses(DESCRIPTORS, last, USED).expect("addresses");
+            mapping.write_obj([0_u16, 1], last).expect("there");
+            if is_polled {
+                queue.begin_poll();
+            }
+            let taken = queue.take_or_enable_notification(&mapping, usize::MAX, drop);
+            assert!(matches!(taken, Err(QueueError::Available(0))), "{taken:?}");
         }
     }
 
