@@ -14,6 +14,11 @@ const TURN_MS: u64 = 10;
 /// And of each VM at least so much, else the turn is longer: in each, HTB lets a packet go that is
 /// longer than that, which one that is not yet cut (GSO) would be.
 const LEAST_QUANTUM: u64 = 1 << 16;
+/// No more is one quantum: the kernel's is an `int`.
+const MOST_QUANTUM: u64 = i32::MAX as u64;
+/// No turn is longer than this for the sake of what is no VM's: where VMs' weights are so much higher, it
+/// has more than its part of what others leave, and VMs have not to wait for one another that long.
+const LONG_TURN_MS: u64 = 1000;
 /// Of what is no VM's, whatever weights and floors say, one in so many parts: that is the host's
 /// own, by which it is reached.
 const REST_PARTS: u64 = 20;
@@ -83,17 +88,12 @@ fn share(interface: String, rate: u64, vms: &BTreeMap<&str, &VmSettings>) -> Upl
     let wants: Vec<Want> = vms.values().map(|vm| Want::of(vm)).collect();
     let all = [&wants[..], &[rest]].concat();
     let weights: u64 = all.iter().map(|want| u64::from(want.weight)).sum();
-    let least = wants.iter().map(|want| u64::from(want.weight)).min().unwrap_or(weights);
-    let turn = (rate / 1000 * TURN_MS).max(LEAST_QUANTUM * weights / least);
+    let turn = turn(rate, &wants, &rest);
     let part = |want: &Want, due: f64| {
         let quantum = u128::from(turn) * u128::from(want.weight) / u128::from(weights);
-        let quantum = quantum.clamp(LEAST_QUANTUM.into(), u32::MAX.into());
+        let quantum = quantum.clamp(LEAST_QUANTUM.into(), MOST_QUANTUM.into());
         let most = want.most.unwrap_or(rate).clamp(LEAST_RATE, rate.max(LEAST_RATE));
-        Part {
-            rate: (due.round() as u64).clamp(LEAST_RATE, most),
-            most,
-            quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
-        }
+        Part { rate: (due.round() as u64).clamp(LEAST_RATE, most), most, quantum: quantum as u32 }
     };
     let due = dues(rate, &all).pop().unwrap_or_default();
     let of_rest = part(&rest, (due * rate as f64).max((rate / REST_PARTS) as f64));
@@ -103,6 +103,20 @@ fn share(interface: String, rate: u64, vms: &BTreeMap<&str, &VmSettings>) -> Upl
     let parts = wants.iter().zip(dues).map(|(want, due)| part(want, due * left as f64));
     let taps = vms.keys().map(|tap| (*tap).to_owned());
     Uplink { interface, rate, vms: taps.zip(parts).collect(), rest: of_rest }
+}
+
+/// Bytes in one turn of all queues, of which each has its part by weight.
+fn turn(rate: u64, vms: &[Want], rest: &Want) -> u64 {
+    let of_vms = vms.iter().map(|want| u64::from(want.weight));
+    let of_rest = u64::from(rest.weight);
+    let weights = of_vms.clone().sum::<u64>() + of_rest;
+    let long_enough_for = |weight| LEAST_QUANTUM * weights / weight;
+    let lightest = of_vms.clone().min().unwrap_or(of_rest);
+    let heaviest = of_vms.max().unwrap_or(of_rest).max(of_rest);
+    (rate / 1000 * TURN_MS)
+        .max(long_enough_for(lightest))
+        .max(long_enough_for(of_rest).min(rate / 1000 * LONG_TURN_MS))
+        .min(MOST_QUANTUM * weights / heaviest)
 }
 
 #[cfg(test)]
@@ -116,12 +130,16 @@ mod tests {
     }
 
     fn shared(vms: &[VmSettings]) -> Vec<Part> {
+        shared_of(RATE, vms)
+    }
+
+    fn shared_of(rate: u64, vms: &[VmSettings]) -> Vec<Part> {
         let names: Vec<String> = (0..vms.len()).map(|number| format!("tap{number}")).collect();
         let vms = names.iter().map(String::as_str).zip(vms).collect();
-        let uplink = share("eth0".to_owned(), RATE, &vms);
+        let uplink = share("eth0".to_owned(), rate, &vms);
         let parts: Vec<Part> = uplink.vms.into_values().chain([uplink.rest]).collect();
         let sum: u64 = parts.iter().map(|part| part.rate).sum();
-        assert!(sum <= RATE + LEAST_RATE, "a class below its rate asks nobody: {parts:?}");
+        assert!(sum <= rate + 2 * LEAST_RATE, "a class below its rate asks nobody: {parts:?}");
         parts
     }
 
@@ -135,6 +153,32 @@ mod tests {
         let parts = shared(&[vm(1.0, 6.0, None), vm(1.0, 0.0, Some(1.0))]);
         assert_eq!([parts[0].rate, parts[1].rate, parts[1].most], [750_000, 125_000, 125_000]);
         assert_eq!(parts[2].rate, 375_000);
+    }
+
+    fn quanta(rate: u64, weights: &[f64]) -> Vec<u32> {
+        let vms: Vec<VmSettings> = weights.iter().map(|weight| vm(*weight, 0.0, None)).collect();
+        shared_of(rate, &vms).iter().map(|part| part.quantum).collect()
+    }
+
+    #[test]
+    fn all_else_has_its_part_of_what_vms_of_any_weight_leave() {
+        let least = LEAST_QUANTUM as u32;
+        assert_eq!(quanta(100 * RATE, &[100.0, 100.0]), [100 * least, 100 * least, least]);
+        assert_eq!(quanta(RATE, &[3.0, 3.0]), [3 * least, 3 * least, least]);
+        let slow = quanta(RATE, &[100.0, 100.0]);
+        assert_eq!(slow, [621_890, 621_890, least], "no VM waits for another for seconds");
+        assert_eq!(quanta(RATE, &[100.0; 30])[0], least, "nor for many");
+    }
+
+    #[test]
+    fn the_largest_ratio_of_weights_is_one_that_the_kernel_can_hold() {
+        let told = quanta(RATE, &[1000.0, 500.0, 0.01]);
+        let half = i32::MAX as u32 / 2;
+        assert!((i32::MAX as u32 - 9..=i32::MAX as u32).contains(&told[0]), "{told:?}");
+        assert!((half - 9..=half).contains(&told[1]), "{told:?}");
+        assert_eq!(told[2], LEAST_QUANTUM as u32);
+        let alone = quanta(125_000_000_000, &[1000.0]);
+        assert!(alone[0] <= i32::MAX as u32, "{alone:?}");
     }
 
     #[test]
