@@ -55,33 +55,60 @@ struct tcp_header {
 	u8 flags;
 };
 
-/* Where TCP begins in a packet of IPv4; 0 if it does not. */
-static inline u32 tcp_in_ipv4(struct __sk_buff *skb, struct tap_flow *flow)
+/* Where TCP begins and ends in a packet. */
+struct tcp_part {
+	u32 begin;	/* 0: there is none */
+	u32 end;
+};
+
+/*
+ * Ethernet pads short packets.  One whose length does not fit into its header,
+ * which has 0 then, is no short one.
+ */
+static inline u32 without_padding(struct __sk_buff *skb, u32 told)
 {
+	return told && told < skb->len ? told : skb->len;
+}
+
+static inline struct tcp_part
+tcp_in_ipv4(struct __sk_buff *skb, struct tap_flow *flow)
+{
+	struct tcp_part none = {};
 	struct ipv4_header ip;
 
 	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)) ||
 	    ip.protocol != IPPROTO_TCP ||
 	    ip.frag_off & bpf_htons(IP_FRAGMENT))
-		return 0;
+		return none;
 	__builtin_memcpy(flow->saddr, ip.saddr, sizeof(ip.saddr));
 	__builtin_memcpy(flow->daddr, ip.daddr, sizeof(ip.daddr));
 	flow->family = 4;
-	return (ip.version_ihl & 15) * 4;
+	return (struct tcp_part){
+		.begin = (ip.version_ihl & 15) * 4,
+		.end = without_padding(skb, bpf_ntohs(ip.tot_len)),
+	};
 }
 
-/* The same of IPv6; one with further headers counts as no TCP. */
-static inline u32 tcp_in_ipv6(struct __sk_buff *skb, struct tap_flow *flow)
+/* One with further headers counts as no TCP. */
+static inline struct tcp_part
+tcp_in_ipv6(struct __sk_buff *skb, struct tap_flow *flow)
 {
+	struct tcp_part none = {};
+	u32 told = 0;
 	struct ipv6_header ip;
 
 	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)) ||
 	    ip.nexthdr != IPPROTO_TCP)
-		return 0;
+		return none;
 	__builtin_memcpy(flow->saddr, ip.saddr, sizeof(ip.saddr));
 	__builtin_memcpy(flow->daddr, ip.daddr, sizeof(ip.daddr));
 	flow->family = 6;
-	return sizeof(ip);
+	if (ip.payload_len)
+		told = sizeof(ip) + bpf_ntohs(ip.payload_len);
+	return (struct tcp_part){
+		.begin = sizeof(ip),
+		.end = without_padding(skb, told),
+	};
 }
 
 /* Whether it is TCP's and not a mere ACK; which flow's. */
@@ -89,17 +116,18 @@ static inline bool carries_tcp_data(struct __sk_buff *skb,
 				    struct tap_flow *flow)
 {
 	struct tcp_header tcp;
-	u32 at = 0;
+	struct tcp_part part = {};
 
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		at = tcp_in_ipv4(skb, flow);
+		part = tcp_in_ipv4(skb, flow);
 	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		at = tcp_in_ipv6(skb, flow);
-	if (!at || bpf_skb_load_bytes(skb, at, &tcp, sizeof(tcp)))
+		part = tcp_in_ipv6(skb, flow);
+	if (!part.begin ||
+	    bpf_skb_load_bytes(skb, part.begin, &tcp, sizeof(tcp)))
 		return false;
 	flow->sport = tcp.source;
 	flow->dport = tcp.dest;
-	return skb->len > at + (tcp.doff >> 4) * 4;
+	return part.end > part.begin + (tcp.doff >> 4) * 4;
 }
 
 #endif /* CCC_BPF_PACKET_H */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What the daemon answers at its control socket.
 use std::{
-    io::{Read, Write},
+    fmt,
+    io::{self, Read, Write},
     os::unix::net::UnixStream,
     path::Path,
     time::Duration,
@@ -15,8 +16,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// No answer is longer.
 const ANSWER_MAX: u64 = 64 << 20;
 
+/// It is away, or hangs: there is no use in asking it something else now.
+#[derive(Debug)]
+pub struct Silent;
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the daemon does not answer")
+    }
+}
+
 /// What it answers to a `GET`.
 pub fn get(control: &Path, path: &str) -> Result<Value> {
+    read(&ask(control, path).context(Silent)?)
+}
+
+fn ask(control: &Path, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(control)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -24,7 +39,7 @@ pub fn get(control: &Path, path: &str) -> Result<Value> {
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_MAX).read_to_string(&mut answer)?;
-    read(&answer)
+    Ok(answer)
 }
 
 fn read(answer: &str) -> Result<Value> {

@@ -4,12 +4,17 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, Permissions},
     io::{BufRead, BufReader, Read, Write},
+    ops::Range,
     os::{
         fd::AsRawFd,
-        unix::{fs::PermissionsExt, net::UnixListener},
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
     },
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -20,9 +25,62 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_ccc-bpf");
 /// What the program does is seen by then, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A daemon with one VM, whose tap has that name and whose flow from port 4000 is coupled; where it
-/// is asked.
+/// What a daemon answers; of each VM the flow from port 4000 is coupled.
+#[derive(Default)]
+struct Answers {
+    /// VMs and their taps.
+    vms: Vec<(&'static str, &'static str)>,
+    /// Of whom it says that there is no such VM, though it is in the list.
+    refuses: Option<&'static str>,
+    /// Of whom it says nothing, and lets who asks wait.
+    hangs_at: Option<&'static str>,
+    hung: Vec<UnixStream>,
+    /// How often it was asked, and which of these times it was away.
+    asked: u32,
+    away: Range<u32>,
+}
+
+/// What is asked until one VM is looked at: the list, the VM and its flows.
+const FIRST_ASKED: u32 = 3;
+
+impl Answers {
+    fn to(&self, path: &str) -> Option<Value> {
+        let rest = path.strip_prefix("/v1/vms")?;
+        if rest.is_empty() {
+            let vms: Vec<Value> = self.vms.iter().map(vm).collect();
+            return Some(json!({"vms": vms}));
+        }
+        let (name, rest) = rest[1..].split_once('/').unwrap_or((&rest[1..], ""));
+        let known = self.vms.iter().find(|(of, _)| *of == name && self.refuses != Some(of))?;
+        Some(if rest.is_empty() { vm(known) } else { slots() })
+    }
+
+    fn answer(&mut self, mut stream: UnixStream) {
+        let mut request = [0; 512];
+        let length = stream.read(&mut request).unwrap_or_default();
+        let request = String::from_utf8_lossy(&request[..length]);
+        let path = request.split_whitespace().nth(1).unwrap_or_default();
+        let is_away = self.away.contains(&self.asked);
+        self.asked += 1;
+        if self.hangs_at.is_some_and(|name| path.ends_with(name)) {
+            self.hung.push(stream);
+            return;
+        }
+        let _ = match self.to(path) {
+            _ if is_away => Ok(()),
+            Some(answer) => write!(stream, "HTTP/1.1 200 OK\r\n\r\n{answer}"),
+            None => write!(stream, "HTTP/1.1 404 Not Found\r\n\r\n{{}}"),
+        };
+    }
+}
+
+/// A daemon with one VM, whose tap has that name.
 fn daemon(name: &str, tap: &'static str) -> Control {
+    daemon_of(name, vec![("web", tap)])
+}
+
+/// A daemon with these VMs and taps; where it is asked.
+fn daemon_of(name: &str, vms: Vec<(&'static str, &'static str)>) -> Control {
     let directory = std::env::temp_dir().join(format!("ccc-taps-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir(&directory).expect("a directory");
@@ -31,33 +89,36 @@ fn daemon(name: &str, tap: &'static str) -> Control {
     for of in [&directory, &path] {
         fs::set_permissions(of, Permissions::from_mode(0o777)).expect("set");
     }
+    let answers = Arc::new(Mutex::new(Answers { vms, ..Answers::default() }));
+    let shared = Arc::clone(&answers);
     thread::spawn(move || {
-        for mut stream in control.incoming().flatten() {
-            let mut request = [0; 512];
-            let length = stream.read(&mut request).unwrap_or_default();
-            let request = String::from_utf8_lossy(&request[..length]);
-            let answer = match request.split_whitespace().nth(1) {
-                Some("/v1/vms") => json!({"vms": [vm(tap)]}),
-                Some("/v1/vms/web") => vm(tap),
-                _ => slots(),
-            };
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{answer}");
+        for stream in control.incoming().flatten() {
+            shared.lock().expect("answers").answer(stream);
         }
     });
-    Control(path)
+    Control { path, answers }
 }
 
-/// Where a daemon is asked, in a directory that goes with this.
-struct Control(PathBuf);
+/// Where a daemon is asked, in a directory that goes with this, and what it answers.
+struct Control {
+    path: PathBuf,
+    answers: Arc<Mutex<Answers>>,
+}
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.0.parent().expect("a directory"));
+impl Control {
+    fn set(&self, change: impl FnOnce(&mut Answers)) {
+        change(&mut self.answers.lock().expect("answers"));
     }
 }
 
-fn vm(tap: &str) -> Value {
-    json!({"name": "web", "tap": tap, "counters": {"delivered_bytes": 0}})
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.path.parent().expect("a directory"));
+    }
+}
+
+fn vm((name, tap): &(&str, &str)) -> Value {
+    json!({"name": name, "tap": tap, "counters": {"delivered_bytes": 0}})
 }
 
 fn slots() -> Value {
@@ -71,7 +132,11 @@ fn slots() -> Value {
 /// Has this thread, and what it starts, in a network namespace of its own; false without the right.
 fn alone() -> bool {
     // SAFETY: no pointers, and nothing else of this thread depends on it.
-    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+    let is_alone = unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 };
+    if !is_alone {
+        eprintln!("left out: no network namespaces here");
+    }
+    is_alone
 }
 
 /// A tap that this end sends through as a VM does; it goes with this.
@@ -121,17 +186,50 @@ fn tcp(from: u16, data: usize) -> Vec<u8> {
     [&ports[..], &[0; 8], &[0x50, 0x10], &[0; 6], &vec![0; data]].concat()
 }
 
+/// As Ethernet's least frame has it.
+fn padded(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    packet.resize(packet.len().max(46), 0);
+    packet
+}
+
+/// As one that is too long for its header, which has its length there.
+fn without_length(mut packet: Vec<u8>, at: usize) -> Vec<u8> {
+    packet[at..at + 2].fill(0);
+    packet
+}
+
 /// What runs with these arguments, and ends with this.
 struct Taps(Child);
 
 impl Taps {
     fn start(control: &Control) -> Taps {
+        Taps::start_of(&["web"], control)
+    }
+
+    fn start_of(vms: &[&str], control: &Control) -> Taps {
         let child = Command::new(PROGRAM)
-            .args(["taps", "web", "--json", "--interval", "0.2", "--control"])
-            .arg(&control.0)
+            .arg("taps")
+            .args(vms)
+            .args(["--json", "--interval", "0.2", "--control"])
+            .arg(&control.path)
             .stdout(Stdio::piped())
             .spawn();
         Taps(child.expect("started"))
+    }
+
+    /// Looks, until one of them has this.
+    fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+        let (until, mut last) = (Instant::now() + PATIENCE, Value::Null);
+        let lines = BufReader::new(self.0.stdout.as_mut().expect("piped")).lines();
+        for line in lines.map_while(Result::ok) {
+            last = serde_json::from_str(&line).expect("JSON");
+            if is_it(&last) {
+                return last;
+            }
+            assert!(Instant::now() < until, "{last}");
+        }
+        panic!("it has ended: {last}");
     }
 
     /// Bytes of flows that are not coupled, by their source, once there are that many of all kinds.
@@ -221,6 +319,145 @@ fn each_flow_at_a_tap_is_counted_and_nothing_stays_behind() {
 }
 
 #[test]
+fn a_padded_ack_carries_no_data() {
+    if !alone() {
+        return;
+    }
+    let control = daemon("padded", "web0");
+    let mut web = tap("web0");
+    let mut taps = Taps::start(&control);
+    wait_for_sockets(1);
+    let longer = [ipv6(&tcp(5001, 0)), vec![0; 4]].concat();
+    let packets = [
+        frame(0x0800, &padded(&ipv4(6, 0, &tcp(5000, 0)))),
+        frame(0x86dd, &longer),
+        frame(0x0800, &padded(&ipv4(6, 0, &tcp(5002, 2)))),
+        frame(0x0800, &without_length(ipv4(6, 0, &tcp(5003, 300)), 2)),
+        frame(0x86dd, &without_length(ipv6(&tcp(5004, 70)), 4)),
+    ];
+    packets.iter().for_each(|packet| web.write_all(packet).expect("sent"));
+    let flows = taps.told([0, 46 + 340 + 130, 46 + 64]);
+    let expected = [("10.0.0.1 5002", 46), ("10.0.0.1 5003", 340), ("fd00::1 5004", 130)];
+    assert_eq!(flows, expected.map(|(from, bytes)| (from.to_owned(), bytes)).into());
+}
+
+/// Whether a look says of that VM why it has no account.
+fn has_fault(look: &Value, vm: &str, why: &str) -> bool {
+    let mut faults = look["faults"].as_array().expect("faults").iter();
+    faults.any(|of| of["name"] == vm && of["why"].as_str().expect("text").contains(why))
+}
+
+/// Whether there is an account of that VM.
+fn has_account(look: &Value, vm: &str) -> bool {
+    look["vms"].as_array().expect("VMs").iter().any(|of| of["name"] == vm)
+}
+
+#[test]
+fn a_vm_that_goes_is_told_and_the_others_go_on() {
+    if !alone() {
+        return;
+    }
+    let control = daemon_of("goes", vec![("bob", "bob0"), ("web", "web0")]);
+    let _taps = (tap("bob0"), tap("web0"));
+    let mut taps = Taps::start_of(&["bob", "web"], &control);
+    wait_for_sockets(2);
+    // It is gone when it is asked for, between the list and what is asked of each in it.
+    control.set(|answers| answers.refuses = Some("bob"));
+    let look =
+        taps.until(|look| has_fault(look, "bob", "cannot ask what bob has reported: the daemon"));
+    assert!(has_account(&look, "web"), "{look}");
+    control.set(|answers| answers.vms.retain(|(name, _)| *name != "bob"));
+    let look = taps.until(|look| has_fault(look, "bob", "bob is no VM with a tap"));
+    assert!(has_account(&look, "web"), "{look}");
+    wait_for_sockets(1);
+    control.set(|answers| {
+        answers.vms.push(("bob", "bob0"));
+        answers.refuses = None;
+    });
+    let look = taps.until(|look| has_account(look, "bob"));
+    assert_eq!(look["faults"], json!([]));
+}
+
+#[test]
+fn a_tap_that_is_absent_is_told_of_who_is_named() {
+    if !alone() {
+        return;
+    }
+    let control = daemon_of("named", vec![("bob", "bob0"), ("web", "web0")]);
+    let _web = tap("web0");
+    let mut taps = Taps::start_of(&["bob", "web"], &control);
+    let why = "cannot count at the tap bob0 of bob: No such device";
+    let look = taps.until(|look| has_fault(look, "bob", why));
+    assert!(has_account(&look, "web"), "{look}");
+    let mut all = Taps::start_of(&[], &control);
+    let look = all.until(|look| has_account(look, "web"));
+    assert_eq!(look["faults"], json!([]), "bob does not run");
+    let _bob = tap("bob0");
+    taps.until(|look| has_account(look, "bob"));
+    all.until(|look| has_account(look, "bob"));
+}
+
+#[test]
+fn a_daemon_that_is_away_is_asked_again() {
+    if !alone() {
+        return;
+    }
+    let control = daemon("away", "web0");
+    let is_back = FIRST_ASKED + 3;
+    control.set(|answers| answers.away = FIRST_ASKED..is_back);
+    let mut web = tap("web0");
+    let mut taps = Taps::start(&control);
+    wait_for_sockets(1);
+    web.write_all(&frame(0x0800, &ipv4(6, 0, &tcp(5000, 60)))).expect("sent");
+    assert_eq!(taps.told([0, 100, 0]), [("10.0.0.1 5000".to_owned(), 100)].into());
+    control.set(|answers| assert!(answers.asked > is_back));
+}
+
+#[test]
+fn who_is_not_told_of_at_the_last_look_is_told_why() {
+    if !alone() {
+        return;
+    }
+    let control = daemon("last", "web0");
+    let _web = tap("web0");
+    let looks = |count, away| {
+        control.set(|answers| (answers.asked, answers.away) = (0, FIRST_ASKED..away));
+        let mut command = Command::new(PROGRAM);
+        command.args(["taps", "--interval", "0.1", "--count", count, "--control"]);
+        command.arg(&control.path).output().expect("run")
+    };
+    let said = looks("1", u32::MAX);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("the daemon broke off"), "{said:?}");
+    let said = looks("2", FIRST_ASKED + 1);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert_eq!(String::from_utf8_lossy(&said.stdout).matches("NOT COUPLED").count(), 1);
+}
+
+#[test]
+fn who_waits_for_a_daemon_that_hangs_waits_once_a_look() {
+    if !alone() {
+        return;
+    }
+    let control = daemon_of("hangs", vec![("bob", "bob0"), ("web", "web0")]);
+    let (mut bob, _web) = (tap("bob0"), tap("web0"));
+    let mut taps = Taps::start_of(&[], &control);
+    wait_for_sockets(2);
+    taps.until(|look| has_account(look, "web"));
+    control.set(|answers| answers.hangs_at = Some("bob"));
+    let is_silent = |look: &Value| has_fault(look, "bob", "the daemon does not answer");
+    taps.until(is_silent);
+    // Is read at the next look, and told when the daemon speaks again.
+    bob.write_all(&frame(0x0800, &ipv4(6, 0, &tcp(5000, 60)))).expect("sent");
+    let look = taps.until(is_silent);
+    assert!(!has_account(&look, "web"), "it is not asked for web: {look}");
+    control.set(|answers| answers.hangs_at = None);
+    let look = taps.until(|look| look["faults"] == json!([]));
+    assert!(has_account(&look, "web"), "{look}");
+    assert_eq!(look["vms"][0]["uncoupled_bytes"], 100, "{look}");
+}
+
+#[test]
 fn who_may_not_count_is_told_what_is_missing() {
     if !alone() {
         return;
@@ -229,7 +466,7 @@ fn who_may_not_count_is_told_what_is_missing() {
     let said = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "/proc/self/fd/0", "taps"])
         .arg("--control")
-        .arg(&control.0)
+        .arg(&control.path)
         .stdin(File::open(PROGRAM).expect("the program"))
         .output()
         .expect("run");
@@ -243,7 +480,7 @@ fn a_vm_without_a_tap_is_told() {
     let control = daemon("unknown", "web0");
     let said = Command::new(PROGRAM)
         .args(["taps", "bob", "--control"])
-        .arg(&control.0)
+        .arg(&control.path)
         .output()
         .expect("run");
     let text = String::from_utf8_lossy(&said.stderr);
@@ -254,7 +491,7 @@ fn a_vm_without_a_tap_is_told() {
 #[test]
 fn a_tap_that_is_not_there_is_told() {
     let control = daemon("absent", "no-such-tap");
-    let said = Command::new(PROGRAM).args(["taps", "--control"]).arg(&control.0).output();
+    let said = Command::new(PROGRAM).args(["taps", "--control"]).arg(&control.path).output();
     let said = said.expect("run");
     let text = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(1), "{text}");

@@ -2,7 +2,7 @@
 //! What VMs have reported, as the daemon tells it.
 use std::{collections::HashSet, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::flow::Flow;
@@ -38,6 +38,10 @@ pub fn vms(control: &Path) -> Result<Vec<Vm>> {
 
 /// What one of them has reported.
 pub fn of(control: &Path, name: &str) -> Result<Reported> {
+    ask(control, name).with_context(|| format!("cannot ask what {name} has reported"))
+}
+
+fn ask(control: &Path, name: &str) -> Result<Reported> {
     let vm = daemon::get(control, &format!("/v1/vms/{name}"))?;
     let delivered_bytes = vm["counters"]["delivered_bytes"].as_u64().unwrap_or_default();
     let (mut coupled, mut from) = (HashSet::new(), Some(0));

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle,
+    ErrorKind, MapCore, MapFlags, MapHandle,
     skel::{OpenSkel, SkelBuilder},
 };
 
@@ -46,6 +46,18 @@ pub struct Counted {
     pub flows: HashMap<Flow, u64>,
 }
 
+impl Counted {
+    /// And what has come in after that.
+    pub fn add(&mut self, after: Counted) {
+        self.time += after.time;
+        self.tcp += after.tcp;
+        self.other += after.other;
+        for (flow, bytes) in after.flows {
+            *self.flows.entry(flow).or_default() += bytes;
+        }
+    }
+}
+
 /// A tap at which is counted.
 #[derive(Debug)]
 pub struct Tap {
@@ -67,9 +79,8 @@ impl Tap {
         program::quiet();
         let mut storage = MaybeUninit::uninit();
         let open = skeleton::TapSkelBuilder::default().open(&mut storage)?;
-        let hopeless = || Hopeless(REMEDY.to_owned());
-        let loaded = open.load().with_context(hopeless)?;
-        let socket = socket::open(index, loaded.progs.count_tap.as_fd()).with_context(hopeless)?;
+        let loaded = open.load().map_err(refused)?;
+        let socket = socket::open(index, loaded.progs.count_tap.as_fd()).map_err(refused)?;
         Ok(Tap {
             name: name.to_owned(),
             index,
@@ -110,9 +121,16 @@ impl Tap {
     }
 }
 
-/// Whether an interface is there.
-pub fn is_there(name: &str) -> bool {
-    index(name).is_ok()
+/// With what to do where the kernel refuses it to this process, or does not know it; all else, such
+/// as a tap that has just gone, may be otherwise the next time.
+fn refused(error: impl Into<libbpf_rs::Error>) -> anyhow::Error {
+    let error: libbpf_rs::Error = error.into();
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::InvalidInput => {
+            anyhow::Error::new(error).context(Hopeless(REMEDY.to_owned()))
+        }
+        _ => error.into(),
+    }
 }
 
 fn index(name: &str) -> io::Result<u32> {
@@ -126,4 +144,17 @@ fn index(name: &str) -> io::Result<u32> {
 
 fn number(value: &[u8]) -> Result<u64> {
     Ok(u64::from_ne_bytes(value.try_into().context("no number")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_refuses_is_hopeless() {
+        let is_hopeless = |error| refused(io::Error::from_raw_os_error(error)).is::<Hopeless>();
+        assert!([libc::EPERM, libc::EACCES, libc::EINVAL].into_iter().all(is_hopeless));
+        let may_pass = [libc::ENODEV, libc::ENETDOWN, libc::ENOMEM, libc::EMFILE];
+        assert!(!may_pass.into_iter().any(is_hopeless));
+    }
 }

@@ -4,10 +4,13 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::account::Account;
+use super::{
+    account::Account,
+    all::{Fault, Told},
+};
 
-/// A line for each VM, and one for each of its flows that are told.
-pub fn text(accounts: &[Account]) -> String {
+/// A line for each VM, one for each of its flows that are told, and one where there is a fault.
+pub fn text(Told { accounts, faults }: &Told) -> String {
     let mut text = String::new();
     // To a string nothing fails.
     let mut line = |cells: [&str; 6]| {
@@ -31,6 +34,9 @@ pub fn text(accounts: &[Account]) -> String {
             );
         }
     }
+    for Fault { vm, why } in faults {
+        let _ = writeln!(text, "{vm}: not looked at: {why}");
+    }
     text
 }
 
@@ -39,7 +45,7 @@ fn mbit(of: &Account, bytes: u64) -> String {
 }
 
 /// Bytes, and in how many seconds.
-pub fn json(accounts: &[Account]) -> Value {
+pub fn json(Told { accounts, faults }: &Told) -> Value {
     let vm = |of: &Account| {
         let flows = of.flows.iter().map(|(flow, bytes)| {
             json!({
@@ -61,7 +67,11 @@ pub fn json(accounts: &[Account]) -> Value {
             "uncoupled": flows.collect::<Vec<_>>(),
         })
     };
-    json!({"vms": accounts.iter().map(vm).collect::<Vec<_>>()})
+    let fault = |of: &Fault| json!({"name": of.vm, "why": of.why});
+    json!({
+        "vms": accounts.iter().map(vm).collect::<Vec<_>>(),
+        "faults": faults.iter().map(fault).collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]
@@ -72,7 +82,7 @@ mod tests {
     use crate::taps::flow::Flow;
 
     #[test]
-    fn bytes_are_told_as_rates_and_the_largest_flows_below() {
+    fn bytes_are_told_as_rates_and_flows_and_faults_below() {
         let flow =
             Flow { source: ([10, 0, 0, 1], 4000).into(), destination: ([10, 0, 0, 2], 80).into() };
         let (vm, tap) = ("bob".to_owned(), "bob0".to_owned());
@@ -88,11 +98,19 @@ mod tests {
             reported,
             flows,
         };
-        let text = text(&[account]);
+        let why = "cannot count at the tap amy0 of amy".to_owned();
+        let faults = vec![Fault { vm: "amy".to_owned(), why }];
+        let told = Told { accounts: vec![account], faults };
+        let text = text(&told);
         let lines: Vec<Vec<_>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["bob", "bob0", "1.00", "4.00", "0.00", "0.50"]);
-        let told = "bob: not coupled: 10.0.0.1:4000 to 10.0.0.2:80: 3.00 Mbit/s";
-        assert_eq!(lines[2].join(" "), told);
+        let flow = "bob: not coupled: 10.0.0.1:4000 to 10.0.0.2:80: 3.00 Mbit/s";
+        assert_eq!(lines[2].join(" "), flow);
+        let fault = "amy: not looked at: cannot count at the tap amy0 of amy";
+        assert_eq!(lines[3].join(" "), fault);
+        let json = json(&told);
+        assert_eq!(json["vms"][0]["uncoupled_bytes"], 1_000_000);
+        assert_eq!(json["faults"][0]["name"], "amy");
     }
 }
