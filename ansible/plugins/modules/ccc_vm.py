@@ -40,6 +40,7 @@ options:
   tap:
     description:
       - The host's interface through which its packets come, for the group's C(enforce); V(none) for none.
+      - No macvtap (libvirt's interfaces of type C(direct)), at which the daemon does not look.
       - Left out, it stays as it is, none at first.
     type: str
   floor_mbit:

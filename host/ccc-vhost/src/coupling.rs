@@ -18,7 +18,7 @@ use crate::{
     settings::{self, Settings, SettingsError},
     tap::{
         host::Hold,
-        thread::Done,
+        thread::{Done, Look},
         uplink::{self, Uplink},
         uplinks::Uplinks,
         watches::{Judged, Reading, Watches},
@@ -395,7 +395,7 @@ impl Coupling {
     }
 
     /// Taps that are to be looked at.
-    pub fn taps(&mut self, now: Micros) -> Vec<(usize, String)> {
+    pub fn taps(&mut self, now: Micros) -> Vec<Look> {
         self.rest_watches(now);
         self.watches.taps(&self.settings)
     }

@@ -628,3 +628,99 @@ fn what_is_to_be_enforced_in_vain_is_told() {
     assert!(said.contains(powerless), "{said}");
     assert!(!run(&check).1.contains("cannot hold any VM"), "this one may");
 }
+
+/// What `--check` says of the daemon's configuration in the host's namespace.
+fn checked(net: &Net, daemon: &Daemon) -> String {
+    let (program, file) = (support::daemon::PROGRAM, daemon.dir.path().join("ccc.toml"));
+    let check = format!("{program} --config {} --check", file.display());
+    run(&format!("ip netns exec {} {check}", net.host)).1
+}
+
+#[test]
+fn a_tap_that_counts_what_its_vm_receives_is_not_looked_at() {
+    const MAC: &str = "02:00:00:00:00:03";
+    let Some(net) = Net::new("q") else { return };
+    let (host, vm) = (&net.host, &net.vm);
+    let make = format!("ip -n {host} link add link tap0 name mv0 address {MAC} type");
+    if !["macvtap", "macvlan"].iter().any(|kind| run(&format!("{make} {kind}")).0) {
+        eprintln!("left out: neither macvtap nor macvlan here");
+        return;
+    }
+    must(&format!("ip -n {host} link set mv0 up"));
+    // What the flood sends is what a VM at `mv0` would receive.
+    must(&format!("ip -n {vm} neigh replace 10.9.9.1 lladdr {MAC} dev eth0 nud permanent"));
+    let mut daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"tap": "mv0", "cap_mbit": 8, "device": false}));
+    daemon.says("VM bad: its tap mv0 is a macv");
+    daemon.says("<interface type='bridge'>), so group uplink neither judges nor holds it");
+    flooded(&net, FLOOD, || {
+        let received = || {
+            let told = must(&format!("ip -n {host} -s -j link show mv0"));
+            let told: Vec<Value> = serde_json::from_str(&told).unwrap();
+            told[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
+        };
+        until("it receives", || received() > FLOOD * 2);
+    });
+    let told = operator.get("/v1/vms/bad");
+    assert_eq!([&told["judged"], &told["held"]], [&Value::Null, &Value::Null], "{told}");
+    assert!(told["unseen"].as_str().unwrap().starts_with("its tap mv0 is a macv"), "{told}");
+    assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
+    operator.patch("/v1/vms/bad", &json!({"tap": "tap0"}));
+    until("looked at", || operator.get("/v1/vms/bad")["unseen"].is_null());
+    let file = daemon.dir.path().join("ccc.toml");
+    let config = fs::read_to_string(&file).unwrap().replace("\"tap0\"", "\"mv0\"");
+    fs::write(&file, config).unwrap();
+    let said = checked(&net, &daemon);
+    assert!(said.contains("VM bad: its tap mv0 is a macv"), "{said}");
+}
+
+#[test]
+fn two_vms_at_one_tap_by_two_of_its_names_are_told_and_not_judged() {
+    let Some(net) = Net::new("r") else { return };
+    if !run(&format!("ip -n {} link property add dev tap0 altname also0", net.host)).0 {
+        eprintln!("left out: interfaces have one name here");
+        return;
+    }
+    let mut daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
+    flooded(&net, FLOOD, || {
+        until("held to its cap", || is_held(&net));
+        operator.patch("/v1/vms/good", &json!({"tap": "also0", "cap_mbit": 8}));
+        daemon.says("VM good: its tap also0 is tap0, which is another VM's");
+        daemon.says("VM bad: its tap tap0 is also0, which is another VM's");
+        until("let go", || !net.links().contains("ccc-ifb") && net.filters().is_empty());
+        thread::sleep(Duration::from_secs(1));
+        assert!(!is_held(&net), "neither is held by it");
+        for vm in ["bad", "good"] {
+            let judged = &operator.get(&format!("/v1/vms/{vm}"))["judged"];
+            assert!(judged.is_null(), "{vm}: {judged}");
+        }
+    });
+    let said = checked(&net, &daemon);
+    assert!(!said.contains("is another VM's"), "{said}");
+    let file = daemon.dir.path().join("ccc.toml");
+    let config = fs::read_to_string(&file).unwrap().replace("\"lo\"", "\"also0\"");
+    fs::write(&file, config).unwrap();
+    let said = checked(&net, &daemon);
+    assert!(said.contains("VM good: its tap also0 is tap0, which is another VM's"), "{said}");
+    let uplink = "[group.uplink]\nuplink = \"tap0\"\nuplink_rate_mbit = 9.0\n";
+    let config = fs::read_to_string(&file).unwrap().replace("[group.uplink]\n", uplink);
+    fs::write(&file, config).unwrap();
+    let said = checked(&net, &daemon);
+    assert!(said.contains("VM good: its tap also0 is tap0, the uplink of its group"), "{said}");
+}
+
+#[test]
+fn the_uplink_of_its_group_is_no_vms_tap() {
+    let Some(net) = Net::new("s") else { return };
+    let mut daemon = start(&net, "observe", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
+    let change = json!({"uplink": "tap0", "uplink_rate_mbit": 100.0});
+    operator.patch("/v1/groups/uplink", &change);
+    daemon.says("VM bad: its tap tap0 is tap0, the uplink of its group");
+    flooded(&net, FLOOD, || thread::sleep(Duration::from_secs(2)));
+    assert!(operator.get("/v1/vms/bad")["judged"].is_null());
+}

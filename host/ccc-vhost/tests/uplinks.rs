@@ -363,6 +363,18 @@ fn vms_that_come_and_go_have_queues_while_they_are_there() {
         queues["vms"] == vms && queues["wanted"] == 2
     };
     until("told of both", || has(2));
+    let host = &net.host;
+    must(&format!("tc -n {host} filter del dev up0"));
+    until("led there again", || net.is_queued() && has(2));
+    // The daemon sees both gone, never the class without what leads to it.
+    let pid = daemon.pid();
+    let class =
+        net.filters().split("flowid ").last().unwrap().split(' ').next().unwrap().to_owned();
+    must(&format!("kill -STOP {pid}"));
+    must(&format!("tc -n {host} filter del dev up0"));
+    must(&format!("tc -n {host} class del dev up0 classid {class}"));
+    must(&format!("kill -CONT {pid}"));
+    until("has its class again", || net.is_queued() && has(2));
     operator.patch("/v1/vms/bad", &json!({"tap": null}));
     until("one less", || net.classes().matches("class htb").count() == 3);
     until("told of one", || has(1));
@@ -370,10 +382,14 @@ fn vms_that_come_and_go_have_queues_while_they_are_there() {
     operator.patch("/v1/vms/bad", &json!({"tap": "tap0"}));
     until("queued again", || net.is_queued());
     // A domain that starts again has another tap of the same name.
-    must(&format!("ip -n {} link del tap1", net.host));
+    must(&format!("ip -n {host} link del tap1"));
     until("nothing comes from there", || !net.filters().contains("input dev tap1"));
+    until("told that it is off", || {
+        let queues = &operator.get("/v1/groups/uplink")["queues"];
+        queues["vms"] == 1 && queues["wanted"] == 1
+    });
     net.port("tap1", &net.vms[GOOD], VMS[GOOD].1);
-    until("the new one's packets are the VM's", || net.is_queued());
+    until("the new one's packets are the VM's", || net.is_queued() && has(2));
     must(&format!("tc -n {} qdisc del dev up0 root", net.host));
     until("made anew", || net.is_queued());
     operator.patch("/v1/groups/uplink", &json!({"uplink": null}));
@@ -487,6 +503,20 @@ fn an_uplink_without_queues_is_told_with_what_to_do() {
     left.terminate("-KILL");
     net.start().says("(ccc-vhost --config ITS_CONFIGURATION --release)");
     assert!(net.is_queued());
+}
+
+#[test]
+fn a_bridge_is_no_uplink() {
+    let Some(net) = Net::new("o") else { return };
+    let mut daemon = net.daemon(tempfile::tempdir().unwrap(), &ON.replace("up0", "br0"), "");
+    daemon.says("VMs have no queues of their own there: br0 is a bridge");
+    let queues = Operator::at(&daemon.socket("control")).get("/v1/groups/uplink")["queues"].clone();
+    assert_eq!((&queues["there"], &queues["vms"]), (&json!(false), &json!(0)), "{queues}");
+    let (program, file) = (support::daemon::PROGRAM, daemon.dir.path().join("ccc.toml"));
+    let check = format!("ip netns exec {} {program} --config {} --check", net.host, file.display());
+    let (_, said) = run(&check);
+    assert!(said.contains("group uplink: its uplink br0 is a bridge"), "{said}");
+    assert!(!must(&format!("tc -n {} qdisc show dev br0", net.host)).contains("htb"));
 }
 
 #[test]

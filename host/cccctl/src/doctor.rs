@@ -635,6 +635,60 @@ mod tests {
         assert_eq!(of("off", json!(null), json!(null)), []);
     }
 
+    /// What is told of a VM with a tap that nothing is counted at, and of its group.
+    fn told_of_unseen(vm: Value, group: Value) -> Vec<(String, String)> {
+        let mut one = json!({"name": "web", "group": "uplink", "flows": 0, "coupled_flows": 0,
+            "tap": "vnet0", "connected": true});
+        one.as_object_mut().expect("an object").extend(vm.as_object().expect("one").clone());
+        let mut all = json!({"name": "uplink", "enforce": "on",
+            "vms": [{"name": "web", "tap": null}]});
+        all.as_object_mut().expect("an object").extend(group.as_object().expect("one").clone());
+        let found = findings(&json!({}), &json!({"vms": [one]}), &json!({"groups": [all]}));
+        found.into_iter().map(|finding| (finding.of, finding.what)).collect()
+    }
+
+    #[test]
+    fn why_nothing_is_counted_at_a_tap_is_told() {
+        let why = "its tap vnet0 is a macvtap";
+        let told = told_of_unseen(json!({"unseen": why}), json!({"coupled": true}));
+        let what = format!("{why}, so enforce = \"on\" of uplink does nothing to it");
+        assert_eq!(told, [("web".to_owned(), what)]);
+        let queues = json!({"coupled": false, "uplink": "eth0", "queues": {"there": true}});
+        let told = told_of_unseen(json!({"unseen": why}), queues);
+        assert_eq!(
+            told.iter().filter(|(of, _)| of == "web").count(),
+            1,
+            "it has no queue: {told:?}"
+        );
+    }
+
+    #[test]
+    fn of_a_group_that_is_left_alone_no_tap_is_told_to_be_unseen() {
+        let of_vm = |vm: Value, group: Value| {
+            let told = told_of_unseen(vm, group);
+            told.into_iter().filter(|(of, _)| of == "web").map(|(_, what)| what).collect::<Vec<_>>()
+        };
+        let queues = json!({"coupled": false, "uplink": "eth0", "queues": {"there": true}});
+        assert!(of_vm(json!({}), queues.clone()).is_empty(), "it has its queue");
+        assert!(
+            of_vm(
+                json!({}),
+                json!({"coupled": true, "trial": {"coupled": false, "by": "x", "ends_ms": 9}})
+            )
+            .is_empty()
+        );
+        let told = of_vm(json!({"tap": null}), queues.clone());
+        assert!(told[0].starts_with("it has no tap, so enforce = \"on\""), "no queue: {told:?}");
+        let told = of_vm(json!({"cap_mbit": 9.0}), queues);
+        assert!(told[0].ends_with("vnet0, so it is neither judged nor held"), "{told:?}");
+        for tap in [json!("vnet0"), json!(null)] {
+            let told = told_of_unseen(json!({"tap": tap}), json!({"coupled": false}));
+            let what = "the flows of the group are left alone, so enforce = \"on\" does nothing to its \
+                        VMs but for their caps";
+            assert_eq!(told, [("uplink".to_owned(), what.to_owned())]);
+        }
+    }
+
     #[test]
     fn a_cap_is_told_in_words_that_fit() {
         let found = of(json!({"cap_mbit": 2.0, "device": false, "flows": 0, "coupled_flows": 0}));

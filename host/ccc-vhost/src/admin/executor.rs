@@ -30,8 +30,8 @@ use crate::{
     event_loop::clock,
     logging::{self, audit},
     settings::state::Change,
-    settings::{Rule, Settings},
-    tap::{kernel, uplink::floors_at_most, watch::Watched},
+    settings::{Rule, Settings, Vm},
+    tap::{host::Unseen, kernel, uplink::floors_at_most, watch::Watched},
     vhost_user::connection::Connection,
 };
 
@@ -339,6 +339,7 @@ impl Executor<'_> {
             judged: self.watched(index).and_then(Watched::verdict).map(|v| v.reason.word()),
             held: tap.and_then(|tap| self.coupling.watches().held(tap)),
             left_held: tap.is_some_and(|tap| self.coupling.watches().is_left(tap)),
+            unseen: self.coupling.watches().unseen(index).map(Unseen::to_string),
             stranger: counters.and_then(stranger),
             counters: counters.map(count).unwrap_or_default(),
         }
@@ -412,14 +413,21 @@ impl Executor<'_> {
         let uplink = settings.uplink.as_ref().filter(|_| settings.enforce == Enforce::On)?;
         let uplinks = self.coupling.uplinks();
         let (made, trouble) = (uplinks.made(uplink), uplinks.trouble(uplink).map(str::to_owned));
-        let members = self.settings().vms.values().filter(|vm| vm.group() == Some(index));
-        let with_tap = members.clone().filter(|vm| vm.settings.tap.is_some());
-        let floors = with_tap.map(|vm| bytes_of_mbit(vm.settings.floor_mbit)).sum();
+        let members = self.settings().vms.iter().filter(|(_, vm)| vm.group() == Some(index));
+        let with_tap = members.clone().filter(|(_, vm)| vm.settings.tap.is_some());
+        let floors = with_tap.map(|(_, vm)| bytes_of_mbit(vm.settings.floor_mbit)).sum();
+        let has_no_tap = |vm: &Vm| {
+            let absent = made.map(|made| &made.absent);
+            vm.settings.tap.as_ref().zip(absent).is_some_and(|(tap, absent)| absent.contains(tap))
+        };
+        let is_off = |number: usize, vm: &Vm| has_no_tap(vm) && self.connection(number).is_none();
+        let wanted =
+            members.filter(|(number, vm)| may_have_tap(&vm.settings) && !is_off(**number, vm));
         Some(QueuesView {
             there: made.is_some(),
             trouble,
             vms: made.map_or(0, |made| made.vms),
-            wanted: members.filter(|vm| may_have_tap(&vm.settings)).count(),
+            wanted: wanted.count(),
             floors,
             floors_at_most: floors_at_most(bytes_of_mbit(settings.uplink_rate_mbit?)),
         })

@@ -143,6 +143,8 @@ pub struct VmView {
     pub held: Option<u64>,
     /// It is held at its tap as an earlier daemon has left it.
     pub left_held: bool,
+    /// Why its tap cannot be looked at, if it is to be.
+    pub unseen: Option<String>,
     /// Who comes to speak for it and cannot.
     pub stranger: Option<StrangerView>,
     /// What its device did and refused since the daemon's start.

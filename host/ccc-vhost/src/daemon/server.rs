@@ -24,6 +24,7 @@ use crate::{
     event_loop::poll::{Poller, Token, Watch},
     event_loop::timers::Timers,
     settings::writer::StateWriter,
+    tap::host::Unseen,
     vhost_user::backend::Backend,
     vhost_user::connection::{Connection, ConnectionError, Request},
     vhost_user::listener::Endpoint,
@@ -109,7 +110,7 @@ pub struct Server {
     taps_due: Option<Micros>,
     /// VMs that are to be looked at and cannot be, with the tap that is not there, if one is
     /// named; each was told.
-    unseen: BTreeMap<usize, Option<String>>,
+    unseen: BTreeMap<usize, Option<Unseen>>,
     signals: Signals,
     watchdog: Option<Watchdog>,
     _watches: Vec<Watch>,

@@ -1,18 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What counts at taps, and holds them.
-use std::io;
+use std::{collections::BTreeSet, io};
 
 use thiserror::Error;
 
-use super::uplink::Uplink;
+use super::{link, uplink::Uplink};
 
 /// What to do where the daemon may not.
 pub const REMEDY: &str = "the daemon needs CAP_NET_ADMIN: AmbientCapabilities=CAP_NET_ADMIN and \
                           CapabilityBoundingSet=CAP_NET_ADMIN in a drop-in of ccc-vhost.service";
 
+/// Why nobody looks at the tap of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unseen {
+    /// It is not there.
+    #[error("its tap {tap} is not there")]
+    Missing {
+        /// The tap.
+        tap: String,
+    },
+    /// It counts the other way round.
+    #[error(
+        "its tap {tap} is a {kind}, and what comes in there is what the VM receives: give the VM a tap \
+         at a bridge in place of it (in libvirt <interface type='bridge'>)"
+    )]
+    Backwards {
+        /// The tap.
+        tap: String,
+        /// What it is.
+        kind: String,
+    },
+    /// Another VM has it, by another of its names.
+    #[error(
+        "its tap {tap} is {other}, which is another VM's, and what comes in at a tap is one VM's"
+    )]
+    Shared {
+        /// The tap.
+        tap: String,
+        /// The other VM's name of it.
+        other: String,
+    },
+    /// All VMs of its group have it.
+    #[error(
+        "its tap {tap} is {uplink}, the uplink of its group, and what comes in there is what all of its VMs \
+         receive"
+    )]
+    Uplink {
+        /// The tap.
+        tap: String,
+        /// The group's name of it.
+        uplink: String,
+    },
+}
+
 /// Why a tap is not held, or not let go.
 #[derive(Debug, Error)]
 pub enum HoldError {
+    /// What would be held there is not what the VM sends.
+    #[error("{0}")]
+    Unseen(#[from] Unseen),
     /// Something of others' is there.
     #[error(
         "tap {tap} has an ingress qdisc of somebody else's, and there can be only one: remove it \
@@ -81,6 +127,12 @@ pub enum QueueError {
         /// The other group's name of it.
         other: String,
     },
+    /// Nothing waits there.
+    #[error("{uplink} is a bridge: {}", link::BRIDGE_REMEDY)]
+    Bridge {
+        /// The uplink.
+        uplink: String,
+    },
     /// The uplink is not there.
     #[error("no interface {uplink}")]
     NoInterface {
@@ -129,10 +181,12 @@ pub struct Queued {
 }
 
 /// The queues of an uplink that are there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// VMs that have one.
+    /// VMs that have one, and whose packets the kernel leads there.
     pub vms: usize,
+    /// Taps that are not there: most are of VMs that are off.
+    pub absent: BTreeSet<String>,
     /// What each is.
     pub leaf: Leaf,
 }
@@ -166,7 +220,7 @@ pub struct Hold {
 /// What an interface has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its index: another one has counted from another time on.
+    /// Its index: another one has counted from another time on; 0 where interfaces have none.
     pub interface: u32,
     /// Bytes that have come in.
     pub bytes: u64,
@@ -174,8 +228,11 @@ pub struct Counter {
 
 /// What has taps.
 pub trait Host {
-    /// What has come in at a tap so far; `None` if it is not there.
-    fn received(&mut self, tap: &str) -> Option<Counter>;
+    /// What has come in at a tap so far.
+    fn received(&mut self, tap: &str) -> Result<Counter, Unseen>;
+
+    /// The index of an interface, if it is there and has one.
+    fn index_of(&mut self, interface: &str) -> Option<u32>;
 
     /// Holds a tap to a rate, or no more.
     fn hold(&mut self, hold: &Hold) -> Result<(), HoldError>;

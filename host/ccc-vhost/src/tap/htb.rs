@@ -6,9 +6,12 @@ pub const HTB: &str = "htb";
 /// The kernel's unit of time there (`PSCHED_SHIFT`), ns.
 const TICK_NS: u64 = 64;
 
-/// `TCA_HTB_INIT`: what no filter sends elsewhere goes to the class of this minor number.
+/// `TCA_HTB_INIT`.
+pub const INIT: u16 = 2;
+
+/// What no filter sends elsewhere goes to the class of this minor number; the kernel keeps, and tells,
+/// what is above that, too.
 pub fn tree(rest: u32) -> Writer {
-    const INIT: u16 = 2;
     const VERSION: u32 = 3;
     /// A class without a quantum of its own has its rate's part; all of ours have one.
     const RATE_TO_QUANTUM: u32 = 10;
@@ -26,7 +29,7 @@ pub struct Class {
     pub most: u64,
     /// What may go at once at either.
     pub bursts: [u64; 2],
-    /// What it has at a time of what others leave.
+    /// What it has at a time of what others leave; the kernel keeps it in an `int`.
     pub quantum: u32,
 }
 
@@ -65,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_may_go_at_once_is_told_as_time() {
-        assert_eq!(u64::from(ticks(250_000, 125_000_000)) * TICK_NS, 2_000_000);
+        assert_eq!(ticks(250_000, 125_000_000), 31_250, "2 ms");
         assert_eq!(ticks(1600, 0), u32::MAX);
     }
 }

@@ -16,13 +16,15 @@ use std::{
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{
-    host::{Counter, Hold, HoldError, Host, QueueError, Queued, REMEDY},
+    host::{Counter, Hold, HoldError, Host, QueueError, Queued, REMEDY, Unseen},
     htb::{self, HTB},
+    link::{Link, names_of_one},
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
     queues::Queues,
     requests::{
-        ATTRIBUTE_ALIAS, ATTRIBUTE_NAME, ATTRIBUTE_QDISC, LINK_BYTES, MARK, PARENT_ROOT, TC_KIND,
-        TC_OPTIONS, U32_SELECTOR, filter_info, link, match_all, tc, unless_gone, word,
+        ATTRIBUTE_ALIAS, ATTRIBUTE_LINK_INFO, ATTRIBUTE_NAME, ATTRIBUTE_QDISC, INFO_KIND,
+        LINK_BYTES, MARK, PARENT_ROOT, TC_KIND, TC_OPTIONS, U32_SELECTOR, filter_info, link,
+        match_all, tc, unless_gone, word,
     },
     uplink::Uplink,
 };
@@ -59,8 +61,6 @@ const BURST_BYTES: u64 = 68_000;
 const CLASS: u32 = (MARK as u32) << 16 | 1;
 const LEAF: u32 = (MARK as u32 + 1) << 16;
 
-const ATTRIBUTE_LINK_INFO: u16 = 18;
-const INFO_KIND: u16 = 1;
 const PARENT_INGRESS: u32 = 0xffff_fff1;
 const HANDLE_INGRESS: u32 = 0xffff_0000;
 
@@ -117,17 +117,35 @@ impl Kernel {
     }
 
     fn index(&mut self, name: &str) -> io::Result<u32> {
-        let request = Writer::default().put(&[0; LINK_BYTES]).word(ATTRIBUTE_NAME, name);
-        let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
-        let index = answer.first().and_then(|body| u32_at(body, 4));
-        index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        Ok(Link::ask(&mut self.socket, name)?.index)
+    }
+
+    /// The same of a tap, if what comes in there is what its VM sends.
+    fn index_of_tap(&mut self, tap: &str) -> Result<u32, Unseen> {
+        let link = Link::ask(&mut self.socket, tap);
+        link.map_err(|_| Unseen::Missing { tap: tap.to_owned() })?.as_tap(tap)
     }
 
     /// The same without asking again, if the tap was looked at just now; nobody looks at those of
-    /// a group that is not coupled.
+    /// a VM of several groups.
     fn index_now(&mut self, tap: &str) -> Option<u32> {
         let known = self.indices.get(tap).filter(|_| self.looked_at.contains(tap)).copied();
-        known.or_else(|| self.index(tap).ok())
+        known.or_else(|| self.index_of_tap(tap).ok())
+    }
+
+    /// Indices of taps that are there, and each a VM's own.
+    fn own_taps(&mut self, uplinks: &[Uplink]) -> BTreeMap<String, u32> {
+        let mut indices = BTreeMap::new();
+        for uplink in uplinks {
+            let of_uplink = self.index(&uplink.interface).ok();
+            let taps =
+                uplink.vms.keys().filter_map(|tap| Some((tap.clone(), self.index_now(tap)?)));
+            indices.extend(taps.filter(|(_, index)| Some(*index) != of_uplink));
+        }
+        let named = indices.iter().map(|(tap, index)| (tap.as_str(), *index));
+        let shared: Vec<String> = names_of_one(named).into_keys().map(str::to_owned).collect();
+        indices.retain(|tap, _| !shared.contains(tap));
+        indices
     }
 
     /// Whether an interface is there, and no tap's any more.
@@ -285,7 +303,8 @@ impl Kernel {
 
     fn begin(&mut self, tap: &str, rate: u64) -> Result<(), HoldError> {
         let failed = |what| move |why| HoldError::Kernel { what, tap: tap.to_owned(), why };
-        let index = self.index(tap).map_err(failed("find the interface"))?;
+        let link = Link::ask(&mut self.socket, tap).map_err(failed("find the interface"))?;
+        let index = link.as_tap(tap)?;
         let mut left = self.device_of(tap).map_err(failed("look for the device"))?;
         // The tap was made anew, or its name was another's.
         if left.as_ref().is_some_and(|device| device.leads_from() != Some(index)) {
@@ -409,7 +428,7 @@ fn tap_of_another<'a>(alias: &'a str, instance: &str) -> Option<&'a str> {
 }
 
 impl Host for Kernel {
-    fn received(&mut self, tap: &str) -> Option<Counter> {
+    fn received(&mut self, tap: &str) -> Result<Counter, Unseen> {
         if self.named.elapsed() >= NAMED {
             self.indices.clear();
             self.looked_at.clear();
@@ -418,13 +437,17 @@ impl Host for Kernel {
         self.looked_at.insert(tap.to_owned());
         let known = self.indices.get(tap).copied();
         if let Some(counter) = known.and_then(|index| self.received_at(index).ok()) {
-            return Some(counter);
+            return Ok(counter);
         }
         // A domain that starts again has another tap of the same name.
         self.indices.remove(tap);
-        let index = self.index(tap).ok()?;
+        let index = self.index_of_tap(tap)?;
         self.indices.insert(tap.to_owned(), index);
-        self.received_at(index).ok()
+        self.received_at(index).map_err(|_| Unseen::Missing { tap: tap.to_owned() })
+    }
+
+    fn index_of(&mut self, interface: &str) -> Option<u32> {
+        self.index(interface).ok()
     }
 
     fn hold(&mut self, Hold { tap, rate }: &Hold) -> Result<(), HoldError> {
@@ -456,9 +479,7 @@ impl Host for Kernel {
     }
 
     fn queue(&mut self, uplinks: &[Uplink]) -> Vec<Queued> {
-        let taps = uplinks.iter().flat_map(|uplink| uplink.vms.keys());
-        let index = |tap: &String| Some((tap.clone(), self.index_now(tap)?));
-        let indices = taps.filter_map(index).collect();
+        let indices = self.own_taps(uplinks);
         self.looked_at.clear();
         self.queues.set(uplinks, &indices)
     }
@@ -503,7 +524,55 @@ fn all_to(device: u32) -> Writer {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::UnshareFlags;
+
     use super::*;
+    use crate::tap::uplink::Part;
+
+    /// Runs `ip` in this thread's own namespace; whether it worked.
+    fn ip(words: &str) -> bool {
+        let done = std::process::Command::new("ip").args(words.split(' ')).output();
+        done.is_ok_and(|done| done.status.success())
+    }
+
+    fn counts_and_holds_only_at_what_is_a_vms_own() {
+        let mut kernel = Kernel::new(Path::new("/a.toml")).expect("sockets");
+        for (name, kind) in [("mv0", "macvtap"), ("mv1", "macvlan")] {
+            if !ip(&format!("link add link up0 name {name} type {kind}")) {
+                eprintln!("left out: no {kind} here");
+                continue;
+            }
+            let backwards = Unseen::Backwards { tap: name.to_owned(), kind: kind.to_owned() };
+            assert_eq!(kernel.received(name), Err(backwards.clone()));
+            let refused = kernel.hold(&Hold { tap: name.to_owned(), rate: Some(1_000_000) });
+            assert_eq!(refused.expect_err("not what it sends").to_string(), backwards.to_string());
+        }
+        let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
+        let taps = ["mv0", "mv1", "tap1", "also1", "tap2", "up0", "gone0"];
+        let vms = taps.map(|tap| (tap.to_owned(), part)).into();
+        let uplink = Uplink { interface: "also0".to_owned(), rate: 1, vms, rest: part };
+        let own: Vec<String> = kernel.own_taps(&[uplink]).into_keys().collect();
+        assert_eq!(own, ["tap2"], "by whichever of its names");
+    }
+
+    #[test]
+    fn a_tap_is_what_counts_what_one_vm_sends() {
+        std::thread::spawn(|| {
+            // SAFETY: only this thread leaves its network namespace, and shares no files by that.
+            let alone = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+            let made =
+                ["up0", "tap1", "tap2"].map(|name| ip(&format!("link add {name} type veth")));
+            let named = [("up0", "also0"), ("tap1", "also1")]
+                .map(|(name, also)| ip(&format!("link property add dev {name} altname {also}")));
+            if alone.is_err() || made.contains(&false) || named.contains(&false) {
+                eprintln!("left out: no namespaces here, or interfaces have one name");
+                return;
+            }
+            counts_and_holds_only_at_what_is_a_vms_own();
+        })
+        .join()
+        .expect("no fault");
+    }
 
     #[test]
     fn an_alias_tells_which_daemon_holds_which_tap() {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    host::{Counter, Hold, HoldError, Host, QueueError, Queued},
+    host::{Counter, Hold, HoldError, Host, QueueError, Queued, Unseen},
     uplink::Uplink,
 };
 
@@ -33,10 +33,15 @@ impl Laboratory {
 }
 
 impl Host for Laboratory {
-    fn received(&mut self, tap: &str) -> Option<Counter> {
-        let bytes = self.ask(&format!("received {tap}")).ok()?.parse().ok()?;
+    fn received(&mut self, tap: &str) -> Result<Counter, Unseen> {
+        let bytes = self.ask(&format!("received {tap}")).ok().and_then(|told| told.parse().ok());
         // A cable is never laid anew.
-        Some(Counter { interface: 0, bytes })
+        let counter = bytes.map(|bytes| Counter { interface: 0, bytes });
+        counter.ok_or_else(|| Unseen::Missing { tap: tap.to_owned() })
+    }
+
+    fn index_of(&mut self, _: &str) -> Option<u32> {
+        None
     }
 
     fn hold(&mut self, Hold { tap, rate }: &Hold) -> Result<(), HoldError> {

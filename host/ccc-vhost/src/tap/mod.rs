@@ -11,12 +11,13 @@
 //! [`uplink`] says which queues VMs are to have where all of them leave the host, and
 //! [`uplinks`] keeps what came of that; [`queues`] are those of the kernel, by [`htb`].
 //! [`host`] is what counts and holds: the [`kernel`], asked from a [`thread`], or the
-//! [`laboratory`].
+//! [`laboratory`]; [`link`] tells which interfaces can be taps, or uplinks.
 mod capacity;
 pub mod host;
 mod htb;
 pub mod kernel;
 pub mod laboratory;
+pub mod link;
 mod netlink;
 mod queues;
 mod recent;

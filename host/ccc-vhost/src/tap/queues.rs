@@ -5,9 +5,9 @@
 //! leaves that with it (`skb->skb_iif`), and a filter at the uplink asks for it (`indev`).  So
 //! nothing is needed at taps, where somebody else's ingress qdisc or our shaper may be, and no
 //! bits of the mark, which firewalls use; a class in `skb->priority` would be lost in routing.
-//! All there is hangs below one root qdisc, and goes with it.  Its handle says that it is this
-//! daemon's: the next one of the same configuration takes away what that has left when it was
-//! killed.
+//! All there is hangs below one root qdisc, and goes with it.  Its handle and the tag that it keeps
+//! for us say that it is this daemon's: the next one of the same configuration takes away what that
+//! has left when it was killed.
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -17,7 +17,8 @@ use std::{
 use super::{
     host::{Leaf, Made, QueueError, Queued},
     htb::{self, HTB},
-    netlink::{Socket, Writer, flag, kind, u32_at},
+    link::Link,
+    netlink::{Socket, Writer, attributes, flag, kind, u32_at},
     requests::{
         ATTRIBUTE_NAME, LINK_BYTES, PARENT_ROOT, TC_BYTES, TC_KIND, TC_OPTIONS, U32_SELECTOR,
         filter_info, match_all, tc, unless_gone, word,
@@ -34,6 +35,9 @@ const REST: u32 = 1;
 const VMS: std::ops::RangeInclusive<u32> = 2..=0xfff;
 /// The first table of filters of a qdisc.
 const TABLE: u32 = 0x8000_0000;
+/// Where a filter leads, and for what: `TCA_U32_CLASSID` and `_INDEV`.
+const CLASS: u16 = 1;
+const COME_IN_AT: u16 = 8;
 /// It is there once the kernel has loaded its filters, if they are a module.
 const FILTERS: &str = "/sys/module/cls_u32";
 /// What may fail for a reason that has a name of its own.
@@ -59,6 +63,8 @@ pub struct Queues {
     socket: Socket,
     /// Of our root qdiscs.
     handle: u32,
+    /// There are few handles: another daemon's may be the same, and hardly the tag, too.
+    tag: u16,
     /// What an earlier daemon has left was looked for.
     is_swept: bool,
     /// The kernel had no filters when they were needed.
@@ -96,10 +102,11 @@ struct Branch {
 impl Queues {
     /// Those in this process's network namespace, of a daemon of this name.
     pub fn new(instance: &str) -> io::Result<Queues> {
-        let (socket, handle) = (Socket::open()?, handle_of(instance));
+        let (handle, tag) = identity_of(instance);
         Ok(Queues {
-            socket,
+            socket: Socket::open()?,
             handle,
+            tag,
             is_swept: false,
             lacks_filters: false,
             discipline: FQ_CODEL,
@@ -149,8 +156,10 @@ impl Queues {
             Err(why) => return vec![left("look for queues at uplinks".to_owned(), why)],
         };
         self.is_swept = true;
-        let handle = self.handle;
-        let is_ours = |body: &&Vec<u8>| u32_at(body, 8) == Some(handle) && is_root_htb(body);
+        let (handle, tag) = (self.handle, self.tag);
+        let is_ours = |body: &&Vec<u8>| {
+            u32_at(body, 8) == Some(handle) && is_root_htb(body) && tag_of(body) == Some(tag)
+        };
         let ours = all.iter().filter(is_ours).filter_map(|body| u32_at(body, 4));
         let mut faults = Vec::new();
         for index in ours {
@@ -174,38 +183,67 @@ impl Queues {
     ) -> Result<Made, QueueError> {
         let uplink = &wanted.interface;
         let failed = |failure| error_of(uplink, failure);
-        let index = self.index(uplink).map_err(|e| failed((FIND, e)))?;
+        let link = self.link(uplink).map_err(|e| failed((FIND, e)))?;
+        let index = index_of(&link).map_err(|e| failed((FIND, e)))?;
+        if Link::told(&link).is_ok_and(|link| link.is_bridge()) {
+            return Err(QueueError::Bridge { uplink: uplink.clone() });
+        }
         let before = self.there.remove(uplink);
         if let Some(tree) = before.as_ref().filter(|tree| tree.index != index) {
             // Another interface has its name now; that one may be there, too.
             self.delete_root(tree.index).map_err(|e| failed(("remove our queues that were", e)))?;
         }
-        let mut tree = match before {
-            Some(tree) if tree.index == index && self.is_ours(index) => tree,
-            _ => self.begin(uplink, index)?,
-        };
+        let mut before = before.filter(|tree| tree.index == index);
+        before = before.and_then(|tree| self.still_there(tree));
+        let mut tree = before.map_or_else(|| self.begin(uplink, index), Ok)?;
         let done = self.update(&mut tree, wanted, taps);
-        let made = Made { vms: tree.vms.len(), leaf: tree.leaf };
+        let absent = wanted.vms.keys().filter(|tap| !taps.contains_key(*tap)).cloned().collect();
+        let made = Made { vms: tree.led(taps), absent, leaf: tree.leaf };
         self.there.insert(uplink.clone(), tree);
         let done = done.map(|()| made).map_err(failed);
         self.lacks_filters |= matches!(done, Err(QueueError::NoFilters));
         done
     }
 
-    fn index(&mut self, name: &str) -> io::Result<u32> {
+    /// What the kernel tells of an interface.
+    fn link(&mut self, name: &str) -> io::Result<Vec<u8>> {
         let request = Writer::default().put(&[0; LINK_BYTES]).word(ATTRIBUTE_NAME, name);
         let answer = self.socket.ask(kind::GET_LINK, 0, &request)?;
-        let index = answer.first().and_then(|body| u32_at(body, 4));
-        index.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        answer.into_iter().next().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Whether an interface has queues of ours: somebody else's may be HTB's, too.  The kernel tells of
-    /// a class whose it is; of a qdisc only with those of all interfaces.
-    fn is_ours(&mut self, index: u32) -> bool {
-        let classes = tc(index, 0, self.handle, 0);
-        let classes = self.socket.ask(kind::GET_CLASS, flag::DUMP, &classes);
-        // What cannot be told now is told the next time.
-        classes.map_or(true, |classes| !classes.is_empty())
+    /// A tree without what somebody has taken away of it, so that this is made anew; none where no queues
+    /// of ours are: somebody else's may be HTB's, too.  The kernel tells of a class whose it is; of a
+    /// qdisc only with those of all interfaces.  What it cannot tell now it tells the next time.
+    fn still_there(&mut self, mut tree: Tree) -> Option<Tree> {
+        let ours = tc(tree.index, 0, self.handle, 0);
+        let Ok(classes) = self.socket.ask(kind::GET_CLASS, flag::DUMP, &ours) else {
+            return Some(tree);
+        };
+        if classes.is_empty() {
+            return None;
+        }
+        tree.forget_classes(&classes.iter().filter_map(|body| u32_at(body, 8)).collect());
+        if let Ok(filters) = self.socket.ask(kind::GET_FILTER, flag::DUMP, &ours) {
+            self.forget_filters(&mut tree, &filters);
+        }
+        Some(tree)
+    }
+
+    /// The same of what leads to VMs' classes.
+    fn forget_filters(&mut self, tree: &mut Tree, filters: &[Vec<u8>]) {
+        let led: BTreeMap<u32, &str> = filters.iter().filter_map(|body| led_to(body)).collect();
+        for (tap, branch) in &mut tree.vms {
+            let come_in_at = led.get(&(self.handle | branch.minor));
+            // The kernel has its first name, where an operator may have named another.
+            let is_tap = |name: &&&str| {
+                **name == tap.as_str()
+                    || self.link(name).and_then(|l| index_of(&l)).ok() == branch.tap
+            };
+            if come_in_at.filter(is_tap).is_none() {
+                branch.tap = None;
+            }
+        }
     }
 
     /// A root qdisc of ours in place of the kernel's own, and of nobody else's.
@@ -215,7 +253,7 @@ impl Queues {
             return Err(QueueError::NoFilters);
         }
         let qdisc = tc(index, self.handle, PARENT_ROOT, 0).word(TC_KIND, HTB);
-        let request = qdisc.nest(TC_OPTIONS, htb::tree(REST));
+        let request = qdisc.nest(TC_OPTIONS, htb::tree(u32::from(self.tag) << 16 | REST));
         match self.socket.ask(kind::NEW_QDISC, flag::CREATE | flag::EXCLUSIVE, &request) {
             Ok(_) => Ok(Tree {
                 index,
@@ -354,8 +392,6 @@ impl Queues {
 
     /// What has come in at a tap goes to a class; another tap's before does so no more.
     fn set_filter(&mut self, index: u32, minor: u32, tap: &str) -> io::Result<()> {
-        const CLASS: u16 = 1;
-        const COME_IN_AT: u16 = 8;
         let filter = tc(index, TABLE | minor, self.handle, filter_info()).word(TC_KIND, "u32");
         let options = Writer::default()
             .attribute(CLASS, &(self.handle | minor).to_ne_bytes())
@@ -365,13 +401,11 @@ impl Queues {
         self.socket.ask(kind::NEW_FILTER, flag::CREATE, &request).map(drop)
     }
 
-    /// A class goes only after what leads to it.
+    /// A class goes only after what leads to it, which may be there without its tap.
     fn remove(&mut self, index: u32, branch: &Branch) -> io::Result<()> {
-        if branch.tap.is_some() {
-            let filter = tc(index, TABLE | branch.minor, self.handle, filter_info());
-            let request = filter.word(TC_KIND, "u32");
-            unless_gone(self.socket.ask(kind::DELETE_FILTER, 0, &request))?;
-        }
+        let filter = tc(index, TABLE | branch.minor, self.handle, filter_info());
+        let request = filter.word(TC_KIND, "u32");
+        unless_gone(self.socket.ask(kind::DELETE_FILTER, 0, &request))?;
         let class = tc(index, self.handle | branch.minor, self.handle, 0);
         unless_gone(self.socket.ask(kind::DELETE_CLASS, 0, &class)).map(drop)
     }
@@ -395,6 +429,21 @@ impl Queues {
 }
 
 impl Tree {
+    /// Forgets what has no class any more, of these handles.
+    fn forget_classes(&mut self, handles: &BTreeSet<u32>) {
+        let minors: BTreeSet<u32> = handles.iter().map(|handle| handle & 0xffff).collect();
+        self.vms.retain(|_, branch| minors.contains(&branch.minor));
+        self.rest = self.rest.filter(|_| minors.contains(&REST));
+    }
+
+    /// So many VMs have a queue: their taps are there, and what comes in at them is led to it.
+    fn led(&self, taps: &BTreeMap<String, u32>) -> usize {
+        let is_led = |(tap, branch): &(&String, &Branch)| {
+            branch.tap.is_some() && branch.tap == taps.get(*tap).copied()
+        };
+        self.vms.iter().filter(is_led).count()
+    }
+
     /// Minor number of no class yet.
     fn free(&self) -> Option<u32> {
         let taken: BTreeSet<u32> = self.vms.values().map(|branch| branch.minor).collect();
@@ -416,12 +465,34 @@ impl Tree {
 /// Major numbers of daemons' root qdiscs, below those that the kernel chooses by itself.
 const HANDLES: std::ops::Range<u32> = 0x7000..0x8000;
 
-/// One for each configuration
+/// The handle of a configuration's root qdiscs, and their tag
 /// (FNV-1a, which is the same in all releases).
-fn handle_of(instance: &str) -> u32 {
+fn identity_of(instance: &str) -> (u32, u16) {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = instance.bytes().fold(0x811c_9dc5, step);
-    (HANDLES.start | hash >> 20) << 16
+    ((HANDLES.start | hash >> 20) << 16, (hash & 0xffff) as u16)
+}
+
+/// The tag of a qdisc that is told of: HTB keeps all of the class for the rest (`defcls`), and looks
+/// at the minor number alone.
+fn tag_of(qdisc: &[u8]) -> Option<u16> {
+    const DEFAULT_CLASS: usize = 8;
+    let options = attributes(qdisc.get(TC_BYTES..)?).find(|(kind, _)| *kind == TC_OPTIONS)?.1;
+    let (_, tree) = attributes(options).find(|(kind, _)| *kind == htb::INIT)?;
+    Some((u32_at(tree, DEFAULT_CLASS)? >> 16) as u16)
+}
+
+/// The index of an interface that is told of.
+fn index_of(link: &[u8]) -> io::Result<u32> {
+    u32_at(link, 4).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// To which class a filter that is told of leads, and what comes in where.
+fn led_to(filter: &[u8]) -> Option<(u32, &str)> {
+    let find = |all, wanted| attributes(all).find(|(kind, _)| *kind == wanted).map(|(_, is)| is);
+    let options = find(filter.get(TC_BYTES..)?, TC_OPTIONS)?;
+    let tap = std::str::from_utf8(find(options, COME_IN_AT)?).ok()?;
+    Some((u32_at(find(options, CLASS)?, 0)?, tap.trim_end_matches('\0')))
 }
 
 /// Whether a qdisc that is told of is an interface's root, and HTB.
@@ -455,13 +526,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_tells_which_configuration_it_is_of() {
-        let (a, b) = (handle_of("/etc/ccc/a.toml"), handle_of("/etc/ccc/b.toml"));
+    fn a_handle_and_a_tag_tell_which_configuration_they_are_of() {
+        let (a, b) = (identity_of("/etc/ccc/a.toml"), identity_of("/etc/ccc/b.toml"));
         assert_ne!(a, b);
-        assert_eq!(a, handle_of("/etc/ccc/a.toml"));
-        for handle in [a, b] {
+        assert_eq!(a, identity_of("/etc/ccc/a.toml"));
+        for (handle, _) in [a, b] {
             assert!(HANDLES.contains(&(handle >> 16)) && handle & 0xffff == 0);
         }
+        for (one, other) in SAME_HANDLE {
+            let (one, other) = (identity_of(one), identity_of(other));
+            assert!(one.0 == other.0 && one.1 != other.1, "{one:x?} {other:x?}");
+        }
+    }
+
+    /// Configurations whose handles are the same.
+    const SAME_HANDLE: [(&str, &str); 2] =
+        [("/run/c.toml", "/run/dcc.toml"), ("/etc/ccc/ccc.toml", "/etc/ccc/host12.toml")];
+
+    /// The queues of a daemon that lives are none that an earlier one has left, whatever their handle.
+    fn tries_two_daemons_of_one_handle() {
+        let rest = Part { rate: 1_000_000, most: 1_000_000, quantum: 1600 };
+        let vms = BTreeMap::new();
+        let uplinks = [Uplink { interface: "lo".to_owned(), rate: 1_000_000, vms, rest }];
+        let (one, other) = SAME_HANDLE[0];
+        let [mut one, mut other, mut next] =
+            [one, other, one].map(|path| Queues::new(path).expect("a socket"));
+        let taps = BTreeMap::new();
+        one.set(&uplinks, &taps).remove(0).outcome.expect("queues");
+        let there = || tc_says("qdisc show dev lo").expect("qdiscs").contains("htb");
+        other.set(&[], &taps);
+        assert!(there() && other.clear().is_empty() && there(), "it is not its own");
+        let refused = other.set(&uplinks, &taps).remove(0).outcome.expect_err("there already");
+        assert!(matches!(refused, QueueError::AnotherDaemons { .. }), "{refused}");
+        next.set(&[], &taps);
+        assert!(!there(), "what its own earlier one has left");
+    }
+
+    #[test]
+    fn queues_of_another_daemon_are_left_alone_whatever_their_handle() {
+        try_alone(tries_two_daemons_of_one_handle);
     }
 
     /// Runs `tc` in this thread's own namespace; what it says, if it works.
@@ -482,11 +585,19 @@ mod tests {
         let mut queues = Queues::new("/a.toml").expect("a socket");
         let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
         let leaf = if has_fq_codel { Leaf::FairQueues } else { Leaf::Fifo };
-        assert_eq!(outcome.expect("queues"), Made { vms: 1, leaf });
+        assert_eq!(outcome.expect("queues"), Made { vms: 1, absent: BTreeSet::new(), leaf });
         let leaves = tc_says("qdisc show dev lo").expect("qdiscs").matches("fq_codel").count();
         assert_eq!(leaves, if has_fq_codel { 2 } else { 0 });
         let classes = tc_says("class show dev lo").expect("classes");
-        assert!(classes.contains("rate 8Mbit ceil 16Mbit"), "{classes}");
+        let told = "rate 8Mbit ceil 16Mbit burst 2000b cburst 4000b";
+        assert!(classes.contains(told), "two milliseconds, as tc reckons: {classes}");
+        tc_says("filter del dev lo").expect("gone");
+        let outcome = queues.set(std::slice::from_ref(&uplink), &BTreeMap::new()).remove(0).outcome;
+        let made = outcome.expect("queues");
+        assert!(made.vms == 0 && made.absent.contains("lo"), "its tap has gone: {made:?}");
+        let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
+        assert_eq!(outcome.expect("queues").vms, 1, "what leads there is made anew");
+        assert!(tc_says("filter show dev lo").expect("filters").contains("input dev lo"));
         assert!(queues.set(&[], &taps).is_empty());
         assert!(!tc_says("qdisc show dev lo").expect("qdiscs").contains("htb"));
         queues.lacks_filters = true;

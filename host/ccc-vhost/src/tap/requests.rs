@@ -10,6 +10,8 @@ pub const MARK: u16 = 0xccc;
 const ALL_PROTOCOLS: u16 = 3;
 
 pub const ATTRIBUTE_NAME: u16 = 3;
+pub const ATTRIBUTE_LINK_INFO: u16 = 18;
+pub const INFO_KIND: u16 = 1;
 pub const ATTRIBUTE_QDISC: u16 = 6;
 pub const ATTRIBUTE_ALIAS: u16 = 20;
 pub const TC_KIND: u16 = 1;
@@ -48,9 +50,20 @@ pub fn rate_specification(rate: u32) -> Writer {
     Writer::default().put(&[0, ETHERNET, 0, 0, 0, 0, 0, 0]).u32(rate)
 }
 
+/// An attribute of what is told of a link.
+pub fn attribute(link: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut all = attributes(link.get(LINK_BYTES..)?);
+    all.find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
 /// A word of what is told of a link.
 pub fn word(link: &[u8], wanted: u16) -> Option<&str> {
-    let (_, word) = attributes(link.get(LINK_BYTES..)?).find(|(kind, _)| *kind == wanted)?;
+    word_among(link.get(LINK_BYTES..)?, wanted)
+}
+
+/// The same, of attributes alone.
+pub fn word_among(all: &[u8], wanted: u16) -> Option<&str> {
+    let (_, word) = attributes(all).find(|(kind, _)| *kind == wanted)?;
     Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
 }
 

@@ -3,12 +3,18 @@
 //!
 //! Others may hold the kernel's lock of interfaces for long, as where many domains start
 //! at once.  The event loop sends orders and goes on.
-use std::{collections::BTreeMap, io, os::fd::BorrowedFd, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::fd::BorrowedFd,
+    time::Duration,
+};
 
 use ccc_core::Micros;
 
 use super::{
-    host::{Counter, Hold, HoldError, Host, Queued},
+    host::{Counter, Hold, HoldError, Host, Queued, Unseen},
+    link::names_of_one,
     uplink::Uplink,
 };
 use crate::{
@@ -28,10 +34,21 @@ const PARTING: Duration = Duration::from_secs(2);
 pub struct Order {
     /// What changes.
     pub holds: Vec<Hold>,
-    /// Taps to look at, by the number of the VM.
-    pub taps: Vec<(usize, String)>,
+    /// Taps to look at.
+    pub taps: Vec<Look>,
     /// All uplinks that are to have queues; `None` for as they are.
     pub uplinks: Option<Vec<Uplink>>,
+}
+
+/// A tap that is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The number of the VM.
+    pub vm: usize,
+    /// The interface.
+    pub tap: String,
+    /// That of its group, which is no VM's.
+    pub uplink: Option<String>,
 }
 
 /// What has come in at a tap so far.
@@ -52,8 +69,8 @@ pub struct Done {
     pub at: Micros,
     /// What has come in so far, by the number of the VM.
     pub received: BTreeMap<usize, Received>,
-    /// Taps that are not there.
-    pub missing: Vec<(usize, String)>,
+    /// Who cannot be looked at, and why.
+    pub unseen: Vec<(usize, Unseen)>,
     /// What came of each hold.
     pub holds: Vec<(Hold, Result<(), HoldError>)>,
     /// Taps that are held no more, though they are to be.
@@ -67,19 +84,55 @@ impl Order {
     pub fn carry_out(&self, clock: impl Fn() -> Micros, host: &mut dyn Host) -> Done {
         let hold = |hold: &Hold| (hold.clone(), host.hold(hold));
         let mut done = Done { holds: self.holds.iter().map(hold).collect(), ..Done::default() };
-        for (vm, tap) in &self.taps {
-            match host.received(tap) {
-                Some(counter) => {
-                    let received = Received { at: clock(), tap: tap.clone(), counter };
-                    done.received.insert(*vm, received);
+        let uplinks: BTreeSet<&str> =
+            self.taps.iter().filter_map(|look| look.uplink.as_deref()).collect();
+        let uplinks = uplinks.into_iter().filter_map(|name| Some((name, host.index_of(name)?)));
+        let uplinks: BTreeMap<&str, u32> = uplinks.collect();
+        for look in &self.taps {
+            match look.received(host, &uplinks) {
+                Ok(counter) => {
+                    let received = Received { at: clock(), tap: look.tap.clone(), counter };
+                    done.received.insert(look.vm, received);
                 }
-                None => done.missing.push((*vm, tap.clone())),
+                Err(unseen) => done.unseen.push((look.vm, unseen)),
             }
         }
+        done.leave_out_shared();
         done.lost = host.lost();
         done.uplinks = self.uplinks.as_ref().map(|all| host.queue(all));
         done.at = clock();
         done
+    }
+}
+
+impl Look {
+    /// What has come in there so far; `uplinks` are the indices of those.
+    fn received(
+        &self,
+        host: &mut dyn Host,
+        uplinks: &BTreeMap<&str, u32>,
+    ) -> Result<Counter, Unseen> {
+        let counter = host.received(&self.tap)?;
+        let is_it = |uplink: &&String| uplinks.get(uplink.as_str()) == Some(&counter.interface);
+        let uplink = self.uplink.as_ref().filter(is_it);
+        let unseen =
+            uplink.map(|uplink| Unseen::Uplink { tap: self.tap.clone(), uplink: uplink.clone() });
+        unseen.map_or(Ok(counter), Err)
+    }
+}
+
+impl Done {
+    /// What comes in at a tap that two VMs name, by two of its names, is held against neither.
+    fn leave_out_shared(&mut self) {
+        let taps = self.received.values().map(|one| (one.tap.as_str(), one.counter.interface));
+        let shared = names_of_one(taps.filter(|(_, interface)| *interface != 0));
+        let unseen = self.received.iter().filter_map(|(vm, Received { tap, .. })| {
+            let other = (*shared.get(tap.as_str())?).to_owned();
+            Some((*vm, Unseen::Shared { tap: tap.clone(), other }))
+        });
+        let unseen: Vec<_> = unseen.collect();
+        self.received.retain(|vm, _| unseen.iter().all(|(unseen, _)| unseen != vm));
+        self.unseen.extend(unseen);
     }
 }
 
@@ -177,7 +230,11 @@ mod interleavings {
     struct Left(Arc<AtomicBool>);
 
     impl Host for Left {
-        fn received(&mut self, _: &str) -> Option<Counter> {
+        fn received(&mut self, tap: &str) -> Result<Counter, Unseen> {
+            Err(Unseen::Missing { tap: tap.to_owned() })
+        }
+
+        fn index_of(&mut self, _: &str) -> Option<u32> {
             None
         }
 

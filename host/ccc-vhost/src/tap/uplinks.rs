@@ -74,7 +74,7 @@ impl Uplinks {
             match outcome {
                 Ok(made) => {
                     self.failed.remove(uplink);
-                    let before = self.there.insert(uplink.clone(), *made);
+                    let before = self.there.insert(uplink.clone(), made.clone());
                     if before.is_none_or(|before| before.leaf != made.leaf) {
                         news.push(News::Queued(uplink.clone(), made.leaf));
                     }
@@ -105,13 +105,15 @@ impl Uplinks {
     }
 
     /// The queues that an uplink has.
-    pub fn made(&self, uplink: &str) -> Option<Made> {
-        self.there.get(uplink).copied()
+    pub fn made(&self, uplink: &str) -> Option<&Made> {
+        self.there.get(uplink)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::tap::{host::QueueError, uplink::Part};
 
@@ -138,16 +140,30 @@ mod tests {
         assert_eq!(uplinks.order(FAILED_US, uplink()).map(|order| order.len()), Some(1));
         assert_eq!(uplinks.take(FAILED_US, &done(Err(QueueError::NoHtb))), []);
         assert!(uplinks.trouble("eth0").is_some());
-        let made = Made { vms: 2, leaf: Leaf::Fifo };
-        let told = uplinks.take(2 * FAILED_US, &done(Ok(made)));
+        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo };
+        let told = uplinks.take(2 * FAILED_US, &done(Ok(made.clone())));
         assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::Fifo)]);
-        assert!(uplinks.trouble("eth0").is_none() && uplinks.made("eth0") == Some(made));
+        assert!(uplinks.trouble("eth0").is_none() && uplinks.made("eth0") == Some(&made));
         let made = Made { vms: 3, ..made };
-        assert_eq!(uplinks.take(2 * FAILED_US, &done(Ok(made))), [], "that another VM has come");
+        assert_eq!(
+            uplinks.take(2 * FAILED_US, &done(Ok(made.clone()))),
+            [],
+            "that another VM has come"
+        );
         let fair = Made { leaf: Leaf::FairQueues, ..made };
         let told = uplinks.take(2 * FAILED_US, &done(Ok(fair)));
         assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::FairQueues)]);
         assert_eq!(uplinks.take(2 * FAILED_US, &[]), [News::Gone("eth0".to_owned())]);
+    }
+
+    #[test]
+    fn an_uplink_that_fails_is_not_told_to_be_gone_as_well() {
+        let mut uplinks = Uplinks::default();
+        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo };
+        uplinks.take(0, &done(Ok(made)));
+        let told = uplinks.take(0, &done(Err(QueueError::NoHtb)));
+        assert!(matches!(&told[..], [News::Failed(..)]), "{told:?}");
+        assert_eq!(uplinks.made("eth0"), None);
     }
 
     #[test]

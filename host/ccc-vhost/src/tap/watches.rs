@@ -6,8 +6,8 @@ use ccc_core::{Claims, Micros};
 use ccc_settings::{Enforce, bytes_of_mbit};
 
 use super::{
-    host::Hold,
-    thread::Received,
+    host::{Hold, Unseen},
+    thread::{Look, Received},
     watch::{Seen, Verdict, Watch, Watched},
 };
 use crate::settings::{Settings, Vm};
@@ -49,6 +49,8 @@ pub struct Watches {
     groups: BTreeMap<usize, Watch>,
     /// Taps that VMs were seen by, by the number of the VM.
     seen_by: BTreeMap<usize, String>,
+    /// Why taps that are to be looked at cannot be, by the number of the VM.
+    unseen: BTreeMap<usize, Unseen>,
     /// Groups that are not coupled, or were not until lately, and until when they rest.
     resting: BTreeMap<usize, Micros>,
     /// Rates in force, by tap.
@@ -113,12 +115,29 @@ impl Watches {
 
     /// Taps to look at, by the number of the VM: none that two VMs name, for what comes in
     /// there is one's, and would be held against the other.
-    pub fn taps(&self, settings: &Settings) -> Vec<(usize, String)> {
+    pub fn taps(&self, settings: &Settings) -> Vec<Look> {
         let doubled = settings.doubled_taps();
-        let vms = settings.vms.iter();
-        let watched = vms.filter(|(number, _)| self.watched_in(settings, **number).is_some());
-        let taps = watched.filter_map(|(number, vm)| Some((*number, vm.settings.tap.clone()?)));
-        taps.filter(|(_, tap)| !doubled.contains(tap.as_str())).collect()
+        let looks = settings.vms.iter().filter_map(|(number, vm)| {
+            let group = self.looked_at_in(settings, *number)?;
+            let uplink = settings.groups[group].settings.uplink.clone();
+            Some(Look { vm: *number, tap: vm.settings.tap.clone()?, uplink })
+        });
+        looks.filter(|look| !doubled.contains(look.tap.as_str())).collect()
+    }
+
+    /// Takes why taps cannot be looked at.  One that is not there may come back, and its VM stays
+    /// judged; by any other nothing was known of a VM.
+    pub fn take_unseen(&mut self, unseen: BTreeMap<usize, Unseen>) {
+        let misled =
+            |vm: &usize| unseen.get(vm).is_some_and(|why| !matches!(why, Unseen::Missing { .. }));
+        self.seen_by.retain(|vm, _| !misled(vm));
+        self.groups.values_mut().for_each(|watch| watch.retain(|vm| !misled(&vm)));
+        self.unseen = unseen;
+    }
+
+    /// Why a VM's tap cannot be looked at, if it is to be.
+    pub fn unseen(&self, vm: usize) -> Option<&Unseen> {
+        self.unseen.get(&vm)
     }
 
     /// VMs that are to be looked at, and name no tap.
@@ -193,6 +212,16 @@ impl Watches {
     fn watched_in(&self, settings: &Settings, number: usize) -> Option<usize> {
         let rests = |group: &usize| self.resting.contains_key(group);
         group_of(settings, number).filter(|group| !rests(group) || has_cap(settings, number))
+    }
+
+    /// The group for which a VM's tap is looked at, if it is: that it can be counts for a queue, too.
+    fn looked_at_in(&self, settings: &Settings, number: usize) -> Option<usize> {
+        let has_queue = |group: &usize| {
+            let group = &settings.groups[*group].settings;
+            group.enforce == Enforce::On && group.uplink.is_some()
+        };
+        let watched = self.watched_in(settings, number);
+        watched.or_else(|| group_of(settings, number).filter(has_queue))
     }
 
     /// Taps of VMs that are to be held, and their rates.

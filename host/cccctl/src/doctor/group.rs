@@ -12,7 +12,13 @@ pub fn left_alone(group: &Value) -> Option<Finding> {
             "cccctl group {} --coupled on, if that is not on purpose",
             word(&group["name"])
         );
-        Finding::new(group, "the flows of the group are left alone", remedy)
+        // Queues at its uplink are a reason to leave it so.
+        let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "off");
+        let vain = enforce.filter(|_| group["uplink"].is_null()).map(|enforce| {
+            format!(", so enforce = \"{enforce}\" does nothing to its VMs but for their caps")
+        });
+        let what = format!("the flows of the group are left alone{}", vain.unwrap_or_default());
+        Finding::new(group, what, remedy)
     })
 }
 

@@ -76,6 +76,9 @@ pub fn judged(vm: &Value, group: Option<&Value>) -> Option<Finding> {
 /// Its group is to judge it by a tap that is not named, or is not looked at though it runs.
 pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
     let enforce = group["enforce"].as_str().filter(|enforce| *enforce != "off")?;
+    if is_looked_at_by_nobody(vm, group) {
+        return None;
+    }
     let (name, group_name) = (word(&vm["name"]), word(&group["name"]));
     let vain = format!("enforce = \"{enforce}\" of {group_name} does nothing to it");
     let Some(tap) = vm["tap"].as_str() else {
@@ -86,9 +89,20 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
         ));
     };
     // Nothing but its tap tells whether one without a device runs.
-    let may_run = vm["connected"] == true || has_no_device(vm);
-    let unseen = may_run && member(vm, group)?["tap"].is_null();
-    unseen.then(|| {
+    if !(vm["connected"] == true || has_no_device(vm)) {
+        return None;
+    }
+    if let Some(why) = vm["unseen"].as_str() {
+        let remedy = format!(
+            "name the interface of this host through which its packets come, and only its: cccctl set \
+             {name} --tap INTERFACE (virsh domiflist {name} says which, of its running domain)"
+        );
+        return Some(Finding::new(vm, format!("{why}, so {vain}"), remedy));
+    }
+    let is_counted = is_judged_for_nothing(vm, group) || !member(vm, group)?["tap"].is_null();
+    (!is_counted).then(|| {
+        let vain =
+            if has_queues(group) { "it is neither judged nor held".to_owned() } else { vain };
         Finding::new(
             vm,
             format!("nothing is counted at its tap {tap}, so {vain}"),
@@ -98,6 +112,23 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
             ),
         )
     })
+}
+
+/// That nothing is done to it is because its group is not coupled, which is told of the group: there a
+/// VM is looked at for its cap and its queue only.
+fn is_looked_at_by_nobody(vm: &Value, group: &Value) -> bool {
+    is_judged_for_nothing(vm, group) && group["uplink"].is_null()
+}
+
+/// Flows of its group are granted nothing now, by which it could be judged, and it has no cap.
+fn is_judged_for_nothing(vm: &Value, group: &Value) -> bool {
+    let is_left_alone = group["coupled"] == false || group["trial"]["coupled"] == false;
+    is_left_alone && vm["cap_mbit"].is_null()
+}
+
+/// VMs of the group have queues at its uplink.
+fn has_queues(group: &Value) -> bool {
+    group["queues"]["there"] == true
 }
 
 /// It is to hold VMs, and nobody may.

@@ -91,8 +91,8 @@ impl Server {
     fn judge_what_was_seen(&mut self) {
         let Taps::Thread(thread) = &mut self.taps else { return };
         for done in thread.take() {
-            if !(done.received.is_empty() && done.missing.is_empty()) {
-                self.tell_unseen(&done.missing);
+            if !(done.received.is_empty() && done.unseen.is_empty()) {
+                self.tell_unseen(&done.unseen);
             }
             self.take_queues(&done);
             let holds = self.judge(&done);
@@ -125,8 +125,10 @@ impl Server {
     fn judge(&mut self, done: &Done) -> Vec<Hold> {
         self.take_holds(done);
         if done.received.is_empty() {
-            // What is held in groups that rest is let go all the same.
-            return self.coupling.holds(done.at);
+            // What is held in groups that rest, or by taps that tell nothing of a VM, is let go.
+            let holds = self.coupling.holds(done.at);
+            self.map_held();
+            return holds;
         }
         let (judged, holds) = self.coupling.take_taps(done);
         let settings = self.coupling.settings();

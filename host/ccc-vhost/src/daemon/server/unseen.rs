@@ -2,10 +2,10 @@
 //! Groups that enforce nothing, though they are to: what is told of that.
 use std::collections::BTreeMap;
 
-use ccc_settings::Enforce;
+use ccc_settings::{Enforce, GroupSettings};
 
 use super::Server;
-use crate::tap::{kernel, watches::Watches};
+use crate::tap::{host::Unseen, kernel, watches::Watches};
 
 impl Server {
     /// Says which groups, by an earlier change, are to hold VMs in vain; those of the
@@ -20,30 +20,38 @@ impl Server {
         }
     }
 
-    /// Says once which VMs are to be looked at and cannot be: they have no tap, or are there
-    /// while their tap is not.
-    pub(super) fn tell_unseen(&mut self, missing: &[(usize, String)]) {
+    /// Takes which VMs are to be looked at and cannot be, and says so once: they have no tap, or
+    /// one that tells nothing of them, or are there while it is not.
+    pub(super) fn tell_unseen(&mut self, unseen: &[(usize, Unseen)]) {
         let settings = self.coupling.settings();
         let without = Watches::without_tap(settings).map(|vm| (vm, None));
-        let missing = missing.iter().filter(|(vm, _)| self.connection(*vm).is_some());
-        let missing = missing.map(|(vm, tap)| (*vm, Some(tap.clone())));
-        let unseen: BTreeMap<usize, Option<String>> = without.chain(missing).collect();
-        for (number, tap) in &unseen {
+        let is_told = |(vm, why): &&(usize, Unseen)| {
+            !matches!(why, Unseen::Missing { .. }) || self.connection(*vm).is_some()
+        };
+        let told = unseen.iter().filter(is_told).map(|(vm, why)| (*vm, Some(why.clone())));
+        let told: BTreeMap<usize, Option<Unseen>> = without.chain(told).collect();
+        for (number, why) in &told {
             let Some(vm) = settings.vms.get(number) else { continue };
-            if self.unseen.get(number) == Some(tap) {
+            if self.unseen.get(number) == Some(why) {
                 continue;
             }
+            let uplink = vm.group().and_then(|group| queued_at(&settings.groups[group].settings));
+            let queue = uplink.map(|uplink| format!(", nor has it a queue of its own at {uplink}"));
+            let queue = queue.unwrap_or_default();
             let (vm, group) = (&vm.name, vm.settings.group.as_deref().unwrap_or_default());
-            let why = match tap {
-                Some(tap) => format!("its tap {tap} is not there"),
-                None => "it has no tap".to_owned(),
-            };
+            let why = why.as_ref().map_or_else(|| "it has no tap".to_owned(), Unseen::to_string);
             log::warn!(VM = vm.as_str(), GROUP = group;
-                "VM {vm}: {why}, so group {group} neither judges nor holds it: name the interface \
+                "VM {vm}: {why}, so group {group} neither judges nor holds it{queue}: name the interface \
                  of this host through which its packets come (virsh domiflist; cccctl set {vm} \
                  --tap INTERFACE)"
             );
         }
-        self.unseen = unseen;
+        self.unseen = told;
+        self.coupling.watches_mut().take_unseen(unseen.iter().cloned().collect());
     }
+}
+
+/// Where VMs of a group are to have queues of their own, if anywhere.
+fn queued_at(group: &GroupSettings) -> Option<&str> {
+    group.uplink.as_deref().filter(|_| group.enforce == Enforce::On)
 }

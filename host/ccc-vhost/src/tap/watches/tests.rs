@@ -108,6 +108,18 @@ fn a_vm_whose_tap_is_corrected_is_not_judged_by_the_one_before() {
 }
 
 #[test]
+fn a_tap_that_leads_to_a_queue_is_looked_at_though_nobody_is_judged_by_it() {
+    let mut host = Host::new();
+    host.settings.groups[0].settings.uplink = Some("eth0".to_owned());
+    host.watches.rest(host.now, &host.settings, [0].into_iter());
+    let looks = host.watches.taps(&host.settings);
+    assert_eq!(looks.len(), 2);
+    assert!(looks.iter().all(|look| look.uplink.as_deref() == Some("eth0")), "{looks:?}");
+    host.flood();
+    assert!(host.watches.vm(0, 0).is_none_or(|watched| watched.verdict().is_none()));
+}
+
+#[test]
 fn in_a_group_that_is_not_coupled_nobody_is_judged_and_who_is_held_is_let_go() {
     let mut host = Host::new();
     host.flood();
