@@ -24,6 +24,16 @@ bool law_is_smooth(u32 cwnd, bool cwnd_limited, bool slow_start)
 	return ccc_is_smooth(cwnd, cwnd_limited, slow_start);
 }
 
+bool law_fills(u32 cwnd, u32 in_flight, u32 unsent_bytes, u32 mss)
+{
+	return ccc_fills(cwnd, in_flight, unsent_bytes, mss);
+}
+
+bool law_wakes(u32 in_flight, u32 granted, u32 unsent_bytes, u32 mss)
+{
+	return ccc_wakes(in_flight, granted, unsent_bytes, mss);
+}
+
 u16 law_ramp(u32 cwnd, u32 granted)
 {
 	return ccc_ramp(cwnd, granted);

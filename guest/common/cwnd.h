@@ -50,6 +50,28 @@ static inline bool ccc_is_smooth(u32 cwnd, bool cwnd_limited, bool slow_start)
 	return cwnd > CCC_BURST_PACKETS && !cwnd_limited && !slow_start;
 }
 
+/*
+ * Whether what is not sent yet would fill the window.  Of a flow that is paced so TCP
+ * takes the window for the limit only once all of that has left, a round trip later.
+ */
+static inline bool ccc_fills(u32 cwnd, u32 in_flight, u32 unsent_bytes, u32 mss)
+{
+	u32 room = cwnd > in_flight ? cwnd - in_flight : 0;
+
+	return unsent_bytes >= (u64)room * mss;
+}
+
+/*
+ * Whether a flow whose window becomes the limit, which it was not, is to be paced to
+ * what is granted, as one that joins: if that, and what it has to send, is more than
+ * may leave at once.  What ACKs release of several packets each is a burst too.
+ */
+static inline bool ccc_wakes(u32 in_flight, u32 granted, u32 unsent_bytes, u32 mss)
+{
+	return granted > in_flight && granted - in_flight > CCC_BURST_PACKETS &&
+	       unsent_bytes > (u64)CCC_BURST_PACKETS * mss;
+}
+
 /* A window that TCP will take, whatever was asked for and up to its limit. */
 static inline u32 ccc_cwnd_clamp(u32 cwnd, u32 limit)
 {

@@ -286,6 +286,35 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	return false;
 }
 
+/*
+ * What is granted is the limit: of what is spread over a round trip, and of what TCP's
+ * timer holds back, as its window would be full without.
+ */
+bool ccc_cwnd_is_held(const struct sock *sk, const struct ccc_flow *flow)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return flow->cwnd.paced ||
+	       (flow->cwnd.smooth &&
+		ccc_fills(tcp_snd_cwnd(tp), tcp_packets_in_flight(tp),
+			  tp->write_seq - tp->snd_nxt, tp->mss_cache));
+}
+
+/*
+ * The flow comes to want more than it used: it takes that at the pace at which the
+ * others give it up, from when they are told.  True if it does.
+ */
+bool ccc_cwnd_wake(struct sock *sk, struct ccc_flow *flow)
+{
+	const struct ccc_grant *grant = &flow->grant;
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return grant->coupled && !in_slow_start(flow) && is_open(sk) &&
+	       ccc_wakes(tcp_packets_in_flight(tp), grant->cwnd,
+			 tp->write_seq - tp->snd_nxt, tp->mss_cache) &&
+	       start_pacing(sk, flow);
+}
+
 /* The window on the way to what is granted, with so many packets acknowledged. */
 static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 		     u32 acked)

@@ -40,6 +40,7 @@ struct ccc_report {
 	u8 state;
 	bool active;
 	bool cwnd_limited;	/* the window was the limit at the last ACK */
+	bool at_once;		/* the device is to be told, whatever is due */
 	struct {
 		u64 at_us;
 		u64 delivered_bytes;
@@ -232,6 +233,7 @@ void ccc_report_first(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_end_of_data(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 		      u32 growth, bool cwnd_limited);
+void ccc_report_wake(struct ccc_flow *flow);
 void ccc_report_quiet(struct ccc_flow *flow, u32 acked);
 u32 ccc_report_due_at(const struct tcp_sock *tp, const struct ccc_flow *flow);
 bool ccc_report_is_early(const struct tcp_sock *tp, const struct ccc_flow *flow);
@@ -250,6 +252,8 @@ u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
 			 const struct ccc_flow *flow, u8 ca_state);
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked);
 void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
+bool ccc_cwnd_is_held(const struct sock *sk, const struct ccc_flow *flow);
+bool ccc_cwnd_wake(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);
 

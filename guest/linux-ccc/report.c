@@ -152,7 +152,7 @@ bool ccc_report_is_told(const struct ccc_flow *flow)
 {
 	const struct ccc_signals *told = &flow->report.last_notified.signals;
 
-	return flow->report.state == told->state &&
+	return !flow->report.at_once && flow->report.state == told->state &&
 	       flow->report.active == told->active &&
 	       flow->report.priority == told->priority &&
 	       flow->recovery.congestion_events == told->congestion_events &&
@@ -181,6 +181,7 @@ static void note_notified(struct ccc_flow *flow, u64 now_us)
 	report->last_notified.cwnd_growth_bytes = report->cwnd_growth_bytes;
 	report->last_notified.signals = signals_of(flow);
 	report->last_notified.at_us = now_us;
+	report->at_once = false;
 	report->rtt_us = 0;
 }
 
@@ -325,10 +326,15 @@ void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow)
 	report_as(sk, flow, inet_csk(sk)->icsk_ca_state, true);
 }
 
-/* A flow that has nothing to send does not use a larger window. */
+/*
+ * A flow that has nothing to send, or a part of a segment that Nagle holds back, does
+ * not use a larger window.
+ */
 void ccc_report_end_of_data(const struct sock *sk, struct ccc_flow *flow)
 {
-	if (!tcp_send_head(sk))
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (tp->write_seq - tp->snd_nxt < tp->mss_cache)
 		flow->report.cwnd_limited = false;
 }
 
@@ -345,6 +351,13 @@ void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 	/* Counted after a timeout too, in case all flows have timed out. */
 	if (cwnd_limited)
 		report->acked_limited_bytes += (u64)acked * mss;
+}
+
+/* It wants more than it did, of which the next report tells at once. */
+void ccc_report_wake(struct ccc_flow *flow)
+{
+	flow->report.cwnd_limited = true;
+	flow->report.at_once = true;
 }
 
 /* ACKs that were limited by the window, and not counted then. */

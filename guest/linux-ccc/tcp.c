@@ -29,15 +29,19 @@ static noinline void follow_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
 {
 	u8 ca_state = inet_csk(sk)->icsk_ca_state;
 	u32 before = tcp_snd_cwnd(tcp_sk(sk));
+	bool was_limited;
 	u32 growth;
 
 	ccc_quiet_end(sk, flow);
-	/* What is spread over a round trip is limited by what is granted. */
-	cwnd_limited |= flow->cwnd.paced;
+	was_limited = flow->report.cwnd_limited;
+	cwnd_limited |= ccc_cwnd_is_held(sk, flow);
 	growth = ccc_shadow_grow(sk, flow, ack, acked);
 	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
 	if (flow->grant.coupled && ca_state != TCP_CA_Loss)
 		tcp_snd_cwnd_set(tcp_sk(sk), before);
+	if (!was_limited && flow->report.cwnd_limited &&
+	    ccc_cwnd_wake(sk, flow))
+		ccc_report_wake(flow);
 	ccc_report_update(sk, flow, ca_state);
 	if (ca_state != TCP_CA_Loss)
 		ccc_cwnd_update(sk, flow, acked);
@@ -139,12 +143,28 @@ static void tx_start(struct sock *sk)
 	rcu_read_unlock();
 }
 
+/* TCP's timer holds back what would fill the window: no ACK need say so. */
+static noinline void wake_sender(struct sock *sk)
+{
+	struct ccc_flow *flow;
+
+	rcu_read_lock();
+	flow = ccc_flow_get(sk);
+	if (flow && ccc_cwnd_is_held(sk, flow) && ccc_cwnd_wake(sk, flow)) {
+		ccc_report_wake(flow);
+		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	}
+	rcu_read_unlock();
+}
+
 /* TCP asks before it sends, with the socket locked. */
 static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 {
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_flow *flow = ccc_flow_get(sk);
 
+	if (flow && flow->cwnd.smooth && !flow->report.cwnd_limited)
+		wake_sender(sk);
 	if (flow && (flow->release.waits || flow->cwnd.paced ||
 		     flow->cwnd.spread)) {
 		ccc_quiet_end(sk, flow);

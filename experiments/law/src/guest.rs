@@ -108,6 +108,8 @@ pub struct Guest {
     paced_until_us: Option<u64>,
     /// Less than two segments are spread over more than a round trip.
     pub spread: bool,
+    /// What an application writes at a time is paced.
+    smooth: bool,
 }
 
 fn shadow_of(cwnd: u32) -> Window {
@@ -143,6 +145,7 @@ impl Guest {
             joining: false,
             paced_until_us: None,
             spread: false,
+            smooth: false,
         };
         guest.report_first(env, tcp);
         guest
@@ -289,12 +292,13 @@ impl Guest {
         let rtt_us = if limited && !slow_start { tcp.rtt_us } else { 0 };
         let gap_us = rules::spread_us(self.granted.cwnd_bytes, MSS_BYTES, rtt_us);
         self.spread = gap_us > 0;
+        self.smooth = rules::is_smooth(tcp.window.cwnd, limited, slow_start);
         if self.spread {
             let delivered = tcp.delivered_segments as u32;
             let gap_us = rules::spread_apart_us(gap_us, rtt_us, self.rounding_offset, delivered);
             tcp.paced_ns = Some(0);
             tcp.paced_until_ns = env.now + u64::from(gap_us) * 1000;
-        } else if rules::is_smooth(tcp.window.cwnd, limited, slow_start) {
+        } else if self.smooth {
             tcp.paced_ns = Some(tcp.own_pace_ns());
         } else {
             tcp.paced_ns = None;
@@ -324,6 +328,26 @@ impl Guest {
         tcp.paced_ns = None;
         tcp.window.cwnd = tcp.window.cwnd.min(used.max(INITIAL_SEGMENTS));
         false
+    }
+
+    /// `ccc_cwnd_is_held()`.
+    fn is_held(&self, tcp: &Tcp) -> bool {
+        let fills = || rules::fills(tcp.window.cwnd, tcp.in_flight, tcp.unsent_bytes(), MSS_BYTES);
+        self.paced_until_us.is_some() || self.smooth && fills()
+    }
+
+    /// `ccc_cwnd_wake()`, and what the report is told of it.
+    fn wake(&mut self, env: &Env, tcp: &Tcp) -> bool {
+        let Granted { coupled, slow_start, cwnd, .. } = self.granted;
+        let wakes = coupled
+            && !slow_start
+            && tcp.state == State::Open
+            && rules::wakes(tcp.in_flight, cwnd, tcp.unsent_bytes(), MSS_BYTES);
+        if wakes {
+            self.start_pacing(env, tcp);
+            self.reporter.wake();
+        }
+        wakes
     }
 
     fn next_cwnd(&mut self, tcp: &Tcp, acked: u32) -> u32 {
@@ -383,6 +407,10 @@ impl Guest {
 
     /// `ccc_cwnd_release()`.
     pub fn release(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        let may_wake = self.smooth && !self.reporter.cwnd_limited;
+        if may_wake && self.is_held(tcp) && self.wake(env, tcp) {
+            self.report_update(env, tcp, tcp.state);
+        }
         if self.paced_until_us.is_some() && tcp.state == State::Open && self.read_grant(env, tcp) {
             self.follow_pace(tcp);
             return;
@@ -404,12 +432,16 @@ impl Guest {
 
     /// `ccc_tcp_cong_avoid()`.
     pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
-        let limited = tcp.is_cwnd_limited() || self.paced_until_us.is_some();
+        let was_limited = self.reporter.cwnd_limited;
+        let limited = tcp.is_cwnd_limited() || self.is_held(tcp);
         let before = tcp.window.cwnd;
         let growth = if limited { self.grow(env, tcp, acked) } else { 0 };
         self.reporter.acked(tcp, acked, growth, limited);
         if self.granted.coupled && tcp.state != State::Loss {
             tcp.window.cwnd = before;
+        }
+        if !was_limited && self.reporter.cwnd_limited {
+            self.wake(env, tcp);
         }
         self.report_update(env, tcp, tcp.state);
         if tcp.state != State::Loss {

@@ -30,6 +30,8 @@ pub struct Reporter {
     pub active: bool,
     /// Its window was the limit at the last ACK.
     pub cwnd_limited: bool,
+    /// The device is to be told, whatever is due.
+    at_once: bool,
     /// The round-trip time that shares count.
     pub srtt_us: u32,
     state: CongestionState,
@@ -85,6 +87,7 @@ impl Reporter {
         Reporter {
             active: true,
             cwnd_limited: true,
+            at_once: false,
             srtt_us: tcp.srtt_us,
             state: CongestionState::SlowStart,
             acked_limited_bytes: 0,
@@ -120,6 +123,12 @@ impl Reporter {
     /// `ccc_report_end_of_data()`.
     pub fn end_of_data(&mut self, tcp: &Tcp) {
         self.cwnd_limited &= tcp.available_segments > 0;
+    }
+
+    /// `ccc_report_wake()`.
+    pub fn wake(&mut self) {
+        self.cwnd_limited = true;
+        self.at_once = true;
     }
 
     /// `ccc_report_acked()`.
@@ -169,7 +178,8 @@ impl Guest {
 
     fn is_due(&self, env: &Env, tcp: &Tcp) -> bool {
         let own = &self.reporter;
-        self.signals(env) != own.notified
+        own.at_once
+            || self.signals(env) != own.notified
             || rules::report_due(
                 own.delivered_bytes - own.notified_delivered,
                 own.growth_bytes.wrapping_sub(own.notified_growth),
@@ -217,6 +227,7 @@ impl Guest {
         own.notified_delivered = own.delivered_bytes;
         own.notified_growth = own.growth_bytes;
         own.notified = signals;
+        own.at_once = false;
         own.rtt_sample = 0;
         env.host.ring(env.now, env.vm, env.flow, doorbell);
     }

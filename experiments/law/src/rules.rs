@@ -46,6 +46,10 @@ rules! {
     fn clock_packets = law_clock_packets(time: u64, units: u64, mss: u32) -> u32;
     /// Whether what a flow sends is paced.
     fn is_smooth = law_is_smooth(cwnd: u32, limited: bool, slow_start: bool) -> bool;
+    /// Whether what is not sent yet would fill the window.
+    fn fills = law_fills(cwnd: u32, in_flight: u32, unsent_bytes: u32, mss: u32) -> bool;
+    /// Whether a flow that comes to be limited by its window is to be paced to its part.
+    fn wakes = law_wakes(in_flight: u32, granted: u32, unsent_bytes: u32, mss: u32) -> bool;
     /// What an acknowledged packet releases on the way up, in 256ths of one.
     fn ramp = law_ramp(cwnd: u32, granted: u32) -> u16;
     /// The same for a flow on its way already.

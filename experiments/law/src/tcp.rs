@@ -10,7 +10,7 @@ use crate::{
     env::Env,
     hystart::Sample,
     inner::Window,
-    path::{Nanos, Packet},
+    path::{MSS_BYTES, Nanos, Packet},
     receiver::Ack,
 };
 
@@ -191,6 +191,11 @@ impl Tcp {
     /// Data is outstanding or waits to be sent.
     pub fn has_data(&self) -> bool {
         self.outstanding_segments > 0 || self.available_segments > 0
+    }
+
+    /// Written and not sent, as far as that matters.
+    pub fn unsent_bytes(&self) -> u32 {
+        u32::try_from(self.available_segments).unwrap_or(u32::MAX).saturating_mul(MSS_BYTES)
     }
 
     /// `tcp_is_cwnd_limited()`.

@@ -82,6 +82,21 @@ fn a_limited_flow_has_what_it_asks_for_and_a_finite_one_ends() {
     assert_eq!(run.flow_bytes[2].div_ceil(1448), 200_000_u64.div_ceil(1448));
 }
 
+/// A VM that wants all again, as TCP's timer paces what it writes: its window was full, and
+/// the others were told, a round trip later, when it had filled the queue.
+#[test]
+fn who_wakes_up_is_told_of_before_its_window_is_full() {
+    let path = json!({"rate_mbit": 50, "delay_ms": 100, "limit_packets": 415});
+    let phases = json!([{"at_s": 10, "rate_kbit": 1200}, {"at_s": 20, "rate_kbit": null}]);
+    let vms = json!([{"flows": [{"phases": phases}]}, {"flows": [{"count": 4}]}]);
+    let setup = setup(json!({"name": "wakes", "seed": 301, "duration_s": 24,
+        "bottleneck": path, "vms": vms}));
+    let run = world::run(&setup, true, SECOND_NS);
+    assert_eq!(run.dropped_segments[20..22], [0, 0], "109 were");
+    let mbit = run.vm_bytes[0][21] as f64 * 8.0 / 1e6;
+    assert!((23.0..25.0).contains(&mbit), "{mbit} Mbit/s of 23.9");
+}
+
 #[test]
 fn a_slower_link_delivers_less() {
     let change = json!([{"at_s": 30, "rate_mbit": 5}]);

@@ -221,6 +221,21 @@ static void writes_of_an_application_are_paced(struct kunit *test)
 	EXPECT(!ccc_is_smooth(11, false, true));
 }
 
+static void who_wakes_up_is_paced(struct kunit *test)
+{
+	/* 30 of 40 packets are not in flight. */
+	EXPECT(ccc_fills(40, 10, 30 * 1000, 1000));
+	EXPECT(!ccc_fills(40, 10, 30 * 1000 - 1, 1000));
+	EXPECT(ccc_fills(40, 50, 0, 1000));
+	EXPECT(!ccc_fills(U32_MAX, 0, U32_MAX, U32_MAX));
+	EXPECT(ccc_wakes(10, 21, 11 * 1000, 1000));
+	/* As many as may leave at once, granted or there to be sent. */
+	EXPECT(!ccc_wakes(10, 20, U32_MAX, 1000));
+	EXPECT(!ccc_wakes(10, 80, 10 * 1000, 1000));
+	EXPECT(!ccc_wakes(80, 10, U32_MAX, 1000));
+	EXPECT(!ccc_wakes(0, U32_MAX, U32_MAX, U32_MAX));
+}
+
 static void windows_rise_by_acks(struct kunit *test)
 {
 	u8 rest = 0;
@@ -480,6 +495,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(cap_limits_a_grant),
 	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
 	KUNIT_CASE(writes_of_an_application_are_paced),
+	KUNIT_CASE(who_wakes_up_is_paced),
 	KUNIT_CASE(windows_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
 	KUNIT_CASE(less_than_two_segments_are_spread_over_more_than_a_round_trip),
