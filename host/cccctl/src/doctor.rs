@@ -272,8 +272,8 @@ fn alone(vm: &Value) -> Option<Finding> {
 fn refused(vm: &Value) -> Option<Finding> {
     let counters = &vm["counters"];
     let of = |key| counters[key].as_u64().unwrap_or(0);
-    let no_fault = of("torn") + of("stale") + of("no_line") + of("over_limit");
-    let refused = of("refused").saturating_sub(no_fault);
+    let no_fault = ["torn", "stale", "no_line", "over_limit"].map(of);
+    let refused = no_fault.into_iter().fold(of("refused"), u64::saturating_sub);
     // An older daemon does not say.
     let since = counters["refused_ms"].as_u64();
     (refused > 0 && since.is_none_or(|ms| ms < REFUSED_MS)).then(|| {
@@ -541,8 +541,9 @@ mod tests {
         let group = json!({"name": "uplink", "coupled": true, "trial": trial});
         let found = findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}));
         assert_eq!(found.len(), 1, "{found:?}");
-        let told = "a trial runs, by uid 0 pid 7: its flows are left alone now";
-        assert!(found[0].what.starts_with(told), "{found:?}");
+        let told = "a trial runs, by uid 0 pid 7: its flows are left alone now, and coupled again 29 s \
+                    after its client has gone";
+        assert_eq!(found[0].what, told);
         assert!(found[0].remedy.contains("cccctl group uplink --coupled on"), "{found:?}");
     }
 
@@ -725,6 +726,71 @@ mod tests {
         assert_eq!(findings(&json!([]), &json!({}), &json!([1])), []);
         let nothing = findings(&json!({}), &json!({"vms": [{}]}), &json!({}));
         assert_eq!(nothing.len(), 1, "it is in no group");
+    }
+
+    /// Answers in which something is told of nearly everything.
+    fn full() -> [Value; 3] {
+        let status =
+            json!({"may_hold": false, "no_metrics": "in use", "not_kept": "VM web: wrong"});
+        let counters = json!({"refused": 90, "torn": 40, "stale": 1, "no_line": 1, "over_limit": 1,
+            "messages": 400, "refused_ms": 9, "limit": "max_flows", "limit_ms": 9});
+        let stranger = json!({"who": "agent", "revision": 1, "expected": 2});
+        let vm = json!({"name": "web", "socket": "/nowhere/web", "group": "uplink", "coupled": true,
+            "state": "silent", "heard_ms": 20_000, "flows": 4, "coupled_flows": 1, "connected": true,
+            "apart": ["uplink"], "alone": ["uplink"], "judged": "unreported", "held": 9.5, "added": true,
+            "tap": "vnet0", "unseen": "its tap is gone", "left_held": false, "device": true,
+            "cap_mbit": 2.0, "tenant": "vsock:/nowhere/vm", "unserved": null, "stranger": stranger,
+            "counters": counters});
+        let member = json!({"name": "web", "flows": 4, "srtt_us": 200, "tap": {"sent": 1}});
+        let group = json!({"name": "uplink", "coupled": true, "policy": "ctrl-tcp", "enforce": "on",
+            "trial": {"coupled": false, "by": "x", "ends_ms": 9}, "uplink": "eth0",
+            "uplink_rate_mbit": 9.5, "shortfall": {"floors": 2, "delivered": 1}, "vms": [member],
+            "queues": {"there": false, "trouble": "no HTB", "floors": 3, "floors_at_most": 2}});
+        [status, json!({"vms": [vm]}), json!({"groups": [group]})]
+    }
+
+    /// A value, and the same with each of its parts in turn left out or of another kind.
+    fn of_other_forms(value: &Value) -> Vec<Value> {
+        let kinds = [json!(null), json!(true), json!(u64::MAX), json!(-1.5), json!("é"), json!([])];
+        let mut forms: Vec<Value> = kinds.into_iter().chain([json!({})]).collect();
+        if let Some(fields) = value.as_object() {
+            for (key, part) in fields {
+                let mut without = fields.clone();
+                without.remove(key);
+                forms.push(Value::Object(without));
+                forms.extend(of_other_forms(part).into_iter().map(|part| {
+                    let mut of = value.clone();
+                    of[key] = part;
+                    of
+                }));
+            }
+        }
+        if let Some(first) = value.get(0) {
+            forms.extend(of_other_forms(first).into_iter().map(|first| json!([first])));
+        }
+        forms
+    }
+
+    #[test]
+    fn answers_of_any_form_are_looked_at() {
+        let full = full();
+        let [status, vms, groups] = &full;
+        let told = findings(status, vms, groups).len();
+        assert!(told >= 12, "{told}");
+        let forms: [Vec<Value>; 3] = std::array::from_fn(|of| of_other_forms(&full[of]));
+        forms[0].iter().for_each(|status| drop(findings(status, vms, groups)));
+        forms[1].iter().for_each(|vms| drop(findings(status, vms, groups)));
+        forms[2].iter().for_each(|groups| drop(findings(status, vms, groups)));
+    }
+
+    #[test]
+    fn a_trial_of_which_little_is_said_is_told() {
+        let of = |trial: Value| of_both(json!({}), json!({"trial": trial}));
+        let told = of(json!({}));
+        assert_eq!(told.len(), 1, "{told:?}");
+        let what = "a trial runs, by -: its flows are coupled again soon after its client has gone";
+        assert_eq!(told[0].what, what);
+        assert_eq!(of(json!([])), []);
     }
 
     #[test]

@@ -22,15 +22,19 @@ pub fn left_alone(group: &Value) -> Option<Finding> {
     })
 }
 
-/// Somebody tries what it is like without coupling.
+/// Somebody tries what it is like without coupling.  Another release may say less of that.
 pub fn tried(group: &Value) -> Option<Finding> {
-    let trial = group["trial"].as_object()?;
-    let how = if trial["coupled"] == true { "coupled" } else { "left alone" };
+    let trial = Some(&group["trial"]).filter(|trial| trial.is_object())?;
+    let how = match trial["coupled"].as_bool() {
+        Some(true) => "its flows are coupled now, and ",
+        Some(false) => "its flows are left alone now, and ",
+        None => "its flows are ",
+    };
+    let ends = trial["ends_ms"].as_u64();
+    let ends = ends.map_or("soon".to_owned(), |ms| format!("{} s", ms / 1000));
     let what = format!(
-        "a trial runs, by {}: its flows are {how} now, and coupled again {} s after its client has \
-         gone",
+        "a trial runs, by {}: {how}coupled again {ends} after its client has gone",
         word(&trial["by"]),
-        trial["ends_ms"].as_u64().unwrap_or(0) / 1000
     );
     let remedy = format!("wait, or end it: cccctl group {} --coupled on", word(&group["name"]));
     Some(Finding::new(group, what, remedy))
