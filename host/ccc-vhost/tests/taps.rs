@@ -697,6 +697,11 @@ fn two_vms_at_one_tap_by_two_of_its_names_are_told_and_not_judged() {
             let judged = &operator.get(&format!("/v1/vms/{vm}"))["judged"];
             assert!(judged.is_null(), "{vm}: {judged}");
         }
+        operator.patch("/v1/vms/good", &json!({"group": "default"}));
+        thread::sleep(Duration::from_secs(2));
+        let told = operator.get("/v1/vms/bad");
+        assert!(told["unseen"].as_str().unwrap().contains("tap0 is also0"), "{told}");
+        assert!(told["judged"].is_null() && !is_held(&net), "nobody looks at the other: {told}");
     });
     let said = checked(&net, &daemon);
     assert!(!said.contains("is another VM's"), "{said}");

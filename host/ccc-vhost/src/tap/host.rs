@@ -231,6 +231,11 @@ pub trait Host {
     /// What has come in at a tap so far.
     fn received(&mut self, tap: &str) -> Result<Counter, Unseen>;
 
+    /// The other names of the interface of a tap that could be looked at just now.
+    fn also_named(&self, _tap: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The index of an interface, if it is there and has one.
     fn index_of(&mut self, interface: &str) -> Option<u32>;
 

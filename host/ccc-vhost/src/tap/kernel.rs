@@ -18,7 +18,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::{
     host::{Counter, Hold, HoldError, Host, QueueError, Queued, REMEDY, Unseen},
     htb::{self, HTB},
-    link::{Link, names_of_one},
+    link::Link,
     netlink::{Socket, Writer, attributes, flag, kind, u32_at},
     queues::Queues,
     requests::{
@@ -72,6 +72,8 @@ pub struct Kernel {
     instance: String,
     /// Indices of taps, by name, and since when they are known.
     indices: BTreeMap<String, u32>,
+    /// Other names of those interfaces that have some.
+    also: BTreeMap<String, Vec<String>>,
     named: Instant,
     /// Those that were looked at since queues were last asked for.
     looked_at: BTreeSet<String>,
@@ -109,6 +111,7 @@ impl Kernel {
             socket,
             instance,
             indices: BTreeMap::new(),
+            also: BTreeMap::new(),
             named: Instant::now(),
             looked_at: BTreeSet::new(),
             held: BTreeMap::new(),
@@ -123,7 +126,13 @@ impl Kernel {
     /// The same of a tap, if what comes in there is what its VM sends.
     fn index_of_tap(&mut self, tap: &str) -> Result<u32, Unseen> {
         let link = Link::ask(&mut self.socket, tap);
-        link.map_err(|_| Unseen::Missing { tap: tap.to_owned() })?.as_tap(tap)
+        let link = link.map_err(|_| Unseen::Missing { tap: tap.to_owned() })?;
+        self.also.remove(tap);
+        let also = link.names_beside(tap);
+        if !also.is_empty() {
+            self.also.insert(tap.to_owned(), also);
+        }
+        link.as_tap(tap)
     }
 
     /// The same without asking again, if the tap was looked at just now; nobody looks at those of
@@ -140,11 +149,11 @@ impl Kernel {
             let of_uplink = self.index(&uplink.interface).ok();
             let taps =
                 uplink.vms.keys().filter_map(|tap| Some((tap.clone(), self.index_now(tap)?)));
-            indices.extend(taps.filter(|(_, index)| Some(*index) != of_uplink));
+            let taps: Vec<_> = taps.filter(|(_, index)| Some(*index) != of_uplink).collect();
+            let is_a_vms = |name: &String| uplink.is_a_vms(name);
+            let is_own = |tap: &str| !self.also_named(tap).iter().any(is_a_vms);
+            indices.extend(taps.into_iter().filter(|(tap, _)| is_own(tap)));
         }
-        let named = indices.iter().map(|(tap, index)| (tap.as_str(), *index));
-        let shared: Vec<String> = names_of_one(named).into_keys().map(str::to_owned).collect();
-        indices.retain(|tap, _| !shared.contains(tap));
         indices
     }
 
@@ -431,6 +440,7 @@ impl Host for Kernel {
     fn received(&mut self, tap: &str) -> Result<Counter, Unseen> {
         if self.named.elapsed() >= NAMED {
             self.indices.clear();
+            self.also.clear();
             self.looked_at.clear();
             self.named = Instant::now();
         }
@@ -444,6 +454,10 @@ impl Host for Kernel {
         let index = self.index_of_tap(tap)?;
         self.indices.insert(tap.to_owned(), index);
         self.received_at(index).map_err(|_| Unseen::Missing { tap: tap.to_owned() })
+    }
+
+    fn also_named(&self, tap: &str) -> Vec<String> {
+        self.also.get(tap).cloned().unwrap_or_default()
     }
 
     fn index_of(&mut self, interface: &str) -> Option<u32> {
@@ -550,9 +564,16 @@ mod tests {
         let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
         let taps = ["mv0", "mv1", "tap1", "also1", "tap2", "up0", "gone0"];
         let vms = taps.map(|tap| (tap.to_owned(), part)).into();
-        let uplink = Uplink { interface: "also0".to_owned(), rate: 1, vms, rest: part };
-        let own: Vec<String> = kernel.own_taps(&[uplink]).into_keys().collect();
-        assert_eq!(own, ["tap2"], "by whichever of its names");
+        let (interface, elsewhere) = ("also0".to_owned(), BTreeSet::new());
+        let mut uplink = Uplink { interface, rate: 1, vms, rest: part, elsewhere };
+        let mut own = |uplink: &Uplink| -> Vec<String> {
+            kernel.own_taps(std::slice::from_ref(uplink)).into_keys().collect()
+        };
+        assert_eq!(own(&uplink), ["tap2"], "by whichever of its names");
+        uplink.vms.remove("also1");
+        assert_eq!(own(&uplink), ["tap1", "tap2"]);
+        uplink.elsewhere.insert("also1".to_owned());
+        assert_eq!(own(&uplink), ["tap2"], "nor one of a VM that has no queue");
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, io};
 use super::{
     host::Unseen,
     netlink::{Socket, Writer, kind, u32_at},
-    requests::{ATTRIBUTE_LINK_INFO, ATTRIBUTE_NAME, INFO_KIND, LINK_BYTES, attribute, word_among},
+    requests::{
+        ATTRIBUTE_LINK_INFO, ATTRIBUTE_NAME, ATTRIBUTE_PROPERTIES, FURTHER_NAME, INFO_KIND,
+        LINK_BYTES, attribute, word, word_among, words_among,
+    },
 };
 
 /// Kinds that stand in the host for the VM's own end: they count and filter as come in what the VM
@@ -24,6 +27,8 @@ pub struct Link {
     pub index: u32,
     /// What it is, where the kernel has a word for that.
     kind: Option<String>,
+    /// All of its names.
+    names: Vec<String>,
 }
 
 impl Link {
@@ -43,7 +48,16 @@ impl Link {
     pub fn told(body: &[u8]) -> io::Result<Link> {
         let index = u32_at(body, 4).ok_or(io::ErrorKind::InvalidData)?;
         let info = attribute(body, ATTRIBUTE_LINK_INFO).unwrap_or_default();
-        Ok(Link { index, kind: word_among(info, INFO_KIND).map(str::to_owned) })
+        let properties = attribute(body, ATTRIBUTE_PROPERTIES).unwrap_or_default();
+        let further = words_among(properties, FURTHER_NAME);
+        let names = word(body, ATTRIBUTE_NAME).into_iter().chain(further).map(str::to_owned);
+        let kind = word_among(info, INFO_KIND).map(str::to_owned);
+        Ok(Link { index, kind, names: names.collect() })
+    }
+
+    /// Its names but for that one.
+    pub fn names_beside(&self, name: &str) -> Vec<String> {
+        self.names.iter().filter(|other| *other != name).cloned().collect()
     }
 
     /// Whether it is a bridge, which no packet passes that its ports send each other.
@@ -84,6 +98,17 @@ mod tests {
         assert!(link("bridge").is_bridge() && !link("bridge_slave").is_bridge());
         assert!(!Link::told(&[0; LINK_BYTES]).expect("a link").is_bridge());
         assert!(Link::told(&[]).is_err());
+    }
+
+    #[test]
+    fn a_link_has_further_names() {
+        let further = Writer::default().word(FURTHER_NAME, "also0").word(FURTHER_NAME, "third0");
+        let body = Writer::default().put(&[0; LINK_BYTES]).word(ATTRIBUTE_NAME, "tap0");
+        let body = body.nest(ATTRIBUTE_PROPERTIES, further).into_bytes();
+        let link = Link::told(&body).expect("a link");
+        assert_eq!(link.names_beside("also0"), ["tap0", "third0"]);
+        let one = Link::told(&[0; LINK_BYTES]).expect("a link");
+        assert_eq!(one.names_beside("tap0"), [""; 0]);
     }
 
     #[test]

@@ -543,11 +543,16 @@ mod tests {
     const SAME_HANDLE: [(&str, &str); 2] =
         [("/run/c.toml", "/run/dcc.toml"), ("/etc/ccc/ccc.toml", "/etc/ccc/host12.toml")];
 
+    /// The loopback as an uplink.
+    fn at_lo(rate: u64, vms: BTreeMap<String, Part>) -> Uplink {
+        let rest = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
+        let (interface, elsewhere) = ("lo".to_owned(), BTreeSet::new());
+        Uplink { interface, rate, vms, rest, elsewhere }
+    }
+
     /// The queues of a daemon that lives are none that an earlier one has left, whatever their handle.
     fn tries_two_daemons_of_one_handle() {
-        let rest = Part { rate: 1_000_000, most: 1_000_000, quantum: 1600 };
-        let vms = BTreeMap::new();
-        let uplinks = [Uplink { interface: "lo".to_owned(), rate: 1_000_000, vms, rest }];
+        let uplinks = [at_lo(2_000_000, BTreeMap::new())];
         let (one, other) = SAME_HANDLE[0];
         let [mut one, mut other, mut next] =
             [one, other, one].map(|path| Queues::new(path).expect("a socket"));
@@ -580,7 +585,7 @@ mod tests {
         tc_says("qdisc del dev lo root");
         let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
         let vms = BTreeMap::from([("lo".to_owned(), part)]);
-        let uplink = Uplink { interface: "lo".to_owned(), rate: 2_000_000, vms, rest: part };
+        let uplink = at_lo(2_000_000, vms);
         let taps = BTreeMap::from([("lo".to_owned(), 1)]);
         let mut queues = Queues::new("/a.toml").expect("a socket");
         let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
@@ -611,7 +616,7 @@ mod tests {
     fn tries_what_is_loaded_later() {
         let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
         let vms = BTreeMap::from([("one".to_owned(), part), ("two".to_owned(), part)]);
-        let uplinks = [Uplink { interface: "lo".to_owned(), rate: 4_000_000, vms, rest: part }];
+        let uplinks = [at_lo(4_000_000, vms)];
         let mut queues = Queues::new("/a.toml").expect("a socket");
         let mut leaf = |discipline| {
             queues.discipline = discipline;

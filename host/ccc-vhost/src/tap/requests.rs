@@ -14,6 +14,9 @@ pub const ATTRIBUTE_LINK_INFO: u16 = 18;
 pub const INFO_KIND: u16 = 1;
 pub const ATTRIBUTE_QDISC: u16 = 6;
 pub const ATTRIBUTE_ALIAS: u16 = 20;
+/// Properties, of which a further name is one.
+pub const ATTRIBUTE_PROPERTIES: u16 = 52;
+pub const FURTHER_NAME: u16 = 53;
 pub const TC_KIND: u16 = 1;
 pub const TC_OPTIONS: u16 = 2;
 pub const U32_SELECTOR: u16 = 5;
@@ -63,8 +66,13 @@ pub fn word(link: &[u8], wanted: u16) -> Option<&str> {
 
 /// The same, of attributes alone.
 pub fn word_among(all: &[u8], wanted: u16) -> Option<&str> {
-    let (_, word) = attributes(all).find(|(kind, _)| *kind == wanted)?;
-    Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0'))
+    words_among(all, wanted).next()
+}
+
+/// All such words.
+pub fn words_among(all: &[u8], wanted: u16) -> impl Iterator<Item = &str> {
+    let words = attributes(all).filter(move |(kind, _)| *kind == wanted);
+    words.filter_map(|(_, word)| Some(std::str::from_utf8(word).ok()?.trim_end_matches('\0')))
 }
 
 /// What came of it, if that which it is about is still there.

@@ -14,7 +14,6 @@ use ccc_core::Micros;
 
 use super::{
     host::{Counter, Hold, HoldError, Host, Queued, Unseen},
-    link::names_of_one,
     uplink::Uplink,
 };
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
         thread,
     },
     event_loop::wake::Wake,
+    settings::Settings,
 };
 
 /// Time to take away what is ours when the daemon ends.
@@ -58,6 +58,8 @@ pub struct Received {
     pub at: Micros,
     /// The tap: an operator may have named another meanwhile.
     pub tap: String,
+    /// The other names of that interface.
+    pub also: Vec<String>,
     /// What it has counted.
     pub counter: Counter,
 }
@@ -91,13 +93,13 @@ impl Order {
         for look in &self.taps {
             match look.received(host, &uplinks) {
                 Ok(counter) => {
-                    let received = Received { at: clock(), tap: look.tap.clone(), counter };
+                    let (at, also) = (clock(), host.also_named(&look.tap));
+                    let received = Received { at, tap: look.tap.clone(), also, counter };
                     done.received.insert(look.vm, received);
                 }
                 Err(unseen) => done.unseen.push((look.vm, unseen)),
             }
         }
-        done.leave_out_shared();
         done.lost = host.lost();
         done.uplinks = self.uplinks.as_ref().map(|all| host.queue(all));
         done.at = clock();
@@ -122,12 +124,20 @@ impl Look {
 }
 
 impl Done {
-    /// What comes in at a tap that two VMs name, by two of its names, is held against neither.
-    fn leave_out_shared(&mut self) {
-        let taps = self.received.values().map(|one| (one.tap.as_str(), one.counter.interface));
-        let shared = names_of_one(taps.filter(|(_, interface)| *interface != 0));
-        let unseen = self.received.iter().filter_map(|(vm, Received { tap, .. })| {
-            let other = (*shared.get(tap.as_str())?).to_owned();
+    /// What comes in at a tap that two VMs name, by two of its names, is held against neither, whether
+    /// the other one is looked at or not.
+    pub fn leave_out_shared(&mut self, settings: &Settings) {
+        // Few interfaces have more names than one.
+        if self.received.values().all(|received| received.also.is_empty()) {
+            return;
+        }
+        let vms = settings.vms.iter();
+        let named: BTreeMap<&str, usize> =
+            vms.filter_map(|(vm, of)| Some((of.settings.tap.as_deref()?, *vm))).collect();
+        let unseen = self.received.iter().filter_map(|(vm, Received { tap, also, .. })| {
+            let is_anothers =
+                |name: &&String| named.get(name.as_str()).is_some_and(|other| other != vm);
+            let other = also.iter().find(is_anothers)?.clone();
             Some((*vm, Unseen::Shared { tap: tap.clone(), other }))
         });
         let unseen: Vec<_> = unseen.collect();
@@ -213,6 +223,40 @@ fn release_all(host: &mut dyn Host) {
     }
     for fault in host.unqueue() {
         log::warn!("{fault}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::config;
+
+    const CONFIG: &str = "[group.on]\nenforce = \"on\"\n[group.off]\n\
+                          [vm.a]\nsocket = \"/a\"\ngroup = \"on\"\ntap = \"vnet0\"\n\
+                          [vm.b]\nsocket = \"/b\"\ngroup = \"on\"\ntap = \"vnet1\"\n\
+                          [vm.c]\nsocket = \"/c\"\ngroup = \"off\"\ntap = \"alt0\"\n";
+
+    #[test]
+    fn a_tap_that_is_also_one_of_a_vm_that_nobody_looks_at_is_held_against_neither() {
+        let settings = config::parse("ccc.toml", CONFIG).expect("right");
+        let received = |tap: &str, also: &[&str]| Received {
+            at: 1,
+            tap: tap.to_owned(),
+            also: also.iter().map(|name| (*name).to_owned()).collect(),
+            counter: Counter { interface: 7, bytes: 1 },
+        };
+        let taps =
+            [(0, received("vnet0", &["third0", "alt0"])), (1, received("vnet1", &["host1"]))];
+        let mut done = Done { received: taps.into(), ..Done::default() };
+        done.leave_out_shared(&settings);
+        assert_eq!(done.received.into_keys().collect::<Vec<_>>(), [1]);
+        let shared = Unseen::Shared { tap: "vnet0".to_owned(), other: "alt0".to_owned() };
+        assert_eq!(done.unseen, [(0, shared)]);
+        // What it was called before it was looked at.
+        let taps = [(0, received("before0", &["vnet0"]))];
+        let mut done = Done { received: taps.into(), ..Done::default() };
+        done.leave_out_shared(&settings);
+        assert!(done.unseen.is_empty(), "{:?}", done.unseen);
     }
 }
 

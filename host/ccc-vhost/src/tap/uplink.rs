@@ -36,6 +36,15 @@ pub struct Uplink {
     pub vms: BTreeMap<String, Part>,
     /// That of all else: what the host itself sends, and what came by none of these taps.
     pub rest: Part,
+    /// Taps of VMs that have no queue here.
+    pub elsewhere: BTreeSet<String>,
+}
+
+impl Uplink {
+    /// Whether a VM of this host names that interface as its tap.
+    pub fn is_a_vms(&self, interface: &str) -> bool {
+        self.vms.contains_key(interface) || self.elsewhere.contains(interface)
+    }
 }
 
 /// A queue's part of the uplink.
@@ -78,7 +87,11 @@ fn uplink(
     let taps = members.filter_map(|vm| Some((vm.settings.tap.as_deref()?, &vm.settings)));
     let taps: BTreeMap<&str, &VmSettings> =
         taps.filter(|(tap, _)| !doubled.contains(tap)).collect();
-    (!taps.is_empty()).then(|| share(interface, rate, &taps))
+    (!taps.is_empty()).then(|| {
+        let named = settings.vms.values().filter_map(|vm| vm.settings.tap.as_deref());
+        let elsewhere = named.filter(|tap| !taps.contains_key(tap)).map(str::to_owned).collect();
+        Uplink { elsewhere, ..share(interface, rate, &taps) }
+    })
 }
 
 /// Shares an uplink among VMs by weight, floor and cap; all else counts as one more of weight 1, and
@@ -102,7 +115,8 @@ fn share(interface: String, rate: u64, vms: &BTreeMap<&str, &VmSettings>) -> Upl
     let dues = dues(left, &wants);
     let parts = wants.iter().zip(dues).map(|(want, due)| part(want, due * left as f64));
     let taps = vms.keys().map(|tap| (*tap).to_owned());
-    Uplink { interface, rate, vms: taps.zip(parts).collect(), rest: of_rest }
+    let vms = taps.zip(parts).collect();
+    Uplink { interface, rate, vms, rest: of_rest, elsewhere: BTreeSet::new() }
 }
 
 /// Bytes in one turn of all queues, of which each has its part by weight.

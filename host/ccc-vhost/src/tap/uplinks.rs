@@ -120,7 +120,8 @@ mod tests {
     fn uplink() -> Vec<Uplink> {
         let rest = Part { rate: 1, most: 1, quantum: 1 };
         let vms = BTreeMap::new();
-        vec![Uplink { interface: "eth0".to_owned(), rate: 1, vms, rest }]
+        let (interface, elsewhere) = ("eth0".to_owned(), BTreeSet::new());
+        vec![Uplink { interface, rate: 1, vms, rest, elsewhere }]
     }
 
     fn done(outcome: Result<Made, QueueError>) -> [Queued; 1] {

@@ -90,7 +90,8 @@ impl Server {
 
     fn judge_what_was_seen(&mut self) {
         let Taps::Thread(thread) = &mut self.taps else { return };
-        for done in thread.take() {
+        for mut done in thread.take() {
+            done.leave_out_shared(self.coupling.settings());
             if !(done.received.is_empty() && done.unseen.is_empty()) {
                 self.tell_unseen(&done.unseen);
             }

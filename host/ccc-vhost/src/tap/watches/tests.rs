@@ -41,7 +41,7 @@ impl Host {
             let received = [sent, reported].into_iter().enumerate();
             let received = received.map(|(vm, bytes)| {
                 let counter = Counter { interface: vm as u32, bytes };
-                (vm, Received { at: self.now, tap: format!("vnet{vm}"), counter })
+                (vm, Received { at: self.now, tap: format!("vnet{vm}"), also: Vec::new(), counter })
             });
             let received = received.collect();
             let reading = Reading { now: self.now, received: &received, claims: &claims };
