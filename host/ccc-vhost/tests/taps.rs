@@ -668,6 +668,15 @@ fn a_tap_that_counts_what_its_vm_receives_is_not_looked_at() {
     assert!(!net.links().contains("ccc-ifb"), "{}", net.links());
     operator.patch("/v1/vms/bad", &json!({"tap": "tap0"}));
     until("looked at", || operator.get("/v1/vms/bad")["unseen"].is_null());
+    // A VM of several groups, which are told if any of them is to enforce.
+    let rule = json!({"vm": "bad", "destination": "10.0.0.0/8", "group": "default"});
+    let (status, said) = operator.ask("PUT", "/v1/rules", Some(&json!({"rules": [rule]})));
+    assert_eq!(status, 200, "{said}");
+    operator.patch("/v1/groups/uplink", &json!({"enforce": "off"}));
+    operator.patch("/v1/groups/default", &json!({"enforce": "observe"}));
+    operator.patch("/v1/vms/bad", &json!({"tap": "mv0"}));
+    daemon.says("so group default neither judges nor holds it: after that: cccctl set bad --tap");
+    until("told", || operator.get("/v1/vms/bad")["unseen"].is_string());
     let file = daemon.dir.path().join("ccc.toml");
     let config = fs::read_to_string(&file).unwrap().replace("\"tap0\"", "\"mv0\"");
     fs::write(&file, config).unwrap();

@@ -161,6 +161,19 @@ impl Settings {
         (!self.rules.iter().any(elsewhere)).then_some(group)
     }
 
+    /// Indices of all groups that flows of a VM may be in, the one that it is for before the others.
+    pub fn groups_of(&self, vm: usize) -> Vec<usize> {
+        let own = self.vms.get(&vm).and_then(|vm| vm.group);
+        let led = self.rules.iter().filter(|rule| rule.is_for(vm)).filter_map(|rule| rule.group);
+        let mut groups: Vec<usize> = own.into_iter().collect();
+        for group in led {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
     /// VMs whose flows other rules led elsewhere, or may have.
     pub fn rerouted(&self, before: &[Rule]) -> Vec<usize> {
         let is_rerouted = |vm: &usize| !routes(*vm, before).eq(routes(*vm, &self.rules));

@@ -135,8 +135,8 @@ impl Kernel {
         link.as_tap(tap)
     }
 
-    /// The same without asking again, if the tap was looked at just now; nobody looks at those of
-    /// a VM of several groups.
+    /// The same without asking again, if the tap was looked at just now, as that of each VM with a queue
+    /// is unless it was named since.
     fn index_now(&mut self, tap: &str) -> Option<u32> {
         let known = self.indices.get(tap).filter(|_| self.looked_at.contains(tap)).copied();
         known.or_else(|| self.index_of_tap(tap).ok())

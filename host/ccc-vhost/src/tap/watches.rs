@@ -214,12 +214,16 @@ impl Watches {
         group_of(settings, number).filter(|group| !rests(group) || has_cap(settings, number))
     }
 
-    /// The group for which a VM's tap is looked at, if it is: that it can be counts for a queue, too.
+    /// The group for which a VM's tap is looked at, if it is: that it can be counts for a queue, too, and
+    /// of a VM of several groups, which nobody judges, it is told if it cannot.
     fn looked_at_in(&self, settings: &Settings, number: usize) -> Option<usize> {
         let has_queue = |group: &usize| {
             let group = &settings.groups[*group].settings;
             group.enforce == Enforce::On && group.uplink.is_some()
         };
+        if settings.only_group(number).is_none() {
+            return enforcing(settings, number).next();
+        }
         let watched = self.watched_in(settings, number);
         watched.or_else(|| group_of(settings, number).filter(has_queue))
     }
@@ -309,6 +313,12 @@ fn group_of(settings: &Settings, number: usize) -> Option<usize> {
     let group = settings.only_group(number)?;
     let enforce = settings.groups[group].settings.enforce;
     (enforce != Enforce::Off).then_some(group)
+}
+
+/// All groups of a VM that are to do something to those who take what is others'.
+pub fn enforcing(settings: &Settings, number: usize) -> impl Iterator<Item = usize> {
+    let enforces = |group: &usize| settings.groups[*group].settings.enforce != Enforce::Off;
+    settings.groups_of(number).into_iter().filter(enforces)
 }
 
 fn is_tap_of(settings: &Settings, number: usize, tap: &str) -> bool {

@@ -5,7 +5,14 @@ use std::collections::BTreeMap;
 use ccc_settings::{Enforce, GroupSettings};
 
 use super::Server;
-use crate::tap::{host::Unseen, kernel, watches::Watches};
+use crate::{
+    settings::{Settings, Vm},
+    tap::{
+        host::Unseen,
+        kernel,
+        watches::{Watches, enforcing},
+    },
+};
 
 impl Server {
     /// Says which groups, by an earlier change, are to hold VMs in vain; those of the
@@ -35,20 +42,35 @@ impl Server {
             if self.unseen.get(number) == Some(why) {
                 continue;
             }
-            let uplink = vm.group().and_then(|group| queued_at(&settings.groups[group].settings));
-            let queue = uplink.map(|uplink| format!(", nor has it a queue of its own at {uplink}"));
-            let queue = queue.unwrap_or_default();
-            let (vm, group) = (&vm.name, vm.settings.group.as_deref().unwrap_or_default());
-            let why = why.as_ref().map_or_else(|| "it has no tap".to_owned(), Unseen::to_string);
-            log::warn!(VM = vm.as_str(), GROUP = group;
-                "VM {vm}: {why}, so group {group} neither judges nor holds it{queue}: name the interface \
-                 of this host through which its packets come (virsh domiflist; cccctl set {vm} \
-                 --tap INTERFACE)"
-            );
+            let group = vm.settings.group.as_deref().unwrap_or_default();
+            let told = told_of(settings, *number, vm, why.as_ref());
+            log::warn!(VM = vm.name.as_str(), GROUP = group; "{told}");
         }
         self.unseen = told;
         self.coupling.watches_mut().take_unseen(unseen.iter().cloned().collect());
     }
+}
+
+/// What is told of a VM that is to be looked at, and is not for that reason.
+fn told_of(settings: &Settings, number: usize, vm: &Vm, why: Option<&Unseen>) -> String {
+    let groups = enforcing(settings, number).map(|group| settings.groups[group].name.as_str());
+    let vain = match &groups.collect::<Vec<_>>()[..] {
+        [group] => format!("group {group} neither judges nor holds it"),
+        groups => format!("groups {} neither judge nor hold it", groups.join(" and ")),
+    };
+    let uplink = vm.group().and_then(|group| queued_at(&settings.groups[group].settings));
+    let queue = uplink.map(|uplink| format!(", nor has it a queue of its own at {uplink}"));
+    let (vm, queue) = (&vm.name, queue.unwrap_or_default());
+    let told = why.map_or_else(|| "it has no tap".to_owned(), Unseen::to_string);
+    let name = match why {
+        // That says what to do; virsh domiflist has but the same name.
+        Some(Unseen::Backwards { .. }) => format!("after that: cccctl set {vm} --tap INTERFACE"),
+        _ => format!(
+            "name the interface of this host through which its packets come (virsh domiflist; cccctl \
+             set {vm} --tap INTERFACE)"
+        ),
+    };
+    format!("VM {vm}: {told}, so {vain}{queue}: {name}")
 }
 
 /// Where VMs of a group are to have queues of their own, if anywhere.

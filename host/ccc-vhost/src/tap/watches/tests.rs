@@ -120,6 +120,30 @@ fn a_tap_that_leads_to_a_queue_is_looked_at_though_nobody_is_judged_by_it() {
 }
 
 #[test]
+fn a_tap_of_a_vm_of_several_groups_is_looked_at_if_one_of_them_is_to_enforce() {
+    let mut host = Host::new();
+    let rule = "[group.h]\n[[rule]]\nvm = \"good\"\ndestination = \"10.0.0.0/8\"\ngroup = \"h\"\n";
+    host.settings = config::parse("ccc.toml", &format!("{CONFIG}{rule}")).expect("right");
+    let looked_at = |host: &Host| {
+        let looks = host.watches.taps(&host.settings).into_iter();
+        looks.map(|look| look.tap).collect::<Vec<_>>()
+    };
+    assert_eq!(looked_at(&host), ["vnet0", "vnet1"]);
+    host.flood();
+    assert!(host.watches.vm(0, 1).is_none(), "it is not judged");
+    let set = |host: &mut Host, group: usize, enforce| {
+        host.settings.groups[group].settings.enforce = enforce;
+    };
+    let group = |host: &Host, name| host.settings.group(name).expect("there");
+    let (g, h) = (group(&host, "g"), group(&host, "h"));
+    set(&mut host, g, Enforce::Off);
+    assert_eq!(looked_at(&host), [""; 0]);
+    set(&mut host, h, Enforce::Observe);
+    assert_eq!(looked_at(&host), ["vnet1"], "a rule leads flows of it there");
+    assert_eq!(enforcing(&host.settings, 1).collect::<Vec<_>>(), [h]);
+}
+
+#[test]
 fn in_a_group_that_is_not_coupled_nobody_is_judged_and_who_is_held_is_let_go() {
     let mut host = Host::new();
     host.flood();
