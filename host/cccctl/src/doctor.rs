@@ -664,6 +664,27 @@ mod tests {
     }
 
     #[test]
+    fn what_to_do_about_a_macvtap_is_not_to_name_it_again() {
+        let why = "its tap macvtap0 is a macvtap, and what comes in there is what the VM receives";
+        let unseen = format!(
+            "{why}: give the VM a tap at a bridge in place of it (in libvirt <interface type='bridge'>)"
+        );
+        let vm = json!({"tap": "macvtap0", "connected": true, "flows": 0, "coupled_flows": 0,
+            "unseen": unseen});
+        let found = of_both(vm, json!({"enforce": "on"}));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            found[0].what,
+            format!("{why}, so enforce = \"on\" of uplink does nothing to it")
+        );
+        assert_eq!(
+            found[0].remedy,
+            "give the VM a tap at a bridge in place of it (in libvirt <interface type='bridge'>), from its \
+             next start on; then name that: cccctl set web --tap INTERFACE"
+        );
+    }
+
+    #[test]
     fn of_a_group_that_is_left_alone_no_tap_is_told_to_be_unseen() {
         let of_vm = |vm: Value, group: Value| {
             let told = told_of_unseen(vm, group);

@@ -92,11 +92,8 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
     if !(vm["connected"] == true || has_no_device(vm)) {
         return None;
     }
-    if let Some(why) = vm["unseen"].as_str() {
-        let remedy = format!(
-            "name the interface of this host through which its packets come, and only its: cccctl set \
-             {name} --tap INTERFACE (virsh domiflist {name} says which, of its running domain)"
-        );
+    if let Some(unseen) = vm["unseen"].as_str() {
+        let (why, remedy) = of_unseen(&name, unseen);
         return Some(Finding::new(vm, format!("{why}, so {vain}"), remedy));
     }
     let is_counted = is_judged_for_nothing(vm, group) || !member(vm, group)?["tap"].is_null();
@@ -112,6 +109,24 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
             ),
         )
     })
+}
+
+/// Why a VM's tap is not looked at, and what to do: the daemon says so itself where virsh would name
+/// the same interface again.
+fn of_unseen<'a>(name: &str, unseen: &'a str) -> (&'a str, String) {
+    match unseen.split_once(": ") {
+        Some((why, remedy)) => {
+            let then = format!("then name that: cccctl set {name} --tap INTERFACE");
+            (why, format!("{remedy}, from its next start on; {then}"))
+        }
+        None => (
+            unseen,
+            format!(
+                "name the interface of this host through which its packets come, and only its: cccctl set \
+                 {name} --tap INTERFACE (virsh domiflist {name} says which, of its running domain)"
+            ),
+        ),
+    }
 }
 
 /// That nothing is done to it is because its group is not coupled, which is told of the group: there a
