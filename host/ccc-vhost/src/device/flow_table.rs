@@ -143,39 +143,33 @@ impl FlowTable {
 
     /// Scans a slot, and counts what is refused of it.
     pub fn scan_or_refuse(&mut self, slot: u32, reason: ScanReason, scope: &mut Scope<'_>) {
-        let scanned = self.scan(slot, reason, scope);
-        scope.refuse_slot(scanned);
+        let read = self.read_slot(slot, reason, scope.mapping);
+        self.take_or_refuse(&read, scope);
     }
 
     /// Scans slots that messages name, each with its generation, and counts what is refused.
     /// All are read before the engine is told of the first: the code of either stays near.
     pub fn scan_all(&mut self, messages: impl Iterator<Item = (u32, u32)>, scope: &mut Scope<'_>) {
-        let reads: Vec<SlotRead> = messages
-            .map(|(slot, generation)| {
-                let report = self.read_report(slot, READ_ATTEMPTS, scope.mapping);
-                SlotRead { slot, reason: ScanReason::Message(generation), report }
-            })
-            .collect();
-        for SlotRead { slot, reason, report } in &reads {
-            match report {
-                Ok(report) => {
-                    let taken = self.take_report(*slot, *reason, report, scope);
-                    scope.refuse_slot(taken);
-                }
-                Err(error) => scope.refuse(error.kind(), error),
-            }
-        }
+        let read = |(slot, generation)| {
+            self.read_slot(slot, ScanReason::Message(generation), scope.mapping)
+        };
+        let reads: Vec<SlotRead> = messages.map(read).collect();
+        reads.iter().for_each(|read| self.take_or_refuse(read, scope));
     }
 
-    /// Reads a slot and tells the engine.
-    fn scan(
-        &mut self,
-        slot: u32,
-        reason: ScanReason,
-        scope: &mut Scope<'_>,
-    ) -> Result<(), SlotError> {
-        let raw = self.read_report(slot, READ_ATTEMPTS, scope.mapping)?;
-        self.take_report(slot, reason, &raw, scope)
+    fn read_slot(&self, slot: u32, reason: ScanReason, mapping: &Mapping) -> SlotRead {
+        SlotRead { slot, reason, report: self.read_report(slot, READ_ATTEMPTS, mapping) }
+    }
+
+    /// Tells the engine what was read of a slot, and counts what is refused of it.
+    fn take_or_refuse(&mut self, read: &SlotRead, scope: &mut Scope<'_>) {
+        match &read.report {
+            Ok(report) => {
+                let taken = self.take_report(read.slot, read.reason, report, scope);
+                scope.refuse_slot(taken);
+            }
+            Err(error) => scope.refuse(error.kind(), error),
+        }
     }
 
     /// Tells the engine what was read of a slot.
