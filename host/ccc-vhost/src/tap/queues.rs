@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -38,6 +39,8 @@ const TABLE: u32 = 0x8000_0000;
 /// Where a filter leads, and for what: `TCA_U32_CLASSID` and `_INDEV`.
 const CLASS: u16 = 1;
 const COME_IN_AT: u16 = 8;
+/// What leads to classes is looked at so often: to tell of hundreds takes the kernel a while.
+const LOOK_AT_FILTERS: Duration = Duration::from_secs(1);
 /// It is there once the kernel has loaded its filters, if they are a module.
 const FILTERS: &str = "/sys/module/cls_u32";
 /// What may fail for a reason that has a name of its own.
@@ -84,6 +87,10 @@ struct Tree {
     rest: Option<Part>,
     vms: BTreeMap<String, Branch>,
     leaf: Leaf,
+    /// Classes of which somebody has taken away what waits in them.
+    leafless: BTreeSet<u32>,
+    /// When it was last seen what leads to classes.
+    filters_seen: Instant,
     /// It was told that there are more VMs than classes.
     is_full: bool,
 }
@@ -223,9 +230,12 @@ impl Queues {
         if classes.is_empty() {
             return None;
         }
-        tree.forget_classes(&classes.iter().filter_map(|body| u32_at(body, 8)).collect());
-        if let Ok(filters) = self.socket.ask(kind::GET_FILTER, flag::DUMP, &ours) {
-            self.forget_filters(&mut tree, &filters);
+        tree.forget_classes(&classes.iter().filter_map(|body| leaf_of(body)).collect());
+        if tree.filters_seen.elapsed() >= LOOK_AT_FILTERS {
+            tree.filters_seen = Instant::now();
+            if let Ok(filters) = self.socket.ask(kind::GET_FILTER, flag::DUMP, &ours) {
+                self.forget_filters(&mut tree, &filters);
+            }
         }
         Some(tree)
     }
@@ -261,6 +271,8 @@ impl Queues {
                 rest: None,
                 vms: BTreeMap::new(),
                 leaf: Leaf::FairQueues,
+                leafless: BTreeSet::new(),
+                filters_seen: Instant::now(),
                 is_full: false,
             }),
             Err(why) => Err(match why.raw_os_error() {
@@ -324,7 +336,8 @@ impl Queues {
         if tree.leaf == Leaf::Fifo && Path::new(self.discipline.module).exists() {
             self.replace_leaves(tree)?;
         }
-        Ok(())
+        let leafless = std::mem::take(&mut tree.leafless);
+        leafless.into_iter().try_for_each(|minor| self.set_leaf(tree, minor))
     }
 
     /// The kernel has loaded meanwhile what it lacked when the classes were made.
@@ -429,11 +442,16 @@ impl Queues {
 }
 
 impl Tree {
-    /// Forgets what has no class any more, of these handles.
-    fn forget_classes(&mut self, handles: &BTreeSet<u32>) {
-        let minors: BTreeSet<u32> = handles.iter().map(|handle| handle & 0xffff).collect();
-        self.vms.retain(|_, branch| minors.contains(&branch.minor));
-        self.rest = self.rest.filter(|_| minors.contains(&REST));
+    /// Forgets what has no class any more, and what waits in none but the kernel's own, of these classes
+    /// and the handles of what waits in them.
+    fn forget_classes(&mut self, leaves: &BTreeMap<u32, u32>) {
+        self.vms.retain(|_, branch| leaves.contains_key(&branch.minor));
+        self.rest = self.rest.filter(|_| leaves.contains_key(&REST));
+        let minors = self.vms.values().map(|branch| branch.minor);
+        let minors = minors.chain(self.rest.map(|_| REST));
+        // Without `fq_codel` it is to be the kernel's own, which has no handle.
+        let is_gone = |minor: &u32| self.leaf == Leaf::FairQueues && leaves[minor] == 0;
+        self.leafless = minors.filter(is_gone).collect();
     }
 
     /// So many VMs have a queue: their taps are there, and what comes in at them is led to it.
@@ -460,6 +478,11 @@ impl Tree {
             );
         }
     }
+}
+
+/// Minor number of a class that is told of, and the handle of what waits in it.
+fn leaf_of(class: &[u8]) -> Option<(u32, u32)> {
+    Some((u32_at(class, 8)? & 0xffff, u32_at(class, 16)?))
 }
 
 /// Major numbers of daemons' root qdiscs, below those that the kernel chooses by itself.
@@ -596,7 +619,9 @@ mod tests {
         let classes = tc_says("class show dev lo").expect("classes");
         let told = "rate 8Mbit ceil 16Mbit burst 2000b cburst 4000b";
         assert!(classes.contains(told), "two milliseconds, as tc reckons: {classes}");
+        tries_leaves_that_are_taken_away(&mut queues, &uplink, &taps, leaves);
         tc_says("filter del dev lo").expect("gone");
+        queues.there.get_mut("lo").expect("a tree").filters_seen -= LOOK_AT_FILTERS;
         let outcome = queues.set(std::slice::from_ref(&uplink), &BTreeMap::new()).remove(0).outcome;
         let made = outcome.expect("queues");
         assert!(made.vms == 0 && made.absent.contains("lo"), "its tap has gone: {made:?}");
@@ -610,6 +635,29 @@ mod tests {
         let is_tried = Path::new(FILTERS).exists();
         assert_eq!(outcome.is_ok(), is_tried, "what waits is left alone while that is so");
         assert_eq!(tc_says("qdisc show dev lo").expect("qdiscs").contains("htb"), is_tried);
+    }
+
+    /// What waits in the class of a VM, and of all else, is taken away by hand, or is another's.
+    fn tries_leaves_that_are_taken_away(
+        queues: &mut Queues,
+        uplink: &Uplink,
+        taps: &BTreeMap<String, u32>,
+        leaves: usize,
+    ) {
+        let count = || tc_says("qdisc show dev lo").expect("qdiscs").matches("fq_codel").count();
+        let handle = queues.handle >> 16;
+        for minor in [1, 2] {
+            // Where it is the kernel's own there is nothing to take away.
+            tc_says(&format!("qdisc del dev lo parent {handle:x}:{minor}"));
+        }
+        assert_eq!(count(), 0);
+        let set = |queues: &mut Queues| queues.set(std::slice::from_ref(uplink), taps);
+        set(queues).remove(0).outcome.expect("queues");
+        assert_eq!(count(), leaves, "made anew");
+        tc_says(&format!("qdisc replace dev lo parent {handle:x}:2 handle 9: pfifo")).expect("set");
+        set(queues).remove(0).outcome.expect("queues");
+        let there = tc_says("qdisc show dev lo").expect("qdiscs");
+        assert!(there.contains("qdisc pfifo 9:"), "who puts its own there has it: {there}");
     }
 
     /// What is loaded after the classes were made; `pfifo`, which each kernel has, stands for it.
@@ -665,7 +713,17 @@ mod tests {
         let branch = |minor| (format!("tap{minor}"), Branch { minor, part, tap: None });
         let vms = VMS.map(branch).collect();
         let leaf = Leaf::Fifo;
-        let mut tree = Tree { index: 1, rate: None, rest: None, vms, leaf, is_full: false };
+        let (leafless, filters_seen) = (BTreeSet::new(), Instant::now());
+        let mut tree = Tree {
+            index: 1,
+            rate: None,
+            rest: None,
+            vms,
+            leaf,
+            leafless,
+            filters_seen,
+            is_full: false,
+        };
         let mut queues = Queues::new("/a.toml").expect("a socket");
         queues.update_vm(&mut tree, "one-more", part, None).expect("it shares the rest's");
         assert!(tree.is_full && !tree.vms.contains_key("one-more"));
