@@ -341,6 +341,33 @@ fn a_padded_ack_carries_no_data() {
     assert_eq!(flows, expected.map(|(from, bytes)| (from.to_owned(), bytes)).into());
 }
 
+/// As one whose header says that it is longer than it is, which has its length there.
+fn with_more_length(mut packet: Vec<u8>, at: usize) -> Vec<u8> {
+    packet[at..at + 2].copy_from_slice(&u16::MAX.to_be_bytes());
+    packet
+}
+
+#[test]
+fn a_packet_is_as_long_as_its_frame_whatever_its_header_says() {
+    if !alone() {
+        return;
+    }
+    let control = daemon("longer", "web0");
+    let mut web = tap("web0");
+    let mut taps = Taps::start(&control);
+    wait_for_sockets(1);
+    let packets = [
+        frame(0x0800, &with_more_length(ipv4(6, 0, &tcp(5000, 0)), 2)),
+        frame(0x86dd, &with_more_length(ipv6(&tcp(5001, 0)), 4)),
+        frame(0x0800, &with_more_length(ipv4(6, 0, &tcp(5002, 30)), 2)),
+        frame(0x86dd, &with_more_length(ipv6(&tcp(5003, 20)), 4)),
+    ];
+    packets.iter().for_each(|packet| web.write_all(packet).expect("sent"));
+    let flows = taps.told([0, 70 + 80, 40 + 60]);
+    let expected = [("10.0.0.1 5002", 70), ("fd00::1 5003", 80)];
+    assert_eq!(flows, expected.map(|(from, bytes)| (from.to_owned(), bytes)).into());
+}
+
 /// Whether a look says of that VM why it has no account.
 fn has_fault(look: &Value, vm: &str, why: &str) -> bool {
     let mut faults = look["faults"].as_array().expect("faults").iter();
@@ -439,7 +466,8 @@ fn who_waits_for_a_daemon_that_hangs_waits_once_a_look() {
     if !alone() {
         return;
     }
-    let control = daemon_of("hangs", vec![("bob", "bob0"), ("web", "web0")]);
+    let vms = vec![("off", "off0"), ("bob", "bob0"), ("web", "web0"), ("zoe", "zoe0")];
+    let control = daemon_of("hangs", vms);
     let (mut bob, _web) = (tap("bob0"), tap("web0"));
     let mut taps = Taps::start_of(&[], &control);
     wait_for_sockets(2);
@@ -451,10 +479,35 @@ fn who_waits_for_a_daemon_that_hangs_waits_once_a_look() {
     bob.write_all(&frame(0x0800, &ipv4(6, 0, &tcp(5000, 60)))).expect("sent");
     let look = taps.until(is_silent);
     assert!(!has_account(&look, "web"), "it is not asked for web: {look}");
+    let why = "the daemon does not answer; it is asked again at the next look";
+    assert!(has_fault(&look, "web", why), "{look}");
+    assert_eq!(look["faults"].as_array().map(Vec::len), Some(2), "others do not run: {look}");
+    // Comes while it hangs, and is not waited for, too.
+    let zoe = tap("zoe0");
+    let look = taps.until(|look| is_silent(look) && has_fault(look, "zoe", why));
+    assert_eq!(look["faults"].as_array().map(Vec::len), Some(3), "{look}");
+    drop(zoe);
+    taps.until(|look| is_silent(look) && !has_fault(look, "zoe", why));
     control.set(|answers| answers.hangs_at = None);
     let look = taps.until(|look| look["faults"] == json!([]));
     assert!(has_account(&look, "web"), "{look}");
     assert_eq!(look["vms"][0]["uncoupled_bytes"], 100, "{look}");
+}
+
+#[test]
+fn each_vm_that_is_named_has_an_account_or_a_fault() {
+    if !alone() {
+        return;
+    }
+    let control = daemon_of("each", vec![("bob", "bob0"), ("off", "off0"), ("web", "web0")]);
+    let _taps = (tap("bob0"), tap("web0"));
+    let names = ["bob", "off", "web"];
+    let mut taps = Taps::start_of(&names, &control);
+    taps.until(|look| has_account(look, "bob") && has_account(look, "web"));
+    control.set(|answers| answers.hangs_at = Some("bob"));
+    let look = taps.until(|look| has_fault(look, "bob", "the daemon does not answer"));
+    let is_in_one = |name: &&str| has_account(&look, name) != has_fault(&look, name, "");
+    assert!(names.iter().all(is_in_one), "{look}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{
     Looks,
     account::Account,
     reported::{self, Reported, Vm},
-    tap::{Counted, Tap},
+    tap::{self, Counted, Tap},
 };
 use crate::{daemon::Silent, hopeless::Hopeless};
 
@@ -36,6 +36,11 @@ pub struct Fault {
 impl Fault {
     fn new(vm: &str, error: &Error) -> Fault {
         Fault { vm: vm.to_owned(), why: format!("{error:#}") }
+    }
+
+    /// That of a VM which the daemon was not asked for, since it fell silent before.
+    fn not_asked(vm: &str) -> Fault {
+        Fault { vm: vm.to_owned(), why: format!("{Silent}; it is asked again at the next look") }
     }
 }
 
@@ -82,7 +87,7 @@ impl Taps {
             bail!(why);
         }
         let mut taps = Taps(BTreeMap::new());
-        let faults = taps.follow(looks, &vms)?;
+        let faults = taps.follow(looks, &vms, &mut false)?;
         match faults.first() {
             _ if !taps.0.is_empty() => Ok(taps),
             Some(Fault { why, .. }) => bail!(why.clone()),
@@ -96,33 +101,34 @@ impl Taps {
     /// does not say which VMs there are.
     pub fn look(&mut self, looks: &Looks) -> Result<Told> {
         let vms = wanted(looks)?;
-        let mut told = self.account(looks, &vms);
-        told.faults.extend(self.follow(looks, &vms)?);
+        let (mut told, mut is_silent) = (Told::default(), false);
+        self.account(looks, &vms, &mut told, &mut is_silent);
+        told.faults.extend(self.follow(looks, &vms, &mut is_silent)?);
         told.faults.extend(without_tap(looks, &vms));
         Ok(told)
     }
 
     /// Of those that are looked at; where the daemon falls silent the others have to wait for the
     /// next look.
-    fn account(&mut self, looks: &Looks, vms: &[Vm]) -> Told {
-        let mut told = Told::default();
+    fn account(&mut self, looks: &Looks, vms: &[Vm], told: &mut Told, is_silent: &mut bool) {
         for vm in vms {
             let Some(looked) = self.0.get_mut(&vm.name) else { continue };
+            if *is_silent {
+                told.faults.push(Fault::not_asked(&vm.name));
+                continue;
+            }
             match looked.account(looks, vm) {
                 Ok(account) => told.accounts.push(account),
                 Err(error) => {
                     told.faults.push(Fault::new(&vm.name, &error));
-                    if error.is::<Silent>() {
-                        break;
-                    }
+                    *is_silent = error.is::<Silent>();
                 }
             }
         }
-        told
     }
 
     /// Begins to count at taps that have come, or have come anew, and ends where they have gone.
-    fn follow(&mut self, looks: &Looks, vms: &[Vm]) -> Result<Vec<Fault>> {
+    fn follow(&mut self, looks: &Looks, vms: &[Vm], is_silent: &mut bool) -> Result<Vec<Fault>> {
         self.0.retain(|name, of| {
             let vm = vms.iter().find(|vm| vm.name == *name);
             vm.is_some_and(|vm| of.tap.is(&vm.tap))
@@ -130,6 +136,12 @@ impl Taps {
         let mut faults = Vec::new();
         for vm in vms {
             if self.0.contains_key(&vm.name) {
+                continue;
+            }
+            if *is_silent {
+                // As below, of one that does not run.
+                let is_meant = !looks.vms.is_empty() || tap::is_there(&vm.tap);
+                faults.extend(is_meant.then(|| Fault::not_asked(&vm.name)));
                 continue;
             }
             match Looked::begin(looks, vm) {
@@ -141,9 +153,7 @@ impl Taps {
                 Err(error) if is_absent(&error) && looks.vms.is_empty() => {}
                 Err(error) => {
                     faults.push(Fault::new(&vm.name, &error));
-                    if error.is::<Silent>() {
-                        break;
-                    }
+                    *is_silent = error.is::<Silent>();
                 }
             }
         }

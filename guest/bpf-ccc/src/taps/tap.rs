@@ -133,6 +133,11 @@ fn refused(error: impl Into<libbpf_rs::Error>) -> anyhow::Error {
     }
 }
 
+/// Whether there is an interface of that name.
+pub fn is_there(name: &str) -> bool {
+    index(name).is_ok()
+}
+
 fn index(name: &str) -> io::Result<u32> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: a string that ends with a zero.
