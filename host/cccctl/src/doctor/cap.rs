@@ -74,3 +74,80 @@ fn above_cap_by_pairs(vm: &Value, group: &Value, cap: f64) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::answers::{findings, of, of_both};
+
+    #[test]
+    fn a_cap_that_no_grant_holds_is_told() {
+        let capped = |of_vm: Value, of_group: Value| {
+            let mut vm = json!({"cap_mbit": 100.0});
+            vm.as_object_mut()
+                .expect("an object")
+                .extend(of_vm.as_object().expect("an object").clone());
+            let found = of_both(vm, of_group).into_iter().map(|finding| finding.what);
+            found.filter(|what| what.contains("nothing holds it to its cap")).collect::<Vec<_>>()
+        };
+        let nothing = || json!({});
+        assert!(capped(nothing(), nothing()).is_empty(), "its grants do");
+        let alone = [
+            (nothing(), json!({"coupled": false})),
+            (nothing(), json!({"policy": "uncoupled"})),
+            (nothing(), json!({"trial": {"coupled": false, "by": "x", "ends_ms": 0}})),
+            (json!({"coupled": false}), nothing()),
+        ];
+        let some = [
+            (json!({"coupled_flows": 3}), nothing()),
+            (json!({"device": false, "tap": "tap0"}), json!({"enforce": "observe"})),
+        ];
+        for (vm, group) in alone.into_iter().chain(some) {
+            let found = capped(vm, group);
+            assert!(found.len() == 1 && found[0].ends_with("flows are not coupled"), "{found:?}");
+        }
+        let lisa = capped(nothing(), json!({"policy": "lisa"}));
+        assert!(lisa.len() == 1 && lisa[0].ends_with("alone once they have lost"), "{lisa:?}");
+        let at = |flows: u64, srtt_us: u64, enforce: &str| {
+            let member = json!({"name": "web", "flows": flows, "srtt_us": srtt_us, "tap": {}});
+            capped(json!({"tap": "tap0"}), json!({"vms": [member], "enforce": enforce}))
+        };
+        let near = at(4, 200, "off");
+        assert!(near.len() == 1 && near[0].ends_with("at 0.20 ms is 463 Mbit/s"), "{near:?}");
+        assert!(at(4, 200, "on").is_empty(), "it is held");
+        assert!(at(4, 2_000, "off").is_empty() && at(400, 20_000, "off").is_empty());
+    }
+
+    #[test]
+    fn a_cap_is_told_in_words_that_fit() {
+        let found = of(json!({"cap_mbit": 2.0, "device": false, "flows": 0, "coupled_flows": 0}));
+        assert!(found[0].remedy.starts_with("have it held at its tap"), "{found:?}");
+        let held = json!({"judged": "above its cap", "held": 250_000.0, "coupled_flows": 0});
+        let remedy = &of(held)[0].remedy;
+        assert!(
+            remedy.starts_with("they are coupled again when it has kept to its cap"),
+            "{remedy}"
+        );
+    }
+
+    #[test]
+    fn a_cap_at_a_tap_that_is_not_looked_at_is_told() {
+        let of = |device: bool, seen: Value| {
+            let vm = json!({"name": "web", "group": "uplink", "coupled": true, "device": device,
+                "state": "absent", "connected": device, "flows": 0, "coupled_flows": 0,
+                "tap": "vnet0", "cap_mbit": 100.0});
+            let member = json!({"name": "web", "tap": seen});
+            let group = json!({"name": "uplink", "enforce": "on", "coupled": true,
+                "vms": [member]});
+            let found = findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]}));
+            found.into_iter().map(|finding| finding.what).collect::<Vec<_>>()
+        };
+        let found = of(false, Value::Null);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("nothing is counted at its tap vnet0"), "{found:?}");
+        assert!(found[1].starts_with("nothing holds it to its cap of 100"), "{found:?}");
+        assert!(of(false, json!({"interface": "vnet0"})).is_empty());
+    }
+}

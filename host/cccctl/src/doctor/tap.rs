@@ -184,3 +184,180 @@ pub fn vain_uplink(group: &Value) -> Option<Finding> {
     let remedy = format!("cccctl group {name} --enforce on, or --uplink none");
     Some(Finding::new(group, what, remedy))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::answers::{findings, of, of_both, words};
+
+    #[test]
+    fn a_vm_that_is_held_is_told_to_be_held() {
+        let told = of(json!({"judged": "unreported", "held": 625_000, "coupled_flows": 0}));
+        let words: Vec<&str> = told.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(words[0], "it is held at its tap, so its flows are not coupled");
+        assert!(words[1].ends_with("unreported, and is held to 5.0 Mbit/s"), "{words:?}");
+        assert_eq!(words.len(), 2, "{words:?}");
+    }
+
+    #[test]
+    fn a_hold_that_an_earlier_daemon_left_is_told() {
+        let told = words(json!({"left_held": true, "tap": "vnet0", "coupled_flows": 0}));
+        assert!(told.starts_with("an earlier daemon has left its tap vnet0 held"), "{told}");
+    }
+
+    #[test]
+    fn a_vm_that_is_to_be_held_and_is_not_is_told() {
+        let vm = json!({"name": "web", "group": "uplink", "judged": "unreported", "tap": "vnet0",
+            "connected": false, "flows": 0, "coupled_flows": 0});
+        let group = json!({"name": "uplink", "enforce": "on", "coupled": true, "vms": []});
+        let found = findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]}));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.starts_with("it is to be held at its tap, and is not"), "{found:?}");
+    }
+
+    #[test]
+    fn a_group_that_is_to_hold_vms_and_may_not_is_told() {
+        let of = |may_hold: Value, enforce: &str| {
+            let group = json!({"name": "uplink", "enforce": enforce, "coupled": true});
+            let status = json!({"may_hold": may_hold});
+            findings(&status, &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        let found = of(json!(false), "on");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what.ends_with("the daemon has no CAP_NET_ADMIN"), "{found:?}");
+        assert!(found[0].remedy.contains("AmbientCapabilities=CAP_NET_ADMIN"), "{found:?}");
+        assert_eq!(of(json!(true), "on"), []);
+        assert_eq!(of(json!(false), "observe"), []);
+        assert_eq!(of(json!(null), "on"), [], "an older daemon does not say");
+    }
+
+    #[test]
+    fn an_uplink_without_the_queues_it_is_to_have_is_told() {
+        let of = |queues: Value| {
+            let group =
+                json!({"name": "uplink", "coupled": true, "uplink": "eth0", "queues": queues});
+            findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        let found = of(json!({"there": false, "trouble": "the kernel has no HTB"}));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].what, "its VMs have no queues at eth0: the kernel has no HTB");
+        assert!(found[0].remedy.ends_with("cccctl group uplink --uplink none"), "{found:?}");
+        let nobody = of(json!({"there": false, "trouble": null}));
+        assert!(nobody[0].what.ends_with("none of them names a tap of its own"), "{nobody:?}");
+        for well in [json!({"there": true, "trouble": null}), json!(null)] {
+            assert_eq!(of(well), []);
+        }
+    }
+
+    #[test]
+    fn an_uplink_of_a_group_that_does_not_enforce_is_told() {
+        let of = |enforce: &str, uplink: Value| {
+            let group =
+                json!({"name": "wan", "coupled": true, "enforce": enforce, "uplink": uplink});
+            findings(&json!({}), &json!({"vms": []}), &json!({"groups": [group]}))
+        };
+        let found = of("off", json!("eth0"));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].what, "its VMs have no queues at eth0: enforce is \"off\"");
+        assert!(found[0].remedy.starts_with("cccctl group wan --enforce on"), "{found:?}");
+        assert_eq!(of("observe", json!("eth0")).len(), 1);
+        assert_eq!([of("on", json!("eth0")), of("off", json!(null))], [[], []]);
+    }
+
+    #[test]
+    fn a_vm_that_a_group_enforces_upon_in_vain_is_told() {
+        let of = |enforce: &str, tap: Value, seen: Value| {
+            let vm = json!({
+                "name": "web", "group": "uplink", "flows": 0, "coupled_flows": 0, "tap": tap,
+                "connected": true});
+            let member = json!({"name": "web", "tap": seen});
+            let group = json!({"name": "uplink", "enforce": enforce, "vms": [member]});
+            findings(&json!({}), &json!({"vms": [vm]}), &json!({"groups": [group]}))
+        };
+        let none = of("on", json!(null), json!(null));
+        assert_eq!(none.len(), 1, "{none:?}");
+        assert!(none[0].what.starts_with("it has no tap, so enforce = \"on\" of uplink"));
+        assert!(none[0].remedy.starts_with("cccctl set web --tap INTERFACE"), "{none:?}");
+        let gone = of("observe", json!("vnet0"), json!(null));
+        assert!(gone[0].what.starts_with("nothing is counted at its tap vnet0"), "{gone:?}");
+        assert_eq!(of("on", json!("vnet0"), json!({"interface": "vnet0"})), []);
+        assert_eq!(of("off", json!(null), json!(null)), []);
+    }
+
+    /// What is told of a VM with a tap that nothing is counted at, and of its group.
+    fn told_of_unseen(vm: Value, group: Value) -> Vec<(String, String)> {
+        let mut one = json!({"name": "web", "group": "uplink", "flows": 0, "coupled_flows": 0,
+            "tap": "vnet0", "connected": true});
+        one.as_object_mut().expect("an object").extend(vm.as_object().expect("one").clone());
+        let mut all = json!({"name": "uplink", "enforce": "on",
+            "vms": [{"name": "web", "tap": null}]});
+        all.as_object_mut().expect("an object").extend(group.as_object().expect("one").clone());
+        let found = findings(&json!({}), &json!({"vms": [one]}), &json!({"groups": [all]}));
+        found.into_iter().map(|finding| (finding.of, finding.what)).collect()
+    }
+
+    #[test]
+    fn why_nothing_is_counted_at_a_tap_is_told() {
+        let why = "its tap vnet0 is a macvtap";
+        let told = told_of_unseen(json!({"unseen": why}), json!({"coupled": true}));
+        let what = format!("{why}, so enforce = \"on\" of uplink does nothing to it");
+        assert_eq!(told, [("web".to_owned(), what)]);
+        let queues = json!({"coupled": false, "uplink": "eth0", "queues": {"there": true}});
+        let told = told_of_unseen(json!({"unseen": why}), queues);
+        assert_eq!(
+            told.iter().filter(|(of, _)| of == "web").count(),
+            1,
+            "it has no queue: {told:?}"
+        );
+    }
+
+    #[test]
+    fn what_to_do_about_a_macvtap_is_not_to_name_it_again() {
+        let why = "its tap macvtap0 is a macvtap, and what comes in there is what the VM receives";
+        let unseen = format!(
+            "{why}: give the VM a tap at a bridge in place of it (in libvirt <interface type='bridge'>)"
+        );
+        let vm = json!({"tap": "macvtap0", "connected": true, "flows": 0, "coupled_flows": 0,
+            "unseen": unseen});
+        let found = of_both(vm, json!({"enforce": "on"}));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            found[0].what,
+            format!("{why}, so enforce = \"on\" of uplink does nothing to it")
+        );
+        assert_eq!(
+            found[0].remedy,
+            "give the VM a tap at a bridge in place of it (in libvirt <interface type='bridge'>), from its \
+             next start on; then name that: cccctl set web --tap INTERFACE"
+        );
+    }
+
+    #[test]
+    fn of_a_group_that_is_left_alone_no_tap_is_told_to_be_unseen() {
+        let of_vm = |vm: Value, group: Value| {
+            let told = told_of_unseen(vm, group);
+            told.into_iter().filter(|(of, _)| of == "web").map(|(_, what)| what).collect::<Vec<_>>()
+        };
+        let queues = json!({"coupled": false, "uplink": "eth0", "queues": {"there": true}});
+        assert!(of_vm(json!({}), queues.clone()).is_empty(), "it has its queue");
+        assert!(
+            of_vm(
+                json!({}),
+                json!({"coupled": true, "trial": {"coupled": false, "by": "x", "ends_ms": 9}})
+            )
+            .is_empty()
+        );
+        let told = of_vm(json!({"tap": null}), queues.clone());
+        assert!(told[0].starts_with("it has no tap, so enforce = \"on\""), "no queue: {told:?}");
+        let told = of_vm(json!({"cap_mbit": 9.0}), queues);
+        assert!(told[0].ends_with("vnet0, so it is neither judged nor held"), "{told:?}");
+        for tap in [json!("vnet0"), json!(null)] {
+            let told = told_of_unseen(json!({"tap": tap}), json!({"coupled": false}));
+            let what = "the flows of the group are left alone, so enforce = \"on\" does nothing to its \
+                        VMs but for their caps";
+            assert_eq!(told, [("uplink".to_owned(), what.to_owned())]);
+        }
+    }
+}
