@@ -9,7 +9,7 @@ use ccc_proto::wire::{self, Report};
 use support::{
     daemon::{Daemon, until},
     driver::{Driver, Piece, WRITE, report, while_flows_count, while_they_count},
-    frontend::{FEATURES, Mode, QUEUE},
+    frontend::{FEATURES, Mode, QUEUE, ring},
 };
 use vhost::{
     VhostBackend,
@@ -292,6 +292,28 @@ fn a_stopped_queue_tells_where_it_would_go_on() {
     driver.register(&extent, 0, 1);
     assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_TABLE).unwrap(), 0);
     assert_eq!(driver.front.vhost.get_vring_base(wire::VQ_DOORBELL).unwrap(), 1);
+}
+
+#[test]
+fn rings_that_are_served_stay_where_they_are() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
+    let guest = driver.guest.clone();
+    for queue in 0..3 {
+        // As QEMU says it again to have what is written noted.
+        assert!(driver.front.set_rings(&guest, queue, ring(queue)));
+        driver.front.vhost.set_vring_num(queue, QUEUE).unwrap();
+        assert!(!driver.front.set_rings(&guest, queue, ring(queue) + 0x400));
+        assert!(driver.front.vhost.set_vring_num(queue, QUEUE / 2).is_err());
+    }
+    daemon.says("queue 0: it is being served; its rings can change only after it was stopped");
+    driver.register(&extent, 1, 2);
+    assert!(driver.accepted(&extent, 0, 1) && driver.accepted(&extent, 1, 2), "served on");
+    driver.front.vhost.get_vring_base(wire::VQ_DOORBELL).unwrap();
+    let elsewhere = driver.alloc(0x3000);
+    assert!(driver.front.set_rings(&guest, wire::VQ_DOORBELL, elsewhere), "it was stopped");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::{
     vhost_user::vring::Vring,
     virtio::dirty::Log,
     virtio::memory::Memory,
-    virtio::queue::Queue,
+    virtio::queue::{Addresses, Queue},
     virtio::region::MemoryError,
 };
 
@@ -222,7 +222,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let size = u16::try_from(num).map_err(|_| Error::InvalidParam)?;
-        self.queue(index)?.set_size(size).map_err(|_| Error::InvalidParam)
+        let set = self.queue(index)?.set_size(size);
+        set.map_err(|error| self.refuse(&format!("queue {index}, {num} descriptors: {error}")))
     }
 
     fn set_vring_addr(
@@ -234,11 +235,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
         available: u64,
         _log: u64,
     ) -> Result<()> {
-        let descriptor = self.guest_address(descriptor)?;
+        let descriptors = self.guest_address(descriptor)?;
         let used = self.guest_address(used)?;
         let available = self.guest_address(available)?;
-        let set = self.queue(index)?.set_addresses(descriptor, available, used);
-        set.map_err(|_| Error::InvalidParam)?;
+        let set = self.queue(index)?.set_addresses(Addresses { descriptors, available, used });
+        set.map_err(|error| self.refuse(&format!("queue {index}: {error}")))?;
         self.vring(index)?.addr_set = true;
         self.start_if_complete(index)
     }

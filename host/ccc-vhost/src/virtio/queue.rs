@@ -26,8 +26,21 @@ pub enum QueueError {
     Ring(#[from] virtio_queue::Error),
     #[error("position {0} of the available ring is not in guest memory")]
     Available(u16),
+    #[error("it is being served; its {0} can change only after it was stopped")]
+    Served(&'static str),
     #[error("chain begins at descriptor {head}; expected one of 0 to {size} - 1")]
     Head { head: u16, size: u16 },
+}
+
+/// Where the three parts of a queue are (2.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The descriptors.
+    pub descriptors: GuestAddress,
+    /// What the driver makes available.
+    pub available: GuestAddress,
+    /// What the device has used.
+    pub used: GuestAddress,
 }
 
 /// A split virtqueue (2.7).
@@ -49,21 +62,42 @@ impl Queue {
         Ok(Queue { rings, asked_at: 0, interrupt_due: false, polled: false })
     }
 
-    /// Has so many descriptors: a power of 2 (2.7), at most [`MAX_SIZE`].
-    pub fn set_size(&mut self, size: u16) -> Result<(), virtio_queue::Error> {
-        self.rings.try_set_size(size)
+    /// Has so many descriptors: a power of 2 (2.7), at most [`MAX_SIZE`].  What is being served
+    /// stays as it is.
+    pub fn set_size(&mut self, size: u16) -> Result<(), QueueError> {
+        if self.is_ready() && size != self.rings.size() {
+            return Err(QueueError::Served("size"));
+        }
+        Ok(self.rings.try_set_size(size)?)
     }
 
-    /// Has its three parts at these addresses, aligned as 2.7 has it.
-    pub fn set_addresses(
-        &mut self,
-        descriptors: GuestAddress,
-        available: GuestAddress,
-        used: GuestAddress,
-    ) -> Result<(), virtio_queue::Error> {
-        self.rings.try_set_desc_table_address(descriptors)?;
-        self.rings.try_set_used_ring_address(used)?;
-        self.rings.try_set_avail_ring_address(available)
+    /// Has its three parts at these addresses, aligned as 2.7 has it, or stays where it is as a whole.
+    /// A front end may say where it is while it is served: that what is written be noted.
+    pub fn set_addresses(&mut self, to: Addresses) -> Result<(), QueueError> {
+        let before = self.addresses();
+        if self.is_ready() && to != before {
+            return Err(QueueError::Served("rings"));
+        }
+        let moved = self.try_set_addresses(to);
+        if moved.is_err() {
+            // They were right.
+            self.try_set_addresses(before)?;
+        }
+        Ok(moved?)
+    }
+
+    fn try_set_addresses(&mut self, to: Addresses) -> Result<(), virtio_queue::Error> {
+        self.rings.try_set_desc_table_address(to.descriptors)?;
+        self.rings.try_set_avail_ring_address(to.available)?;
+        self.rings.try_set_used_ring_address(to.used)
+    }
+
+    fn addresses(&self) -> Addresses {
+        Addresses {
+            descriptors: GuestAddress(self.rings.desc_table()),
+            available: GuestAddress(self.rings.avail_ring()),
+            used: GuestAddress(self.rings.used_ring()),
+        }
     }
 
     /// Notifications are suppressed by event index (2.7.7, 2.7.10), or by flags.
@@ -323,6 +357,8 @@ mod tests {
     const DESCRIPTORS: GuestAddress = GuestAddress(0x1000);
     const AVAILABLE: GuestAddress = GuestAddress(0x2000);
     const USED: GuestAddress = GuestAddress(0x3000);
+    const THERE: Addresses =
+        Addresses { descriptors: DESCRIPTORS, available: AVAILABLE, used: USED };
     const SIZE: u16 = 16;
 
     /// Makes chains available up to a position.
@@ -341,7 +377,7 @@ mod tests {
         let mut queue = Queue::new().expect("queue");
         queue.set_event_idx(true);
         queue.set_size(SIZE).expect("size");
-        queue.set_addresses(DESCRIPTORS, AVAILABLE, USED).expect("addresses");
+        queue.set_addresses(THERE).expect("addresses");
         queue.start(0, mapping).expect("rings");
         queue
     }
@@ -407,13 +443,35 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_is_served_stays_where_it_is_and_one_that_is_not_moves_as_a_whole() {
+        let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x4000)]).expect("memory");
+        let mut queue = started(&mapping);
+        let elsewhere = Addresses { used: GuestAddress(0x3800), ..THERE };
+        queue.set_addresses(THERE).expect("as it is");
+        queue.set_size(SIZE).expect("as it is");
+        let moved = queue.set_addresses(elsewhere);
+        assert!(matches!(moved, Err(QueueError::Served("rings"))), "{moved:?}");
+        let resized = queue.set_size(SIZE / 2);
+        assert!(matches!(resized, Err(QueueError::Served("size"))), "{resized:?}");
+        queue.stop();
+        // Only what is last is not aligned.
+        let odd = Addresses { descriptors: GuestAddress(0x1010), used: GuestAddress(1), ..THERE };
+        queue.set_addresses(odd).expect_err("not aligned");
+        assert_eq!(queue.addresses(), THERE);
+        queue.set_addresses(elsewhere).expect("stopped");
+        queue.set_size(SIZE / 2).expect("stopped");
+        assert_eq!(queue.addresses(), elsewhere);
+    }
+
+    #[test]
     fn what_cannot_be_read_of_a_ring_is_waited_for_by_nobody() {
         // Flags and index are the last that there is.
         let mapping = Mapping::from_ranges(&[(DESCRIPTORS, 0x3000)]).expect("memory");
         for is_polled in [false, true] {
             let mut queue = started(&mapping);
+            // Nobody can have it moved there: memory has gone.
             let last = GuestAddress(0x3ffc);
-            queue.set_addresses(DESCRIPTORS, last, USED).expect("addresses");
+            queue.rings.try_set_avail_ring_address(last).expect("aligned");
             mapping.write_obj([0_u16, 1], last).expect("there");
             if is_polled {
                 queue.begin_poll();

@@ -203,17 +203,7 @@ impl FrontEnd {
     pub fn start(&mut self, guest: &Guest, queue: usize, base: u16) {
         self.vhost.set_vring_num(queue, QUEUE).unwrap();
         self.vhost.set_vring_base(queue, base).unwrap();
-        let ring = |offset| user(guest, ring(queue) + offset);
-        let places = VringConfigData {
-            queue_max_size: QUEUE,
-            queue_size: QUEUE,
-            flags: 0,
-            desc_table_addr: ring(0),
-            avail_ring_addr: ring(0x1000),
-            used_ring_addr: ring(0x2000),
-            log_addr: None,
-        };
-        self.vhost.set_vring_addr(queue, &places).unwrap();
+        assert!(self.set_rings(guest, queue, ring(queue)));
         if self.mode == Mode::Eventfd {
             let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(EFD_NONBLOCK).unwrap());
             self.vhost.set_vring_kick(queue, &kick).unwrap();
@@ -224,6 +214,21 @@ impl FrontEnd {
             self.calls.push(call);
         }
         self.vhost.set_vring_enable(queue, true).unwrap();
+    }
+
+    /// Says that a queue's rings are at a guest address; whether the daemon takes it.
+    pub fn set_rings(&mut self, guest: &Guest, queue: usize, at: u64) -> bool {
+        let ring = |offset| user(guest, at + offset);
+        let places = VringConfigData {
+            queue_max_size: QUEUE,
+            queue_size: QUEUE,
+            flags: 0,
+            desc_table_addr: ring(0),
+            avail_ring_addr: ring(0x1000),
+            used_ring_addr: ring(0x2000),
+            log_addr: None,
+        };
+        self.vhost.set_vring_addr(queue, &places).is_ok()
     }
 
     /// Kicks a queue; in-band, when this returns it was served.
