@@ -54,6 +54,8 @@ enum Step {
     Couple { on: bool },
     /// Its messages are looked for, or it is to tell of them.
     Poll { on: bool },
+    /// A queue is to have its rings at another place, or another size, stopped before or not.
+    Move { queue: u8, place: u16, size: u16, stopped: bool },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -112,6 +114,12 @@ fn back_end(poller: &Poller) -> Backend {
     Backend::new(identity, Counters::new("a"), poller.clone(), MEMORY as u64).expect("back end")
 }
 
+/// Has the rings of a queue at an address; whether that is taken.
+fn set_rings(backend: &mut Backend, queue: u32, at: u64) -> bool {
+    let (flags, used, available) = (VhostUserVringAddrFlags::empty(), at + USED, at + AVAILABLE);
+    backend.set_vring_addr(queue, flags, at, used, available, 0).is_ok()
+}
+
 /// All that an input finds and changes.
 struct World<'a> {
     guest: &'a GuestMemoryMmap<()>,
@@ -120,10 +128,8 @@ struct World<'a> {
     now: u64,
     offered: [u16; 3],
     next: [u16; 3],
-}
-
-fn rings(queue: usize) -> u64 {
-    RINGS * queue as u64
+    /// Where the rings of its queues are.
+    rings: [u64; 3],
 }
 
 impl World<'_> {
@@ -137,15 +143,13 @@ impl World<'_> {
         backend.set_protocol_features(protocol).expect("features");
         backend.device_mut().set_memory(std::mem::take(given));
         for queue in 0..3u32 {
-            let at = rings(queue as usize);
-            let flags = VhostUserVringAddrFlags::empty();
-            let (used, available) = (at + USED, at + AVAILABLE);
             backend.set_vring_num(queue, QUEUE.into()).expect("size");
-            backend.set_vring_addr(queue, flags, at, used, available, 0).expect("rings");
+            assert!(set_rings(&mut backend, queue, RINGS * u64::from(queue)));
             backend.set_vring_enable(queue, true).expect("enabled");
         }
         let coupling = Coupling::new(settings.clone());
-        World { guest, backend, coupling, now: 1, offered: [0; 3], next: [0; 3] }
+        let rings = std::array::from_fn(|queue| RINGS * queue as u64);
+        World { guest, backend, coupling, now: 1, offered: [0; 3], next: [0; 3], rings }
     }
 
     fn offer(&mut self, queue: usize, pieces: &[(u64, u32, u16)]) {
@@ -153,14 +157,14 @@ impl World<'_> {
         for (number, (address, length, flags)) in pieces.iter().enumerate() {
             let index = self.next[queue];
             self.next[queue] = (index + 1) % QUEUE;
-            let at = rings(queue) + 16 * u64::from(index);
+            let at = self.rings[queue] + 16 * u64::from(index);
             let more = u16::from(number + 1 < pieces.len());
             self.put(at, address);
             self.put(at + 8, length);
             self.put(at + 12, &(flags | more));
             self.put(at + 14, &self.next[queue].clone());
         }
-        let available = rings(queue) + AVAILABLE;
+        let available = self.rings[queue] + AVAILABLE;
         self.put(available + 4 + 2 * u64::from(self.offered[queue] % QUEUE), &head);
         self.offered[queue] = self.offered[queue].wrapping_add(1);
         self.put(available + 2, &self.offered[queue].clone());
@@ -219,6 +223,9 @@ impl World<'_> {
                 self.publish();
             }
             Step::Poll { on } => self.poll(*on),
+            Step::Move { queue, place, size, stopped } => {
+                self.move_rings(u32::from(queue % 3), *place, *size, *stopped);
+            }
             Step::Other { .. } => {}
             Step::Again => {
                 self.backend.set_vring_enable(0, false).expect("queue");
@@ -233,6 +240,33 @@ impl World<'_> {
                 self.backend.device_mut().remap(RemapReason::Routes, &mut context);
             }
         }
+    }
+
+    /// What is served stays where it is; what is stopped moves as a driver does it that goes on there.
+    fn move_rings(&mut self, queue: u32, place: u16, size: u16, stopped: bool) {
+        let from = self.rings[queue as usize];
+        let to = 16 * (u64::from(place) % ((MEMORY as u64 - RINGS) / 16));
+        let served = self.backend.device_mut().queue(queue as usize).map(|queue| queue.is_ready());
+        if !stopped {
+            // A ring in disorder has ended it.
+            if served != Some(true) {
+                return;
+            }
+            let is_resized = self.backend.set_vring_num(queue, size.into()).is_ok();
+            assert!(!is_resized || size == QUEUE);
+            assert_eq!(set_rings(&mut self.backend, queue, to), to == from);
+            return;
+        }
+        self.backend.set_vring_enable(queue, false).expect("queue");
+        // What is not aligned moves nothing.
+        assert!(!set_rings(&mut self.backend, queue, to + 1));
+        let mut rings = [0; RINGS as usize];
+        self.guest.read_slice(&mut rings, GuestAddress(from)).expect("in memory");
+        self.guest.write_slice(&rings, GuestAddress(to)).expect("in memory");
+        assert!(set_rings(&mut self.backend, queue, to));
+        self.rings[queue as usize] = to;
+        self.backend.set_vring_enable(queue, true).expect("queue");
+        self.process(queue as usize);
     }
 
     fn poll(&mut self, on: bool) {
