@@ -94,17 +94,20 @@ static void stop_timer(struct sock *sk, struct ccc_flow *flow)
 	tp->tcp_wstamp_ns = min(tp->tcp_wstamp_ns, tp->tcp_clock_cache);
 }
 
-/* From now on it is sent at the rate of its window. */
-static bool start_pacing(struct sock *sk, struct ccc_flow *flow)
+static bool pace_anew(struct sock *sk, struct ccc_flow *flow)
 {
-	if (flow->cwnd.paced)
-		return true;
 	if (!start_timer(sk, flow))
 		return false;
 	flow->cwnd.paced = true;
 	flow->cwnd.paced_until_us =
 		tcp_clock_us() + CCC_PACED_RTTS * (tcp_sk(sk)->srtt_us >> 3);
 	return true;
+}
+
+/* From now on it is sent at the rate of its window. */
+static bool start_pacing(struct sock *sk, struct ccc_flow *flow)
+{
+	return flow->cwnd.paced || pace_anew(sk, flow);
 }
 
 static void stop_pacing(struct sock *sk, struct ccc_flow *flow)
@@ -265,6 +268,15 @@ static void follow_pace(struct sock *sk, struct ccc_flow *flow)
 		release_one(sk, rate);
 }
 
+/* Bytes that wait for the window or the timer, and not for the receiver's window. */
+static u32 unsent_bytes(const struct tcp_sock *tp)
+{
+	u32 end = before(tcp_wnd_end(tp), tp->write_seq) ? tcp_wnd_end(tp) :
+							   tp->write_seq;
+
+	return after(end, tp->snd_nxt) ? end - tp->snd_nxt : 0;
+}
+
 /*
  * Once its window is in flight, or has had the time to be, its own ACKs pace
  * it.  What is not in flight then is released by these.
@@ -280,6 +292,8 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	    tcp_clock_us() < flow->cwnd.paced_until_us)
 		return true;
 	stop_pacing(sk, flow);
+	/* By the guest's own queue, a rate that its owner has set, or the like. */
+	flow->cwnd.hindered = used < flow->grant.cwnd && unsent_bytes(tp);
 	/* Who had little to send keeps what TCP leaves to one that was idle. */
 	used = max_t(u32, used, TCP_INIT_CWND);
 	tcp_snd_cwnd_set(tp, min(used, tcp_snd_cwnd(tp)));
@@ -290,14 +304,15 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
  * What is granted is the limit: of what is spread over a round trip, and of what TCP's
  * timer holds back, as its window would be full without.
  */
-bool ccc_cwnd_is_held(const struct sock *sk, const struct ccc_flow *flow)
+bool ccc_cwnd_is_held(const struct sock *sk, struct ccc_flow *flow)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
+	flow->cwnd.hindered &= unsent_bytes(tp) > 0;
 	return flow->cwnd.paced ||
-	       (flow->cwnd.smooth &&
+	       (flow->cwnd.smooth && !flow->cwnd.hindered &&
 		ccc_fills(tcp_snd_cwnd(tp), tcp_packets_in_flight(tp),
-			  tp->write_seq - tp->snd_nxt, tp->mss_cache));
+			  unsent_bytes(tp), tp->mss_cache));
 }
 
 /*
@@ -311,8 +326,8 @@ bool ccc_cwnd_wake(struct sock *sk, struct ccc_flow *flow)
 
 	return grant->coupled && !in_slow_start(flow) && is_open(sk) &&
 	       ccc_wakes(tcp_packets_in_flight(tp), grant->cwnd,
-			 tp->write_seq - tp->snd_nxt, tp->mss_cache) &&
-	       start_pacing(sk, flow);
+			 unsent_bytes(tp), tp->mss_cache) &&
+	       pace_anew(sk, flow);
 }
 
 /* The window on the way to what is granted, with so many packets acknowledged. */

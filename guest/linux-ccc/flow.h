@@ -59,6 +59,7 @@ struct ccc_cwnd {
 	bool paced;		/* by a rate of ours, until it has had it */
 	bool spread;		/* less than two segments, over more than an RTT */
 	bool smooth;		/* at TCP's own rate, what is written at a time */
+	bool hindered;		/* it could not send for two round trips what waits */
 	bool timed;		/* TCP's timer is on for one of these */
 };
 
@@ -74,6 +75,7 @@ struct ccc_recovery {
 	bool reduced;		/* by ssthresh(), for set_state() to report */
 	bool local;		/* and not for the network, so far */
 	bool undoable;		/* the latest event has not been undone */
+	bool over;		/* with the ACK being processed */
 };
 
 /* shadow.c: the inner algorithm's own window, in packets. */
@@ -252,7 +254,7 @@ u32 ccc_cwnd_after_event(const struct tcp_sock *tp,
 			 const struct ccc_flow *flow, u8 ca_state);
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked);
 void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow);
-bool ccc_cwnd_is_held(const struct sock *sk, const struct ccc_flow *flow);
+bool ccc_cwnd_is_held(const struct sock *sk, struct ccc_flow *flow);
 bool ccc_cwnd_wake(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_stop_timing(struct sock *sk, struct ccc_flow *flow);
 void ccc_cwnd_release(struct sock *sk, struct ccc_flow *flow);

@@ -152,6 +152,8 @@ static void set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
 		recovery->reduced_epoch = event_epoch(sk, flow);
 	if (state > TCP_CA_Disorder)
 		ccc_ack_clock_stop(flow);
+	recovery->over = state <= TCP_CA_Disorder &&
+			 (old == TCP_CA_Recovery || old == TCP_CA_CWR);
 	event = count_event(tp, recovery, old, state);
 	ccc_report_update(sk, flow, state);
 	/* The window after the reduction, if the device has answered by now. */

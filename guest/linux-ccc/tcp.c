@@ -29,18 +29,19 @@ static noinline void follow_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
 {
 	u8 ca_state = inet_csk(sk)->icsk_ca_state;
 	u32 before = tcp_snd_cwnd(tcp_sk(sk));
-	bool was_limited;
+	bool wakes;
 	u32 growth;
 
 	ccc_quiet_end(sk, flow);
-	was_limited = flow->report.cwnd_limited;
+	/* What TCP has held back in recovery would leave as one burst, too. */
+	wakes = !flow->report.cwnd_limited || flow->recovery.over;
+	flow->recovery.over = false;
 	cwnd_limited |= ccc_cwnd_is_held(sk, flow);
 	growth = ccc_shadow_grow(sk, flow, ack, acked);
 	ccc_report_acked(sk, flow, acked, growth, cwnd_limited);
 	if (flow->grant.coupled && ca_state != TCP_CA_Loss)
 		tcp_snd_cwnd_set(tcp_sk(sk), before);
-	if (!was_limited && flow->report.cwnd_limited &&
-	    ccc_cwnd_wake(sk, flow))
+	if (wakes && flow->report.cwnd_limited && ccc_cwnd_wake(sk, flow))
 		ccc_report_wake(flow);
 	ccc_report_update(sk, flow, ca_state);
 	if (ca_state != TCP_CA_Loss)
@@ -163,7 +164,8 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_flow *flow = ccc_flow_get(sk);
 
-	if (flow && flow->cwnd.smooth && !flow->report.cwnd_limited)
+	if (flow && flow->cwnd.smooth && !flow->cwnd.paced &&
+	    !flow->report.cwnd_limited)
 		wake_sender(sk);
 	if (flow && (flow->release.waits || flow->cwnd.paced ||
 		     flow->cwnd.spread)) {

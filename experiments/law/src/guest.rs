@@ -110,6 +110,10 @@ pub struct Guest {
     pub spread: bool,
     /// What an application writes at a time is paced.
     smooth: bool,
+    /// Something else than the window keeps it from sending what it has.
+    hindered: bool,
+    /// Recovery is over with this ACK.
+    recovers: bool,
 }
 
 fn shadow_of(cwnd: u32) -> Window {
@@ -146,6 +150,8 @@ impl Guest {
             paced_until_us: None,
             spread: false,
             smooth: false,
+            recovers: false,
+            hindered: false,
         };
         guest.report_first(env, tcp);
         guest
@@ -325,15 +331,17 @@ impl Guest {
             return true;
         }
         self.paced_until_us = None;
+        self.hindered = used < self.granted.cwnd && tcp.unsent_bytes() > 0;
         tcp.paced_ns = None;
         tcp.window.cwnd = tcp.window.cwnd.min(used.max(INITIAL_SEGMENTS));
         false
     }
 
     /// `ccc_cwnd_is_held()`.
-    fn is_held(&self, tcp: &Tcp) -> bool {
+    fn is_held(&mut self, tcp: &Tcp) -> bool {
+        self.hindered &= tcp.unsent_bytes() > 0;
         let fills = || rules::fills(tcp.window.cwnd, tcp.in_flight, tcp.unsent_bytes(), MSS_BYTES);
-        self.paced_until_us.is_some() || self.smooth && fills()
+        self.paced_until_us.is_some() || self.smooth && !self.hindered && fills()
     }
 
     /// `ccc_cwnd_wake()`, and what the report is told of it.
@@ -344,6 +352,7 @@ impl Guest {
             && tcp.state == State::Open
             && rules::wakes(tcp.in_flight, cwnd, tcp.unsent_bytes(), MSS_BYTES);
         if wakes {
+            self.paced_until_us = None;
             self.start_pacing(env, tcp);
             self.reporter.wake();
         }
@@ -407,7 +416,8 @@ impl Guest {
 
     /// `ccc_cwnd_release()`.
     pub fn release(&mut self, env: &mut Env, tcp: &mut Tcp) {
-        let may_wake = self.smooth && !self.reporter.cwnd_limited;
+        let paced = self.paced_until_us.is_some();
+        let may_wake = self.smooth && !paced && !self.reporter.cwnd_limited;
         if may_wake && self.is_held(tcp) && self.wake(env, tcp) {
             self.report_update(env, tcp, tcp.state);
         }
@@ -432,7 +442,9 @@ impl Guest {
 
     /// `ccc_tcp_cong_avoid()`.
     pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
-        let was_limited = self.reporter.cwnd_limited;
+        // What was held back in recovery would leave as one burst, too.
+        let wakes = !self.reporter.cwnd_limited || self.recovers;
+        self.recovers = false;
         let limited = tcp.is_cwnd_limited() || self.is_held(tcp);
         let before = tcp.window.cwnd;
         let growth = if limited { self.grow(env, tcp, acked) } else { 0 };
@@ -440,7 +452,7 @@ impl Guest {
         if self.granted.coupled && tcp.state != State::Loss {
             tcp.window.cwnd = before;
         }
-        if !was_limited && self.reporter.cwnd_limited {
+        if wakes && self.reporter.cwnd_limited {
             self.wake(env, tcp);
         }
         self.report_update(env, tcp, tcp.state);
@@ -575,6 +587,8 @@ impl Guest {
         if state != State::Open {
             env.tenant.clock.stop(env.flow, &mut self.release);
         }
+        self.recovers =
+            state == State::Open && matches!(tcp.state, State::Recovery | State::Cwr);
         let event = self.recovery.count(tcp.state, state);
         self.report_update(env, tcp, state);
         if event && self.read_grant(env, tcp) {

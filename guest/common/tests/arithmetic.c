@@ -226,7 +226,7 @@ static void who_wakes_up_is_paced(struct kunit *test)
 	/* 30 of 40 packets are not in flight. */
 	EXPECT(ccc_fills(40, 10, 30 * 1000, 1000));
 	EXPECT(!ccc_fills(40, 10, 30 * 1000 - 1, 1000));
-	EXPECT(ccc_fills(40, 50, 0, 1000));
+	EXPECT(ccc_fills(40, 50, 1000, 1000) && !ccc_fills(40, 50, 999, 1000));
 	EXPECT(!ccc_fills(U32_MAX, 0, U32_MAX, U32_MAX));
 	EXPECT(ccc_wakes(10, 21, 11 * 1000, 1000));
 	/* As many as may leave at once, granted or there to be sent. */
