@@ -388,7 +388,11 @@ impl Group {
             return;
         }
         let mean = self.members.mean_over_backlogged();
-        let of_all = |bytes| Window::from_bytes(bytes).times(mean).bytes();
+        // Few reports tell of all three.
+        let of_all = |bytes| match bytes {
+            0 => 0,
+            _ => Window::from_bytes(bytes).times(mean).bytes(),
+        };
         let acked = if self.has_room(update) { 0 } else { of_all(delta.acked_limited_bytes) };
         let is_enough = self.is_enough();
         let ack = Ack {
@@ -403,7 +407,10 @@ impl Group {
             path_is_idle: self.is_idle(update),
             growers: if is_enough { 1 } else { self.growers() },
             sample,
-            others: self.others(update.flow.member(), &sample),
+            others: match self.aggregate.ssthresh {
+                None => self.others(update.flow.member(), &sample),
+                Some(_) => Others::default(),
+            },
         };
         let most = if is_enough { self.aggregate.window } else { Window::MAX };
         self.policy.ack(&mut self.aggregate, &ack);
@@ -414,8 +421,7 @@ impl Group {
     /// What ends the first slow start, as others than this VM see it: asked only where its own
     /// packets wait, and the window is more than the path was seen to hold.
     fn others(&self, member: usize, sample: &PathSample) -> Others {
-        let may_end = self.aggregate.ssthresh.is_none() && policy::may_wait(sample);
-        if !may_end || self.policy.is_cold(&self.aggregate) {
+        if !policy::may_wait(sample) || self.policy.is_cold(&self.aggregate) {
             return Others::default();
         }
         let mean = self.members.mean_distance().filter(|_| self.config.share == ShareOf::Rate);
