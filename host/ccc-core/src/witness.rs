@@ -377,7 +377,8 @@ impl Witnesses {
 
     /// A VM does not seem to be behind the bottleneck of the others.
     pub(crate) fn is_apart(&self, now: Micros, member: usize) -> bool {
-        self.evidence(now, member).apart
+        let Some(known) = self.members.get(member) else { return false };
+        known.findings.apart && !known.is_stale(now >> PERIOD_BITS)
     }
 
     /// What is known of a VM.
