@@ -157,12 +157,12 @@ impl Kernel {
         indices
     }
 
-    /// Whether an interface is there, and no tap's any more.
+    /// Whether an interface is there, and none of its names is the tap's any more.
     fn is_renamed(&mut self, index: u32, tap: &str) -> io::Result<bool> {
         let answer = unless_gone(self.socket.ask(kind::GET_LINK, 0, &link(index, 0)))?;
         let bodies = answer.unwrap_or_default();
-        let name = bodies.first().and_then(|body| word(body, ATTRIBUTE_NAME));
-        Ok(name.is_some_and(|name| name != tap))
+        let link = bodies.first().map(|body| Link::told(body)).transpose()?;
+        Ok(link.is_some_and(|link| !link.has_name(tap)))
     }
 
     /// `RTM_GETSTATS`, which tells nothing but the counters.

@@ -55,6 +55,11 @@ impl Link {
         Ok(Link { index, kind, names: names.collect() })
     }
 
+    /// Whether that is one of its names.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.names.iter().any(|own| own == name)
+    }
+
     /// Its names but for that one.
     pub fn names_beside(&self, name: &str) -> Vec<String> {
         self.names.iter().filter(|other| *other != name).cloned().collect()
@@ -107,6 +112,7 @@ mod tests {
         let body = body.nest(ATTRIBUTE_PROPERTIES, further).into_bytes();
         let link = Link::told(&body).expect("a link");
         assert_eq!(link.names_beside("also0"), ["tap0", "third0"]);
+        assert!(link.has_name("tap0") && link.has_name("third0") && !link.has_name("tap"));
         let one = Link::told(&[0; LINK_BYTES]).expect("a link");
         assert_eq!(one.names_beside("tap0"), [""; 0]);
     }

@@ -175,3 +175,23 @@ fn the_uplink_of_its_group_is_no_vms_tap() {
     flooded(&net, FLOOD, || thread::sleep(Duration::from_secs(2)));
     assert!(operator.get("/v1/vms/bad")["judged"].is_null());
 }
+
+/// Each look took away the hold of a tap that is not named by its first name.
+#[test]
+fn a_tap_with_a_further_name_stays_held_by_that() {
+    let Some(net) = Net::new("t") else { return };
+    if !run(&format!("ip -n {} link property add dev tap0 altname also0", net.host)).0 {
+        eprintln!("left out: interfaces have one name here");
+        return;
+    }
+    let daemon = start(&net, "on", "");
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/bad", &json!({"tap": "also0", "cap_mbit": 8}));
+    flooded(&net, FLOOD, || {
+        until("held to its cap", || is_held(&net));
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(100));
+            assert!(is_held(&net), "{}", net.links());
+        }
+    });
+}
