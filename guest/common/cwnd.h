@@ -58,7 +58,7 @@ static inline bool ccc_fills(u32 cwnd, u32 in_flight, u32 unsent_bytes, u32 mss)
 {
 	u32 room = cwnd > in_flight ? cwnd - in_flight : 0;
 
-	return unsent_bytes >= max(room, 1u) * (u64)mss;
+	return unsent_bytes >= (u64)max_t(u32, room, 1) * mss;
 }
 
 /*
