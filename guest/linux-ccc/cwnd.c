@@ -94,6 +94,7 @@ static void stop_timer(struct sock *sk, struct ccc_flow *flow)
 	tp->tcp_wstamp_ns = min(tp->tcp_wstamp_ns, tp->tcp_clock_cache);
 }
 
+/* For so long, however long it has been paced: recovery may have taken that time. */
 static bool pace_anew(struct sock *sk, struct ccc_flow *flow)
 {
 	if (!start_timer(sk, flow))
@@ -316,8 +317,9 @@ bool ccc_cwnd_is_held(const struct sock *sk, struct ccc_flow *flow)
 }
 
 /*
- * The flow comes to want more than it used: it takes that at the pace at which the
- * others give it up, from when they are told.  True if it does.
+ * The flow comes to want more than it used, or may send what recovery held back: it
+ * takes that at the pace at which the others give it up, from when they are told.
+ * True if it does.
  */
 bool ccc_cwnd_wake(struct sock *sk, struct ccc_flow *flow)
 {
