@@ -121,13 +121,19 @@ fn a_tap_that_counts_what_its_vm_receives_is_not_looked_at() {
     assert!(said.contains("VM bad: its tap mv0 is a macv"), "{said}");
 }
 
+/// One in which tap0 has a further name, where interfaces can have that.
+fn net_of_two_names(name: &str) -> Option<Net> {
+    let net = Net::new(name)?;
+    let named = run(&format!("ip -n {} link property add dev tap0 altname also0", net.host)).0;
+    if !named {
+        eprintln!("left out: interfaces have one name here");
+    }
+    named.then_some(net)
+}
+
 #[test]
 fn two_vms_at_one_tap_by_two_of_its_names_are_told_and_not_judged() {
-    let Some(net) = Net::new("r") else { return };
-    if !run(&format!("ip -n {} link property add dev tap0 altname also0", net.host)).0 {
-        eprintln!("left out: interfaces have one name here");
-        return;
-    }
+    let Some(net) = net_of_two_names("r") else { return };
     let mut daemon = start(&net, "on", "");
     let operator = Operator::at(&daemon.socket("control"));
     operator.patch("/v1/vms/bad", &json!({"cap_mbit": 8}));
@@ -179,11 +185,7 @@ fn the_uplink_of_its_group_is_no_vms_tap() {
 /// Each look took away the hold of a tap that is not named by its first name.
 #[test]
 fn a_tap_with_a_further_name_stays_held_by_that() {
-    let Some(net) = Net::new("t") else { return };
-    if !run(&format!("ip -n {} link property add dev tap0 altname also0", net.host)).0 {
-        eprintln!("left out: interfaces have one name here");
-        return;
-    }
+    let Some(net) = net_of_two_names("t") else { return };
     let daemon = start(&net, "on", "");
     let operator = Operator::at(&daemon.socket("control"));
     operator.patch("/v1/vms/bad", &json!({"tap": "also0", "cap_mbit": 8}));
