@@ -587,8 +587,7 @@ impl Guest {
         if state != State::Open {
             env.tenant.clock.stop(env.flow, &mut self.release);
         }
-        self.recovers =
-            state == State::Open && matches!(tcp.state, State::Recovery | State::Cwr);
+        self.recovers = state == State::Open && matches!(tcp.state, State::Recovery | State::Cwr);
         let event = self.recovery.count(tcp.state, state);
         self.report_update(env, tcp, state);
         if event && self.read_grant(env, tcp) {
