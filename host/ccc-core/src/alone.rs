@@ -73,6 +73,12 @@ impl Alone {
         Some(self.full?.foretells_us(window, base_us))
     }
 
+    /// The same right after the latest reduction, which is not seen yet.
+    pub(crate) fn soon_waits_us(&self, now: Micros, window: Window) -> Option<Micros> {
+        let full = self.full.filter(|_| now < self.from && !self.shared)?;
+        Some(full.foretells_us(window, full.base_us))
+    }
+
     /// A round that began then with this window has seen so much queue.
     pub(crate) fn round(
         &mut self,

@@ -211,6 +211,12 @@ impl Path {
         self.alone.is_shared()
     }
 
+    /// What is to wait of a window that has just been reduced, if the group has the path for
+    /// itself; what the VMs say is of the one before.
+    pub(crate) fn soon_waits_us(&self, now: Micros, window: Window) -> Option<Micros> {
+        self.alone.soon_waits_us(now, window)
+    }
+
     /// What the operator is told of it.
     pub(crate) fn state(&self) -> PathState {
         let Round { delivered_bytes, length_us, waits, .. } = self.before;
@@ -370,6 +376,24 @@ mod tests {
         let mut path = Path::default();
         let now = path.share();
         assert_eq!(path.event(now, MEAN), None);
+    }
+
+    #[test]
+    fn what_has_just_been_given_up_waits_no_longer() {
+        let mut path = Path::default();
+        path.second(0, 20_000);
+        path.second(1_000_000, 20_000);
+        assert_eq!(path.soon_waits_us(2_000_000, Window::from_bytes(90 * MSS)), None);
+        path.event(2_000_000, MEAN);
+        let waits = |now, count| path.soon_waits_us(now, Window::from_bytes(count * MSS));
+        assert_eq!(waits(2_000_001, 90), Some(10_000), "the path holds 80 of 100 segments");
+        assert_eq!(waits(2_000_001, 50), Some(0));
+        assert_eq!(waits(2_300_000, 90), None, "by now it is seen");
+        let mut path = Path::default();
+        let now = path.share();
+        path.event(now, MEAN);
+        let soon_us = path.soon_waits_us(now + 1, Window::from_bytes(50 * MSS));
+        assert_eq!(soon_us, None, "others' packets still wait");
     }
 
     #[test]
