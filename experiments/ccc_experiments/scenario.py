@@ -181,6 +181,8 @@ class Flows:
     priority: int = 0
     # What the application writes, kbit/s; none: as much as it can.
     rate_kbit: float | None = None
+    # SO_RCVBUF of the receivers' sockets, which bounds the window that they offer; none: TCP's own.
+    receive_buffer_bytes: int | None = None
     # When they start, to which each adds a seeded part of `start_spread_ms`.
     start_s: float = 0.0
     # By how much each may start later; none: by 100 ms.

@@ -225,6 +225,7 @@ impl Setup {
 fn refuse_what_is_not_modelled(scenario: &Scenario) -> Result<(), SetupError> {
     let path = &scenario.bottleneck;
     let vms = &scenario.vms;
+    let narrow = |flows: &Flows| flows.receive_buffer_bytes.is_some();
     let phased = |flows: &Flows| {
         flows.phases.iter().any(|p| p.priority.is_some() || p.congestion_control.is_some())
     };
@@ -242,6 +243,7 @@ fn refuse_what_is_not_modelled(scenario: &Scenario) -> Result<(), SetupError> {
         ("flows[].churn", vms.iter().flat_map(|vm| &vm.flows).any(|f| f.churn.is_some())),
         ("flows[].mss", vms.iter().flat_map(|vm| &vm.flows).any(|f| f.mss.is_some())),
         ("flows[].phases", vms.iter().flat_map(|vm| &vm.flows).any(phased)),
+        ("flows[].receive_buffer_bytes", vms.iter().flat_map(|vm| &vm.flows).any(narrow)),
     ];
     match unknown.iter().find(|(_, there)| *there) {
         Some((name, _)) => Err(SetupError::NotModelled(name)),

@@ -218,6 +218,8 @@ pub struct Flow {
     pub priority: u32,
     /// TCP_MAXSEG.
     pub mss: Option<u32>,
+    /// SO_RCVBUF of the receiver's socket.
+    pub receive_buffer_bytes: Option<u32>,
     /// Many short-lived connections in place of this one.
     pub churn: Option<Churn>,
     /// What the application does, in order; empty: it writes all it can.
@@ -425,6 +427,7 @@ fn flows(vm: &Vm, ipv6: bool, rng: &mut Rng, ports: &mut impl Iterator<Item = u1
             ipv6,
             priority: group.priority,
             mss: group.mss,
+            receive_buffer_bytes: group.receive_buffer_bytes,
             churn: group.churn.clone(),
             script: script(group),
         })

@@ -16,6 +16,9 @@ const START_SPREAD_MS: u32 = 100;
 const MAX_START_SPREAD_MS: u32 = 60_000;
 /// Most connections of a churn; local ports suffice for them.
 const MAX_CHURN: u32 = 20_000;
+/// What the kernel takes for SO_RCVBUF as it is told; more is `net.core.rmem_max`, which it cuts to.
+const LEAST_RECEIVE_BUFFER: u32 = 4096;
+const MOST_RECEIVE_BUFFER: u32 = 212_992;
 /// Highest rate of an application that has one.
 const MAX_RATE_KBIT: f64 = 200_000.0;
 
@@ -40,6 +43,8 @@ pub struct Flows {
     pub priority: u32,
     /// TCP_MAXSEG of the sockets.
     pub mss: Option<u32>,
+    /// SO_RCVBUF of the receivers' sockets, which bounds the window that they offer; none: TCP's own.
+    pub receive_buffer_bytes: Option<u32>,
     /// What the application writes, kbit/s; none: as much as it can.
     pub rate_kbit: Option<f64>,
     /// Changes while the flows live, in the order of their times.
@@ -125,6 +130,10 @@ impl Flows {
         }
         if let Some(mss) = self.mss {
             at.at("mss").within(mss, 88, 1460, "bytes")?;
+        }
+        if let Some(bytes) = self.receive_buffer_bytes {
+            let at = at.at("receive_buffer_bytes");
+            at.within(bytes, LEAST_RECEIVE_BUFFER, MOST_RECEIVE_BUFFER, "bytes")?;
         }
         if self.bytes == Some(0) {
             return at.at("bytes").refuse("at least 1", 0);

@@ -281,6 +281,10 @@ fn disturbances_are_checked() {
         message(|j| j["vms"][0]["flows"][0]["mss"] = 9.into())
             .contains("flows[0].mss: expected 88 to 1460 bytes, got 9")
     );
+    assert!(
+        message(|j| j["vms"][0]["flows"][0]["receive_buffer_bytes"] = 300_000.into())
+            .contains("receive_buffer_bytes: expected 4096 to 212992 bytes, got 300000")
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,12 +53,14 @@ pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
     let low_water = low_water(router.flows.len());
     for flow in &router.flows {
         let address = address(flow);
-        let listener = TcpListener::bind(address).context(|| format!("listening on {address}"))?;
+        let listener = listening(flow, address).context(|| format!("listening on {address}"))?;
         let slot = Slot::default();
         slots.push(slot.clone());
         // The threads of endless flows block for ever: they end with the guest.
         let churn = flow.churn.as_ref().map(|_| Arc::new(Count::default()));
         lock(&slot).churn = churn.clone();
+        // Of a small buffer all is read at once, or its window would open in halves.
+        let low_water = flow.receive_buffer_bytes.map_or(low_water, |_| 1);
         let job = move || {
             let outcome = match churn {
                 Some(count) => churn_receiver::receive(&listener, &count, clock),
@@ -75,6 +77,15 @@ pub fn run(plan: &Plan, router: &Router, clock: Clock) -> Result<()> {
     let flows: Vec<_> = router.flows.iter().zip(&slots).map(|(f, s)| summary(plan, f, s)).collect();
     output::write_json(&plan.name, "flows.json", &json!(flows))?;
     overload::refuse()
+}
+
+fn listening(flow: &Flow, address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    if let Some(bytes) = flow.receive_buffer_bytes {
+        // Before a connection is there: its scale of windows is of this.
+        set_option(&listener, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes as libc::c_int)?;
+    }
+    Ok(listener)
 }
 
 fn receive(
