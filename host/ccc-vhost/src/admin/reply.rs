@@ -251,7 +251,7 @@ pub struct GroupView {
 pub struct QueuesView {
     /// They are there.
     pub there: bool,
-    /// Why they are not.
+    /// Why they are not, or one of them is not.
     pub trouble: Option<String>,
     /// VMs that have one.
     pub vms: usize,

@@ -189,6 +189,8 @@ pub struct Made {
     pub absent: BTreeSet<String>,
     /// What each is.
     pub leaf: Leaf,
+    /// Why one of them is not: what waits there is the kernel's own until it can be made.
+    pub fault: Option<String>,
 }
 
 /// What each VM's queue is.

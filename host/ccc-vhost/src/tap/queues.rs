@@ -46,6 +46,7 @@ const FILTERS: &str = "/sys/module/cls_u32";
 /// What may fail for a reason that has a name of its own.
 const FIND: &str = "find the interface";
 const SET_FILTER: &str = "set the filter";
+const SET_LEAF: &str = "make the queue of a VM";
 /// What may go at once, in time at its rate, and its least: a frame.
 const BURST_US: u64 = 2000;
 const BURST_BYTES: u64 = 1600;
@@ -87,8 +88,10 @@ struct Tree {
     rest: Option<Part>,
     vms: BTreeMap<String, Branch>,
     leaf: Leaf,
-    /// Classes of which somebody has taken away what waits in them.
+    /// Classes of which somebody has taken away what waits in them, or in which it could not be made.
     leafless: BTreeSet<u32>,
+    /// Why it could not, of the first of those.
+    fault: Option<io::Error>,
     /// When it was last seen what leads to classes.
     filters_seen: Instant,
     /// It was told that there are more VMs than classes.
@@ -205,7 +208,8 @@ impl Queues {
         let mut tree = before.map_or_else(|| self.begin(uplink, index), Ok)?;
         let done = self.update(&mut tree, wanted, taps);
         let absent = wanted.vms.keys().filter(|tap| !taps.contains_key(*tap)).cloned().collect();
-        let made = Made { vms: tree.led(taps), absent, leaf: tree.leaf };
+        let fault = tree.fault.take().map(|why| failed((SET_LEAF, why)).to_string());
+        let made = Made { vms: tree.led(taps), absent, leaf: tree.leaf, fault };
         self.there.insert(uplink.clone(), tree);
         let done = done.map(|()| made).map_err(failed);
         self.lacks_filters |= matches!(done, Err(QueueError::NoFilters));
@@ -272,6 +276,7 @@ impl Queues {
                 vms: BTreeMap::new(),
                 leaf: Leaf::FairQueues,
                 leafless: BTreeSet::new(),
+                fault: None,
                 filters_seen: Instant::now(),
                 is_full: false,
             }),
@@ -312,6 +317,10 @@ impl Queues {
         wanted: &Uplink,
         taps: &BTreeMap<String, u32>,
     ) -> Result<(), Failure> {
+        // Before a class goes with its VM: what cannot be made in one that is not there is no fault.
+        for minor in std::mem::take(&mut tree.leafless) {
+            self.set_leaf(tree, minor);
+        }
         let gone = tree.vms.iter().filter(|(tap, _)| !wanted.vms.contains_key(*tap));
         for (tap, branch) in gone.map(|(tap, branch)| (tap.clone(), *branch)).collect::<Vec<_>>() {
             self.remove(tree.index, &branch).map_err(|e| ("remove the class of a VM", e))?;
@@ -326,7 +335,7 @@ impl Queues {
         if tree.rest != Some(wanted.rest) {
             self.set_class(tree.index, ALL, REST, &wanted.rest).map_err(failed)?;
             if tree.rest.is_none() {
-                self.set_leaf(tree, REST)?;
+                self.set_leaf(tree, REST);
             }
             tree.rest = Some(wanted.rest);
         }
@@ -334,17 +343,16 @@ impl Queues {
             self.update_vm(tree, tap, *part, taps.get(tap).copied())?;
         }
         if tree.leaf == Leaf::Fifo && Path::new(self.discipline.module).exists() {
-            self.replace_leaves(tree)?;
+            self.replace_leaves(tree);
         }
-        let leafless = std::mem::take(&mut tree.leafless);
-        leafless.into_iter().try_for_each(|minor| self.set_leaf(tree, minor))
+        Ok(())
     }
 
     /// The kernel has loaded meanwhile what it lacked when the classes were made.
-    fn replace_leaves(&mut self, tree: &mut Tree) -> Result<(), Failure> {
+    fn replace_leaves(&mut self, tree: &mut Tree) {
         tree.leaf = Leaf::FairQueues;
         let of_vms: Vec<u32> = tree.vms.values().map(|branch| branch.minor).collect();
-        of_vms.into_iter().chain([REST]).try_for_each(|minor| self.set_leaf(tree, minor))
+        of_vms.into_iter().chain([REST]).for_each(|minor| self.set_leaf(tree, minor));
     }
 
     fn update_vm(
@@ -366,7 +374,7 @@ impl Queues {
         let mut branch = Branch { minor, part, tap: before.and_then(|before| before.tap) };
         tree.vms.insert(tap.to_owned(), branch);
         if before.is_none() {
-            self.set_leaf(tree, minor)?;
+            self.set_leaf(tree, minor);
         }
         if index.is_some() && branch.tap != index {
             match self.set_filter(tree.index, minor, tap) {
@@ -389,18 +397,27 @@ impl Queues {
         self.socket.ask(kind::NEW_CLASS, flag::CREATE, &request).map(drop)
     }
 
-    /// What waits in a class: a kernel without `fq_codel` leaves it a FIFO.
-    fn set_leaf(&mut self, tree: &mut Tree, minor: u32) -> Result<(), Failure> {
+    /// What waits in a class: a kernel without `fq_codel` leaves it a FIFO.  Where it cannot be made the
+    /// kernel's own does, which is no reason to take all others away: it is tried again at the next look.
+    fn set_leaf(&mut self, tree: &mut Tree, minor: u32) {
         if tree.leaf == Leaf::Fifo {
-            return Ok(());
+            return;
         }
         let qdisc = tc(tree.index, 0, self.handle | minor, 0);
         let request = qdisc.word(TC_KIND, self.discipline.kind);
-        match self.socket.ask(kind::NEW_QDISC, flag::CREATE, &request) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => tree.leaf = Leaf::Fifo,
-            made => drop(made.map_err(|e| ("make the queue of a VM", e))?),
+        let Err(why) = self.socket.ask(kind::NEW_QDISC, flag::CREATE, &request) else { return };
+        // The kernel says the same of a class that has gone just now.
+        if why.raw_os_error() == Some(libc::ENOENT) && self.has_class(tree.index, minor) {
+            tree.leaf = Leaf::Fifo;
+            return;
         }
-        Ok(())
+        tree.leafless.insert(minor);
+        tree.fault.get_or_insert(why);
+    }
+
+    fn has_class(&mut self, index: u32, minor: u32) -> bool {
+        let class = tc(index, self.handle | minor, 0, 0);
+        self.socket.ask(kind::GET_CLASS, 0, &class).is_ok()
     }
 
     /// What has come in at a tap goes to a class; another tap's before does so no more.

@@ -39,6 +39,8 @@ pub enum News {
     Gone(String),
     /// It is to have some, and has none.
     Failed(String, String),
+    /// It has them, but for one.
+    Lacking(String, String),
 }
 
 impl Uplinks {
@@ -75,9 +77,12 @@ impl Uplinks {
                 Ok(made) => {
                     self.failed.remove(uplink);
                     let before = self.there.insert(uplink.clone(), made.clone());
-                    if before.is_none_or(|before| before.leaf != made.leaf) {
+                    if before.as_ref().is_none_or(|before| before.leaf != made.leaf) {
                         news.push(News::Queued(uplink.clone(), made.leaf));
                     }
+                    let told = before.and_then(|before| before.fault);
+                    let fault = made.fault.clone().filter(|fault| told.as_ref() != Some(fault));
+                    news.extend(fault.map(|fault| News::Lacking(uplink.clone(), fault)));
                 }
                 Err(error) => news.extend(self.fail(now, uplink, error.to_string())),
             }
@@ -99,9 +104,10 @@ impl Uplinks {
         news
     }
 
-    /// Why an uplink has no queues, if it is to have some.
+    /// Why an uplink has no queues, or lacks one of them, if it is to have some.
     pub fn trouble(&self, uplink: &str) -> Option<&str> {
-        self.failed.get(uplink).map(|failed| failed.why.as_str())
+        let fault = || self.made(uplink)?.fault.as_deref();
+        self.failed.get(uplink).map(|failed| failed.why.as_str()).or_else(fault)
     }
 
     /// The queues that an uplink has.
@@ -141,7 +147,7 @@ mod tests {
         assert_eq!(uplinks.order(FAILED_US, uplink()).map(|order| order.len()), Some(1));
         assert_eq!(uplinks.take(FAILED_US, &done(Err(QueueError::NoHtb))), []);
         assert!(uplinks.trouble("eth0").is_some());
-        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo };
+        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo, fault: None };
         let told = uplinks.take(2 * FAILED_US, &done(Ok(made.clone())));
         assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::Fifo)]);
         assert!(uplinks.trouble("eth0").is_none() && uplinks.made("eth0") == Some(&made));
@@ -160,11 +166,30 @@ mod tests {
     #[test]
     fn an_uplink_that_fails_is_not_told_to_be_gone_as_well() {
         let mut uplinks = Uplinks::default();
-        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo };
+        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo, fault: None };
         uplinks.take(0, &done(Ok(made)));
         let told = uplinks.take(0, &done(Err(QueueError::NoHtb)));
         assert!(matches!(&told[..], [News::Failed(..)]), "{told:?}");
         assert_eq!(uplinks.made("eth0"), None);
+    }
+
+    #[test]
+    fn an_uplink_that_lacks_one_queue_is_told_once_and_has_the_others() {
+        let mut uplinks = Uplinks::default();
+        let (absent, leaf) = (BTreeSet::new(), Leaf::FairQueues);
+        let made = Made { vms: 2, absent, leaf, fault: None };
+        let lacking = Made { fault: Some("no memory".to_owned()), ..made.clone() };
+        uplinks.take(0, &done(Ok(made.clone())));
+        let told = [News::Lacking("eth0".to_owned(), "no memory".to_owned())];
+        for _ in 0..2 {
+            assert_eq!(uplinks.take(1, &done(Ok(lacking.clone()))), told);
+            assert_eq!(uplinks.take(2, &done(Ok(lacking.clone()))), [], "told before");
+            assert_eq!(uplinks.trouble("eth0"), Some("no memory"));
+            assert_eq!(uplinks.made("eth0").map(|made| made.vms), Some(2));
+            assert_eq!(uplinks.order(3, uplink()).map(|due| due.len()), Some(1), "at once");
+            assert_eq!(uplinks.take(3, &done(Ok(made.clone()))), []);
+            assert_eq!(uplinks.trouble("eth0"), None);
+        }
     }
 
     #[test]

@@ -161,15 +161,20 @@ pub fn powerless(status: &Value, group: &Value) -> Option<Finding> {
     })
 }
 
-/// Its VMs are to have queues of their own at its uplink, and have none.
+/// Its VMs are to have queues of their own at its uplink, and have none, or lack one.
 pub fn without_queues(group: &Value) -> Option<Finding> {
     let queues = &group["queues"];
     // Without a tap there is nobody to have one, which is no failure of the daemon's.
     let nobody = (queues["there"] == false).then_some("none of them names a tap of its own");
     let why = queues["trouble"].as_str().or(nobody)?;
-    let what = format!("its VMs have no queues at {}: {why}", word(&group["uplink"]));
+    let uplink = word(&group["uplink"]);
+    let (lack, often) = match queues["there"] == true {
+        true => ("lack a queue", "at each look"),
+        false => ("have no queues", "each 5 s"),
+    };
+    let what = format!("its VMs {lack} at {uplink}: {why}");
     let remedy = format!(
-        "the daemon tries again each 5 s; if they are to have none: cccctl group {} --uplink none",
+        "the daemon tries again {often}; if they are to have none: cccctl group {} --uplink none",
         word(&group["name"])
     );
     Some(Finding::new(group, what, remedy))
@@ -246,6 +251,8 @@ mod tests {
         assert!(found[0].remedy.ends_with("cccctl group uplink --uplink none"), "{found:?}");
         let nobody = of(json!({"there": false, "trouble": null}));
         assert!(nobody[0].what.ends_with("none of them names a tap of its own"), "{nobody:?}");
+        let lacking = of(json!({"there": true, "trouble": "cannot make it"}));
+        assert_eq!(lacking[0].what, "its VMs lack a queue at eth0: cannot make it");
         for well in [json!({"there": true, "trouble": null}), json!(null)] {
             assert_eq!(of(well), []);
         }

@@ -28,6 +28,12 @@ impl Server {
                 News::Failed(uplink, why) => {
                     log::warn!("uplink {uplink}: VMs have no queues of their own there: {why}");
                 }
+                News::Lacking(uplink, why) => {
+                    log::warn!(
+                        "uplink {uplink}: {why}; what waits there is the kernel's own, and it is tried \
+                         again at each look"
+                    );
+                }
             }
         }
     }

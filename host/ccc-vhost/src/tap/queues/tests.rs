@@ -69,7 +69,10 @@ fn tries_queues_at_lo() {
     let mut queues = Queues::new("/a.toml").expect("a socket");
     let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
     let leaf = if has_fq_codel { Leaf::FairQueues } else { Leaf::Fifo };
-    assert_eq!(outcome.expect("queues"), Made { vms: 1, absent: BTreeSet::new(), leaf });
+    assert_eq!(
+        outcome.expect("queues"),
+        Made { vms: 1, absent: BTreeSet::new(), leaf, fault: None }
+    );
     let leaves = tc_says("qdisc show dev lo").expect("qdiscs").matches("fq_codel").count();
     assert_eq!(leaves, if has_fq_codel { 2 } else { 0 });
     let classes = tc_says("class show dev lo").expect("classes");
@@ -137,6 +140,57 @@ fn tries_what_is_loaded_later() {
     tc_says("qdisc del dev lo root").expect("ours");
 }
 
+/// What waits in one class is taken away, and cannot be made anew: HTB without its settings stands for
+/// what the kernel refuses.
+fn tries_a_leaf_that_cannot_be_made() {
+    let part = Part { rate: 1_000_000, most: 2_000_000, quantum: 1600 };
+    let vms = BTreeMap::from([("one".to_owned(), part), ("two".to_owned(), part)]);
+    let mut uplinks = [at_lo(4_000_000, vms)];
+    let mut queues = Queues::new("/a.toml").expect("a socket");
+    let handle = queues.handle >> 16;
+    let take_away =
+        || tc_says(&format!("qdisc del dev lo parent {handle:x}:2")).expect("it was there");
+    let mut set = |kind, uplinks: &[Uplink]| {
+        queues.discipline = Discipline { kind, module: "/nowhere" };
+        let outcome = queues.set(uplinks, &BTreeMap::new()).remove(0).outcome;
+        let said = tc_says("qdisc show dev lo").expect("qdiscs");
+        (outcome.expect("the others"), said.matches("qdisc pfifo").count())
+    };
+    assert_eq!(set("pfifo", &uplinks).1, 3, "of both VMs and of all else");
+    take_away();
+    let (lacking, there) = set("htb", &uplinks);
+    assert_eq!((lacking.leaf, there), (Leaf::FairQueues, 2), "the others stay");
+    let fault = lacking.fault.expect("told");
+    assert!(fault.starts_with("cannot make the queue of a VM of lo: "), "{fault}");
+    let (made, there) = set("pfifo", &uplinks);
+    assert_eq!((made.fault, there), (None, 3), "at the next look");
+    // Its VM goes as well, with its class.
+    take_away();
+    uplinks[0].vms.remove("one");
+    let (made, there) = set("pfifo", &uplinks);
+    assert_eq!((made.leaf, made.fault, there), (Leaf::FairQueues, None, 2));
+}
+
+#[test]
+fn one_queue_that_cannot_be_made_anew_leaves_the_others_alone() {
+    try_alone(tries_a_leaf_that_cannot_be_made);
+}
+
+#[test]
+fn a_class_that_goes_as_its_queue_is_made_is_no_lack_of_the_kernels() {
+    try_alone(|| {
+        let mut queues = Queues::new("/a.toml").expect("a socket");
+        let uplinks = [at_lo(4_000_000, BTreeMap::new())];
+        queues.discipline = Discipline { kind: "pfifo", module: "/nowhere" };
+        queues.set(&uplinks, &BTreeMap::new()).remove(0).outcome.expect("queues");
+        let mut tree = queues.there.remove("lo").expect("a tree");
+        queues.set_leaf(&mut tree, *VMS.start());
+        assert_eq!(tree.leaf, Leaf::FairQueues);
+        assert!(tree.fault.is_some() && tree.leafless == [*VMS.start()].into());
+        tc_says("qdisc del dev lo root").expect("ours");
+    });
+}
+
 /// Has something tried in a network namespace of its own, where there are such and HTB.
 fn try_alone(what: fn()) {
     std::thread::spawn(move || {
@@ -177,6 +231,7 @@ fn who_comes_after_all_classes_are_taken_is_told_of() {
         vms,
         leaf,
         leafless,
+        fault: None,
         filters_seen,
         is_full: false,
     };
