@@ -191,6 +191,8 @@ pub struct Made {
     pub leaf: Leaf,
     /// Why one of them is not: what waits there is the kernel's own until it can be made.
     pub fault: Option<String>,
+    /// So many were not there any more, and are made anew.
+    pub mended: usize,
 }
 
 /// What each VM's queue is.

@@ -206,10 +206,12 @@ impl Queues {
         let mut before = before.filter(|tree| tree.index == index);
         before = before.and_then(|tree| self.still_there(tree));
         let mut tree = before.map_or_else(|| self.begin(uplink, index), Ok)?;
+        // Before a class goes with its VM: what cannot be made in one that is not there is no fault.
+        let mended = self.mend(&mut tree);
         let done = self.update(&mut tree, wanted, taps);
         let absent = wanted.vms.keys().filter(|tap| !taps.contains_key(*tap)).cloned().collect();
         let fault = tree.fault.take().map(|why| failed((SET_LEAF, why)).to_string());
-        let made = Made { vms: tree.led(taps), absent, leaf: tree.leaf, fault };
+        let made = Made { vms: tree.led(taps), absent, leaf: tree.leaf, fault, mended };
         self.there.insert(uplink.clone(), tree);
         let done = done.map(|()| made).map_err(failed);
         self.lacks_filters |= matches!(done, Err(QueueError::NoFilters));
@@ -317,10 +319,6 @@ impl Queues {
         wanted: &Uplink,
         taps: &BTreeMap<String, u32>,
     ) -> Result<(), Failure> {
-        // Before a class goes with its VM: what cannot be made in one that is not there is no fault.
-        for minor in std::mem::take(&mut tree.leafless) {
-            self.set_leaf(tree, minor);
-        }
         let gone = tree.vms.iter().filter(|(tap, _)| !wanted.vms.contains_key(*tap));
         for (tap, branch) in gone.map(|(tap, branch)| (tap.clone(), *branch)).collect::<Vec<_>>() {
             self.remove(tree.index, &branch).map_err(|e| ("remove the class of a VM", e))?;
@@ -346,6 +344,16 @@ impl Queues {
             self.replace_leaves(tree);
         }
         Ok(())
+    }
+
+    /// Makes anew what waits in classes where it lacks; in how many.
+    fn mend(&mut self, tree: &mut Tree) -> usize {
+        let lacking = std::mem::take(&mut tree.leafless);
+        lacking.iter().for_each(|minor| self.set_leaf(tree, *minor));
+        match tree.leaf {
+            Leaf::FairQueues => lacking.difference(&tree.leafless).count(),
+            Leaf::Fifo => 0,
+        }
     }
 
     /// The kernel has loaded meanwhile what it lacked when the classes were made.

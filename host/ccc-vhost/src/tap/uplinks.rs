@@ -39,6 +39,8 @@ pub enum News {
     Gone(String),
     /// It is to have some, and has none.
     Failed(String, String),
+    /// So many of them were made anew.
+    Mended(String, usize),
     /// It has them, but for one.
     Lacking(String, String),
 }
@@ -79,6 +81,9 @@ impl Uplinks {
                     let before = self.there.insert(uplink.clone(), made.clone());
                     if before.as_ref().is_none_or(|before| before.leaf != made.leaf) {
                         news.push(News::Queued(uplink.clone(), made.leaf));
+                    }
+                    if made.mended > 0 {
+                        news.push(News::Mended(uplink.clone(), made.mended));
                     }
                     let told = before.and_then(|before| before.fault);
                     let fault = made.fault.clone().filter(|fault| told.as_ref() != Some(fault));
@@ -147,7 +152,8 @@ mod tests {
         assert_eq!(uplinks.order(FAILED_US, uplink()).map(|order| order.len()), Some(1));
         assert_eq!(uplinks.take(FAILED_US, &done(Err(QueueError::NoHtb))), []);
         assert!(uplinks.trouble("eth0").is_some());
-        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo, fault: None };
+        let made =
+            Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo, fault: None, mended: 0 };
         let told = uplinks.take(2 * FAILED_US, &done(Ok(made.clone())));
         assert_eq!(told, [News::Queued("eth0".to_owned(), Leaf::Fifo)]);
         assert!(uplinks.trouble("eth0").is_none() && uplinks.made("eth0") == Some(&made));
@@ -166,7 +172,8 @@ mod tests {
     #[test]
     fn an_uplink_that_fails_is_not_told_to_be_gone_as_well() {
         let mut uplinks = Uplinks::default();
-        let made = Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo, fault: None };
+        let made =
+            Made { vms: 2, absent: BTreeSet::new(), leaf: Leaf::Fifo, fault: None, mended: 0 };
         uplinks.take(0, &done(Ok(made)));
         let told = uplinks.take(0, &done(Err(QueueError::NoHtb)));
         assert!(matches!(&told[..], [News::Failed(..)]), "{told:?}");
@@ -177,7 +184,7 @@ mod tests {
     fn an_uplink_that_lacks_one_queue_is_told_once_and_has_the_others() {
         let mut uplinks = Uplinks::default();
         let (absent, leaf) = (BTreeSet::new(), Leaf::FairQueues);
-        let made = Made { vms: 2, absent, leaf, fault: None };
+        let made = Made { vms: 2, absent, leaf, fault: None, mended: 0 };
         let lacking = Made { fault: Some("no memory".to_owned()), ..made.clone() };
         uplinks.take(0, &done(Ok(made.clone())));
         let told = [News::Lacking("eth0".to_owned(), "no memory".to_owned())];
@@ -189,6 +196,19 @@ mod tests {
             assert_eq!(uplinks.order(3, uplink()).map(|due| due.len()), Some(1), "at once");
             assert_eq!(uplinks.take(3, &done(Ok(made.clone()))), []);
             assert_eq!(uplinks.trouble("eth0"), None);
+        }
+    }
+
+    #[test]
+    fn queues_that_are_made_anew_are_told_each_time() {
+        let mut uplinks = Uplinks::default();
+        let (absent, leaf) = (BTreeSet::new(), Leaf::FairQueues);
+        let made = Made { vms: 2, absent, leaf, fault: None, mended: 0 };
+        uplinks.take(0, &done(Ok(made.clone())));
+        for mended in [2, 1] {
+            let told = uplinks.take(1, &done(Ok(Made { mended, ..made.clone() })));
+            assert_eq!(told, [News::Mended("eth0".to_owned(), mended)]);
+            assert_eq!(uplinks.take(2, &done(Ok(made.clone()))), []);
         }
     }
 

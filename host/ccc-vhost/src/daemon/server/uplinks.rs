@@ -28,6 +28,13 @@ impl Server {
                 News::Failed(uplink, why) => {
                     log::warn!("uplink {uplink}: VMs have no queues of their own there: {why}");
                 }
+                News::Mended(uplink, queues) => {
+                    log::warn!(
+                        "uplink {uplink}: what waits in the classes of VMs, or of all else, was not there \
+                         any more in {queues} of them, for somebody has removed it, or it could not be \
+                         made; it is made anew"
+                    );
+                }
                 News::Lacking(uplink, why) => {
                     log::warn!(
                         "uplink {uplink}: {why}; what waits there is the kernel's own, and it is tried \

@@ -69,10 +69,8 @@ fn tries_queues_at_lo() {
     let mut queues = Queues::new("/a.toml").expect("a socket");
     let outcome = queues.set(std::slice::from_ref(&uplink), &taps).remove(0).outcome;
     let leaf = if has_fq_codel { Leaf::FairQueues } else { Leaf::Fifo };
-    assert_eq!(
-        outcome.expect("queues"),
-        Made { vms: 1, absent: BTreeSet::new(), leaf, fault: None }
-    );
+    let made = Made { vms: 1, absent: BTreeSet::new(), leaf, fault: None, mended: 0 };
+    assert_eq!(outcome.expect("queues"), made);
     let leaves = tc_says("qdisc show dev lo").expect("qdiscs").matches("fq_codel").count();
     assert_eq!(leaves, if has_fq_codel { 2 } else { 0 });
     let classes = tc_says("class show dev lo").expect("classes");
@@ -111,8 +109,9 @@ fn tries_leaves_that_are_taken_away(
     }
     assert_eq!(count(), 0);
     let set = |queues: &mut Queues| queues.set(std::slice::from_ref(uplink), taps);
-    set(queues).remove(0).outcome.expect("queues");
-    assert_eq!(count(), leaves, "made anew");
+    let made = set(queues).remove(0).outcome.expect("queues");
+    assert_eq!((count(), made.mended), (leaves, leaves), "made anew, and told");
+    assert_eq!(set(queues).remove(0).outcome.expect("queues").mended, 0, "once");
     tc_says(&format!("qdisc replace dev lo parent {handle:x}:2 handle 9: pfifo")).expect("set");
     set(queues).remove(0).outcome.expect("queues");
     let there = tc_says("qdisc show dev lo").expect("qdiscs");
@@ -160,10 +159,11 @@ fn tries_a_leaf_that_cannot_be_made() {
     take_away();
     let (lacking, there) = set("htb", &uplinks);
     assert_eq!((lacking.leaf, there), (Leaf::FairQueues, 2), "the others stay");
+    assert_eq!(lacking.mended, 0);
     let fault = lacking.fault.expect("told");
     assert!(fault.starts_with("cannot make the queue of a VM of lo: "), "{fault}");
     let (made, there) = set("pfifo", &uplinks);
-    assert_eq!((made.fault, there), (None, 3), "at the next look");
+    assert_eq!((made.fault, made.mended, there), (None, 1, 3), "at the next look");
     // Its VM goes as well, with its class.
     take_away();
     uplinks[0].vms.remove("one");
