@@ -317,6 +317,26 @@ fn rings_that_are_served_stay_where_they_are() {
 }
 
 #[test]
+fn a_queue_that_is_served_goes_on_where_it_is() {
+    let mut daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::InBand);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
+    for queue in 0..3 {
+        assert!(driver.front.vhost.set_vring_base(queue, 7).is_err());
+    }
+    daemon.says(
+        "queue 0, base 7: it is being served; its position can change only after it was stopped",
+    );
+    driver.register(&extent, 1, 2);
+    assert!(driver.accepted(&extent, 0, 1) && driver.accepted(&extent, 1, 2), "served on");
+    for queue in 0..3 {
+        driver.front.vhost.get_vring_base(queue).unwrap();
+        driver.front.vhost.set_vring_base(queue, 7).unwrap();
+    }
+}
+
+#[test]
 fn a_device_writes_only_where_it_may() {
     let daemon = Daemon::start(&ONE);
     let mut driver = driver(&daemon, "a", Mode::InBand);

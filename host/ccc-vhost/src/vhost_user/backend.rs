@@ -246,8 +246,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
-        self.queue(index)?.set_next_avail(base);
-        Ok(())
+        let set = self.queue(index)?.set_base(base);
+        set.map_err(|error| self.refuse(&format!("queue {index}, base {base}: {error}")))
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {

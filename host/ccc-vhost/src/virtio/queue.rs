@@ -105,6 +105,15 @@ impl Queue {
         self.rings.set_event_idx(enabled);
     }
 
+    /// Goes on from this position of the available ring once it is served, as its front end wants it.
+    pub fn set_base(&mut self, position: u16) -> Result<(), QueueError> {
+        if self.is_ready() && position != self.next_avail() {
+            return Err(QueueError::Served("position"));
+        }
+        self.set_next_avail(position);
+        Ok(())
+    }
+
     /// Takes chains from this position of the available ring on (2.7.6).
     pub fn set_next_avail(&mut self, position: u16) {
         self.rings.set_next_avail(position);
@@ -449,11 +458,17 @@ mod tests {
         let elsewhere = Addresses { used: GuestAddress(0x3800), ..THERE };
         queue.set_addresses(THERE).expect("as it is");
         queue.set_size(SIZE).expect("as it is");
+        queue.set_base(0).expect("as it is");
         let moved = queue.set_addresses(elsewhere);
         assert!(matches!(moved, Err(QueueError::Served("rings"))), "{moved:?}");
         let resized = queue.set_size(SIZE / 2);
         assert!(matches!(resized, Err(QueueError::Served("size"))), "{resized:?}");
+        let set = queue.set_base(7);
+        assert!(matches!(set, Err(QueueError::Served("position"))), "{set:?}");
+        assert_eq!(queue.next_avail(), 0);
         queue.stop();
+        queue.set_base(7).expect("stopped");
+        assert_eq!(queue.next_avail(), 7);
         // Only what is last is not aligned.
         let odd = Addresses { descriptors: GuestAddress(0x1010), used: GuestAddress(1), ..THERE };
         queue.set_addresses(odd).expect_err("not aligned");
