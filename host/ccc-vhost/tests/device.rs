@@ -15,6 +15,7 @@ use vhost::{
     VhostBackend,
     vhost_user::{VhostUserFrontend, message::VhostUserConfigFlags},
 };
+use vmm_sys_util::eventfd::EventFd;
 use zerocopy::FromBytes;
 
 /// What is done to the descriptors of an extent.
@@ -333,6 +334,50 @@ fn a_queue_that_is_served_goes_on_where_it_is() {
     for queue in 0..3 {
         driver.front.vhost.get_vring_base(queue).unwrap();
         driver.front.vhost.set_vring_base(queue, 7).unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_queue_starts_where_it_is_to_be_though_its_kicks_are_told_first() {
+    let daemon = Daemon::start(&ONE);
+    let mut driver = driver(&daemon, "a", Mode::Eventfd);
+    let extent = driver.offer_extent(0, 4, 1);
+    driver.register(&extent, 0, 1);
+    let (guest, queue) = (driver.guest.clone(), wire::VQ_DOORBELL);
+    driver.front.vhost.get_vring_base(queue).unwrap();
+    driver.offer_bell(wire::OP_RESCAN, 0, 0);
+    let elsewhere = driver.alloc(0x3000);
+    driver.write(elsewhere, &driver.read::<[u8; 0x3000]>(ring(queue)));
+    let kick = EventFd::new(0).unwrap();
+    driver.front.set_kick(queue, &kick);
+    assert!(driver.front.set_rings(&guest, queue, elsewhere), "it was stopped");
+    until("served there", || driver.read::<u16>(elsewhere + 0x2002) == 2);
+    assert_eq!(driver.used(queue), 1, "where it was is the driver's");
+}
+
+#[test]
+fn a_stopped_queue_that_is_kicked_starts_where_it_was() {
+    let daemon = Daemon::start(&ONE);
+    for mode in [Mode::Eventfd, Mode::InBand] {
+        let mut driver = driver(&daemon, "a", mode);
+        let queue = wire::VQ_DOORBELL;
+        driver.ring_bell(wire::OP_RESCAN, 0, 0);
+        driver.front.vhost.get_vring_base(queue).unwrap();
+        match mode {
+            Mode::Eventfd => {
+                let kick = EventFd::new(0).unwrap();
+                driver.front.set_kick(queue, &kick);
+                driver.offer_bell(wire::OP_RESCAN, 0, 0);
+                kick.write(1).unwrap();
+            }
+            Mode::InBand => {
+                driver.front.vhost.set_vring_enable(queue, true).unwrap();
+                driver.offer_bell(wire::OP_RESCAN, 0, 0);
+                driver.front.kick(queue);
+            }
+        }
+        driver.settle();
+        assert_eq!(driver.used(queue), 2);
     }
 }
 

@@ -380,6 +380,9 @@ impl Server {
             backend.device_mut().counters_mut().warn(&why);
             false
         });
+        if kicked {
+            backend.kicked(queue);
+        }
         drop(backend);
         if kicked {
             self.turn(vm, Some(queue), None)?;

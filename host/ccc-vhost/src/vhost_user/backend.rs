@@ -109,6 +109,14 @@ impl Backend {
         Some((self.vrings.get_mut(queue)?, self.device.queue(queue)?.next_avail()))
     }
 
+    /// The front end kicks a queue, which starts one that was stopped.  What is wrong with its rings
+    /// the operator is told.
+    pub fn kicked(&mut self, queue: usize) {
+        if self.vrings.get_mut(queue).is_some_and(Vring::kicked) {
+            drop(self.start_if_complete(queue as u32));
+        }
+    }
+
     /// The front end has what is written noted, as it does to migrate the VM.
     pub fn is_migrating(&self) -> bool {
         self.features & F_LOG_ALL != 0
@@ -240,7 +248,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let available = self.guest_address(available)?;
         let set = self.queue(index)?.set_addresses(Addresses { descriptors, available, used });
         set.map_err(|error| self.refuse(&format!("queue {index}: {error}")))?;
-        self.vring(index)?.addr_set = true;
+        self.vring(index)?.set_place();
         self.start_if_complete(index)
     }
 
@@ -251,7 +259,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        self.vring(index)?.forget_kick();
+        self.vring(index)?.stop();
         let base = self.device.stop_queue(index as usize);
         Ok(VhostUserVringState::new(index, u32::from(base)))
     }

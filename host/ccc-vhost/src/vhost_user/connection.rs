@@ -158,7 +158,11 @@ impl Connection {
         let Some(message) = self.inbox.take(&self.stream, now)? else { return Ok(Request::None) };
         let header = message.header;
         match header.request.get() {
-            message::VRING_KICK => Ok(Request::Kick(message.vring()?.index.get() as usize, header)),
+            message::VRING_KICK => {
+                let queue = message.vring()?.index.get() as usize;
+                self.backend().kicked(queue);
+                Ok(Request::Kick(queue, header))
+            }
             message::SET_VRING_ENABLE => {
                 let vring = message.vring()?;
                 let (queue, enable) = (vring.index.get(), vring.num.get() != 0);

@@ -23,13 +23,24 @@ use crate::event_loop::{
 /// which they are taken at a limited rate.
 const IDLE_KICKS: u32 = 64;
 
+/// Where the rings of a queue are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// The front end has not said.
+    #[default]
+    Unknown,
+    /// Where they were when the queue was stopped; it may say another before it is served again.
+    Before,
+    /// The front end has said so (SET_VRING_ADDR), or kicks there.
+    Known,
+}
+
 /// The front end's side of one queue.
 #[derive(Debug, Default)]
 pub struct Vring {
     /// The front end wants the queue served (SET_VRING_ENABLE).
     pub enabled: bool,
-    /// The front end has said where the rings are (SET_VRING_ADDR).
-    pub addr_set: bool,
+    place: Place,
     /// The front end has said how kicks come: in-band, or by a descriptor
     /// (SET_VRING_KICK).
     pub kick_ready: bool,
@@ -44,7 +55,29 @@ pub struct Vring {
 impl Vring {
     /// All is said that is needed to serve the queue.
     pub fn is_complete(&self) -> bool {
-        self.enabled && self.addr_set && self.kick_ready
+        self.enabled && self.place == Place::Known && self.kick_ready
+    }
+
+    /// The front end has said where the rings are.
+    pub fn set_place(&mut self) {
+        self.place = Place::Known;
+    }
+
+    /// The front end has stopped the queue (GET_VRING_BASE), and may move it next.
+    pub fn stop(&mut self) {
+        self.forget_kick();
+        if self.place == Place::Known {
+            self.place = Place::Before;
+        }
+    }
+
+    /// The front end kicks the queue, so one that was stopped is where it was; whether that is new.
+    pub fn kicked(&mut self) -> bool {
+        let is_new = self.kick_ready && self.place == Place::Before;
+        if is_new {
+            self.place = Place::Known;
+        }
+        is_new
     }
 
     /// Kicks come through `kick`, or in-band.
@@ -73,14 +106,14 @@ impl Vring {
     }
 
     /// Forgets how kicks come.
-    pub fn forget_kick(&mut self) {
+    fn forget_kick(&mut self) {
         (self.kick, self.kick_ready) = (None, false);
     }
 
     /// Forgets what the front end said.
     pub fn reset(&mut self) {
         self.forget_kick();
-        (self.enabled, self.addr_set, self.call) = (false, false, None);
+        (self.enabled, self.place, self.call) = (false, Place::Unknown, None);
     }
 
     /// Takes a kick from its descriptor; `false` if there was none.  One that
