@@ -293,8 +293,12 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	    tcp_clock_us() < flow->cwnd.paced_until_us)
 		return true;
 	stop_pacing(sk, flow);
-	/* By the guest's own queue, a rate that its owner has set, or the like. */
-	flow->cwnd.hindered = used < flow->grant.cwnd && unsent_bytes(tp);
+	/*
+	 * By the guest's own queue, a rate that its owner has set, or the like.  Who
+	 * comes back has had nothing to send.
+	 */
+	flow->cwnd.hindered = acked && used < flow->grant.cwnd &&
+			      unsent_bytes(tp);
 	/* Who had little to send keeps what TCP leaves to one that was idle. */
 	used = max_t(u32, used, TCP_INIT_CWND);
 	tcp_snd_cwnd_set(tp, min(used, tcp_snd_cwnd(tp)));

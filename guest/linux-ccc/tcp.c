@@ -34,7 +34,8 @@ static noinline void follow_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
 
 	ccc_quiet_end(sk, flow);
 	/* What TCP has held back in recovery would leave as one burst, too. */
-	wakes = !flow->report.cwnd_limited || flow->recovery.over;
+	wakes = flow->recovery.over ||
+		(!flow->report.cwnd_limited && !flow->cwnd.paced);
 	flow->recovery.over = false;
 	cwnd_limited |= ccc_cwnd_is_held(sk, flow);
 	growth = ccc_shadow_grow(sk, flow, ack, acked);

@@ -331,7 +331,7 @@ impl Guest {
             return true;
         }
         self.paced_until_us = None;
-        self.hindered = used < self.granted.cwnd && tcp.unsent_bytes() > 0;
+        self.hindered = acked > 0 && used < self.granted.cwnd && tcp.unsent_bytes() > 0;
         tcp.paced_ns = None;
         tcp.window.cwnd = tcp.window.cwnd.min(used.max(INITIAL_SEGMENTS));
         false
@@ -443,7 +443,8 @@ impl Guest {
     /// `ccc_tcp_cong_avoid()`.
     pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
         // What was held back in recovery would leave as one burst, too.
-        let wakes = !self.reporter.cwnd_limited || self.recovers;
+        let is_paced = self.paced_until_us.is_some();
+        let wakes = self.recovers || !self.reporter.cwnd_limited && !is_paced;
         self.recovers = false;
         let limited = tcp.is_cwnd_limited() || self.is_held(tcp);
         let before = tcp.window.cwnd;
