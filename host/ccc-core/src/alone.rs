@@ -45,6 +45,8 @@ pub(crate) struct Alone {
     from: Micros,
     /// Nor do those so soon after the next one: who counts has changed.
     settles_us: Micros,
+    /// Until then what waits is of before the latest reduction.
+    reduced_until: Micros,
     /// Sums over rounds, halved with each event: differences, and the larger ones.
     off_us: Micros,
     all_us: Micros,
@@ -57,10 +59,15 @@ impl Alone {
         self.shared
     }
 
-    /// Other flows count from now on, at this mean round-trip time; some have not
-    /// delivered yet.
-    pub(crate) fn changed(&mut self, mean_us: Micros) {
-        self.settles_us = SETTLES_ROUNDS * mean_us.min(DELAY_MAX_US);
+    /// Other flows count from now on; some have not delivered yet, whose round trip is so long.
+    pub(crate) fn changed(&mut self, rtt_us: Micros) {
+        let settles_us = SETTLES_ROUNDS * rtt_us.min(DELAY_MAX_US);
+        self.settles_us = self.settles_us.max(settles_us);
+    }
+
+    /// They are so much nearer or farther than those before that nothing is foretold of them.
+    pub(crate) fn are_others(&mut self) {
+        self.full = None;
     }
 
     /// Where others filled the queue none is for rounds: they have left.
@@ -73,10 +80,15 @@ impl Alone {
         Some(self.full?.foretells_us(window, base_us))
     }
 
-    /// The same right after the latest reduction, which is not seen yet.
-    pub(crate) fn soon_waits_us(&self, now: Micros, window: Window) -> Option<Micros> {
-        let full = self.full.filter(|_| now < self.from && !self.shared)?;
-        Some(full.foretells_us(window, full.base_us))
+    /// The same of who counts, so far away, while the latest reduction is not seen yet.
+    pub(crate) fn soon_waits_us(
+        &self,
+        now: Micros,
+        window: Window,
+        mean_us: Micros,
+    ) -> Option<Micros> {
+        let full = self.full.filter(|_| now < self.reduced_until && !self.shared)?;
+        Some(full.foretells_us(window, mean_us))
     }
 
     /// A round that began then with this window has seen so much queue.
@@ -110,9 +122,10 @@ impl Alone {
         self.off_us /= 2;
         self.all_us /= 2;
         // So soon after another reduction not all of the window is on the path, nor was it
-        // after that one.
-        self.full = full.filter(|_| now >= self.from);
+        // after that one; and once who counts has changed, the window is not of these.
+        self.full = full.filter(|_| now >= self.from && self.settles_us == 0);
         self.from = now.saturating_add(SETTLES_ROUNDS * rtt_us);
+        self.reduced_until = self.from;
     }
 }
 
@@ -251,6 +264,33 @@ mod tests {
         group.base_us = 2 * BASE_US;
         let rounds = (160..200_u64).map(|count| (count, (count - 160) * 500));
         assert!(!group.epoch(rounds));
+    }
+
+    #[test]
+    fn a_window_of_before_a_change_is_no_measure_of_who_counts_now() {
+        let others = |group: &mut Group| group.epoch((50..70).map(|count| (count, 0)));
+        let mut group = Group::new();
+        assert!(!group.epoch((100..120).map(|count| (count, (count - 80) * 500))));
+        group.alone.changed(BASE_US);
+        group.event();
+        assert!(!others(&mut group), "as it was full before others came");
+        let mut group = Group::new();
+        group.alone.are_others();
+        assert!(!group.epoch((50..70).map(|count| (count, 50_000))), "nothing is foretold of them");
+        assert!(group.epoch((50..70).map(|count| (count, 50_000))), "but from the next event on");
+    }
+
+    #[test]
+    fn who_is_far_away_takes_its_own_round_trips_to_come() {
+        let shared_after = |rounds| {
+            let mut group = Group::new();
+            group.alone.changed(10 * RTT_US);
+            group.alone.changed(RTT_US);
+            group.epoch(std::iter::repeat_n((50, 50_000), rounds))
+        };
+        let settles = 10 * SETTLES_ROUNDS as usize;
+        assert!(!shared_after(settles));
+        assert!(shared_after(settles + 1));
     }
 
     #[test]

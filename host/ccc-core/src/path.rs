@@ -30,6 +30,8 @@ const IDLE_ROUNDS: u32 = 8;
 /// three seconds each time, 30 round trips, had 0.74 of what one TCP leaves it with a quarter
 /// of that.
 const LEFT_ROUNDS: u32 = 32;
+/// Who is so many times as far away as the mean, and farther, has little of the rate.
+const FAR: Micros = 4;
 /// Of so many parts of a round the least sample counts each: an acknowledgement that was
 /// held back is no queue, and a gap in it is not the whole round's.
 const PARTS: Micros = 8;
@@ -196,9 +198,16 @@ impl Path {
         self.since = now;
     }
 
-    /// Who is in the group has changed, and with it its mean round-trip time and window.
-    pub(crate) fn changed(&mut self, mean_us: Micros) {
-        self.alone.changed(mean_us.max(self.before_us));
+    /// Who is in the group has changed, and with it its mean round-trip time and window.  Who
+    /// comes or goes is so far away.
+    pub(crate) fn changed(&mut self, mean_us: Micros, own_us: Micros) {
+        let mean_us = mean_us.max(self.before_us);
+        self.alone.changed(mean_us.max(own_us.min(FAR.saturating_mul(mean_us))));
+    }
+
+    /// The mean round-trip time without a queue is another one by many times.
+    pub(crate) fn are_others(&mut self) {
+        self.alone.are_others();
     }
 
     /// Hardly a packet has waited for some rounds: the path holds more than was thought.
@@ -212,9 +221,14 @@ impl Path {
     }
 
     /// What is to wait of a window that has just been reduced, if the group has the path for
-    /// itself; what the VMs say is of the one before.
-    pub(crate) fn soon_waits_us(&self, now: Micros, window: Window) -> Option<Micros> {
-        self.alone.soon_waits_us(now, window)
+    /// itself and its flows are so far away in the mean; what the VMs say is of the one before.
+    pub(crate) fn soon_waits_us(
+        &self,
+        now: Micros,
+        window: Window,
+        mean_us: Micros,
+    ) -> Option<Micros> {
+        self.alone.soon_waits_us(now, window, mean_us)
     }
 
     /// What the operator is told of it.
@@ -383,17 +397,23 @@ mod tests {
         let mut path = Path::default();
         path.second(0, 20_000);
         path.second(1_000_000, 20_000);
-        assert_eq!(path.soon_waits_us(2_000_000, Window::from_bytes(90 * MSS)), None);
+        let waits = |path: &Path, now, count, mean_us| {
+            path.soon_waits_us(now, Window::from_bytes(count * MSS), mean_us)
+        };
+        let base_us = RTT_US.into();
+        assert_eq!(waits(&path, 2_000_000, 90, base_us), None);
         path.event(2_000_000, MEAN);
-        let waits = |now, count| path.soon_waits_us(now, Window::from_bytes(count * MSS));
-        assert_eq!(waits(2_000_001, 90), Some(10_000), "the path holds 80 of 100 segments");
-        assert_eq!(waits(2_000_001, 50), Some(0));
-        assert_eq!(waits(2_300_000, 90), None, "by now it is seen");
+        let now = 2_000_001;
+        assert_eq!(waits(&path, now, 90, base_us), Some(10_000), "it holds 80 of 100 segments");
+        assert_eq!(waits(&path, now, 50, base_us), Some(0));
+        assert_eq!(waits(&path, now, 180, 2 * base_us), Some(20_000), "of twice as far away");
+        path.changed(base_us, base_us);
+        path.second(2_300_000, 0);
+        assert_eq!(waits(&path, 2_300_000, 90, base_us), None, "by now it is seen");
         let mut path = Path::default();
         let now = path.share();
         path.event(now, MEAN);
-        let soon_us = path.soon_waits_us(now + 1, Window::from_bytes(50 * MSS));
-        assert_eq!(soon_us, None, "others' packets still wait");
+        assert_eq!(waits(&path, now + 1, 50, base_us), None, "others' packets still wait");
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Mean {
         self.present.over(other.present)
     }
 
-    fn is_much_more_than(self, other: Mean) -> bool {
+    pub(super) fn is_much_more_than(self, other: Mean) -> bool {
         self.empty.us() >= other.empty.us().saturating_mul(MUCH)
     }
 }

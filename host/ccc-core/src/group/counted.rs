@@ -35,6 +35,11 @@ impl Change<'_> {
     fn is_of_who_counts(&self) -> bool {
         (self.old.priority, self.old.distance) != (self.new.priority, self.new.distance)
     }
+
+    /// How far away it has been or is.
+    fn farthest(&self) -> Micros {
+        self.old.distance.max(self.new.distance)
+    }
 }
 
 impl Group {
@@ -47,11 +52,11 @@ impl Group {
     fn end(&mut self, now: Micros, change: &Change) {
         let Change { member, old, .. } = change;
         let share = self.members.rate_share(*member, old);
-        let waits = self.waits_of(*member);
+        let waits = self.waits_soon(now, *member);
         let window = self.aggregate.window;
         if let Some((before, after)) = self.edit(waits, |members| change.make(members)) {
             self.carried.leave(window, before, after);
-            self.scale(after.over(before), after);
+            self.scale(after.over(before), before, after, change.farthest());
         }
         self.forget_told(*member);
         if self.members.vms() == 1 {
@@ -137,17 +142,21 @@ impl Group {
 
     /// Whether the only other VM is nearer than any can be beside a flow that comes.
     fn are_too_near(&self, change: &Change) -> bool {
-        let mean = self.members.mean_distance().map_or(0, MeanUnits::us);
         let waits = self.waits_of(change.member);
-        self.members.vms() == 1 && FARTHER * (mean + waits) < change.new.distance
+        self.members.vms() == 1 && FARTHER * (self.mean_us() + waits) < change.new.distance
     }
 
     /// What packets of a VM wait once the latest reduction is seen: what waited before it is of a
-    /// larger window, and the rate of the smaller one in that time is less than the path's.
+    /// larger window, and the rate of the smaller one in that time is less than the path's.  It
+    /// follows from who counts and the window, so who comes and goes leaves both as they were.
     fn waits_soon(&self, now: Micros, member: usize) -> u64 {
         let waits = self.waits_of(member);
-        let soon_us = self.path.soon_waits_us(now, self.aggregate.window);
+        let soon_us = self.path.soon_waits_us(now, self.aggregate.window, self.mean_us());
         soon_us.map_or(waits, |us| waits.min(self.units_of(us)))
+    }
+
+    fn mean_us(&self) -> Micros {
+        self.members.mean_distance().map_or(0, MeanUnits::us)
     }
 
     /// In a cold start nothing is known of the rate yet.  Else who counts from now on may find
@@ -166,12 +175,12 @@ impl Group {
         match self.carried.come(before, after) {
             Some(Most { known, used }) if all > known.max(used).max(initial) => {
                 let found = used.max(initial);
-                self.scale(window.to(found.max(known)), after);
+                self.scale(window.to(found.max(known)), before, after, change.farthest());
                 if found > known {
                     self.aggregate.slow_start_to(all);
                 }
             }
-            _ => self.scale(after.over(before), after),
+            _ => self.scale(after.over(before), before, after, change.farthest()),
         }
     }
 
@@ -181,13 +190,17 @@ impl Group {
     /// `waits` now: who comes and goes leaves the aggregate as it was.
     pub(super) fn at_the_same_rate(&mut self, waits: u64, edit: impl FnOnce(&mut Members)) {
         if let Some((before, after)) = self.edit(waits, edit) {
-            self.scale(after.over(before), after);
+            self.scale(after.over(before), before, after, after.us());
         }
     }
 
-    fn scale(&mut self, factor: Fraction, after: Mean) {
+    /// By who comes or goes, so far away.
+    fn scale(&mut self, factor: Fraction, before: Mean, after: Mean, farthest: Micros) {
         self.policy.scale(&mut self.aggregate, factor);
-        self.path.changed(after.us());
+        self.path.changed(after.us(), farthest);
+        if after.is_much_more_than(before) || before.is_much_more_than(after) {
+            self.path.are_others();
+        }
     }
 
     /// Changes who counts; the means before and after, if they differ.
