@@ -43,7 +43,7 @@ MEASURES = {"of the outside flow's": part, "sum Mbit/s": lambda run: run.measure
 
 BY_THE_MEAN = (
     "Ten flows take 1.14 of what they take by the shortest round-trip time from an outside flow if they "
-    "grow by the mean, in one run. The cause was not found"
+    "grow by the mean, in one run of seed 101. In six more (531 to 536) it is 0.61 ± 0.10"
 )
 
 
