@@ -41,6 +41,9 @@ impl Full {
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
     full: Option<Full>,
+    /// Who counts is so much nearer or farther than those who filled the queue then that nothing is
+    /// foretold of it.
+    are_others: bool,
     /// Rounds that begin before that say nothing.
     from: Micros,
     /// Nor do those so soon after the next one: who counts has changed.
@@ -65,9 +68,13 @@ impl Alone {
         self.settles_us = self.settles_us.max(settles_us);
     }
 
-    /// They are so much nearer or farther than those before that nothing is foretold of them.
+    /// They are much nearer or farther than those before.
     pub(crate) fn are_others(&mut self) {
-        self.full = None;
+        self.are_others = true;
+    }
+
+    fn known(&self) -> Option<Full> {
+        self.full.filter(|_| !self.are_others)
     }
 
     /// Where others filled the queue none is for rounds: they have left.
@@ -77,7 +84,7 @@ impl Alone {
 
     /// What would wait of this window, as far as that is known.
     pub(crate) fn foretells_us(&self, window: Window, base_us: Micros) -> Option<Micros> {
-        Some(self.full?.foretells_us(window, base_us))
+        Some(self.known()?.foretells_us(window, base_us))
     }
 
     /// The same of who counts, so far away, while the latest reduction is not seen yet.
@@ -103,7 +110,7 @@ impl Alone {
         if settles_us > 0 {
             self.from = self.from.max(since.saturating_add(settles_us));
         }
-        let Some(full) = self.full.filter(|_| since >= self.from) else { return };
+        let Some(full) = self.known().filter(|_| since >= self.from) else { return };
         let (told, seen) = (full.foretells_us(window, base_us), queue_us.min(DELAY_MAX_US));
         // Of near and far flows so much is not known of the queue.
         let unsure_us = full.base_us.abs_diff(base_us);
@@ -124,6 +131,7 @@ impl Alone {
         // So soon after another reduction not all of the window is on the path, nor was it
         // after that one; and once who counts has changed, the window is not of these.
         self.full = full.filter(|_| now >= self.from && self.settles_us == 0);
+        self.are_others = false;
         self.from = now.saturating_add(SETTLES_ROUNDS * rtt_us);
         self.reduced_until = self.from;
     }
