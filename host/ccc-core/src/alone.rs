@@ -41,15 +41,15 @@ impl Full {
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
     full: Option<Full>,
+    /// The latest that was a measure, whatever has become of it.
+    measured: Option<Full>,
     /// Who counts is so much nearer or farther than those who filled the queue then that nothing is
     /// foretold of it.
     are_others: bool,
     /// Rounds that begin before that say nothing.
     from: Micros,
-    /// Nor do those so soon after the next one: who counts has changed.
+    /// Nor do those so soon after the beginning of the round that ends next: who counts has changed.
     settles_us: Micros,
-    /// Until then what waits is of before the latest reduction.
-    reduced_until: Micros,
     /// Sums over rounds, halved with each event: differences, and the larger ones.
     off_us: Micros,
     all_us: Micros,
@@ -62,7 +62,7 @@ impl Alone {
         self.shared
     }
 
-    /// Other flows count from now on; some have not delivered yet, whose round trip is so long.
+    /// Other flows count from now on.  The farthest has delivered after so long.
     pub(crate) fn changed(&mut self, rtt_us: Micros) {
         let settles_us = SETTLES_ROUNDS * rtt_us.min(DELAY_MAX_US);
         self.settles_us = self.settles_us.max(settles_us);
@@ -87,14 +87,10 @@ impl Alone {
         Some(self.known()?.foretells_us(window, base_us))
     }
 
-    /// The same of who counts, so far away, while the latest reduction is not seen yet.
-    pub(crate) fn soon_waits_us(
-        &self,
-        now: Micros,
-        window: Window,
-        mean_us: Micros,
-    ) -> Option<Micros> {
-        let full = self.full.filter(|_| now < self.reduced_until && !self.shared)?;
+    /// What waits of this window of flows that are so far away, if they are alone: of what was
+    /// measured last, and of nothing that has been said since.
+    pub(crate) fn waits_us(&self, window: Window, mean_us: Micros) -> Option<Micros> {
+        let full = self.measured.filter(|_| !self.shared)?;
         Some(full.foretells_us(window, mean_us))
     }
 
@@ -131,9 +127,9 @@ impl Alone {
         // So soon after another reduction not all of the window is on the path, nor was it
         // after that one; and once who counts has changed, the window is not of these.
         self.full = full.filter(|_| now >= self.from && self.settles_us == 0);
+        self.measured = self.full.or(self.measured);
         self.are_others = false;
         self.from = now.saturating_add(SETTLES_ROUNDS * rtt_us);
-        self.reduced_until = self.from;
     }
 }
 

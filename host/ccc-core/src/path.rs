@@ -220,15 +220,10 @@ impl Path {
         self.alone.is_shared()
     }
 
-    /// What is to wait of a window that has just been reduced, if the group has the path for
-    /// itself and its flows are so far away in the mean; what the VMs say is of the one before.
-    pub(crate) fn soon_waits_us(
-        &self,
-        now: Micros,
-        window: Window,
-        mean_us: Micros,
-    ) -> Option<Micros> {
-        self.alone.soon_waits_us(now, window, mean_us)
+    /// What waits of a window of flows that are so far away in the mean, if the group has the path
+    /// for itself.
+    pub(crate) fn waits_us(&self, window: Window, mean_us: Micros) -> Option<Micros> {
+        self.alone.waits_us(window, mean_us)
     }
 
     /// What the operator is told of it.
@@ -397,23 +392,22 @@ mod tests {
         let mut path = Path::default();
         path.second(0, 20_000);
         path.second(1_000_000, 20_000);
-        let waits = |path: &Path, now, count, mean_us| {
-            path.soon_waits_us(now, Window::from_bytes(count * MSS), mean_us)
-        };
+        let waits =
+            |path: &Path, count, mean_us| path.waits_us(Window::from_bytes(count * MSS), mean_us);
         let base_us = RTT_US.into();
-        assert_eq!(waits(&path, 2_000_000, 90, base_us), None);
+        assert_eq!(waits(&path, 90, base_us), None);
         path.event(2_000_000, MEAN);
-        let now = 2_000_001;
-        assert_eq!(waits(&path, now, 90, base_us), Some(10_000), "it holds 80 of 100 segments");
-        assert_eq!(waits(&path, now, 50, base_us), Some(0));
-        assert_eq!(waits(&path, now, 180, 2 * base_us), Some(20_000), "of twice as far away");
-        path.changed(base_us, base_us);
-        path.second(2_300_000, 0);
-        assert_eq!(waits(&path, 2_300_000, 90, base_us), None, "by now it is seen");
+        let waiting = [90, 50].map(|count| waits(&path, count, base_us));
+        assert_eq!(waiting, [Some(10_000), Some(0)], "it holds 80 of 100 segments");
+        assert_eq!(waits(&path, 180, 2 * base_us), Some(20_000), "of twice as far away");
+        path.changed(2 * base_us, 2 * base_us);
+        path.are_others();
+        path.event(2_100_000, MEAN);
+        assert_eq!(waits(&path, 90, base_us), Some(10_000), "whatever is no measure");
         let mut path = Path::default();
         let now = path.share();
         path.event(now, MEAN);
-        assert_eq!(waits(&path, now + 1, 50, base_us), None, "others' packets still wait");
+        assert_eq!(waits(&path, 50, base_us), None, "others' packets wait, too");
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Group {
     fn end(&mut self, now: Micros, change: &Change) {
         let Change { member, old, .. } = change;
         let share = self.members.rate_share(*member, old);
-        let waits = self.waits_soon(now, *member);
+        let waits = self.waits_at_once(*member);
         let window = self.aggregate.window;
         if let Some((before, after)) = self.edit(waits, |members| change.make(members)) {
             self.carried.leave(window, before, after);
@@ -79,20 +79,20 @@ impl Group {
         } else if !new.active {
             self.rest(now, change, flow::initial(report));
         } else if self.members.active_flows() == 0 {
-            self.count_at_the_same_rate(now, change, flow::initial(report));
+            self.count_at_the_same_rate(change, flow::initial(report));
             self.events.begin();
             self.policy.begin(&mut self.aggregate, now, flow::initial(report));
         } else if !old.counts() {
             self.join(now, change, report);
         } else {
-            self.count_on(now, change, flow::initial(report));
+            self.count_on(change, flow::initial(report));
         }
     }
 
     /// A flow goes on to count.
-    fn count_on(&mut self, now: Micros, change: &Change, initial: Window) {
+    fn count_on(&mut self, change: &Change, initial: Window) {
         if change.is_of_who_counts() {
-            self.count_at_the_same_rate(now, change, initial);
+            self.count_at_the_same_rate(change, initial);
         } else {
             change.make(&mut self.members);
         }
@@ -100,7 +100,7 @@ impl Group {
 
     /// A flow falls idle, and keeps its place.
     fn rest(&mut self, now: Micros, change: &Change, initial: Window) {
-        self.count_on(now, change, initial);
+        self.count_on(change, initial);
         if change.old.active && self.members.active_flows() == 0 {
             self.policy.end(now);
         }
@@ -114,7 +114,7 @@ impl Group {
             self.policy.begin(&mut self.aggregate, now, initial);
             return;
         }
-        self.count_at_the_same_rate(now, change, initial);
+        self.count_at_the_same_rate(change, initial);
         // As much as a flow at the mean distance has at this one's rate.
         let mean = self.members.mean_units();
         let mean = mean.map_or(Fraction::ALL, |mean| mean.over_own(change.new));
@@ -146,13 +146,13 @@ impl Group {
         self.members.vms() == 1 && FARTHER * (self.mean_us() + waits) < change.new.distance
     }
 
-    /// What packets of a VM wait once the latest reduction is seen: what waited before it is of a
-    /// larger window, and the rate of the smaller one in that time is less than the path's.  It
-    /// follows from who counts and the window, so who comes and goes leaves both as they were.
-    fn waits_soon(&self, now: Micros, member: usize) -> u64 {
+    /// What packets of a VM wait, and no more than the window makes them: what the VMs say is of
+    /// before a reduction for some round trips.  It follows from who counts and the window, so who
+    /// comes and goes leaves both as they were.
+    fn waits_at_once(&self, member: usize) -> u64 {
         let waits = self.waits_of(member);
-        let soon_us = self.path.soon_waits_us(now, self.aggregate.window, self.mean_us());
-        soon_us.map_or(waits, |us| waits.min(self.units_of(us)))
+        let told_us = self.path.waits_us(self.aggregate.window, self.mean_us());
+        told_us.map_or(waits, |us| waits.min(self.units_of(us)))
     }
 
     fn mean_us(&self) -> Micros {
@@ -161,12 +161,12 @@ impl Group {
 
     /// In a cold start nothing is known of the rate yet.  Else who counts from now on may find
     /// less than all there is at its distance, but an initial window.
-    fn count_at_the_same_rate(&mut self, now: Micros, change: &Change, initial: Window) {
+    fn count_at_the_same_rate(&mut self, change: &Change, initial: Window) {
         if self.policy.is_cold(&self.aggregate) {
             change.make(&mut self.members);
             return;
         }
-        let waits = self.waits_soon(now, change.member);
+        let waits = self.waits_at_once(change.member);
         let Some((before, after)) = self.edit(waits, |members| change.make(members)) else {
             return;
         };
