@@ -40,12 +40,11 @@ impl Full {
 /// Compares what waits with what was foretold.
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
+    /// At the latest event that was a measure.
     full: Option<Full>,
-    /// The latest that was a measure, whatever has become of it.
-    measured: Option<Full>,
-    /// Who counts is so much nearer or farther than those who filled the queue then that nothing is
-    /// foretold of it.
-    are_others: bool,
+    /// That was the latest event, and who counts is not much nearer or farther than those who
+    /// filled the queue then, so rounds are foretold of it.
+    foretells: bool,
     /// Rounds that begin before that say nothing.
     from: Micros,
     /// Nor do those so soon after the beginning of the round that ends next: who counts has changed.
@@ -70,11 +69,11 @@ impl Alone {
 
     /// They are much nearer or farther than those before.
     pub(crate) fn are_others(&mut self) {
-        self.are_others = true;
+        self.foretells = false;
     }
 
     fn known(&self) -> Option<Full> {
-        self.full.filter(|_| !self.are_others)
+        self.full.filter(|_| self.foretells)
     }
 
     /// Where others filled the queue none is for rounds: they have left.
@@ -90,7 +89,7 @@ impl Alone {
     /// What waits of this window of flows that are so far away, if they are alone: of what was
     /// measured last, and of nothing that has been said since.
     pub(crate) fn waits_us(&self, window: Window, mean_us: Micros) -> Option<Micros> {
-        let full = self.measured.filter(|_| !self.shared)?;
+        let full = self.full.filter(|_| !self.shared)?;
         Some(full.foretells_us(window, mean_us))
     }
 
@@ -126,9 +125,9 @@ impl Alone {
         self.all_us /= 2;
         // So soon after another reduction not all of the window is on the path, nor was it
         // after that one; and once who counts has changed, the window is not of these.
-        self.full = full.filter(|_| now >= self.from && self.settles_us == 0);
-        self.measured = self.full.or(self.measured);
-        self.are_others = false;
+        let full = full.filter(|_| now >= self.from && self.settles_us == 0);
+        self.foretells = full.is_some();
+        self.full = full.or(self.full);
         self.from = now.saturating_add(SETTLES_ROUNDS * rtt_us);
     }
 }

@@ -194,7 +194,7 @@ impl Group {
         }
     }
 
-    /// By who comes or goes, so far away.
+    /// Who comes or goes is so far away: the path is told, and whether all are others by that.
     fn scale(&mut self, factor: Fraction, before: Mean, after: Mean, farthest: Micros) {
         self.policy.scale(&mut self.aggregate, factor);
         self.path.changed(after.us(), farthest);
