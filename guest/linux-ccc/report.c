@@ -193,15 +193,18 @@ static u32 rtt_now(const struct tcp_sock *tp, struct ccc_flow *flow,
 	u64 elapsed_us = now_us - report->averaged_us;
 	u32 srtt_us = tp->srtt_us >> 3;
 
+	/*
+	 * A window that is not the limit has places that nobody holds, until the
+	 * report in which it is.  So has less than two segments: whose pause is
+	 * longer or shorter than what is granted asks for would seem nearer or
+	 * farther, and be granted so.
+	 */
+	if (!report->cwnd_limited || flow->cwnd.spread) {
+		report->averaged_us = 0;
+		return srtt_us;
+	}
 	if (delivered)
 		report->averaged_us = now_us;
-	/*
-	 * A window that is not the limit has places that nobody holds.  So has
-	 * less than two segments: whose pause is longer or shorter than what is
-	 * granted asks for would seem nearer or farther, and be granted so.
-	 */
-	if (!report->cwnd_limited || flow->cwnd.spread)
-		return srtt_us;
 	return ccc_rtt_held(srtt_us, elapsed_us, delivered, cwnd,
 			    report->rtt_rounds);
 }

@@ -154,14 +154,15 @@ impl Reporter {
 
     /// What the average is of.
     fn rtt_now(&mut self, tcp: &Tcp, now_us: u64, fills: bool, delivered: u64, cwnd: u32) -> u32 {
+        if !fills {
+            self.averaged_us = 0;
+            return tcp.srtt_us;
+        }
         let elapsed_us = now_us - self.averaged_us;
         if delivered > 0 {
             self.averaged_us = now_us;
         }
-        match fills {
-            true => rules::rtt_held(tcp.srtt_us, elapsed_us, delivered, cwnd, self.rtt_rounds),
-            false => tcp.srtt_us,
-        }
+        rules::rtt_held(tcp.srtt_us, elapsed_us, delivered, cwnd, self.rtt_rounds)
     }
 }
 

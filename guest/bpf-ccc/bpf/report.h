@@ -205,11 +205,16 @@ static inline u32 rtt_now(const struct ccc_tcp *tcp, struct ccc_report *report,
 {
 	u64 elapsed_us = tcp->now_us - report->averaged_us;
 
-	if (delivered)
-		report->averaged_us += elapsed_us;
-	/* A window that is not the limit has places that nobody holds. */
-	if (!report->cwnd_limited)
+	/*
+	 * A window that is not the limit has places that nobody holds, until the
+	 * report in which it is.
+	 */
+	if (!report->cwnd_limited) {
+		report->averaged_us = 0;
 		return tcp->srtt_us;
+	}
+	if (delivered)
+		report->averaged_us = tcp->now_us;
 	return ccc_rtt_held(tcp->srtt_us, elapsed_us, delivered, cwnd_bytes,
 			    report->rtt_rounds);
 }
