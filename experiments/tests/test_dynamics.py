@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from ccc_experiments import dynamics, live
 from ccc_experiments.runs import Run
-from ccc_experiments.scenario import Bottleneck, Flows
+from ccc_experiments.scenario import Bottleneck, Flows, Phase
 from ccc_experiments.setups import several_kernels, vm_of
 
 
@@ -41,3 +41,17 @@ def test_who_its_receiver_limits_leaves_the_rest_to_others(run):
     bulk_mbit, limited_mbit = (ran.rate_mbit(vm, 4, 10) for vm in ("vm1", "vm2"))
     assert bulk_mbit + limited_mbit > 94, (bulk_mbit, limited_mbit)
     assert limited_mbit < 12, f"{limited_mbit} Mbit/s: its receiver's window is no limit"
+
+
+def test_who_writes_in_bursts_leaves_the_rest_to_others(run):
+    """A pause between bursts counted as distance, and a burst's queue as others': 0.71 of uncoupled."""
+    path = Bottleneck(delay_ms=200, limit_packets=83)
+    times = [8 + 0.8 * burst for burst in range(20)]
+    bursts = [Phase(at + after_s, rate_kbit=rate) for at in times for after_s, rate in ((0, 20_000), (0.1, 0))]
+    sums = {}
+    for kind in ("uncoupled", "coupled"):
+        vms = vm_of(kind, Flows(count=2)), vm_of(kind, Flows(rate_kbit=200, phases=tuple(bursts)))
+        scenario = several_kernels(kind, 1, 24, *vms, bottleneck=path)
+        ran = run(replace(scenario, name=f"bursts-{kind}"))
+        sums[kind] = sum(ran.rate_mbit(vm, 10, 24) for vm in ("vm1", "vm2"))
+    assert sums["coupled"] > 0.85 * sums["uncoupled"], sums

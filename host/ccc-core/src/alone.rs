@@ -17,10 +17,20 @@ const ALONE: Micros = 3;
 /// Longer delays count as this one, so that no sum overflows.
 const DELAY_MAX_US: Micros = 1 << 30;
 
+/// The window of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    /// The aggregate,
+    pub(crate) aggregate: Window,
+    /// and what those take of it who are not limited by their applications: a limited VM that
+    /// is farther away leaves them a rate, which of their window is less.
+    pub(crate) used: Window,
+}
+
 /// A path with a full queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
-    pub(crate) window: Window,
+    pub(crate) windows: Windows,
     /// Mean round-trip time of the group without a queue.
     pub(crate) base_us: Micros,
     pub(crate) queue_us: Micros,
@@ -29,11 +39,14 @@ pub(crate) struct Full {
 impl Full {
     /// What waits of another window if nobody else has any, where what is delivered takes
     /// so long without a queue: of near and far flows now these deliver more, now those.
-    fn foretells_us(&self, window: Window, base_us: Micros) -> Micros {
+    fn foretells_us(&self, used: Window, base_us: Micros) -> Micros {
+        self.waits_us(used, self.windows.used, base_us)
+    }
+
+    /// The same of this window, if the queue was full at that one.
+    fn waits_us(&self, window: Window, full: Window, base_us: Micros) -> Micros {
         let rtt_us = self.base_us + self.queue_us;
-        mul_div(rtt_us, window.raw(), self.window.raw().max(1))
-            .saturating_sub(base_us)
-            .min(DELAY_MAX_US)
+        mul_div(rtt_us, window.raw(), full.raw().max(1)).saturating_sub(base_us).min(DELAY_MAX_US)
     }
 }
 
@@ -81,32 +94,26 @@ impl Alone {
         *self = Alone { from: self.from, settles_us: self.settles_us, ..Alone::default() };
     }
 
-    /// What would wait of this window, as far as that is known.
-    pub(crate) fn foretells_us(&self, window: Window, base_us: Micros) -> Option<Micros> {
-        Some(self.known()?.foretells_us(window, base_us))
+    /// What would wait where so much is used, as far as that is known.
+    pub(crate) fn foretells_us(&self, used: Window, base_us: Micros) -> Option<Micros> {
+        Some(self.known()?.foretells_us(used, base_us))
     }
 
-    /// What waits of this window of flows that are so far away, if they are alone: of what was
+    /// What waits of this aggregate of flows that are so far away, if they are alone: of what was
     /// measured last, and of nothing that has been said since.
     pub(crate) fn waits_us(&self, window: Window, mean_us: Micros) -> Option<Micros> {
         let full = self.full.filter(|_| !self.shared)?;
-        Some(full.foretells_us(window, mean_us))
+        Some(full.waits_us(window, full.windows.aggregate, mean_us))
     }
 
-    /// A round that began then with this window has seen so much queue.
-    pub(crate) fn round(
-        &mut self,
-        since: Micros,
-        window: Window,
-        base_us: Micros,
-        queue_us: Micros,
-    ) {
+    /// A round that began then, where so much is used, has seen so much queue.
+    pub(crate) fn round(&mut self, since: Micros, used: Window, base_us: Micros, queue_us: Micros) {
         let settles_us = std::mem::take(&mut self.settles_us);
         if settles_us > 0 {
             self.from = self.from.max(since.saturating_add(settles_us));
         }
         let Some(full) = self.known().filter(|_| since >= self.from) else { return };
-        let (told, seen) = (full.foretells_us(window, base_us), queue_us.min(DELAY_MAX_US));
+        let (told, seen) = (full.foretells_us(used, base_us), queue_us.min(DELAY_MAX_US));
         // Of near and far flows so much is not known of the queue.
         let unsure_us = full.base_us.abs_diff(base_us);
         self.off_us = self.off_us.saturating_add(told.abs_diff(seen).saturating_sub(unsure_us));
@@ -146,7 +153,13 @@ mod tests {
 
     /// A queue that is full at 100 segments.
     fn full() -> Full {
-        Full { window: segments(100), base_us: BASE_US, queue_us: QUEUE_US }
+        full_at(100)
+    }
+
+    fn full_at(count: u64) -> Full {
+        let window = segments(count);
+        let windows = Windows { aggregate: window, used: window };
+        Full { windows, base_us: BASE_US, queue_us: QUEUE_US }
     }
 
     /// Events with such a queue each ten seconds, and between them rounds of these windows
@@ -248,7 +261,7 @@ mod tests {
     fn losses_in_a_row_are_no_measure() {
         let mut group = Group::new();
         // What was lost is not on the path: 50 segments fill it, it seems.
-        let few = Some(Full { window: segments(50), ..full() });
+        let few = Some(full_at(50));
         group.alone.event(group.now, RTT_US, few);
         group.alone.event(group.now + 1, RTT_US, few);
         group.now += 1 + SETTLES_ROUNDS * RTT_US;
@@ -299,7 +312,7 @@ mod tests {
     #[test]
     fn no_claim_of_a_guest_overflows_a_sum() {
         let mut alone = Alone::default();
-        let far = Full { window: segments(1), base_us: DELAY_MAX_US, queue_us: DELAY_MAX_US };
+        let far = Full { base_us: DELAY_MAX_US, queue_us: DELAY_MAX_US, ..full_at(1) };
         alone.event(1, Micros::MAX / 4, Some(far));
         for _ in 0..1_000 {
             alone.round(Micros::MAX, Window::MAX, 0, Micros::MAX);

@@ -254,6 +254,12 @@ impl Window {
         self.0
     }
 
+    /// Whether the other is this one, but for an eighth: the part of a window that reports tell
+    /// of at a time.
+    pub(crate) fn is_about(self, other: Window) -> bool {
+        self.0.abs_diff(other.0) <= self.0 / 8
+    }
+
     pub(crate) fn plus(self, other: Window) -> Window {
         Window(self.0.saturating_add(other.0)).min(Window::MAX)
     }

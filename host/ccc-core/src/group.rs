@@ -8,6 +8,7 @@ mod granted;
 mod recent;
 
 use crate::{
+    alone::Windows,
     bounds::{Conduct, Distance, Events, Limits},
     config::{GroupConfig, ShareOf},
     fixed::{Beta, Fraction, Micros, Weight, Window},
@@ -87,6 +88,15 @@ pub(crate) struct Group {
     recent: Recent,
     limits: Limits,
     events: Events,
+}
+
+/// The windows of a group; in slow start, none is on the path for a whole round.
+fn windows(aggregate: &Aggregate, members: &Members) -> Option<Windows> {
+    if aggregate.in_slow_start() {
+        return None;
+    }
+    let used = aggregate.window.times(members.backlogged_over_mean());
+    Some(Windows { aggregate: aggregate.window, used })
 }
 
 /// A flow's report, and the flow as it was before.
@@ -268,7 +278,6 @@ impl Group {
     fn hear(&mut self, update: &Update, delta: &Delta) -> PathSample {
         let member = update.flow.member();
         let sample = self.path_sample(update, delta);
-        let window = Some(self.aggregate.window).filter(|_| !self.aggregate.in_slow_start());
         match self.waited_us(update, &sample) {
             Some(waited_us) => self.waits.hear(member, self.members.weight_of(member), waited_us),
             // What it said before is of another queue, too.
@@ -280,7 +289,8 @@ impl Group {
         if let Some(waited_us) = waited_us {
             self.recent.hear(update.now, member, waited_us);
         }
-        self.path.add(sample, window);
+        let (aggregate, members) = (&self.aggregate, &self.members);
+        self.path.add(sample, || windows(aggregate, members));
         self.carried.count_delivered(update.now, delta.delivered_bytes);
         sample
     }

@@ -431,12 +431,23 @@ impl Members {
     /// The mean of all VMs' units over that of their backlogged flows: a window that these
     /// take is so many times as much of the aggregate.
     pub(crate) fn mean_over_backlogged(&self) -> Fraction {
+        let means = self.means_if_they_differ();
+        means.map_or(Fraction::ALL, |(mean, backlogged)| mean.over(backlogged))
+    }
+
+    /// The mean of the backlogged flows' units over that of all VMs: what the former take is so
+    /// many times the aggregate.
+    pub(crate) fn backlogged_over_mean(&self) -> Fraction {
+        let means = self.means_if_they_differ();
+        means.map_or(Fraction::ALL, |(mean, backlogged)| backlogged.over(mean))
+    }
+
+    /// The mean of all VMs' units, and that of their backlogged flows, if there are such.
+    fn means_if_they_differ(&self) -> Option<(MeanUnits, MeanUnits)> {
         let Sums { backlogged_effective: effective, backlogged_weight: weight, .. } = self.sums;
         let backlogged = MeanUnits { effective, weight };
-        match self.mean_units() {
-            Some(mean) if weight > 0 && mean != backlogged => mean.over(backlogged),
-            _ => Fraction::ALL,
-        }
+        let mean = self.mean_units().filter(|mean| weight > 0 && *mean != backlogged)?;
+        Some((mean, backlogged))
     }
 
     /// A flow's share of the sum of rates; of windows, where shares are of those.
@@ -519,16 +530,17 @@ mod tests {
     }
 
     #[test]
-    fn what_backlogged_flows_grow_by_is_more_of_the_aggregate() {
+    fn what_backlogged_flows_take_and_grow_by_is_more_of_the_aggregate() {
         let far = Contribution { units: 300, demand_bytes: Some(0), ..flow(100) };
         let near = Contribution { units: 100, ..flow(100) };
-        let grows = |flows: &[(usize, Contribution)]| {
-            let all = members(&[1.0; 2], flows).mean_over_backlogged();
-            Window::from_bytes(1000).times(all).bytes()
+        let grow_and_take = |flows: &[(usize, Contribution)]| {
+            let members = members(&[1.0; 2], flows);
+            [members.mean_over_backlogged(), members.backlogged_over_mean()]
+                .map(|part| Window::from_bytes(1000).times(part).bytes())
         };
-        assert_eq!(grows(&[(0, near), (1, near)]), 1000);
-        assert_eq!(grows(&[(0, near), (1, far)]), 2000, "a mean of 200 over 100");
-        assert_eq!(grows(&[(1, far)]), 1000, "nobody could grow");
+        assert_eq!(grow_and_take(&[(0, near), (1, near)]), [1000, 1000]);
+        assert_eq!(grow_and_take(&[(0, near), (1, far)]), [2000, 500], "a mean of 200 over 100");
+        assert_eq!(grow_and_take(&[(1, far)]), [1000, 1000], "nobody could grow");
     }
 
     #[test]

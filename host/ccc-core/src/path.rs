@@ -12,7 +12,7 @@
 //! (Bansal, Balakrishnan, Floyd, Shenker 2001).  Which of the two it is, `alone.rs` finds
 //! out.
 use crate::{
-    alone::{Alone, Full},
+    alone::{Alone, Full, Windows},
     fixed::{Beta, Micros, Window},
     policy::PathSample,
 };
@@ -71,9 +71,9 @@ pub(crate) struct Path {
 /// Sums over what was delivered in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    /// The group's window as it began, but in slow start, where none is on the path for
+    /// The group's windows as it began, but in slow start, where none is on the path for
     /// a whole round.
-    window: Option<Window>,
+    windows: Option<Windows>,
     /// How long it was, once it is over.
     length_us: Micros,
     waits: Waits,
@@ -161,13 +161,14 @@ impl Waits {
 }
 
 impl Path {
-    /// A sample while the group has this window; none in slow start.
-    pub(crate) fn add(&mut self, sample: PathSample, window: Option<Window>) {
+    /// A sample while the group has these windows, which are asked for as a round begins; none
+    /// in slow start.
+    pub(crate) fn add(&mut self, sample: PathSample, windows: impl FnOnce() -> Option<Windows>) {
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
             return;
         }
         if self.round.lasts_no_longer_than(sample.now.saturating_sub(self.since)) {
-            self.next_round(sample.now, window);
+            self.next_round(sample.now, windows());
         }
         self.round.add(sample);
         let part = (sample.now - self.since) * PARTS / self.before_us.max(1);
@@ -175,12 +176,13 @@ impl Path {
         self.round.waits.add(part, queue_us.into());
     }
 
-    fn next_round(&mut self, now: Micros, window: Option<Window>) {
+    fn next_round(&mut self, now: Micros, windows: Option<Windows>) {
         let idle_us = (self.full_us / IDLE).max(self.round.rtt_us() / IDLE_RTT);
         let idle = self.round.queue_us() < idle_us;
         let base_us = self.before.plus(&self.round).base_us();
         // After a reduction to what the path holds nothing else is to be expected.
-        let told_us = self.round.window.and_then(|window| self.alone.foretells_us(window, base_us));
+        let used = self.round.windows.map(|windows| windows.used);
+        let told_us = used.and_then(|used| self.alone.foretells_us(used, base_us));
         // Beside others an empty queue says nothing where none is foretold: all may have reduced.
         let unknown = !self.is_shared();
         let holds_more = idle && told_us.map_or(unknown, |told_us| told_us >= idle_us);
@@ -188,14 +190,24 @@ impl Path {
         if self.idle >= LEFT_ROUNDS && self.is_shared() {
             self.alone.others_left();
         }
-        if let (Some(window), Some(queue_us)) = (self.round.window, self.round.waits.mean_us()) {
-            self.alone.round(self.since, window, base_us, if idle { 0 } else { queue_us });
+        let on_path = used.filter(|used| used.is_about(self.outstanding(now)));
+        if let (Some(used), Some(queue_us)) = (on_path, self.round.waits.mean_us()) {
+            self.alone.round(self.since, used, base_us, if idle { 0 } else { queue_us });
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
-        self.before = std::mem::replace(&mut self.round, Round { window, ..Round::default() });
+        self.before = std::mem::replace(&mut self.round, Round { windows, ..Round::default() });
         self.before.length_us = now.saturating_sub(self.since);
         self.before_us = self.before.rtt_us();
         self.since = now;
+    }
+
+    /// What was on the path in the latest whole round and since, by what was delivered of it
+    /// (Little's law).
+    fn outstanding(&self, now: Micros) -> Window {
+        let present = self.before.present + self.round.present;
+        let length_us = self.before.length_us + now.saturating_sub(self.since);
+        let bytes = present / u128::from(length_us.max(1));
+        Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// Who is in the group has changed, and with it its mean round-trip time and window.  Who
@@ -254,7 +266,7 @@ impl Path {
         let is_burst = queue_us < self.full_us / BURST;
         // After some such losses, the queue has become a shorter one.
         self.full_us = if is_burst { self.full_us / 2 } else { queue_us };
-        let full = self.full(base_us, queue_us).filter(|_| !is_burst);
+        let full = self.full(now, base_us, queue_us).filter(|_| !is_burst);
         self.alone.event(now, base_us + queue_us, full);
         if self.alone.is_shared() && !is_burst {
             return None;
@@ -263,12 +275,14 @@ impl Path {
     }
 
     /// The queue of the latest whole rounds, the larger one, since bursts leave gaps; none
-    /// if it has just come up, so that what is on the path is not a window for it.
-    fn full(&self, base_us: Micros, mean_queue_us: Micros) -> Option<Full> {
+    /// if it has just come up, or much was lost, so that what is on the path is not a window
+    /// for it.
+    fn full(&self, now: Micros, base_us: Micros, mean_queue_us: Micros) -> Option<Full> {
         let (late_us, early_us) = (self.before.waits.mean_us()?, self.earlier_us);
         let has_lasted = late_us.min(early_us) > mean_queue_us / 2;
-        let window = self.before.window.filter(|_| has_lasted)?;
-        Some(Full { window, base_us, queue_us: late_us.max(early_us) })
+        let windows = self.before.windows.filter(|_| has_lasted)?;
+        let is_on_path = windows.used.is_about(self.outstanding(now));
+        is_on_path.then(|| Full { windows, base_us, queue_us: late_us.max(early_us) })
     }
 }
 
@@ -284,8 +298,9 @@ mod tests {
         PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
     }
 
-    fn segments(count: u64) -> Option<Window> {
-        Some(Window::from_bytes(count * MSS))
+    fn segments(count: u64) -> Option<Windows> {
+        let window = Window::from_bytes(count * MSS);
+        Some(Windows { aggregate: window, used: window })
     }
 
     impl Path {
@@ -294,9 +309,24 @@ mod tests {
             self.second_of(from, segments(100), wait_us);
         }
 
-        fn second_of(&mut self, from: Micros, window: Option<Window>, wait_us: u32) {
+        fn second_of(&mut self, from: Micros, windows: Option<Windows>, wait_us: u32) {
+            let used_bytes = windows.map_or(100 * MSS, |windows| windows.used.bytes());
+            self.second_in_which(from, windows, used_bytes, wait_us);
+        }
+
+        /// The same while so much is on the path.
+        fn second_in_which(
+            &mut self,
+            from: Micros,
+            windows: Option<Windows>,
+            on_path_bytes: u64,
+            wait_us: u32,
+        ) {
+            let rtt_us = RTT_US + wait_us;
+            let delivered_bytes = on_path_bytes * 1_000 / u64::from(rtt_us);
             for i in 0..1_000 {
-                self.add(sample(from + i * 1_000, RTT_US + wait_us, RTT_US), window);
+                let sample = sample(from + i * 1_000, rtt_us, RTT_US);
+                self.add(PathSample { delivered_bytes, ..sample }, || windows);
             }
         }
 
@@ -339,8 +369,8 @@ mod tests {
     fn what_nobody_has_measured_is_not_known() {
         let mut path = Path::default();
         assert_eq!(path.event(0, MEAN), None);
-        path.add(sample(0, 0, RTT_US), segments(100));
-        path.add(sample(0, RTT_US, 0), segments(100));
+        path.add(sample(0, 0, RTT_US), || segments(100));
+        path.add(sample(0, RTT_US, 0), || segments(100));
         assert_eq!(path.event(0, MEAN), None);
     }
 
@@ -454,13 +484,13 @@ mod tests {
         let mut path = Path::default();
         path.second(0, 0);
         path.second_of(1_000_000, segments(100), 20_000);
-        path.add(sample(2_000_000, RTT_US + 20_000, RTT_US), segments(100));
-        assert!(path.full(RTT_US.into(), 20_000).is_some());
+        path.add(sample(2_000_000, RTT_US + 20_000, RTT_US), || segments(100));
+        assert!(path.full(2_000_000, RTT_US.into(), 20_000).is_some());
         path.second_of(2_001_000, None, 20_000);
-        assert!(path.full(RTT_US.into(), 20_000).is_none(), "in slow start");
+        assert!(path.full(3_001_000, RTT_US.into(), 20_000).is_none(), "in slow start");
         path.second(3_001_000, 1_000);
         path.second_of(4_001_000, segments(100), 2_000);
-        assert!(path.full(RTT_US.into(), 20_000).is_none());
+        assert!(path.full(5_001_000, RTT_US.into(), 20_000).is_none());
     }
 
     #[test]
@@ -491,6 +521,34 @@ mod tests {
         assert!(path.is_idle());
         path.second(4_000_000, 20_000);
         assert!(!path.is_idle());
+    }
+
+    #[test]
+    fn what_a_window_foretells_is_seen_only_while_it_is_on_the_path() {
+        let shared_after = |on_path: u64| {
+            let mut path = Path::default();
+            path.second(0, 20_000);
+            path.event(1_000_000, MEAN);
+            for i in 1..4 {
+                // Of 50 segments none would wait: an application's burst is there besides.
+                path.second_in_which(i * 1_000_000, segments(50), on_path * MSS, 20_000);
+            }
+            path.event(4_000_000, MEAN);
+            path.is_shared()
+        };
+        assert_eq!([50, 55, 60].map(shared_after), [true, true, false]);
+    }
+
+    #[test]
+    fn a_window_of_which_much_was_lost_is_none_that_fills_the_queue() {
+        let full_at = |on_path: u64| {
+            let mut path = Path::default();
+            for i in 0..2 {
+                path.second_in_which(i * 1_000_000, segments(100), on_path * MSS, 20_000);
+            }
+            path.full(2_000_000, RTT_US.into(), 20_000).is_some()
+        };
+        assert_eq!([80, 90, 100].map(full_at), [false, true, true]);
     }
 
     #[test]
