@@ -3,6 +3,7 @@
 they run; a daemon that dies."""
 
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 from ccc_experiments import dynamics, live
@@ -44,14 +45,16 @@ def test_who_its_receiver_limits_leaves_the_rest_to_others(run):
 
 
 def test_who_writes_in_bursts_leaves_the_rest_to_others(run):
-    """A pause between bursts counted as distance, and a burst's queue as others': 0.71 of uncoupled."""
-    path = Bottleneck(delay_ms=200, limit_packets=83)
-    times = [8 + 0.8 * burst for burst in range(20)]
-    bursts = [Phase(at + after_s, rate_kbit=rate) for at in times for after_s, rate in ((0, 20_000), (0.1, 0))]
-    sums = {}
-    for kind in ("uncoupled", "coupled"):
+    """A pause between bursts counted as distance, and a burst's queue as others': 0.89 of uncoupled."""
+    path = Bottleneck(limit_packets=20)
+    times = [8 + 0.5 * burst for burst in range(32)]
+    bursts = [Phase(at + after_s, rate_kbit=rate) for at in times for after_s, rate in ((0, 6_000), (0.1, 0))]
+
+    def sum_mbit(kind, seed):
         vms = vm_of(kind, Flows(count=2)), vm_of(kind, Flows(rate_kbit=200, phases=tuple(bursts)))
-        scenario = several_kernels(kind, 1, 24, *vms, bottleneck=path)
-        ran = run(replace(scenario, name=f"bursts-{kind}"))
-        sums[kind] = sum(ran.rate_mbit(vm, 10, 24) for vm in ("vm1", "vm2"))
-    assert sums["coupled"] > 0.85 * sums["uncoupled"], sums
+        scenario = several_kernels(kind, seed, 24, *vms, bottleneck=path)
+        ran = run(replace(scenario, name=f"bursts-{kind}-{seed}"))
+        return sum(ran.rate_mbit(vm, 10, 24) for vm in ("vm1", "vm2"))
+
+    parts = [sum_mbit("coupled", seed) / sum_mbit("uncoupled", seed) for seed in (1, 2, 3)]
+    assert mean(parts) > 0.91, parts

@@ -31,7 +31,7 @@ struct ccc_report {
 	u32 cwnd_growth_bytes;
 	u32 tcp_delivered;	/* tp->delivered that delivered_bytes includes */
 	u32 updated;		/* tcp_jiffies32 of the latest report */
-	u64 averaged_us;	/* when srtt_us was brought up to date */
+	u64 averaged_us;	/* when a full window was averaged, or 0 */
 	u32 srtt_us;		/* over many round trips: shares by rate count it */
 	u32 rtt_rounds;		/* that many, in 256ths */
 	u32 rtt_us;		/* the least since the last message; 0: none */

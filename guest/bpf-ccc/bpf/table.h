@@ -32,7 +32,7 @@ struct ccc_signals {
 struct ccc_report {
 	u64 acked_limited_bytes;
 	u64 delivered_bytes;
-	u64 averaged_us;	/* when srtt_us was brought up to date */
+	u64 averaged_us;	/* when a full window was averaged, or 0 */
 	u64 notified_us;
 	u64 notified_delivered_bytes;
 	u32 notified_growth_bytes;

@@ -307,6 +307,7 @@ impl Group {
             rtt_us: seen(report.rtt_us),
             min_rtt_us: seen(report.min_rtt_us),
             joined: flow.joined,
+            backlogged: update.before.active && update.before.demand_bytes.is_none(),
         }
     }
 

@@ -77,6 +77,7 @@ struct Round {
     /// How long it was, once it is over.
     length_us: Micros,
     waits: Waits,
+    on_path: OnPath,
     delivered_bytes: u128,
     /// Bytes times smallest round-trip time.
     base: u128,
@@ -91,6 +92,7 @@ impl Round {
         self.delivered_bytes += delivered;
         self.base += delivered * u128::from(base_us);
         self.present += delivered * u128::from(sample.rtt_us.clamp(base_us, RTT_MAX_US));
+        self.on_path.measure(sample);
     }
 
     fn plus(&self, other: &Round) -> Round {
@@ -129,6 +131,41 @@ impl Round {
     }
 }
 
+/// What was on the path of a window: all that is delivered, at the mean round-trip time of the
+/// backlogged flows, whose window it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct OnPath {
+    bytes: u128,
+    /// Of backlogged flows, where a round-trip time was measured; and these times times bytes.
+    measured_bytes: u128,
+    measured: u128,
+}
+
+impl OnPath {
+    fn measure(&mut self, sample: PathSample) {
+        if sample.backlogged {
+            let delivered = u128::from(sample.delivered_bytes);
+            self.measured_bytes += delivered;
+            self.measured += delivered * u128::from(sample.rtt_us.min(RTT_MAX_US));
+        }
+    }
+
+    fn plus(&self, other: &OnPath) -> OnPath {
+        OnPath {
+            bytes: self.bytes + other.bytes,
+            measured_bytes: self.measured_bytes + other.measured_bytes,
+            measured: self.measured + other.measured,
+        }
+    }
+
+    /// In so long (Little's law); nothing where nobody is backlogged.
+    fn in_a_time_of(&self, length_us: Micros) -> Window {
+        let rtt_us = self.measured / self.measured_bytes.max(1);
+        let bytes = self.bytes.saturating_mul(rtt_us) / u128::from(length_us.max(1));
+        Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
 /// What waits in a round: a mean over its parts of the least sample of each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
@@ -164,6 +201,8 @@ impl Path {
     /// A sample while the group has these windows, which are asked for as a round begins; none
     /// in slow start.
     pub(crate) fn add(&mut self, sample: PathSample, windows: impl FnOnce() -> Option<Windows>) {
+        // FreeBSD measures one segment in a round trip.
+        self.round.on_path.bytes += u128::from(sample.delivered_bytes);
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
             return;
         }
@@ -190,8 +229,8 @@ impl Path {
         if self.idle >= LEFT_ROUNDS && self.is_shared() {
             self.alone.others_left();
         }
-        let on_path = used.filter(|used| used.is_about(self.outstanding(now)));
-        if let (Some(used), Some(queue_us)) = (on_path, self.round.waits.mean_us()) {
+        let measured = used.filter(|used| used.is_about(self.outstanding(now)));
+        if let (Some(used), Some(queue_us)) = (measured, self.round.waits.mean_us()) {
             self.alone.round(self.since, used, base_us, if idle { 0 } else { queue_us });
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
@@ -201,13 +240,10 @@ impl Path {
         self.since = now;
     }
 
-    /// What was on the path in the latest whole round and since, by what was delivered of it
-    /// (Little's law).
+    /// What was on the path in the latest whole round and since.
     fn outstanding(&self, now: Micros) -> Window {
-        let present = self.before.present + self.round.present;
         let length_us = self.before.length_us + now.saturating_sub(self.since);
-        let bytes = present / u128::from(length_us.max(1));
-        Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+        self.before.on_path.plus(&self.round.on_path).in_a_time_of(length_us)
     }
 
     /// Who is in the group has changed, and with it its mean round-trip time and window.  Who
@@ -295,7 +331,7 @@ mod tests {
     const MEAN: Option<Micros> = Some(100_000);
 
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
-        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
+        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0, backlogged: true }
     }
 
     fn segments(count: u64) -> Option<Windows> {
@@ -536,7 +572,28 @@ mod tests {
             path.event(4_000_000, MEAN);
             path.is_shared()
         };
-        assert_eq!([50, 55, 60].map(shared_after), [true, true, false]);
+        assert_eq!([50, 53, 54].map(shared_after), [true, true, false]);
+    }
+
+    #[test]
+    fn who_is_limited_or_not_measured_counts_as_far_away_as_backlogged_flows() {
+        let counts = |limited_rtt_us: u32| {
+            let mut path = Path::default();
+            for i in 0..2_000 {
+                // Half is a limited flow's, or of a report without a sample.
+                let own = sample(i * 1_000, RTT_US + 20_000, RTT_US);
+                let delivered_bytes = MSS / 2;
+                path.add(PathSample { delivered_bytes, ..own }, || segments(100));
+                let rtt_us = limited_rtt_us;
+                let other = PathSample { rtt_us, min_rtt_us: rtt_us, backlogged: false, ..own };
+                path.add(PathSample { delivered_bytes, ..other }, || segments(100));
+            }
+            path.outstanding(2_000_000).bytes() / MSS
+        };
+        for limited_rtt_us in [0, 10_000, 500_000] {
+            let segments = counts(limited_rtt_us);
+            assert!((95..=105).contains(&segments), "{limited_rtt_us} us: {segments}");
+        }
     }
 
     #[test]
@@ -548,7 +605,7 @@ mod tests {
             }
             path.full(2_000_000, RTT_US.into(), 20_000).is_some()
         };
-        assert_eq!([80, 90, 100].map(full_at), [false, true, true]);
+        assert_eq!([92, 95, 100].map(full_at), [false, true, true]);
     }
 
     #[test]

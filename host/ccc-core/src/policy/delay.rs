@@ -364,6 +364,7 @@ mod tests {
                 rtt_us: (rtt_ms * MS) as u32,
                 min_rtt_us: (self.seen_ms * MS) as u32,
                 joined: self.joined,
+                backlogged: true,
             };
             // A segment a round trip, as Reno grows.
             let share = Fraction::new(1, self.segments().into());

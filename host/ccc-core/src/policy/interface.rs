@@ -114,6 +114,8 @@ pub(crate) struct PathSample {
     pub(crate) min_rtt_us: u32,
     /// When the flow was registered.
     pub(crate) joined: Micros,
+    /// It took all that it was given.
+    pub(crate) backlogged: bool,
 }
 
 impl PathSample {
@@ -302,6 +304,7 @@ pub(super) mod testing {
                 rtt_us: 0,
                 min_rtt_us: 0,
                 joined: 0,
+                backlogged: true,
             },
         }
     }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
-        PathSample { now, delivered_bytes: 1000, rtt_us, min_rtt_us, joined: 0 }
+        PathSample { now, delivered_bytes: 1000, rtt_us, min_rtt_us, joined: 0, backlogged: true }
     }
 
     /// The round after a first one of 80 ms, with the flows' samples in each part.

@@ -188,7 +188,7 @@ mod tests {
 
     /// A segment delivered.
     fn sample(now: Micros, rtt_us: u32, min_rtt_us: u32) -> PathSample {
-        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0 }
+        PathSample { now, delivered_bytes: MSS, rtt_us, min_rtt_us, joined: 0, backlogged: true }
     }
 
     /// Segments are delivered each millisecond for `count` milliseconds.
