@@ -206,6 +206,16 @@ mod tests {
     }
 
     #[test]
+    fn rounds_are_foretold_by_what_is_used_and_who_comes_by_the_aggregate() {
+        // A limited VM that is far away leaves the others four fifths of the aggregate.
+        let windows = Windows { aggregate: segments(125), used: segments(100) };
+        let mut alone = Alone::default();
+        alone.event(1, RTT_US, Some(Full { windows, ..full() }));
+        assert_eq!(alone.foretells_us(segments(90), BASE_US), Some(5_000));
+        assert_eq!(alone.waits_us(segments(125), BASE_US), Some(QUEUE_US));
+    }
+
+    #[test]
     fn who_sees_what_its_window_makes_wait_is_alone_whatever_it_gives_up() {
         for from in [50, 80] {
             let mut group = Group::new();
