@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! The layout as a C compiler sees it is the layout of this crate.
-use std::{collections::BTreeMap, fmt::Write, path::Path, process::Command};
+use std::{collections::BTreeMap, fmt::Write, process::Command};
 
 use ccc_proto::wire;
 
@@ -37,7 +37,7 @@ fn expected() -> Expected {
 }
 
 fn header() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/include")
+    std::path::PathBuf::from("../../guest/include")
 }
 
 /// Compiles a program that prints every expression, and runs it.

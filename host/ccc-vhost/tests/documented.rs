@@ -24,7 +24,7 @@ const WHERE: [&str; 8] = [
 ];
 
 fn documents() -> Vec<PathBuf> {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let project = Path::new("../..");
     let files = WHERE.iter().flat_map(|place| {
         let place = project.join(place);
         let inside = fs::read_dir(&place).map(|all| all.flatten().map(|file| file.path()));

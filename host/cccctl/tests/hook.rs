@@ -252,7 +252,7 @@ fn installed(programs: &Path, operation: &str) -> Output {
 }
 
 fn installed_for(description: &str, programs: &Path, operation: &str) -> Output {
-    let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../libvirt/hooks/ccc");
+    let hook = Path::new("../../libvirt/hooks/ccc");
     let mut child = Command::new(hook)
         .args(["mail", operation, "begin", "-"])
         .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
