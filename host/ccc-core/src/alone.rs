@@ -17,13 +17,12 @@ const ALONE: Micros = 3;
 /// Longer delays count as this one, so that no sum overflows.
 const DELAY_MAX_US: Micros = 1 << 30;
 
-/// The window of a group.
+/// A group's window, and what fills the path of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Windows {
-    /// The aggregate,
     pub(crate) aggregate: Window,
-    /// and what those take of it who are not limited by their applications: a limited VM that
-    /// is farther away leaves them a rate, which of their window is less.
+    /// What backlogged flows take of it.  What a limited VM leaves them is a rate: a smaller
+    /// window, if they are nearer than it is.
     pub(crate) used: Window,
 }
 

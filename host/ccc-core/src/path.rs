@@ -158,7 +158,8 @@ impl OnPath {
         }
     }
 
-    /// In so long (Little's law); nothing where nobody is backlogged.
+    /// What that is, if it was delivered in so long (Little's law); nothing where nobody is
+    /// backlogged.
     fn in_a_time_of(&self, length_us: Micros) -> Window {
         let rtt_us = self.measured / self.measured_bytes.max(1);
         let bytes = self.bytes.saturating_mul(rtt_us) / u128::from(length_us.max(1));
@@ -201,7 +202,7 @@ impl Path {
     /// A sample while the group has these windows, which are asked for as a round begins; none
     /// in slow start.
     pub(crate) fn add(&mut self, sample: PathSample, windows: impl FnOnce() -> Option<Windows>) {
-        // FreeBSD measures one segment in a round trip.
+        // Not every report has a sample: FreeBSD measures one segment in a round trip.
         self.round.on_path.bytes += u128::from(sample.delivered_bytes);
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
             return;
