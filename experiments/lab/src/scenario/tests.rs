@@ -83,7 +83,7 @@ fn what_is_no_scenario_at_all_is_named_so() {
 fn the_schema_is_the_committed_one() {
     let schema = format!("{:#}\n", Scenario::schema());
     let path = Path::new("scenario.schema.json");
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
     assert!(schema == committed, "{} is old: write it by `ccc-lab schema`", path.display());
 }
 
