@@ -105,12 +105,22 @@ impl Alone {
         Some(full.waits_us(window, full.windows.aggregate, mean_us))
     }
 
-    /// A round that began then, where so much is used, has seen so much queue.
-    pub(crate) fn round(&mut self, since: Micros, used: Window, base_us: Micros, queue_us: Micros) {
+    /// A round that began then ends, whether or not it is compared.
+    pub(crate) fn round_ends(&mut self, since: Micros) {
         let settles_us = std::mem::take(&mut self.settles_us);
         if settles_us > 0 {
             self.from = self.from.max(since.saturating_add(settles_us));
         }
+    }
+
+    /// In one that began then, where so much was used, so much queue was seen.
+    pub(crate) fn compare(
+        &mut self,
+        since: Micros,
+        used: Window,
+        base_us: Micros,
+        queue_us: Micros,
+    ) {
         let Some(full) = self.known().filter(|_| since >= self.from) else { return };
         let (told, seen) = (full.foretells_us(used, base_us), queue_us.min(DELAY_MAX_US));
         // Of near and far flows so much is not known of the queue.
@@ -183,9 +193,14 @@ mod tests {
             self.alone.is_shared()
         }
 
+        fn round(&mut self, used: Window, queue_us: Micros) {
+            self.alone.round_ends(self.now);
+            self.alone.compare(self.now, used, self.base_us, queue_us);
+        }
+
         fn epoch(&mut self, rounds: impl IntoIterator<Item = (u64, Micros)>) -> bool {
             for (count, queue_us) in rounds {
-                self.alone.round(self.now, segments(count), self.base_us, queue_us);
+                self.round(segments(count), queue_us);
                 self.now += RTT_US;
             }
             self.event()
@@ -282,9 +297,10 @@ mod tests {
         let mut group = Group::new();
         group.alone.changed(2 * BASE_US);
         // It has not delivered yet.
-        group.alone.round(group.now, segments(180), BASE_US, 0);
-        group.alone.round(group.now + 4 * BASE_US - 1, segments(180), BASE_US, 0);
-        group.now += 4 * BASE_US;
+        group.round(segments(180), 0);
+        group.now += 4 * BASE_US - 1;
+        group.round(segments(180), 0);
+        group.now += 1;
         // From twice as far, 160 segments fill the path.
         group.base_us = 2 * BASE_US;
         let rounds = (160..200_u64).map(|count| (count, (count - 160) * 500));
@@ -324,7 +340,9 @@ mod tests {
         let far = Full { base_us: DELAY_MAX_US, queue_us: DELAY_MAX_US, ..full_at(1) };
         alone.event(1, Micros::MAX / 4, Some(far));
         for _ in 0..1_000 {
-            alone.round(Micros::MAX, Window::MAX, 0, Micros::MAX);
+            alone.changed(DELAY_MAX_US);
+            alone.round_ends(Micros::MAX);
+            alone.compare(Micros::MAX, Window::MAX, 0, Micros::MAX);
         }
         alone.event(Micros::MAX, DELAY_MAX_US, None);
     }

@@ -230,9 +230,10 @@ impl Path {
         if self.idle >= LEFT_ROUNDS && self.is_shared() {
             self.alone.others_left();
         }
+        self.alone.round_ends(self.since);
         let measured = used.filter(|used| used.is_about(self.outstanding(now)));
         if let (Some(used), Some(queue_us)) = (measured, self.round.waits.mean_us()) {
-            self.alone.round(self.since, used, base_us, if idle { 0 } else { queue_us });
+            self.alone.compare(self.since, used, base_us, if idle { 0 } else { queue_us });
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
         self.before = std::mem::replace(&mut self.round, Round { windows, ..Round::default() });
@@ -574,6 +575,23 @@ mod tests {
             path.is_shared()
         };
         assert_eq!([50, 53, 54].map(shared_after), [true, true, false]);
+    }
+
+    #[test]
+    fn who_has_come_settles_in_rounds_that_say_nothing_too() {
+        let mut path = Path::default();
+        path.second(0, 20_000);
+        path.event(1_000_000, MEAN);
+        // An application's burst is on the path besides.
+        let burst = |path: &mut Path, from| {
+            path.second_in_which(from, segments(50), 70 * MSS, 20_000);
+        };
+        burst(&mut path, 1_000_000);
+        path.changed(500_000, 500_000);
+        burst(&mut path, 2_000_000);
+        path.second_of(3_000_000, segments(50), 20_000);
+        path.event(4_000_000, MEAN);
+        assert!(path.is_shared(), "a second is two round trips of 500 ms");
     }
 
     #[test]
