@@ -376,6 +376,7 @@ impl Engine {
         let before = flow.contribution();
         let told = Delta::between(&flow.counters(), report);
         let usage = flow.usage.with(now, report, told.delivered_bytes);
+        let usage = if report.active && before.is_idle() { usage.back() } else { usage };
         let vm = &mut self.vms[flow.vm()];
         let interval_us = self.reports.interval_us(vm.active_flows);
         let update = Update { now, key, flow, before: &before, report, told, usage, interval_us };

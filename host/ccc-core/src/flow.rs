@@ -84,7 +84,7 @@ impl Contribution {
         let counted = if before.rtt_known { counted.known_before(before) } else { counted };
         let counted = Contribution { claimed: counted.units, ..counted };
         match (report.active, before.counts()) {
-            (true, _) => counted.in_use(report, usage, before.counts() && !before.active),
+            (true, _) => counted.in_use(report, usage, before.is_idle()),
             (false, true) => Contribution { demand_bytes: Some(0), ..counted },
             (false, false) => Contribution::default(),
         }
@@ -146,7 +146,7 @@ impl Contribution {
     }
 
     /// That of an active flow.  What one that comes back wants is not known until its
-    /// ACKs tell: it counts with what it used.
+    /// ACKs tell: it counts with what it used, or had on the path before.
     fn in_use(self, report: &Report, usage: &Usage, comes_back: bool) -> Contribution {
         let may_grow =
             matches!(report.state, CongestionState::SlowStart | CongestionState::Avoidance);
@@ -163,6 +163,11 @@ impl Contribution {
 
     pub(crate) fn counts(&self) -> bool {
         self.priority > 0
+    }
+
+    /// It counts, and has nothing to send.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.counts() && !self.active
     }
 
     /// Its distance times its priority.

@@ -20,8 +20,48 @@ pub(crate) struct Usage {
     until: Micros,
     /// Of that time, until the latest report.
     span_us: u32,
-    /// What was outstanding then, and not 0, of a flow that has just begun and goes on to send.
-    opening: u32,
+    outstanding: Packed,
+}
+
+/// What a flow has had outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outstanding {
+    /// At the latest report, of one that has just begun and goes on to send.
+    Opening(u32),
+    /// At the most since it began, or came back.
+    Sending(u32),
+    /// It has just come back: what it had before.
+    Back(u32),
+}
+
+/// The same, in the four bytes that there are for it in two lines of a cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct Packed(u32);
+
+impl Packed {
+    const SENDING: u32 = 1 << 31;
+    const BACK: u32 = 1 << 30;
+    const BYTES: u32 = Packed::BACK - 1;
+
+    fn unpack(self) -> Outstanding {
+        let bytes = self.0 & Packed::BYTES;
+        match self.0 & !Packed::BYTES {
+            0 => Outstanding::Opening(bytes),
+            Packed::SENDING => Outstanding::Sending(bytes),
+            _ => Outstanding::Back(bytes),
+        }
+    }
+}
+
+impl From<Outstanding> for Packed {
+    fn from(outstanding: Outstanding) -> Packed {
+        let (kind, bytes) = match outstanding {
+            Outstanding::Opening(bytes) => (0, bytes),
+            Outstanding::Sending(bytes) => (Packed::SENDING, bytes),
+            Outstanding::Back(bytes) => (Packed::BACK, bytes),
+        };
+        Packed(kind | bytes.min(Packed::BYTES))
+    }
 }
 
 impl Usage {
@@ -36,26 +76,38 @@ impl Usage {
         let span_us = passed_us.saturating_add(self.span_us.into());
         let beyond_us = span_us.saturating_sub(over_us.into()).min(over_us.into());
         let faded = mul_div(self.bytes, beyond_us, over_us.into());
-        let begins = self.opens() && beyond_us == 0;
         Usage {
             bytes: (self.bytes - faded).saturating_add(delivered_bytes),
             until: now,
             span_us: span_us.min(over_us.into()) as u32,
-            opening: if begins { self.opening(new, delivered_bytes) } else { 0 },
+            outstanding: self.outstanding(new, delivered_bytes, beyond_us == 0).into(),
         }
     }
 
-    /// It has not reported yet, or has sent whenever it has.
-    fn opens(self) -> bool {
-        self.until == 0 || self.opening > 0
+    /// The flow was idle before the latest report, and is no longer.
+    pub(crate) fn back(self) -> Usage {
+        let outstanding = match self.outstanding.unpack() {
+            Outstanding::Sending(most) => Outstanding::Back(most),
+            other => other,
+        };
+        Usage { outstanding: outstanding.into(), ..self }
     }
 
-    /// Who has sent all it had, does not open: what is outstanding then is what is not
-    /// delivered of that.
-    fn opening(self, new: &Report, delivered_bytes: u64) -> u32 {
-        let outstanding = new.inflight_bytes.min(new.cwnd_bytes).max(1);
-        let sends = u64::from(outstanding) + delivered_bytes > self.opening.into();
-        if delivered_bytes == 0 || sends { outstanding } else { 0 }
+    fn outstanding(self, new: &Report, delivered_bytes: u64, is_new: bool) -> Outstanding {
+        let now = new.inflight_bytes.min(new.cwnd_bytes);
+        // Who has sent all it had, does not open: what is outstanding then is what is not
+        // delivered of that.
+        let goes_on = |before: u32| u64::from(now) + delivered_bytes > before.into();
+        match self.outstanding.unpack() {
+            Outstanding::Opening(before) if is_new && (delivered_bytes == 0 || goes_on(before)) => {
+                Outstanding::Opening(now)
+            }
+            Outstanding::Back(_) if new.active => Outstanding::Sending(now),
+            Outstanding::Back(most) => Outstanding::Sending(most),
+            Outstanding::Opening(most) | Outstanding::Sending(most) => {
+                Outstanding::Sending(most.max(now))
+            }
+        }
     }
 
     /// In a round-trip time as it is now: one of a full queue would be a part that nobody
@@ -63,7 +115,12 @@ impl Usage {
     pub(super) fn demand_bytes(&self, rtt_us: u32, srtt_us: u32) -> u64 {
         let rtt_us: Micros = if rtt_us > 0 { rtt_us } else { srtt_us }.into();
         let used = mul_div(self.bytes, rtt_us, Micros::from(self.span_us).max(rtt_us).max(1));
-        used.max(OPENS * u64::from(self.opening))
+        match self.outstanding.unpack() {
+            Outstanding::Opening(now) => used.max(OPENS * u64::from(now)),
+            // As much again, it seems, which the others have to give up before it is sent.
+            Outstanding::Back(most) => used.max(most.into()),
+            Outstanding::Sending(_) => used,
+        }
     }
 }
 
@@ -127,12 +184,54 @@ mod tests {
         };
         let demand = |usage: Usage| usage.demand_bytes(0, 100_000);
         let usage = Usage::default().with(1, &report(0), 0);
-        assert_eq!(demand(usage), 2, "nothing has left yet");
+        assert_eq!(demand(usage), 0, "nothing has left yet");
         let usage = usage.with(100_001, &report(18_000), 2_000);
         assert_eq!(demand(usage), 36_000);
         let usage = usage.with(100_002, &report(18_000), 0);
         assert_eq!(demand(usage), 36_000, "nothing has come of which to tell");
         let usage = usage.with(110_001, &report(15_000), 3_000);
         assert!(demand(usage) < 5_000, "what was delivered in two round trips");
+    }
+
+    #[test]
+    fn who_comes_back_wants_what_it_had_on_the_path_before() {
+        let report = |active, inflight_bytes| Report {
+            active,
+            srtt_us: 100_000,
+            cwnd_bytes: 150_000,
+            inflight_bytes,
+            ..Report::default()
+        };
+        let idle = |usage: Usage, now| usage.with(now, &report(false, 0), 0);
+        let back = |usage: Usage, now| usage.with(now, &report(true, 1_000), 0).back();
+        let demand = |usage: Usage| usage.demand_bytes(0, 100_000);
+        let mut usage = Usage::default();
+        for (i, inflight_bytes) in [10_000, 60_000, 20_000].into_iter().enumerate() {
+            usage = usage.with(1 + i as Micros * 400_000, &report(true, inflight_bytes), 20_000);
+        }
+        assert!(demand(usage) < 10_000, "while it sends, what it uses: {}", demand(usage));
+        usage = back(idle(usage, 1_200_000), 1_800_000);
+        assert_eq!(demand(usage), 60_000, "at the most");
+        // A write that was acknowledged at once, so that nothing was told of it.
+        usage = back(idle(usage, 1_900_000), 2_400_000);
+        assert_eq!(demand(usage), 60_000);
+        // It has less this time.
+        usage = usage.with(2_500_000, &report(true, 5_000), 0);
+        assert!(demand(usage) < 10_000);
+        usage = back(idle(usage, 2_600_000), 3_200_000);
+        assert_eq!(demand(usage), 5_000.max(demand(idle(usage, 3_200_000))));
+    }
+
+    #[test]
+    fn what_is_outstanding_is_kept_in_four_bytes() {
+        for bytes in [0, 1, Packed::BYTES] {
+            for outstanding in
+                [Outstanding::Opening(bytes), Outstanding::Sending(bytes), Outstanding::Back(bytes)]
+            {
+                assert_eq!(Packed::from(outstanding).unpack(), outstanding);
+            }
+        }
+        let most = Packed::from(Outstanding::Back(u32::MAX)).unpack();
+        assert_eq!(most, Outstanding::Back(Packed::BYTES));
     }
 }
