@@ -26,6 +26,14 @@ pub(crate) struct Windows {
     pub(crate) used: Window,
 }
 
+/// What waited in a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) queue_us: Micros,
+    /// More or less than that in a part of it: a burst's queue comes and goes in a round.
+    pub(crate) strays_us: Micros,
+}
+
 /// A path with a full queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
@@ -113,20 +121,14 @@ impl Alone {
         }
     }
 
-    /// In one that began then, where so much was used, so much queue was seen.
-    pub(crate) fn compare(
-        &mut self,
-        since: Micros,
-        used: Window,
-        base_us: Micros,
-        queue_us: Micros,
-    ) {
+    /// In one that began then, where so much was used, this was seen.
+    pub(crate) fn compare(&mut self, since: Micros, used: Window, base_us: Micros, seen: Seen) {
         let Some(full) = self.known().filter(|_| since >= self.from) else { return };
-        let (told, seen) = (full.foretells_us(used, base_us), queue_us.min(DELAY_MAX_US));
-        // Of near and far flows so much is not known of the queue.
-        let unsure_us = full.base_us.abs_diff(base_us);
-        self.off_us = self.off_us.saturating_add(told.abs_diff(seen).saturating_sub(unsure_us));
-        self.all_us = self.all_us.saturating_add(told.max(seen));
+        let (told, waited) = (full.foretells_us(used, base_us), seen.queue_us.min(DELAY_MAX_US));
+        // Of near and far flows so much is not known of the queue, nor where it comes and goes.
+        let unsure_us = full.base_us.abs_diff(base_us).saturating_add(seen.strays_us);
+        self.off_us = self.off_us.saturating_add(told.abs_diff(waited).saturating_sub(unsure_us));
+        self.all_us = self.all_us.saturating_add(told.max(waited));
     }
 
     /// A congestion event at a mean round-trip time, of a queue that was full, if it was.
@@ -195,7 +197,8 @@ mod tests {
 
         fn round(&mut self, used: Window, queue_us: Micros) {
             self.alone.round_ends(self.now);
-            self.alone.compare(self.now, used, self.base_us, queue_us);
+            let seen = Seen { queue_us, ..Seen::default() };
+            self.alone.compare(self.now, used, self.base_us, seen);
         }
 
         fn epoch(&mut self, rounds: impl IntoIterator<Item = (u64, Micros)>) -> bool {
@@ -282,6 +285,20 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_comes_and_goes_in_a_round_says_less_of_others() {
+        let shared_after = |strays_us| {
+            let mut group = Group::new();
+            for _ in 0..10 {
+                let seen = Seen { queue_us: 10_000, strays_us };
+                group.alone.compare(group.now, segments(50), BASE_US, seen);
+                group.now += RTT_US;
+            }
+            group.event()
+        };
+        assert_eq!([0, 4_000, 6_000].map(shared_after), [true, true, false]);
+    }
+
+    #[test]
     fn losses_in_a_row_are_no_measure() {
         let mut group = Group::new();
         // What was lost is not on the path: 50 segments fill it, it seems.
@@ -342,7 +359,9 @@ mod tests {
         for _ in 0..1_000 {
             alone.changed(DELAY_MAX_US);
             alone.round_ends(Micros::MAX);
-            alone.compare(Micros::MAX, Window::MAX, 0, Micros::MAX);
+            let seen = Seen { queue_us: Micros::MAX, strays_us: 0 };
+            alone.compare(Micros::MAX, Window::MAX, 0, seen);
+            alone.compare(Micros::MAX, Window::MAX, 0, Seen { strays_us: Micros::MAX, ..seen });
         }
         alone.event(Micros::MAX, DELAY_MAX_US, None);
     }

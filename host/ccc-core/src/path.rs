@@ -12,7 +12,7 @@
 //! (Bansal, Balakrishnan, Floyd, Shenker 2001).  Which of the two it is, `alone.rs` finds
 //! out.
 use crate::{
-    alone::{Alone, Full, Windows},
+    alone::{Alone, Full, Seen, Windows},
     fixed::{Beta, Micros, Window},
     policy::PathSample,
 };
@@ -174,6 +174,9 @@ struct Waits {
     least_us: Option<Micros>,
     sum_us: Micros,
     parts: Micros,
+    /// Of all parts the shortest and the longest.
+    shortest_us: Micros,
+    longest_us: Micros,
 }
 
 impl Waits {
@@ -187,14 +190,22 @@ impl Waits {
 
     fn end_part(&mut self) {
         if let Some(least_us) = self.least_us.take() {
+            self.shortest_us =
+                if self.parts == 0 { least_us } else { self.shortest_us.min(least_us) };
+            self.longest_us = self.longest_us.max(least_us);
             self.sum_us += least_us;
             self.parts += 1;
         }
     }
 
-    fn mean_us(mut self) -> Option<Micros> {
+    fn seen(mut self) -> Option<Seen> {
         self.end_part();
-        self.sum_us.checked_div(self.parts)
+        let queue_us = self.sum_us.checked_div(self.parts)?;
+        Some(Seen { queue_us, strays_us: (self.longest_us - self.shortest_us) / 2 })
+    }
+
+    fn mean_us(self) -> Option<Micros> {
+        self.seen().map(|seen| seen.queue_us)
     }
 }
 
@@ -232,8 +243,9 @@ impl Path {
         }
         self.alone.round_ends(self.since);
         let measured = used.filter(|used| used.is_about(self.outstanding(now)));
-        if let (Some(used), Some(queue_us)) = (measured, self.round.waits.mean_us()) {
-            self.alone.compare(self.since, used, base_us, if idle { 0 } else { queue_us });
+        if let (Some(used), Some(seen)) = (measured, self.round.waits.seen()) {
+            let seen = if idle { Seen::default() } else { seen };
+            self.alone.compare(self.since, used, base_us, seen);
         }
         self.earlier_us = self.before.waits.mean_us().unwrap_or(0);
         self.before = std::mem::replace(&mut self.round, Round { windows, ..Round::default() });
@@ -496,6 +508,7 @@ mod tests {
             waits.add(part, queue_us);
         }
         assert_eq!(waits.mean_us(), Some(30));
+        assert_eq!(waits.seen().map(|seen| seen.strays_us), Some(20), "of 40, 40, 40 and 0");
         assert_eq!(Waits::default().mean_us(), None);
     }
 
