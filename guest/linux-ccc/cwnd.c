@@ -257,9 +257,10 @@ static void release_one(struct sock *sk, u64 rate)
 static void follow_pace(struct sock *sk, struct ccc_flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	/* What it has had for longer is not cut. */
+	/* What it has had for longer is not cut, and its ACKs give up the rest. */
 	u32 most = max(CCC_JOIN_MAX, tcp_snd_cwnd(tp));
-	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS, most);
+	u32 least = max(CCC_JOIN_PACKETS, tcp_packets_in_flight(tp));
+	u32 granted = clamp_t(u32, flow->grant.cwnd, min(least, most), most);
 	u64 rate = ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3);
 
 	set_cwnd(tp, flow, granted);

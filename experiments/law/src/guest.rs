@@ -318,7 +318,8 @@ impl Guest {
 
     fn follow_pace(&self, tcp: &mut Tcp) {
         let most = rules::JOIN_MAX.max(tcp.window.cwnd);
-        let granted = self.granted.cwnd.clamp(rules::JOIN_PACKETS, most);
+        // Its ACKs give up the rest.
+        let granted = self.granted.cwnd.max(tcp.in_flight).clamp(rules::JOIN_PACKETS, most);
         let rate = rules::pacing_rate(granted, MSS_BYTES, tcp.srtt_us).max(1);
         tcp.paced_ns = Some(u64::from(MSS_BYTES) * 1_000_000_000 / rate);
         self.set_cwnd(tcp, granted);
