@@ -45,7 +45,7 @@ def test_who_its_receiver_limits_leaves_the_rest_to_others(run):
 
 
 def test_who_writes_in_bursts_leaves_the_rest_to_others(run):
-    """A pause between bursts counted as distance, and a burst's queue as others': 0.89 of uncoupled."""
+    """The others gave up a part of each burst a round trip too late: 0.93 of uncoupled."""
     path = Bottleneck(limit_packets=20)
     times = [8 + 0.5 * burst for burst in range(32)]
     bursts = [Phase(at + after_s, rate_kbit=rate) for at in times for after_s, rate in ((0, 6_000), (0.1, 0))]
@@ -57,4 +57,4 @@ def test_who_writes_in_bursts_leaves_the_rest_to_others(run):
         return sum(ran.rate_mbit(vm, 10, 24) for vm in ("vm1", "vm2"))
 
     parts = [sum_mbit("coupled", seed) / sum_mbit("uncoupled", seed) for seed in (1, 2, 3)]
-    assert mean(parts) > 0.91, parts
+    assert mean(parts) > 0.98, parts
