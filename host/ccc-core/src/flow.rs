@@ -37,7 +37,7 @@ pub(crate) struct Whereabouts<W: Fn() -> u64> {
     pub(crate) empty: u64,
 }
 
-/// A flow's contribution.  `Default` is that of a flow that does not count.  One that
+/// A flow's contribution.  `Default` is that of a flow that has not counted.  One that
 /// falls idle counts on for a while, with no demand: it is likely to come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contribution {
@@ -86,8 +86,13 @@ impl Contribution {
         match (report.active, before.counts()) {
             (true, _) => counted.in_use(report, usage, before.is_idle()),
             (false, true) => Contribution { demand_bytes: Some(0), ..counted },
-            (false, false) => Contribution::default(),
+            (false, false) => Contribution::gone(before.distance, before.came),
         }
+    }
+
+    /// That of a flow that counts no more: how far away it was is known when it comes back.
+    fn gone(distance: u64, came: u64) -> Contribution {
+        Contribution { distance, came, ..Contribution::default() }
     }
 
     /// That of a flow of which a round-trip time was known: that one, if it has none now.
@@ -122,7 +127,9 @@ impl Contribution {
         let most = empty.saturating_add(most_waits);
         let comes = if empty > 0 { self.up_to_drift(most) } else { self };
         let each = comes.each();
-        let distance = each.saturating_sub(waits()).max(each.div_ceil(DISTANCE_PART));
+        // Who comes back after a while tells of a time at which others waited less.
+        let was = before.distance.min(each);
+        let distance = each.saturating_sub(waits()).max(each.div_ceil(DISTANCE_PART)).max(was);
         // What is said to wait may be a lie of others.
         let came = distance.max(empty.min(each));
         Contribution { distance, came, ..comes }
@@ -363,6 +370,21 @@ mod tests {
     fn who_comes_counts_no_more_than_its_shortest_times_let_it() {
         let came = away(1_000_000, &Contribution::default(), 10_000, 90_000);
         assert_eq!((came.each(), came.distance), (200_000, 190_000));
+    }
+
+    #[test]
+    fn who_comes_back_is_as_far_away_as_it_was() {
+        let came = away(100_000, &Contribution::default(), 0, 100_000);
+        let gone = Contribution::gone(came.distance, came.came);
+        // The queue has grown since: its time is of before that.
+        let back = away(140_000, &gone, 90_000, 100_000);
+        assert_eq!((back.distance, back.each()), (100_000, 140_000));
+        let nearer = away(60_000, &gone, 0, 60_000);
+        assert_eq!(nearer.distance, 60_000, "its path has become shorter");
+        let farther = away(300_000, &gone, 50_000, 290_000);
+        assert_eq!(farther.distance, 250_000, "or longer");
+        let anew = away(140_000, &Contribution::default(), 90_000, 100_000);
+        assert_eq!(anew.distance, 50_000, "of one that comes nothing else is known");
     }
 
     #[test]

@@ -240,7 +240,7 @@ impl Flow {
     /// What it contributes.
     pub(crate) fn contribution(&self) -> Contribution {
         if !self.counts() {
-            return Contribution::default();
+            return Contribution::gone(self.distance.into(), self.came.into());
         }
         let active = self.is_active();
         let demand_bytes = || match active {
@@ -340,7 +340,8 @@ mod tests {
                     flow.set_contribution(&contribution);
                     assert_eq!(flow.contribution(), contribution);
                     flow.forget();
-                    assert_eq!(flow.contribution(), nothing);
+                    let Contribution { distance, came, .. } = contribution;
+                    assert_eq!(flow.contribution(), Contribution::gone(distance, came));
                 }
             }
         }
