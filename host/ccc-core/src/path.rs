@@ -605,6 +605,30 @@ mod tests {
         path.second_of(3_000_000, segments(50), 20_000);
         path.event(4_000_000, MEAN);
         assert!(path.is_shared(), "a second is two round trips of 500 ms");
+        let mut path = Path::default();
+        path.second(0, 20_000);
+        path.event(1_000_000, MEAN);
+        burst(&mut path, 1_000_000);
+        path.changed(1_000_000, 1_000_000);
+        burst(&mut path, 2_000_000);
+        path.second_of(3_000_000, segments(50), 20_000);
+        path.event(4_000_000, MEAN);
+        assert!(!path.is_shared(), "but not of one");
+    }
+
+    #[test]
+    fn one_sample_a_round_without_a_queue_hides_no_others() {
+        let mut path = Path::default();
+        path.second(0, 20_000);
+        path.event(1_000_000, MEAN);
+        for i in 1_000..3_000 {
+            // Of 50 segments none would wait: it is others' queue.
+            let wait_us = if i % 100 == 0 { 0 } else { 20_000 };
+            let sample = sample(i * 1_000, RTT_US + wait_us, RTT_US);
+            path.add(PathSample { delivered_bytes: MSS / 2, ..sample }, || segments(50));
+        }
+        path.event(3_000_000, MEAN);
+        assert!(path.is_shared());
     }
 
     #[test]

@@ -75,6 +75,29 @@ fn adopted_flows_know_better_than_an_empty_group_remembers() {
 }
 
 #[test]
+fn others_give_up_what_a_burst_will_be_as_it_begins() {
+    let (mut host, vms) = steady(80, &[1, 1]);
+    let (bulk, mut writer) = (vms[0][0], vms[1][0]);
+    writer.report.cwnd_bytes = 40 * MSS;
+    let mut tells = |active, cwnd_limited, in_flight: u32| {
+        let report = &mut writer.report;
+        (report.active, report.cwnd_limited) = (active, cwnd_limited);
+        report.inflight_bytes = in_flight * MSS;
+        host.now += 400_000;
+        host.send(&writer);
+        host.segments_of(&bulk)
+    };
+    assert_eq!(tells(true, false, 30), 80, "nothing of it was delivered");
+    assert_eq!(tells(false, false, 0), 80);
+    assert_eq!(tells(false, false, 0), 80, "which it says twice");
+    assert_eq!(tells(true, true, 0), 50, "as much again");
+    assert_eq!(tells(true, false, 5), 80, "but it has less");
+    assert_eq!(tells(false, false, 0), 80);
+    assert_eq!(tells(true, true, 0), 75);
+    assert_eq!(tells(false, true, 0), 80, "who is idle wants nothing, whatever it says");
+}
+
+#[test]
 fn a_vm_that_comes_back_alone_is_a_joiner() {
     let (mut host, vms) = steady(80, &[1, 1]);
     host.leave(vms[1][0]);

@@ -94,7 +94,7 @@ impl Usage {
     }
 
     fn outstanding(self, new: &Report, delivered_bytes: u64, is_new: bool) -> Outstanding {
-        let now = new.inflight_bytes.min(new.cwnd_bytes);
+        let now = if new.active { new.inflight_bytes.min(new.cwnd_bytes) } else { 0 };
         // Who has sent all it had, does not open: what is outstanding then is what is not
         // delivered of that.
         let goes_on = |before: u32| u64::from(now) + delivered_bytes > before.into();
@@ -103,8 +103,7 @@ impl Usage {
                 Outstanding::Opening(now)
             }
             Outstanding::Back(_) if new.active => Outstanding::Sending(now),
-            Outstanding::Back(most) => Outstanding::Sending(most),
-            Outstanding::Opening(most) | Outstanding::Sending(most) => {
+            Outstanding::Opening(most) | Outstanding::Sending(most) | Outstanding::Back(most) => {
                 Outstanding::Sending(most.max(now))
             }
         }
@@ -231,7 +230,9 @@ mod tests {
                 assert_eq!(Packed::from(outstanding).unpack(), outstanding);
             }
         }
-        let most = Packed::from(Outstanding::Back(u32::MAX)).unpack();
-        assert_eq!(most, Outstanding::Back(Packed::BYTES));
+        for bytes in [Packed::BACK, Packed::SENDING, u32::MAX] {
+            let most = Packed::from(Outstanding::Back(bytes)).unpack();
+            assert_eq!(most, Outstanding::Back(Packed::BYTES));
+        }
     }
 }
