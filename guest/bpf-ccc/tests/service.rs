@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What a service manager hears of the program while it runs, and when it ends.
 use std::{
+    io::ErrorKind,
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::{Child, Command},
@@ -44,7 +45,15 @@ fn directory(name: &str) -> PathBuf {
 fn heard(manager: &UnixDatagram, patience: Duration) -> Option<String> {
     manager.set_read_timeout(Some(patience)).expect("set");
     let mut said = [0; 256];
-    let length = manager.recv(&mut said).ok()?;
+    let length = loop {
+        match manager.recv(&mut said) {
+            Ok(length) => break length,
+            // As after a stop of this process (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) => panic!("nothing can be heard: {error}"),
+        }
+    };
     Some(String::from_utf8_lossy(&said[..length]).trim().to_owned())
 }
 

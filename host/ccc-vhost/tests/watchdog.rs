@@ -2,6 +2,7 @@
 //! What a service manager hears of the daemon.
 #![allow(clippy::unwrap_used)]
 use std::{
+    io::ErrorKind,
     os::unix::net::UnixDatagram,
     process::{Child, Command},
     time::Duration,
@@ -31,7 +32,15 @@ impl Drop for Daemon {
 fn heard(manager: &UnixDatagram, patience: Duration) -> Option<String> {
     manager.set_read_timeout(Some(patience)).unwrap();
     let mut said = [0; 256];
-    let length = manager.recv(&mut said).ok()?;
+    let length = loop {
+        match manager.recv(&mut said) {
+            Ok(length) => break length,
+            // As after a stop of this process (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) => panic!("nothing can be heard: {error}"),
+        }
+    };
     Some(String::from_utf8_lossy(&said[..length]).trim().to_owned())
 }
 
