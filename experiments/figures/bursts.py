@@ -56,18 +56,21 @@ class Bursts:
 
 
 OFTEN = Bursts(75, 0.25, 100, 40)
+FAR = Bursts(250, 0.8, 200, 83)
+SEVERAL = Bursts(60, 0.5, 100, 20, vms=2, varies=0.6)
 CASES = (
     Bursts(75, 0.5, 100, 20),
-    Bursts(250, 0.8, 200, 83),
+    FAR,
     Bursts(75, 0.5, 40, 20),
     Bursts(250, 1.0, 100, 40),
     OFTEN,
-    Bursts(60, 0.5, 100, 20, vms=2, varies=0.6),
+    SEVERAL,
 )
 # How thick a bar is, of the distance between two cases.
 BAR = 0.36
-# Why a bound does not hold.
+# Why bounds do not hold.
 CANNOT_TAKE = "in that time the others cannot take all"
+STRAYS = "in the mean nothing is lost, but runs stray by a tenth"
 
 
 def scenario(bursts: Bursts, kind: str, seed: int) -> Scenario:
@@ -138,5 +141,9 @@ FIGURE = Figure(
     scores,
     plot,
     MEASURES,
-    {f"{OFTEN}: coupled over uncoupled goodput": Known(CANNOT_TAKE, 0.85)},
+    {
+        f"{OFTEN}: coupled over uncoupled goodput": Known(CANNOT_TAKE, 0.85),
+        f"{FAR}: coupled over uncoupled goodput": Known(STRAYS, 0.97),
+        f"{SEVERAL}: coupled over uncoupled goodput": Known(STRAYS, 0.97),
+    },
 )
