@@ -14,9 +14,6 @@ const SETTLES_ROUNDS: Micros = 2;
 /// has it for itself if less than a third.
 const SHARED: Micros = 2;
 const ALONE: Micros = 3;
-/// So much of what waits may come and go in a round: in others' queue a part without a
-/// sample of it, which one flow can make, is to hide nothing.
-const STRAYS: Micros = 4;
 /// Longer delays count as this one, so that no sum overflows.
 const DELAY_MAX_US: Micros = 1 << 30;
 
@@ -129,8 +126,7 @@ impl Alone {
         let Some(full) = self.known().filter(|_| since >= self.from) else { return };
         let (told, waited) = (full.foretells_us(used, base_us), seen.queue_us.min(DELAY_MAX_US));
         // Of near and far flows so much is not known of the queue, nor where it comes and goes.
-        let strays_us = seen.strays_us.min(waited / STRAYS);
-        let unsure_us = full.base_us.abs_diff(base_us).saturating_add(strays_us);
+        let unsure_us = full.base_us.abs_diff(base_us).saturating_add(seen.strays_us);
         self.off_us = self.off_us.saturating_add(told.abs_diff(waited).saturating_sub(unsure_us));
         self.all_us = self.all_us.saturating_add(told.max(waited));
     }
@@ -290,20 +286,16 @@ mod tests {
 
     #[test]
     fn a_queue_that_comes_and_goes_in_a_round_says_less_of_others() {
-        // Of 90 segments 5 ms would wait.
-        let shared_after = |queue_us, strays_us| {
+        let shared_after = |strays_us| {
             let mut group = Group::new();
             for _ in 0..10 {
-                let seen = Seen { queue_us, strays_us };
-                group.alone.compare(group.now, segments(90), BASE_US, seen);
+                let seen = Seen { queue_us: 10_000, strays_us };
+                group.alone.compare(group.now, segments(50), BASE_US, seen);
                 group.now += RTT_US;
             }
             group.event()
         };
-        assert!(shared_after(12_000, 0));
-        assert!(shared_after(12_000, 900));
-        assert!(!shared_after(12_000, 1_100));
-        assert!(shared_after(24_000, Micros::MAX), "but a quarter of it at the most");
+        assert_eq!([0, 4_900, 5_100].map(shared_after), [true, true, false]);
     }
 
     #[test]

@@ -86,13 +86,13 @@ impl Contribution {
         match (report.active, before.counts()) {
             (true, _) => counted.in_use(report, usage, before.is_idle()),
             (false, true) => Contribution { demand_bytes: Some(0), ..counted },
-            (false, false) => Contribution::gone(before.distance, before.came),
+            (false, false) => Contribution::gone(before.distance),
         }
     }
 
     /// That of a flow that counts no more: how far away it was is known when it comes back.
-    fn gone(distance: u64, came: u64) -> Contribution {
-        Contribution { distance, came, ..Contribution::default() }
+    fn gone(distance: u64) -> Contribution {
+        Contribution { distance, ..Contribution::default() }
     }
 
     /// That of a flow of which a round-trip time was known: that one, if it has none now.
@@ -117,6 +117,9 @@ impl Contribution {
         before: &Contribution,
         whereabouts: Whereabouts<impl Fn() -> u64>,
     ) -> Contribution {
+        if !self.counts() {
+            return self;
+        }
         let Whereabouts { most_waits, waits, empty } = whereabouts;
         let near = before.came.max(before.distance.saturating_add(most_waits));
         let is_longer = empty > DRIFT * before.came && self.each() > DRIFT * near;
@@ -127,8 +130,10 @@ impl Contribution {
         let most = empty.saturating_add(most_waits);
         let comes = if empty > 0 { self.up_to_drift(most) } else { self };
         let each = comes.each();
-        // Who comes back after a while tells of a time at which others waited less.
-        let was = before.distance.min(each);
+        // Who comes back after a while tells of a time at which others waited less.  It is no
+        // farther away than its shortest time.
+        let nearest = if empty > 0 { empty.min(each) } else { each };
+        let was = if before.counts() { 0 } else { before.distance.min(nearest) };
         let distance = each.saturating_sub(waits()).max(each.div_ceil(DISTANCE_PART)).max(was);
         // What is said to wait may be a lie of others.
         let came = distance.max(empty.min(each));
@@ -375,12 +380,16 @@ mod tests {
     #[test]
     fn who_comes_back_is_as_far_away_as_it_was() {
         let came = away(100_000, &Contribution::default(), 0, 100_000);
-        let gone = Contribution::gone(came.distance, came.came);
+        let gone = Contribution::gone(came.distance);
         // The queue has grown since: its time is of before that.
         let back = away(140_000, &gone, 90_000, 100_000);
         assert_eq!((back.distance, back.each()), (100_000, 140_000));
         let nearer = away(60_000, &gone, 0, 60_000);
         assert_eq!(nearer.distance, 60_000, "its path has become shorter");
+        let queued = away(140_000, &gone, 90_000, 60_000);
+        assert_eq!(queued.distance, 60_000, "shorter, and packets wait there");
+        let unknown = Contribution { rtt_known: false, ..came };
+        assert_eq!(away(140_000, &unknown, 90_000, 140_000).distance, 50_000, "it was not known");
         let farther = away(300_000, &gone, 50_000, 290_000);
         assert_eq!(farther.distance, 250_000, "or longer");
         let anew = away(140_000, &Contribution::default(), 90_000, 100_000);

@@ -174,8 +174,8 @@ struct Waits {
     least_us: Option<Micros>,
     sum_us: Micros,
     parts: Micros,
-    /// Of all parts the shortest and the longest.
-    shortest_us: Micros,
+    /// Of all parts the two shortest, and the longest.
+    shortest_us: [Micros; 2],
     longest_us: Micros,
 }
 
@@ -190,8 +190,12 @@ impl Waits {
 
     fn end_part(&mut self) {
         if let Some(least_us) = self.least_us.take() {
-            self.shortest_us =
-                if self.parts == 0 { least_us } else { self.shortest_us.min(least_us) };
+            let [first, second] = self.shortest_us;
+            self.shortest_us = match self.parts {
+                0 => [least_us; 2],
+                1 => [first.min(least_us), first.max(least_us)],
+                _ => [first.min(least_us), second.min(first.max(least_us))],
+            };
             self.longest_us = self.longest_us.max(least_us);
             self.sum_us += least_us;
             self.parts += 1;
@@ -201,7 +205,9 @@ impl Waits {
     fn seen(mut self) -> Option<Seen> {
         self.end_part();
         let queue_us = self.sum_us.checked_div(self.parts)?;
-        Some(Seen { queue_us, strays_us: (self.longest_us - self.shortest_us) / 2 })
+        // The shortest may be what one sample makes of it.
+        let [_, shortest_us] = self.shortest_us;
+        Some(Seen { queue_us, strays_us: (self.longest_us - shortest_us) / 2 })
     }
 
     fn mean_us(self) -> Option<Micros> {
@@ -508,7 +514,12 @@ mod tests {
             waits.add(part, queue_us);
         }
         assert_eq!(waits.mean_us(), Some(30));
-        assert_eq!(waits.seen().map(|seen| seen.strays_us), Some(20), "of 40, 40, 40 and 0");
+        let strays = |waits: Waits| waits.seen().map(|seen| seen.strays_us);
+        assert_eq!(strays(waits), Some(0), "of 40, 40, 40 and 0");
+        waits.add(6, 10);
+        assert_eq!(strays(waits), Some(15), "and 10");
+        waits.add(7, 90);
+        assert_eq!(strays(waits), Some(40), "and 90");
         assert_eq!(Waits::default().mean_us(), None);
     }
 

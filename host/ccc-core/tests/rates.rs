@@ -328,6 +328,40 @@ impl World {
     }
 }
 
+/// The group's window as a flow comes back whose round-trip time is of before a queue grew to
+/// 90 ms, after it has said so often that it is idle.
+fn found_by_who_rested(idle_reports: u32, min_rtt_us: u32) -> (u64, u64) {
+    let (mut host, first) = alone(120, &far(100), ShareOf::Rate);
+    let others = [first, host.flow(first.vm, 10)];
+    let vm = host.vm(1.0);
+    let mut rests = host.flow_of(vm, &far(100));
+    rests.report.active = false;
+    host.send(&rests);
+    for mut other in others.into_iter().cycle().take(400) {
+        (other.report.srtt_us, other.report.rtt_us) = (190_000, 190_000);
+        other.report.min_rtt_us = 100_000;
+        host.now += 10_000;
+        host.send(&other);
+    }
+    host.engine.tick(host.now);
+    (0..idle_reports).for_each(|_| host.send(&rests));
+    let before = host.segments();
+    (rests.report.active, rests.report.srtt_us) = (true, 110_000);
+    rests.report.min_rtt_us = min_rtt_us;
+    host.send(&rests);
+    (before, host.segments())
+}
+
+#[test]
+fn who_rested_is_as_far_away_as_it_was() {
+    for idle_reports in [0, 1, 2] {
+        let (before, after) = found_by_who_rested(idle_reports, 100_000);
+        assert!(before.abs_diff(after) <= 2, "{before} to {after} after {idle_reports}");
+    }
+    let (before, after) = found_by_who_rested(1, 10_000);
+    assert!(after < before * 9 / 10, "{before} to {after}: its path has become shorter");
+}
+
 /// A near one with a window of 20 segments, and one that was 100 ms away and has left.
 fn left_alone() -> (Host, Flow, VmId) {
     let (mut host, near) = alone(20, &far(2), ShareOf::Rate);

@@ -240,7 +240,7 @@ impl Flow {
     /// What it contributes.
     pub(crate) fn contribution(&self) -> Contribution {
         if !self.counts() {
-            return Contribution::gone(self.distance.into(), self.came.into());
+            return Contribution::gone(self.distance.into());
         }
         let active = self.is_active();
         let demand_bytes = || match active {
@@ -276,6 +276,10 @@ impl Flow {
     /// It counts no more, and what it used is forgotten.
     pub(crate) fn forget(&mut self) {
         self.usage = Usage::default();
+        self.came = 0;
+        if !self.counts.has(Counts::RTT_KNOWN) {
+            self.distance = 0;
+        }
         self.counts = Counts::default();
     }
 }
@@ -340,8 +344,7 @@ mod tests {
                     flow.set_contribution(&contribution);
                     assert_eq!(flow.contribution(), contribution);
                     flow.forget();
-                    let Contribution { distance, came, .. } = contribution;
-                    assert_eq!(flow.contribution(), Contribution::gone(distance, came));
+                    assert_eq!(flow.contribution(), Contribution::gone(contribution.distance));
                 }
             }
         }
