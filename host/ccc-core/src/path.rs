@@ -11,11 +11,14 @@
 //! grows: the queue overflows by those who grow, and it is mostly them who lose
 //! (Bansal, Balakrishnan, Floyd, Shenker 2001).  Which of the two it is, `alone.rs` finds
 //! out.
+mod waits;
+
 use crate::{
     alone::{Alone, Full, Seen, Windows},
     fixed::{Beta, Micros, Window},
     policy::PathSample,
 };
+use waits::{PARTS, Waits};
 
 /// A longer round-trip time counts as this one.
 const RTT_MAX_US: u32 = 1 << 20;
@@ -32,10 +35,6 @@ const IDLE_ROUNDS: u32 = 8;
 const LEFT_ROUNDS: u32 = 32;
 /// Who is so many times as far away as the mean, and farther, has little of the rate.
 const FAR: Micros = 4;
-/// Of so many parts of a round the least sample counts each: an acknowledgement that was
-/// held back is no queue, and a gap in it is not the whole round's.
-const PARTS: Micros = 8;
-
 /// What the latest whole round has shown, for the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
@@ -164,54 +163,6 @@ impl OnPath {
         let rtt_us = self.measured / self.measured_bytes.max(1);
         let bytes = self.bytes.saturating_mul(rtt_us) / u128::from(length_us.max(1));
         Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
-    }
-}
-
-/// What waits in a round: a mean over its parts of the least sample of each.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waits {
-    part: Micros,
-    least_us: Option<Micros>,
-    sum_us: Micros,
-    parts: Micros,
-    /// Of all parts the two shortest, and the longest.
-    shortest_us: [Micros; 2],
-    longest_us: Micros,
-}
-
-impl Waits {
-    fn add(&mut self, part: Micros, queue_us: Micros) {
-        if part != self.part {
-            self.end_part();
-            self.part = part;
-        }
-        self.least_us = Some(self.least_us.map_or(queue_us, |least| least.min(queue_us)));
-    }
-
-    fn end_part(&mut self) {
-        if let Some(least_us) = self.least_us.take() {
-            let [first, second] = self.shortest_us;
-            self.shortest_us = match self.parts {
-                0 => [least_us; 2],
-                1 => [first.min(least_us), first.max(least_us)],
-                _ => [first.min(least_us), second.min(first.max(least_us))],
-            };
-            self.longest_us = self.longest_us.max(least_us);
-            self.sum_us += least_us;
-            self.parts += 1;
-        }
-    }
-
-    fn seen(mut self) -> Option<Seen> {
-        self.end_part();
-        let queue_us = self.sum_us.checked_div(self.parts)?;
-        // The shortest may be what one sample makes of it.
-        let [_, shortest_us] = self.shortest_us;
-        Some(Seen { queue_us, strays_us: (self.longest_us - shortest_us) / 2 })
-    }
-
-    fn mean_us(self) -> Option<Micros> {
-        self.seen().map(|seen| seen.queue_us)
     }
 }
 
@@ -505,22 +456,6 @@ mod tests {
             path.second_of(i * 3_000_000 + 1_000_000, segments(50), 2_400);
             path.second_of(i * 3_000_000 + 2_000_000, segments(60), 2_400);
         }
-    }
-
-    #[test]
-    fn a_held_acknowledgement_or_a_gap_is_no_queue() {
-        let mut waits = Waits::default();
-        for (part, queue_us) in [(0, 90), (0, 40), (1, 40), (2, 80), (2, 40), (5, 0)] {
-            waits.add(part, queue_us);
-        }
-        assert_eq!(waits.mean_us(), Some(30));
-        let strays = |waits: Waits| waits.seen().map(|seen| seen.strays_us);
-        assert_eq!(strays(waits), Some(0), "of 40, 40, 40 and 0");
-        waits.add(6, 10);
-        assert_eq!(strays(waits), Some(15), "and 10");
-        waits.add(7, 90);
-        assert_eq!(strays(waits), Some(40), "and 90");
-        assert_eq!(Waits::default().mean_us(), None);
     }
 
     #[test]

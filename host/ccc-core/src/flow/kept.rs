@@ -276,7 +276,6 @@ impl Flow {
     /// It counts no more, and what it used is forgotten.
     pub(crate) fn forget(&mut self) {
         self.usage = Usage::default();
-        self.came = 0;
         if !self.counts.has(Counts::RTT_KNOWN) {
             self.distance = 0;
         }
