@@ -60,6 +60,7 @@ struct ccc_cwnd {
 	bool spread;		/* less than two segments, over more than an RTT */
 	bool smooth;		/* at TCP's own rate, what is written at a time */
 	bool hindered;		/* it could not send for two round trips what waits */
+	bool sparing;		/* it began with a segment at the most, and no ACK since */
 	bool timed;		/* TCP's timer is on for one of these */
 };
 
@@ -246,6 +247,7 @@ void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us);
 void ccc_report_restart_rtt(struct ccc_flow *flow);
 void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
 		       u8 ca_state);
+bool ccc_report_wants(const struct tcp_sock *tp);
 void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_last(const struct sock *sk, struct ccc_flow *flow);
 

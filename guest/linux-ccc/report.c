@@ -319,13 +319,23 @@ void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
 }
 
 /*
- * It sends again.  If it was idle it wants all it can have, until its ACKs tell
- * otherwise.
+ * More than a segment is to be sent or acknowledged.  Who has less uses no window to
+ * speak of: were it counted as one that wants all it can have until its first ACK, a
+ * part of the rate would be nobody's whenever somebody opens short connections.
+ */
+bool ccc_report_wants(const struct tcp_sock *tp)
+{
+	return tp->write_seq - tp->snd_una > tp->mss_cache;
+}
+
+/*
+ * It sends again.  If it was idle, and has more than a segment, it wants all it can
+ * have, until its ACKs tell otherwise.
  */
 void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow)
 {
 	if (!flow->report.active)
-		flow->report.cwnd_limited = true;
+		flow->report.cwnd_limited = ccc_report_wants(tcp_sk(sk));
 	report_as(sk, flow, inet_csk(sk)->icsk_ca_state, true);
 }
 
@@ -382,12 +392,12 @@ void ccc_report_restart_rtt(struct ccc_flow *flow)
 	flow->report.rtt_rounds = 0;
 }
 
-/* A new flow's: it has data to send, and wants all it can have. */
+/* A new flow's: it has data to send, and wants as much as one that comes back. */
 void ccc_report_first(const struct sock *sk, struct ccc_flow *flow)
 {
 	struct ccc_report *report = &flow->report;
 
-	report->cwnd_limited = true;
+	report->cwnd_limited = ccc_report_wants(tcp_sk(sk));
 	report->tcp_delivered = tcp_sk(sk)->delivered;
 	report->srtt_us = tcp_sk(sk)->srtt_us >> 3;
 	update(sk, report, wire_state(sk, inet_csk(sk)->icsk_ca_state), true);

@@ -33,6 +33,7 @@ static noinline void follow_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
 	u32 growth;
 
 	ccc_quiet_end(sk, flow);
+	flow->cwnd.sparing = false;
 	/* What TCP has held back in recovery would leave as one burst, too. */
 	wakes = flow->recovery.over ||
 		(!flow->report.cwnd_limited && !flow->cwnd.paced);
@@ -110,10 +111,17 @@ static void ccc_tcp_in_ack_event(struct sock *sk, u32 flags)
 		watched_ack(sk, flags);
 }
 
-/*
- * Data leaves, and nothing was in flight.  A flow that begins or comes back
- * takes at most what it is granted; more is released by ACKs.
- */
+/* It takes at most what it is granted; more is released by ACKs. */
+static void take_window(struct sock *sk, struct ccc_flow *flow, bool joins)
+{
+	if (inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder)
+		return;
+	ccc_cwnd_update(sk, flow, 0);
+	if (joins)
+		ccc_cwnd_join(sk, flow);
+}
+
+/* Data leaves, and nothing was in flight. */
 static void begin_or_resume(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
@@ -129,11 +137,10 @@ static void begin_or_resume(struct sock *sk)
 	} else {
 		flow = ccc_flow_attach(sk);
 	}
-	if (!flow || icsk->icsk_ca_state > TCP_CA_Disorder)
+	if (!flow)
 		return;
-	ccc_cwnd_update(sk, flow, 0);
-	if (joins)
-		ccc_cwnd_join(sk, flow);
+	flow->cwnd.sparing = joins && !flow->report.cwnd_limited;
+	take_window(sk, flow, joins && !flow->cwnd.sparing);
 }
 
 static void tx_start(struct sock *sk)
@@ -159,6 +166,25 @@ static noinline void wake_sender(struct sock *sk)
 	rcu_read_unlock();
 }
 
+/*
+ * Who has written a header writes its body, and joins with that: of it no ACK tells
+ * before the first window has left.
+ */
+static noinline void join_sender(struct sock *sk)
+{
+	struct ccc_flow *flow;
+
+	rcu_read_lock();
+	flow = ccc_flow_get(sk);
+	if (flow) {
+		flow->cwnd.sparing = false;
+		ccc_report_wake(flow);
+		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+		take_window(sk, flow, true);
+	}
+	rcu_read_unlock();
+}
+
 /* TCP asks before it sends, with the socket locked. */
 static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 {
@@ -168,6 +194,8 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	if (flow && flow->cwnd.smooth && !flow->cwnd.paced &&
 	    !flow->report.cwnd_limited)
 		wake_sender(sk);
+	if (flow && flow->cwnd.sparing && ccc_report_wants(tcp_sk(sk)))
+		join_sender(sk);
 	if (flow && (flow->release.waits || flow->cwnd.paced ||
 		     flow->cwnd.spread)) {
 		ccc_quiet_end(sk, flow);

@@ -106,9 +106,7 @@ impl Env<'_> {
         } else {
             self.guest(|guest, env| guest.resume(env, tcp));
         }
-        if tcp.state == State::Open {
-            self.guest(|guest, env| guest.begin(env, tcp, joins));
-        }
+        self.guest(|guest, env| guest.begin(env, tcp, joins));
     }
 
     /// `min_tso_segs()`, which TCP asks before it sends.

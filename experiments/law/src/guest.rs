@@ -110,6 +110,8 @@ pub struct Guest {
     pub spread: bool,
     /// What an application writes at a time is paced.
     smooth: bool,
+    /// It began, or came back, with a segment at the most, and has had no ACK since.
+    sparing: bool,
     /// Something else than the window keeps it from sending what it has.
     hindered: bool,
     /// Recovery is over with this ACK.
@@ -150,6 +152,7 @@ impl Guest {
             paced_until_us: None,
             spread: false,
             smooth: false,
+            sparing: false,
             recovers: false,
             hindered: false,
         };
@@ -390,6 +393,22 @@ impl Guest {
 
     /// The end of `begin_or_resume()`.
     pub fn begin(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
+        self.sparing = joins && !self.reporter.cwnd_limited;
+        self.take_window(env, tcp, joins && !self.sparing);
+    }
+
+    /// `join_sender()`.
+    fn join_late(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        self.sparing = false;
+        self.reporter.wake();
+        self.report_update(env, tcp, tcp.state);
+        self.take_window(env, tcp, true);
+    }
+
+    fn take_window(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
+        if tcp.state != State::Open {
+            return;
+        }
         self.update_cwnd(env, tcp, 0);
         if joins {
             self.join(env, tcp);
@@ -422,6 +441,9 @@ impl Guest {
         if may_wake && self.is_held(tcp) && self.wake(env, tcp) {
             self.report_update(env, tcp, tcp.state);
         }
+        if self.sparing && tcp.wants() {
+            self.join_late(env, tcp);
+        }
         if self.paced_until_us.is_some() && tcp.state == State::Open && self.read_grant(env, tcp) {
             self.follow_pace(tcp);
             return;
@@ -445,6 +467,7 @@ impl Guest {
     pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
         // What was held back in recovery would leave as one burst, too.
         let is_paced = self.paced_until_us.is_some();
+        self.sparing = false;
         let wakes = self.recovers || !self.reporter.cwnd_limited && !is_paced;
         self.recovers = false;
         let limited = tcp.is_cwnd_limited() || self.is_held(tcp);

@@ -82,11 +82,11 @@ fn wire_state(tcp: &Tcp, state: State) -> CongestionState {
 }
 
 impl Reporter {
-    /// A new flow's: it wants all it can have.
+    /// A new flow's.
     pub fn new(tcp: &Tcp) -> Reporter {
         Reporter {
             active: true,
-            cwnd_limited: true,
+            cwnd_limited: tcp.wants(),
             at_once: false,
             srtt_us: tcp.srtt_us,
             state: CongestionState::SlowStart,
@@ -258,7 +258,7 @@ impl Guest {
     /// It sends again.
     pub fn report_resume(&mut self, env: &mut Env, tcp: &Tcp) {
         if !self.reporter.active {
-            self.reporter.cwnd_limited = true;
+            self.reporter.cwnd_limited = tcp.wants();
         }
         self.report_as(env, tcp, tcp.state, true);
     }

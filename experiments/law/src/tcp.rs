@@ -193,6 +193,11 @@ impl Tcp {
         self.outstanding_segments > 0 || self.available_segments > 0
     }
 
+    /// `ccc_report_wants()`.
+    pub fn wants(&self) -> bool {
+        u64::from(self.outstanding_segments) + self.available_segments > 1
+    }
+
     /// Written and not sent, as far as that matters.
     pub fn unsent_bytes(&self) -> u32 {
         u32::try_from(self.available_segments).unwrap_or(u32::MAX).saturating_mul(MSS_BYTES)
