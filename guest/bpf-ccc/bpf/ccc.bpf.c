@@ -147,6 +147,7 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	}
 	if (flow->shadow.quiet_acked)
 		ccc_quiet_add_up(sk, flow, cwnd_limited);
+	flow->cwnd.sparing = 0;
 	before = tcp_sk(sk)->snd_cwnd;
 	/* What is spread over a round trip is limited by what is granted. */
 	cwnd_limited |= flow->cwnd.paced;
@@ -191,15 +192,25 @@ void BPF_PROG(ccc_in_ack_event, struct sock *sk, u32 flags)
 		watched_ack(sk, flags);
 }
 
-/*
- * Data leaves, and nothing was in flight.  A flow that begins or comes back
- * takes at most what it is granted; more is released by ACKs.
- */
+/* It takes at most what it is granted; more is released by ACKs. */
+static inline void take_window(struct sock *sk, struct ccc_table *table,
+			       struct ccc_flow *flow, bool joins)
+{
+	struct ccc_tcp tcp = {};
+
+	if (!is_open(sk))
+		return;
+	ccc_look(sk, &tcp);
+	ccc_cwnd_update(sk, table, flow, &tcp, 0);
+	if (joins)
+		ccc_cwnd_join(sk, flow);
+}
+
+/* Data leaves, and nothing was in flight. */
 static inline void begin_or_resume(struct sock *sk)
 {
 	u32 idle = (u32)bpf_jiffies64() - tcp_sk(sk)->lsndtime;
 	struct ccc_table *table;
-	struct ccc_tcp tcp = {};
 	struct ccc_flow *flow;
 	bool joins;
 
@@ -220,12 +231,10 @@ static inline void begin_or_resume(struct sock *sk)
 		if (flow)
 			ccc_report_first(sk, table, flow);
 	}
-	if (!flow || !is_open(sk))
+	if (!flow)
 		return;
-	ccc_look(sk, &tcp);
-	ccc_cwnd_update(sk, table, flow, &tcp, 0);
-	if (joins)
-		ccc_cwnd_join(sk, flow);
+	flow->cwnd.sparing = joins && !flow->report.cwnd_limited;
+	take_window(sk, table, flow, joins && !flow->cwnd.sparing);
 }
 
 SEC("struct_ops")
@@ -249,14 +258,30 @@ void BPF_PROG(ccc_cwnd_event_tx_start, struct sock *sk)
 	begin_or_resume(sk);
 }
 
+/*
+ * Who has written a header writes its body, and joins with that: of it no ACK tells
+ * before the first window has left.
+ */
+static inline void join_late(struct sock *sk, struct ccc_table *table,
+			     struct ccc_flow *flow)
+{
+	flow->cwnd.sparing = 0;
+	ccc_report_wake(flow);
+	ccc_report_update(sk, table, flow, ca_state(sk));
+	take_window(sk, table, flow, true);
+}
+
 /* Not in line, as watched_ack(). */
 static __noinline void rated_send(struct sock *sk)
 {
 	struct ccc_table *table;
 	struct ccc_flow *flow = ccc_flow_get(sk, &table);
 
-	if (flow)
-		ccc_cwnd_before_send(sk, flow);
+	if (!flow)
+		return;
+	if (flow->cwnd.sparing && ccc_report_wants(tcp_sk(sk)))
+		join_late(sk, table, flow);
+	ccc_cwnd_before_send(sk, flow);
 }
 
 SEC("struct_ops")

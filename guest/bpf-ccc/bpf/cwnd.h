@@ -102,10 +102,11 @@ static inline bool ccc_cwnd_read_grant_of(struct sock *sk,
 	return true;
 }
 
-/* Whether ccc_cwnd_before_send() has to look at the flow. */
+/* Whether ccc_min_tso_segs() has to look at the flow. */
 static inline void note_rated(struct sock *sk, const struct ccc_flow *flow)
 {
-	ccc_sk(sk)->rated = flow->cwnd.paced || flow->cwnd.spread_rate;
+	ccc_sk(sk)->rated = flow->cwnd.paced || flow->cwnd.spread_rate ||
+			    flow->cwnd.sparing;
 }
 
 static inline bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_table *table,

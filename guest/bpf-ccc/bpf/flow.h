@@ -62,7 +62,7 @@ struct ccc_sock {
 	u8 cubic;
 	u8 sender;		/* has sent data */
 	/* What spares others a look at the flow. */
-	u8 rated;		/* by ccc_cwnd_before_send() */
+	u8 rated;		/* ccc_min_tso_segs() has to look at the flow */
 	u8 watched;		/* by ccc_recovery_watch(), at the next ACK, too */
 	u8 settled;		/* by cong_avoid(), beyond what quiet.h looks at */
 	u8 timed;		/* TCP's pacing timer is on for us */

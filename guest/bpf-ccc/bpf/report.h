@@ -196,6 +196,7 @@ static inline void note_notified(struct ccc_report *report, u64 now_us)
 	report->notified_delivered_bytes = report->delivered_bytes;
 	report->notified_growth_bytes = report->cwnd_growth_bytes;
 	report->notified = report->now;
+	report->at_once = 0;
 	report->rtt_us = 0;
 }
 
@@ -254,7 +255,7 @@ __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 	if (!table || !flow || !tcp)
 		return 0;
 	update(&flow->report, tcp);
-	urgent = (op && op != VIRTIO_CCC_OP_UPDATE) ||
+	urgent = (op && op != VIRTIO_CCC_OP_UPDATE) || flow->report.at_once ||
 		 signals_differ(&flow->report.now, &flow->report.notified);
 	if (!op && (urgent || is_due(tcp, &flow->report,
 				     flow->grant.report_interval_us)))
@@ -272,6 +273,7 @@ __weak int ccc_report(struct ccc_table *table, struct ccc_flow *flow,
 	READ_FIELD(wire->seq) = seq + 1;
 	wakes = urgent &&
 		(tcp->now_us - flow->report.notified_us > CCC_POLLED_US ||
+		 flow->report.at_once ||
 		 has_happened(&flow->report.now, &flow->report.notified));
 	note_notified(&flow->report, tcp->now_us);
 	ccc_tell(table, op, flow->slot, flow->generation, wakes);
@@ -301,8 +303,18 @@ static inline void ccc_report_update(const struct sock *sk,
 }
 
 /*
- * It sends again.  If it was idle it wants all it can have, until its ACKs tell
- * otherwise.
+ * More than a segment is to be sent or acknowledged.  Who has less uses no window to
+ * speak of: were it counted as one that wants all it can have until its first ACK, a
+ * part of the rate would be nobody's whenever somebody opens short connections.
+ */
+static inline bool ccc_report_wants(const struct tcp_sock *tp)
+{
+	return tp->write_seq - tp->snd_una > tp->mss_cache;
+}
+
+/*
+ * It sends again.  If it was idle, and has more than a segment, it wants all it can
+ * have, until its ACKs tell otherwise.
  */
 static inline void ccc_report_resume(const struct sock *sk,
 				     struct ccc_table *table,
@@ -311,10 +323,17 @@ static inline void ccc_report_resume(const struct sock *sk,
 	struct ccc_tcp tcp = {};
 
 	if (!flow->report.now.active)
-		flow->report.cwnd_limited = 1;
+		flow->report.cwnd_limited = ccc_report_wants(tcp_sk(sk));
 	ccc_look_as(sk, &tcp, ca_state(sk));
 	tcp.active = true;
 	ccc_report(table, flow, &tcp, 0);
+}
+
+/* It wants more than it did, of which the next report tells at once. */
+static inline void ccc_report_wake(struct ccc_flow *flow)
+{
+	flow->report.cwnd_limited = 1;
+	flow->report.at_once = 1;
 }
 
 /* A flow that has nothing to send does not use a larger window. */
@@ -341,8 +360,8 @@ static inline void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow
 }
 
 /*
- * A new flow's: it has data to send, and wants all it can have.  Nobody reads the
- * slot's cold half before the hot half says that it is in use.
+ * A new flow's: it has data to send, and wants as much as one that comes back.  Nobody
+ * reads the slot's cold half before the hot half says that it is in use.
  */
 static inline void ccc_report_first(const struct sock *sk,
 				    struct ccc_table *table,
@@ -355,7 +374,7 @@ static inline void ccc_report_first(const struct sock *sk,
 
 	ccc_look(sk, &tcp);
 	write_cold(sk, flow, &table->report[ccc_slot_of(flow)]);
-	flow->report.cwnd_limited = 1;
+	flow->report.cwnd_limited = ccc_report_wants(tcp_sk(sk));
 	flow->report.tcp_delivered = tcp.delivered;
 	flow->report.srtt_us = tcp.srtt_us;
 	ccc_report(table, flow, &tcp, VIRTIO_CCC_OP_REGISTER);

@@ -45,6 +45,7 @@ struct ccc_report {
 	u32 sk_priority;	/* quiet.h: of the socket, of which now.priority is */
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 cwnd_limited;	/* the window was the limit at the last ACK */
+	u8 at_once;		/* the device is to know of that */
 	struct ccc_signals now;
 	struct ccc_signals notified;
 };
@@ -58,6 +59,7 @@ struct ccc_cwnd {
 	u8 rest;		/* of a packet, so released or taken */
 	u8 paced;		/* by a rate of ours, until it has had its window */
 	u8 smooth;		/* at TCP's own rate, what is written at a time */
+	u8 sparing;		/* it began with a segment at the most, and no ACK since */
 };
 
 /* recovery.h */

@@ -218,6 +218,65 @@ static void what_an_application_writes_at_a_time_is_paced(void)
 	expect("TCP's timer", sk->sk_pacing_status, WAITS);
 }
 
+/* Nothing was sent for a while; then a part of a segment leaves. */
+static void come_back_with_a_header(void)
+{
+	ack_all();
+	wait_us(50000);
+	tcp.snd_cwnd = 10;
+	tcp.is_cwnd_limited = 0;
+	tcp.write_seq = tcp.snd_nxt + 200;
+	ops->min_tso_segs(sk);
+	ops->cwnd_event(sk, CA_EVENT_TX_START);
+	tcp.packets_out = tcp.max_packets_out = 1;
+	tcp.snd_nxt = tcp.write_seq;
+}
+
+static void a_segment_is_not_limited_by_the_window(void)
+{
+	couple();
+	come_back_with_a_header();
+	expect("the window is the limit", flow()->report.cwnd_limited, false);
+	expect("has data", flow()->report.now.active, true);
+	expect("paced", flow()->cwnd.paced, false);
+}
+
+static void what_follows_a_segment_joins_at_its_rate(void)
+{
+	u32 before;
+
+	couple();
+	come_back_with_a_header();
+	before = messages;
+	tcp.write_seq += 700;
+	ops->min_tso_segs(sk);
+	expect("messages of what fills a segment", messages - before, 0);
+	tcp.write_seq += 20 * MSS;
+	ops->min_tso_segs(sk);
+	expect("messages of more", messages - before, 1);
+	expect("wakes the loader", last_wakes(), true);
+	expect("the window is the limit", flow()->report.cwnd_limited, true);
+	expect("paced", flow()->cwnd.paced, true);
+	expect("rate", sk->sk_pacing_rate, rate_of(WINDOW * MSS));
+	ops->min_tso_segs(sk);
+	expect("messages once it is told", messages - before, 1);
+}
+
+/* Its ACKs tell from then on. */
+static void what_follows_an_ack_does_not_join(void)
+{
+	u32 before;
+
+	couple();
+	come_back_with_a_header();
+	ack(1);
+	before = messages;
+	tcp.write_seq += 20 * MSS;
+	ops->min_tso_segs(sk);
+	expect("messages", messages - before, 0);
+	expect("paced", flow()->cwnd.paced, false);
+}
+
 /* Of the window that the aggregate has gone on without. */
 static void a_long_pause_ends_the_shadow_window(void)
 {
@@ -257,6 +316,9 @@ static const struct check checks[] = {
 	CHECK(a_queue_that_waits_is_given_the_rate),
 	CHECK(less_than_two_segments_are_spread),
 	CHECK(what_an_application_writes_at_a_time_is_paced),
+	CHECK(a_segment_is_not_limited_by_the_window),
+	CHECK(what_follows_a_segment_joins_at_its_rate),
+	CHECK(what_follows_an_ack_does_not_join),
 	CHECK(a_long_pause_ends_the_shadow_window),
 };
 
