@@ -27,7 +27,7 @@ ccc_flow_una(const struct tcpcb *tp, const struct cc_var *ccv)
 }
 
 static void
-attach(struct tcpcb *tp, struct ccc_flow *flow)
+attach(struct tcpcb *tp, struct ccc_flow *flow, bool cwnd_limited)
 {
 	uint32_t changes = ccc_slot_changes();
 
@@ -47,6 +47,7 @@ attach(struct tcpcb *tp, struct ccc_flow *flow)
 	ccc_recovery_first(flow);
 	memset(&flow->shadow, 0, sizeof(flow->shadow));
 	flow->shadow.beta = CCC_BETA_HALF;
+	flow->report.cwnd_limited = cwnd_limited;
 	ccc_report_first(tp, flow);
 }
 
@@ -159,13 +160,21 @@ acked_packets(struct ccc_cwnd *cwnd, uint32_t bytes, uint32_t mss)
 	return (min_t(uint64_t, all / mss, CCC_CWND_MAX));
 }
 
+/* Where what is to be sent ends. */
+static tcp_seq
+send_end(const struct tcpcb *tp)
+{
+	return (tp->snd_una + ccc_tcp_queued(tp));
+}
+
 /*
  * Whether the flow's window is its limit: it has more to send, and the receiver
- * would take it.  What is to be sent ends at @end.
+ * would take it.
  */
 static bool
-is_limited(const struct tcpcb *tp, tcp_seq end)
+is_limited(const struct tcpcb *tp)
 {
+	tcp_seq end = send_end(tp);
 	uint32_t mss = ccc_flow_mss(tp);
 
 	if (tp->snd_cwnd > tp->snd_wnd)
@@ -186,7 +195,7 @@ ack_with_slot(struct cc_var *ccv, struct ccc_flow *flow, ccc_ack_type_t type)
 {
 	struct tcpcb *tp = ccc_tcpcb(ccv);
 	tcp_seq una = ccc_flow_una(tp, ccv);
-	tcp_seq end = tp->snd_una + ccc_tcp_queued(tp);
+	tcp_seq end = send_end(tp);
 	uint32_t bytes = type == CC_ACK ? max_t(int, ccv->bytes_this_ack, 0) : 0;
 	uint32_t before = tp->snd_cwnd, growth;
 	bool open;
@@ -194,7 +203,7 @@ ack_with_slot(struct cc_var *ccv, struct ccc_flow *flow, ccc_ack_type_t type)
 	ccc_rtt_ack(tp, flow, una);
 	ccc_recovery_ack(ccv, flow);
 	open = !flow->recovery.in_recovery;
-	flow->report.cwnd_limited = is_limited(tp, end);
+	flow->report.cwnd_limited = is_limited(tp);
 	growth = ccc_shadow_grow(ccv, flow, type, flow->report.cwnd_limited);
 	/* Counted after a timeout too, in case all flows have timed out. */
 	ccc_report_acked(flow, bytes, growth,
@@ -223,7 +232,7 @@ ccc_flow_ack(struct cc_var *ccv, struct ccc_flow *flow, ccc_ack_type_t type)
 	ccc_recovery_acked(ccv, flow);
 	if (!ccc_flow_has_slot(tp, flow) && type == CC_ACK &&
 	    ccv->bytes_this_ack > 0)
-		attach(tp, flow);
+		attach(tp, flow, is_limited(tp));
 	if (flow->slot == NULL) {
 		ccc_inner_ack(ccv, flow, type);
 		return;
@@ -246,6 +255,7 @@ ccc_flow_after_idle(struct cc_var *ccv, struct ccc_flow *flow)
 		return;
 	ccc_shadow_stop(flow);
 	flow->rtt.timing = false;
-	flow->report.cwnd_limited = true;
+	/* Who has a segment at the most uses no window to speak of. */
+	flow->report.cwnd_limited = ccc_tcp_queued(tp) > ccc_flow_mss(tp);
 	ccc_report_update(tp, flow, tp->snd_una, true);
 }

@@ -180,13 +180,12 @@ ccc_report_acked(struct ccc_flow *flow, uint32_t bytes, uint32_t growth_bytes,
 		report->acked_limited_bytes += bytes;
 }
 
-/* A new flow's: it has data to send, and wants all it can have. */
+/* A new flow's. */
 void
 ccc_report_first(const struct tcpcb *tp, struct ccc_flow *flow)
 {
 	struct ccc_report *report = &flow->report;
 
-	report->cwnd_limited = true;
 	report->active = true;
 	report->srtt_us = ccc_rtt_smoothed(tp, flow);
 	report->state = wire_state(tp, flow);
