@@ -289,7 +289,9 @@ pub(crate) fn initial(report: &Report) -> Window {
 /// start, and one that comes back from a pause has nothing outstanding.
 pub(crate) fn on_path_bytes(report: &Report) -> u64 {
     match report.state {
-        CongestionState::Avoidance => report.inflight_bytes.min(report.cwnd_bytes).into(),
+        CongestionState::Avoidance if !report.opening => {
+            report.inflight_bytes.min(report.cwnd_bytes).into()
+        }
         _ => 0,
     }
 }
@@ -405,6 +407,20 @@ mod tests {
             ..Report::default()
         };
         assert_eq!(between(&Report::default(), &new).growth_bytes, 10);
+    }
+
+    #[test]
+    fn what_is_yet_to_be_sent_is_not_on_the_path() {
+        let report = |state, opening| Report {
+            state,
+            opening,
+            cwnd_bytes: 30_000,
+            inflight_bytes: 20_000,
+            ..Report::default()
+        };
+        assert_eq!(on_path_bytes(&report(CongestionState::Avoidance, false)), 20_000);
+        assert_eq!(on_path_bytes(&report(CongestionState::Avoidance, true)), 0);
+        assert_eq!(on_path_bytes(&report(CongestionState::SlowStart, false)), 0);
     }
 
     #[test]

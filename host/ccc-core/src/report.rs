@@ -25,6 +25,9 @@ pub struct Report {
     pub active: bool,
     /// Limited by its window rather than by its application.
     pub cwnd_limited: bool,
+    /// It has begun, or come back, and has no more to send than it is granted:
+    /// `inflight_bytes` is all of that, sent or not.
+    pub opening: bool,
     /// Share within the VM, 8 fraction bits (256 is priority 1), at least 1.
     pub priority: u16,
     /// Bytes acknowledged while cwnd-limited.
@@ -67,6 +70,7 @@ impl Default for Report {
             state: CongestionState::SlowStart,
             active: false,
             cwnd_limited: false,
+            opening: false,
             priority: 256,
             acked_limited_bytes: 0,
             delivered_bytes: 0,

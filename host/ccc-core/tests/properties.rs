@@ -52,7 +52,7 @@ prop_compose! {
     /// Any report that is not refused.
     fn garbage()(
         state in select(&STATES[..]),
-        [active, cwnd_limited] in any::<[bool; 2]>(),
+        [active, cwnd_limited, opening] in any::<[bool; 3]>(),
         [acked_limited_bytes, delivered_bytes] in any::<[u64; 2]>(),
         [congestion_events, timeouts, spurious_events, beta] in any::<[u16; 4]>(),
         [priority, mss_bytes] in [1..=u16::MAX, 1..=u16::MAX],
@@ -62,7 +62,7 @@ prop_compose! {
     ) -> Report {
         let ssthresh_bytes = Some(ssthresh);
         Report {
-            state, active, cwnd_limited, priority, acked_limited_bytes, delivered_bytes,
+            state, active, cwnd_limited, opening, priority, acked_limited_bytes, delivered_bytes,
             cwnd_growth_bytes, congestion_events, timeouts, spurious_events, beta,
             congestion_epoch, cwnd_bytes, ssthresh_bytes, srtt_us, min_rtt_us, rtt_us,
             inflight_bytes, mss_bytes,

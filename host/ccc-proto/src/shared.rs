@@ -120,6 +120,7 @@ impl Report {
             state,
             active: self.flags & wire::R_ACTIVE != 0,
             cwnd_limited: self.flags & wire::R_CWND_LIMITED != 0,
+            opening: self.flags & wire::R_OPENING != 0,
             priority,
             acked_limited_bytes: self.acked_limited_bytes.get(),
             delivered_bytes: self.delivered_bytes.get(),

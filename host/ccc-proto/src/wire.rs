@@ -60,6 +60,9 @@ constants! {
     pub const R_ACTIVE: u8 = 1 << 0;
     /// The flow is limited by its congestion window, not by its application.
     pub const R_CWND_LIMITED: u8 = 1 << 1;
+    /// The flow has begun, or come back, and has no more to send than it is granted:
+    /// `inflight_bytes` is all of that.
+    pub const R_OPENING: u8 = 1 << 2;
 
     /// Slow start threshold before the first congestion event.
     pub const SSTHRESH_UNSET: u32 = 0xffff_ffff;

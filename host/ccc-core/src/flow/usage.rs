@@ -26,11 +26,12 @@ pub(crate) struct Usage {
 /// What a flow has had outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outstanding {
-    /// At the latest report, of one that has just begun and goes on to send.
+    /// At the latest report, of one that has just begun and goes on to send; or what it says that
+    /// it has to send.
     Opening(u32),
     /// At the most since it began, or came back.
     Sending(u32),
-    /// It has just come back: what it had before.
+    /// It has just come back: what it had before, or what it says that it has to send.
     Back(u32),
 }
 
@@ -94,13 +95,20 @@ impl Usage {
     }
 
     fn outstanding(self, new: &Report, delivered_bytes: u64, is_new: bool) -> Outstanding {
-        let now = if new.active { new.inflight_bytes.min(new.cwnd_bytes) } else { 0 };
+        // What is yet to be sent may be more than a window that is yet to be granted.
+        let most = if new.opening { u32::MAX } else { new.cwnd_bytes };
+        let now = if new.active { new.inflight_bytes.min(most) } else { 0 };
         // Who has sent all it had, does not open: what is outstanding then is what is not
         // delivered of that.
         let goes_on = |before: u32| u64::from(now) + delivered_bytes > before.into();
         match self.outstanding.unpack() {
-            Outstanding::Opening(before) if is_new && (delivered_bytes == 0 || goes_on(before)) => {
+            Outstanding::Opening(before)
+                if is_new && (new.opening || delivered_bytes == 0 || goes_on(before)) =>
+            {
                 Outstanding::Opening(now)
+            }
+            Outstanding::Back(most) if new.opening && delivered_bytes == 0 => {
+                Outstanding::Back(most.max(now))
             }
             Outstanding::Back(_) if new.active => Outstanding::Sending(now),
             Outstanding::Opening(most) | Outstanding::Sending(most) | Outstanding::Back(most) => {
@@ -219,6 +227,36 @@ mod tests {
         assert!(demand(usage) < 10_000);
         usage = back(idle(usage, 2_600_000), 3_200_000);
         assert_eq!(demand(usage), 5_000.max(demand(idle(usage, 3_200_000))));
+    }
+
+    #[test]
+    fn who_says_what_it_has_to_send_wants_that() {
+        let report = |opening, inflight_bytes| Report {
+            active: true,
+            opening,
+            srtt_us: 100_000,
+            cwnd_bytes: 14_480,
+            inflight_bytes,
+            ..Report::default()
+        };
+        let demand = |usage: Usage| usage.demand_bytes(0, 100_000);
+        // Of a new flow, before a larger window is granted; it writes more.
+        let mut usage = Usage::default().with(1, &report(true, 40_000), 0);
+        assert_eq!(demand(usage), 80_000);
+        usage = usage.with(2, &report(true, 90_000), 0);
+        assert_eq!(demand(usage), 180_000);
+        // A part is sent in its first window, and the rest is yet to be.
+        usage = usage.with(100_001, &report(true, 75_000), 15_000);
+        assert_eq!(demand(usage), 150_000);
+        usage = usage.with(200_001, &report(false, 0), 75_000);
+        assert!(demand(usage) < 60_000, "what was delivered: {}", demand(usage));
+        // Of one that comes back.
+        usage = usage.with(900_000, &report(true, 200_000), 0).back();
+        assert_eq!(demand(usage), 200_000);
+        usage = usage.with(900_001, &report(true, 300_000), 0);
+        assert_eq!(demand(usage), 300_000, "it writes more");
+        usage = usage.with(1_000_001, &report(true, 250_000), 50_000);
+        assert!(demand(usage) < 60_000, "its ACKs tell: {}", demand(usage));
     }
 
     #[test]
