@@ -6,6 +6,7 @@
 #include "common/ack_clock.h"
 #include "common/cwnd.h"
 #include "common/grant.h"
+#include "common/opening.h"
 #include "common/report.h"
 #include "common/shadow.h"
 
@@ -27,6 +28,21 @@ bool law_is_smooth(u32 cwnd, bool cwnd_limited, bool slow_start)
 bool law_fills(u32 cwnd, u32 in_flight, u32 unsent_bytes, u32 mss)
 {
 	return ccc_fills(cwnd, in_flight, unsent_bytes, mss);
+}
+
+u32 law_opening(u32 written_bytes, u32 mss, u32 most)
+{
+	return ccc_opening(written_bytes, mss, most);
+}
+
+bool law_opening_grows(u32 opening, u32 written_bytes, u32 mss)
+{
+	return ccc_opening_grows(opening, written_bytes, mss);
+}
+
+u32 law_opening_pace(u32 opening, u32 granted)
+{
+	return ccc_opening_pace(opening, granted);
 }
 
 bool law_wakes(u32 in_flight, u32 granted, u32 unsent_bytes, u32 mss)

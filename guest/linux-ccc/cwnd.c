@@ -225,7 +225,8 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 
 	if (flow->grant.cwnd <= tcp_snd_cwnd(tcp_sk(sk)))
 		cwnd->joining = false;
-	if (flow->report.cwnd_limited && (cwnd->joining || in_slow_start(flow)))
+	if ((flow->report.cwnd_limited || flow->report.opening) &&
+	    (cwnd->joining || in_slow_start(flow)))
 		ccc_ack_clock_wait(sk, flow, 0);
 	else
 		ccc_ack_clock_stop(flow);
@@ -261,7 +262,9 @@ static void follow_pace(struct sock *sk, struct ccc_flow *flow)
 	u32 most = max(CCC_JOIN_MAX, tcp_snd_cwnd(tp));
 	u32 least = max(CCC_JOIN_PACKETS, tcp_packets_in_flight(tp));
 	u32 granted = clamp_t(u32, flow->grant.cwnd, min(least, most), most);
-	u64 rate = ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3);
+	u64 rate = ccc_pacing_rate(
+		ccc_opening_pace(flow->report.opening, granted), tp->mss_cache,
+		tp->srtt_us >> 3);
 
 	set_cwnd(tp, flow, granted);
 	rate = min_t(u64, rate, READ_ONCE(sk->sk_max_pacing_rate));

@@ -11,6 +11,7 @@
 
 #include "common/ack_clock.h"
 #include "common/cwnd.h"
+#include "common/opening.h"
 #include "common/shadow.h"
 #include "device.h"
 
@@ -35,6 +36,7 @@ struct ccc_report {
 	u32 srtt_us;		/* over many round trips: shares by rate count it */
 	u32 rtt_rounds;		/* that many, in 256ths */
 	u32 rtt_us;		/* the least since the last message; 0: none */
+	u32 opening;		/* packets it had to send; 0: its ACKs tell */
 	u16 priority;
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 state;
@@ -60,7 +62,6 @@ struct ccc_cwnd {
 	bool spread;		/* less than two segments, over more than an RTT */
 	bool smooth;		/* at TCP's own rate, what is written at a time */
 	bool hindered;		/* it could not send for two round trips what waits */
-	bool sparing;		/* it began with a segment at the most, and no ACK since */
 	bool timed;		/* TCP's timer is on for one of these */
 };
 
@@ -247,9 +248,13 @@ void ccc_report_rtt(struct ccc_flow *flow, s32 rtt_us);
 void ccc_report_restart_rtt(struct ccc_flow *flow);
 void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
 		       u8 ca_state);
-bool ccc_report_wants(const struct tcp_sock *tp);
 void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow);
 void ccc_report_last(const struct sock *sk, struct ccc_flow *flow);
+
+void ccc_opening_begin(const struct sock *sk, struct ccc_flow *flow);
+void ccc_opening_look(const struct sock *sk, struct ccc_flow *flow);
+bool ccc_opening_grew(const struct sock *sk, const struct ccc_flow *flow);
+void ccc_opening_acked(const struct sock *sk, struct ccc_flow *flow);
 
 bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow);
 u32 ccc_cwnd_after_event(const struct tcp_sock *tp,

@@ -65,7 +65,8 @@ static void write_hot(const struct sock *sk, struct ccc_flow *flow)
 
 	wire->state = report->state;
 	wire->flags = (report->active ? VIRTIO_CCC_R_ACTIVE : 0) |
-		      (report->cwnd_limited ? VIRTIO_CCC_R_CWND_LIMITED : 0);
+		      (report->cwnd_limited ? VIRTIO_CCC_R_CWND_LIMITED : 0) |
+		      (report->opening ? VIRTIO_CCC_R_OPENING : 0);
 	wire->priority = cpu_to_le16(report->priority);
 	wire->acked_limited_bytes = cpu_to_le64(report->acked_limited_bytes);
 	wire->delivered_bytes = cpu_to_le64(report->delivered_bytes);
@@ -79,8 +80,8 @@ static void write_hot(const struct sock *sk, struct ccc_flow *flow)
 	wire->ssthresh_bytes = cpu_to_le32(wire_ssthresh(tp));
 	wire->srtt_us = cpu_to_le32(report->srtt_us);
 	wire->min_rtt_us = cpu_to_le32(min_rtt == ~0U ? 0 : min_rtt);
-	wire->inflight_bytes =
-		cpu_to_le32(ccc_bytes(tcp_packets_in_flight(tp), mss));
+	wire->inflight_bytes = cpu_to_le32(ccc_bytes(
+		max(tcp_packets_in_flight(tp), report->opening), mss));
 	wire->mss_bytes = cpu_to_le16(min_t(u32, mss, U16_MAX));
 	wire->rtt_sample = cpu_to_le16(
 		report->rtt_us ? ccc_rtt_sample(report->rtt_us) : 0);
@@ -318,24 +319,11 @@ void ccc_report_update(const struct sock *sk, struct ccc_flow *flow,
 	report_as(sk, flow, ca_state, has_data);
 }
 
-/*
- * More than a segment is to be sent or acknowledged.  Who has less uses no window to
- * speak of: were it counted as one that wants all it can have until its first ACK, a
- * part of the rate would be nobody's whenever somebody opens short connections.
- */
-bool ccc_report_wants(const struct tcp_sock *tp)
-{
-	return tp->write_seq - tp->snd_una > tp->mss_cache;
-}
-
-/*
- * It sends again.  If it was idle, and has more than a segment, it wants all it can
- * have, until its ACKs tell otherwise.
- */
+/* It sends again. */
 void ccc_report_resume(const struct sock *sk, struct ccc_flow *flow)
 {
 	if (!flow->report.active)
-		flow->report.cwnd_limited = ccc_report_wants(tcp_sk(sk));
+		ccc_opening_begin(sk, flow);
 	report_as(sk, flow, inet_csk(sk)->icsk_ca_state, true);
 }
 
@@ -347,8 +335,10 @@ void ccc_report_end_of_data(const struct sock *sk, struct ccc_flow *flow)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	if (tp->write_seq - tp->snd_nxt < tp->mss_cache)
-		flow->report.cwnd_limited = false;
+	if (tp->write_seq - tp->snd_nxt >= tp->mss_cache)
+		return;
+	flow->report.cwnd_limited = false;
+	flow->report.opening = 0;
 }
 
 /* An ACK, and the packets by which the inner algorithm grew; see shadow.c. */
@@ -360,6 +350,7 @@ void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 
 	report->cwnd_limited = cwnd_limited;
 	ccc_report_end_of_data(sk, flow);
+	ccc_opening_acked(sk, flow);
 	report->cwnd_growth_bytes += growth * mss;
 	/* Counted after a timeout too, in case all flows have timed out. */
 	if (cwnd_limited)
@@ -370,6 +361,7 @@ void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow, u32 acked,
 void ccc_report_wake(struct ccc_flow *flow)
 {
 	flow->report.cwnd_limited = true;
+	flow->report.opening = 0;
 	flow->report.at_once = true;
 }
 
@@ -392,12 +384,12 @@ void ccc_report_restart_rtt(struct ccc_flow *flow)
 	flow->report.rtt_rounds = 0;
 }
 
-/* A new flow's: it has data to send, and wants as much as one that comes back. */
+/* A new flow's: it has data to send. */
 void ccc_report_first(const struct sock *sk, struct ccc_flow *flow)
 {
 	struct ccc_report *report = &flow->report;
 
-	report->cwnd_limited = ccc_report_wants(tcp_sk(sk));
+	ccc_opening_begin(sk, flow);
 	report->tcp_delivered = tcp_sk(sk)->delivered;
 	report->srtt_us = tcp_sk(sk)->srtt_us >> 3;
 	update(sk, report, wire_state(sk, inet_csk(sk)->icsk_ca_state), true);

@@ -33,7 +33,6 @@ static noinline void follow_ack(struct sock *sk, struct ccc_flow *flow, u32 ack,
 	u32 growth;
 
 	ccc_quiet_end(sk, flow);
-	flow->cwnd.sparing = false;
 	/* What TCP has held back in recovery would leave as one burst, too. */
 	wakes = flow->recovery.over ||
 		(!flow->report.cwnd_limited && !flow->cwnd.paced);
@@ -117,7 +116,11 @@ static void take_window(struct sock *sk, struct ccc_flow *flow, bool joins)
 	if (inet_csk(sk)->icsk_ca_state > TCP_CA_Disorder)
 		return;
 	ccc_cwnd_update(sk, flow, 0);
-	if (joins)
+	if (!joins)
+		return;
+	ccc_opening_look(sk, flow);
+	ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	if (flow->report.opening != 1)
 		ccc_cwnd_join(sk, flow);
 }
 
@@ -137,10 +140,8 @@ static void begin_or_resume(struct sock *sk)
 	} else {
 		flow = ccc_flow_attach(sk);
 	}
-	if (!flow)
-		return;
-	flow->cwnd.sparing = joins && !flow->report.cwnd_limited;
-	take_window(sk, flow, joins && !flow->cwnd.sparing);
+	if (flow)
+		take_window(sk, flow, joins);
 }
 
 static void tx_start(struct sock *sk)
@@ -166,22 +167,15 @@ static noinline void wake_sender(struct sock *sk)
 	rcu_read_unlock();
 }
 
-/*
- * Who has written a header writes its body, and joins with that: of it no ACK tells
- * before the first window has left.
- */
+/* Who has written a header writes its body, and joins with that. */
 static noinline void join_sender(struct sock *sk)
 {
 	struct ccc_flow *flow;
 
 	rcu_read_lock();
 	flow = ccc_flow_get(sk);
-	if (flow) {
-		flow->cwnd.sparing = false;
-		ccc_report_wake(flow);
-		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	if (flow)
 		take_window(sk, flow, true);
-	}
 	rcu_read_unlock();
 }
 
@@ -194,7 +188,7 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	if (flow && flow->cwnd.smooth && !flow->cwnd.paced &&
 	    !flow->report.cwnd_limited)
 		wake_sender(sk);
-	if (flow && flow->cwnd.sparing && ccc_report_wants(tcp_sk(sk)))
+	if (flow && ccc_opening_grew(sk, flow))
 		join_sender(sk);
 	if (flow && (flow->release.waits || flow->cwnd.paced ||
 		     flow->cwnd.spread)) {

@@ -110,8 +110,6 @@ pub struct Guest {
     pub spread: bool,
     /// What an application writes at a time is paced.
     smooth: bool,
-    /// It began, or came back, with a segment at the most, and has had no ACK since.
-    sparing: bool,
     /// Something else than the window keeps it from sending what it has.
     hindered: bool,
     /// Recovery is over with this ACK.
@@ -152,10 +150,10 @@ impl Guest {
             paced_until_us: None,
             spread: false,
             smooth: false,
-            sparing: false,
             recovers: false,
             hindered: false,
         };
+        guest.reporter.open(tcp, rules::OPENING_MAX);
         guest.report_first(env, tcp);
         guest
     }
@@ -270,7 +268,8 @@ impl Guest {
         if self.granted.cwnd <= tcp.window.cwnd {
             self.joining = false;
         }
-        if self.reporter.cwnd_limited && (self.joining || self.granted.slow_start) {
+        let waits = self.reporter.cwnd_limited || self.reporter.opening > 0;
+        if waits && (self.joining || self.granted.slow_start) {
             env.tenant.clock.wait(env.flow, &mut self.release, 0);
         } else {
             env.tenant.clock.stop(env.flow, &mut self.release);
@@ -323,7 +322,8 @@ impl Guest {
         let most = rules::JOIN_MAX.max(tcp.window.cwnd);
         // Its ACKs give up the rest.
         let granted = self.granted.cwnd.max(tcp.in_flight).clamp(rules::JOIN_PACKETS, most);
-        let rate = rules::pacing_rate(granted, MSS_BYTES, tcp.srtt_us).max(1);
+        let paced = rules::opening_pace(self.reporter.opening, granted);
+        let rate = rules::pacing_rate(paced, MSS_BYTES, tcp.srtt_us).max(1);
         tcp.paced_ns = Some(u64::from(MSS_BYTES) * 1_000_000_000 / rate);
         self.set_cwnd(tcp, granted);
     }
@@ -388,21 +388,24 @@ impl Guest {
         if env.now.saturating_sub(tcp.last_send_ns) / 1000 > tcp.rto_us() {
             self.stop_shadow(env);
         }
+        if !self.reporter.active {
+            self.reporter.open(tcp, self.most_at_once());
+        }
         self.report_resume(env, tcp);
+    }
+
+    /// `most()` of opening.c.
+    fn most_at_once(&self) -> u32 {
+        match self.granted {
+            Granted { coupled: false, .. } => rules::OPENING_MAX,
+            Granted { slow_start: true, .. } => 1,
+            Granted { cwnd, .. } => cwnd,
+        }
     }
 
     /// The end of `begin_or_resume()`.
     pub fn begin(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
-        self.sparing = joins && !self.reporter.cwnd_limited;
-        self.take_window(env, tcp, joins && !self.sparing);
-    }
-
-    /// `join_sender()`.
-    fn join_late(&mut self, env: &mut Env, tcp: &mut Tcp) {
-        self.sparing = false;
-        self.reporter.wake();
-        self.report_update(env, tcp, tcp.state);
-        self.take_window(env, tcp, true);
+        self.take_window(env, tcp, joins);
     }
 
     fn take_window(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
@@ -410,7 +413,12 @@ impl Guest {
             return;
         }
         self.update_cwnd(env, tcp, 0);
-        if joins {
+        if !joins {
+            return;
+        }
+        self.reporter.open_again(tcp, self.most_at_once());
+        self.report_update(env, tcp, tcp.state);
+        if self.reporter.opening != 1 {
             self.join(env, tcp);
         }
     }
@@ -441,8 +449,8 @@ impl Guest {
         if may_wake && self.is_held(tcp) && self.wake(env, tcp) {
             self.report_update(env, tcp, tcp.state);
         }
-        if self.sparing && tcp.wants() {
-            self.join_late(env, tcp);
+        if rules::opening_grows(self.reporter.opening, tcp.written_bytes(), MSS_BYTES) {
+            self.take_window(env, tcp, true);
         }
         if self.paced_until_us.is_some() && tcp.state == State::Open && self.read_grant(env, tcp) {
             self.follow_pace(tcp);
@@ -467,13 +475,13 @@ impl Guest {
     pub fn congestion_avoidance(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
         // What was held back in recovery would leave as one burst, too.
         let is_paced = self.paced_until_us.is_some();
-        self.sparing = false;
         let wakes = self.recovers || !self.reporter.cwnd_limited && !is_paced;
         self.recovers = false;
         let limited = tcp.is_cwnd_limited() || self.is_held(tcp);
         let before = tcp.window.cwnd;
         let growth = if limited { self.grow(env, tcp, acked) } else { 0 };
         self.reporter.acked(tcp, acked, growth, limited);
+        self.go_on_opening(tcp);
         if self.granted.coupled && tcp.state != State::Loss {
             tcp.window.cwnd = before;
         }
@@ -484,6 +492,18 @@ impl Guest {
         if tcp.state != State::Loss {
             self.update_cwnd(env, tcp, acked);
         }
+    }
+
+    /// `ccc_opening_acked()`.
+    fn go_on_opening(&mut self, tcp: &Tcp) {
+        if self.reporter.opening == 0 {
+            return;
+        }
+        self.reporter.opening = match tcp.unsent_bytes() {
+            0 => 0,
+            _ => rules::opening(tcp.written_bytes(), MSS_BYTES, self.most_at_once()),
+        };
+        self.reporter.cwnd_limited &= self.reporter.opening == 0;
     }
 
     /// `ccc_cwnd_after_event()`.

@@ -30,6 +30,8 @@ pub struct Reporter {
     pub active: bool,
     /// Its window was the limit at the last ACK.
     pub cwnd_limited: bool,
+    /// Packets that it had to send when it began, or came back; 0 once its ACKs tell.
+    pub opening: u32,
     /// The device is to be told, whatever is due.
     at_once: bool,
     /// The round-trip time that shares count.
@@ -86,7 +88,8 @@ impl Reporter {
     pub fn new(tcp: &Tcp) -> Reporter {
         Reporter {
             active: true,
-            cwnd_limited: tcp.wants(),
+            cwnd_limited: true,
+            opening: 0,
             at_once: false,
             srtt_us: tcp.srtt_us,
             state: CongestionState::SlowStart,
@@ -123,6 +126,19 @@ impl Reporter {
     /// `ccc_report_end_of_data()`.
     pub fn end_of_data(&mut self, tcp: &Tcp) {
         self.cwnd_limited &= tcp.available_segments > 0;
+    }
+
+    /// `note()` of opening.c, of a flow whose window will be at most so many packets.
+    pub fn open(&mut self, tcp: &Tcp, most: u32) {
+        self.opening = rules::opening(tcp.written_bytes(), MSS_BYTES, most);
+        self.cwnd_limited = self.opening == 0;
+    }
+
+    /// The same again; others are told at once if something has changed.
+    pub fn open_again(&mut self, tcp: &Tcp, most: u32) {
+        let before = self.opening;
+        self.open(tcp, most);
+        self.at_once |= self.opening != before;
     }
 
     /// `ccc_report_wake()`.
@@ -197,6 +213,7 @@ impl Guest {
             state: own.state,
             active: own.active,
             cwnd_limited: own.cwnd_limited,
+            opening: own.opening > 0,
             priority: env.priority,
             acked_limited_bytes: own.acked_limited_bytes,
             delivered_bytes: own.delivered_bytes,
@@ -211,7 +228,7 @@ impl Guest {
             srtt_us: own.srtt_us,
             min_rtt_us: tcp.min_rtt_us,
             rtt_us: u32::from(own.rtt_sample) * rules::RTT_UNIT_US,
-            inflight_bytes: rules::bytes(tcp.in_flight, MSS_BYTES),
+            inflight_bytes: rules::bytes(tcp.in_flight.max(own.opening), MSS_BYTES),
             mss_bytes: MSS_BYTES as u16,
         }
     }
@@ -257,9 +274,6 @@ impl Guest {
 
     /// It sends again.
     pub fn report_resume(&mut self, env: &mut Env, tcp: &Tcp) {
-        if !self.reporter.active {
-            self.reporter.cwnd_limited = tcp.wants();
-        }
         self.report_as(env, tcp, tcp.state, true);
     }
 

@@ -12,6 +12,8 @@ pub const JOIN_MAX: u32 = 4096;
 pub const ANSWER_RTTS: u64 = 4;
 /// The same, at the least, microseconds.
 pub const ANSWER_MIN_US: u64 = 200_000;
+/// `CCC_OPENING_MAX`.
+pub const OPENING_MAX: u32 = 64;
 /// A window that is not in flight after so many has another limit (`CCC_PACED_RTTS`).
 pub const PACED_RTTS: u64 = 2;
 /// One part in so many of the units has to drive the ACK clock (`CCC_ACK_CLOCK_DRIVERS`).
@@ -48,6 +50,12 @@ rules! {
     fn is_smooth = law_is_smooth(cwnd: u32, limited: bool, slow_start: bool) -> bool;
     /// Whether what is not sent yet would fill the window.
     fn fills = law_fills(cwnd: u32, in_flight: u32, unsent_bytes: u32, mss: u32) -> bool;
+    /// Packets that a flow has to send that begins; 0 if its window is to be the limit.
+    fn opening = law_opening(written_bytes: u32, mss: u32, most: u32) -> u32;
+    /// Whether it has written so much more that others have to know.
+    fn opening_grows = law_opening_grows(opening: u32, written_bytes: u32, mss: u32) -> bool;
+    /// The window of which such a flow is sent at the rate.
+    fn opening_pace = law_opening_pace(opening: u32, granted: u32) -> u32;
     /// Whether a flow that comes to be limited by its window is to be paced to its part.
     fn wakes = law_wakes(in_flight: u32, granted: u32, unsent_bytes: u32, mss: u32) -> bool;
     /// What an acknowledged packet releases on the way up, in 256ths of one.

@@ -193,9 +193,10 @@ impl Tcp {
         self.outstanding_segments > 0 || self.available_segments > 0
     }
 
-    /// `ccc_report_wants()`.
-    pub fn wants(&self) -> bool {
-        u64::from(self.outstanding_segments) + self.available_segments > 1
+    /// Written and not acknowledged, as far as that matters.
+    pub fn written_bytes(&self) -> u32 {
+        let segments = u64::from(self.outstanding_segments).saturating_add(self.available_segments);
+        u32::try_from(segments).unwrap_or(u32::MAX).saturating_mul(MSS_BYTES)
     }
 
     /// Written and not sent, as far as that matters.

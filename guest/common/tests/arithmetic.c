@@ -7,6 +7,7 @@
 
 #include "common/ack_clock.h"
 #include "common/cwnd.h"
+#include "common/opening.h"
 #include "common/shadow.h"
 
 #define EXPECT(condition)	KUNIT_EXPECT_TRUE(test, condition)
@@ -234,6 +235,29 @@ static void who_wakes_up_is_paced(struct kunit *test)
 	EXPECT(!ccc_wakes(10, 80, 10 * 1000, 1000));
 	EXPECT(!ccc_wakes(80, 10, U32_MAX, 1000));
 	EXPECT(!ccc_wakes(0, U32_MAX, U32_MAX, U32_MAX));
+}
+
+static void who_begins_says_what_it_has_to_send(struct kunit *test)
+{
+	EXPECT_EQ(ccc_opening(1, 1000, 64), 1u);
+	EXPECT_EQ(ccc_opening(1000, 1000, 64), 1u);
+	EXPECT_EQ(ccc_opening(1001, 1000, 64), 2u);
+	/* More than the window will be, and nothing. */
+	EXPECT_EQ(ccc_opening(64 * 1000, 1000, 64), 64u);
+	EXPECT_EQ(ccc_opening(64 * 1000 + 1, 1000, 64), 0u);
+	EXPECT_EQ(ccc_opening(0, 1000, 64), 0u);
+	EXPECT_EQ(ccc_opening(U32_MAX, 0, U32_MAX), U32_MAX);
+	/* It has more than a segment, or twice what it has told. */
+	EXPECT(!ccc_opening_grows(1, 1000, 1000) && ccc_opening_grows(1, 1001, 1000));
+	EXPECT(!ccc_opening_grows(8, 15 * 1000, 1000));
+	EXPECT(ccc_opening_grows(8, 15 * 1000 + 1, 1000));
+	EXPECT(!ccc_opening_grows(0, U32_MAX, 1));
+	/* All at once up to ten packets, in a part of a round trip above. */
+	EXPECT_EQ(ccc_opening_pace(0, 500), 500u);
+	EXPECT_EQ(ccc_opening_pace(10, 500), 500u);
+	EXPECT_EQ(ccc_opening_pace(11, 500), 44u);
+	EXPECT_EQ(ccc_opening_pace(11, 20), 20u);
+	EXPECT_EQ(ccc_opening_pace(U32_MAX, U32_MAX), U32_MAX);
 }
 
 static void windows_rise_by_acks(struct kunit *test)
@@ -496,6 +520,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
 	KUNIT_CASE(writes_of_an_application_are_paced),
 	KUNIT_CASE(who_wakes_up_is_paced),
+	KUNIT_CASE(who_begins_says_what_it_has_to_send),
 	KUNIT_CASE(windows_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
 	KUNIT_CASE(less_than_two_segments_are_spread_over_more_than_a_round_trip),
