@@ -147,7 +147,6 @@ void BPF_PROG(ccc_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	}
 	if (flow->shadow.quiet_acked)
 		ccc_quiet_add_up(sk, flow, cwnd_limited);
-	flow->cwnd.sparing = 0;
 	before = tcp_sk(sk)->snd_cwnd;
 	/* What is spread over a round trip is limited by what is granted. */
 	cwnd_limited |= flow->cwnd.paced;
@@ -202,7 +201,11 @@ static inline void take_window(struct sock *sk, struct ccc_table *table,
 		return;
 	ccc_look(sk, &tcp);
 	ccc_cwnd_update(sk, table, flow, &tcp, 0);
-	if (joins)
+	if (!joins)
+		return;
+	ccc_opening_look(sk, flow);
+	ccc_report_update(sk, table, flow, ca_state(sk));
+	if (flow->report.opening != 1)
 		ccc_cwnd_join(sk, flow);
 }
 
@@ -231,10 +234,8 @@ static inline void begin_or_resume(struct sock *sk)
 		if (flow)
 			ccc_report_first(sk, table, flow);
 	}
-	if (!flow)
-		return;
-	flow->cwnd.sparing = joins && !flow->report.cwnd_limited;
-	take_window(sk, table, flow, joins && !flow->cwnd.sparing);
+	if (flow)
+		take_window(sk, table, flow, joins);
 }
 
 SEC("struct_ops")
@@ -258,19 +259,6 @@ void BPF_PROG(ccc_cwnd_event_tx_start, struct sock *sk)
 	begin_or_resume(sk);
 }
 
-/*
- * Who has written a header writes its body, and joins with that: of it no ACK tells
- * before the first window has left.
- */
-static inline void join_late(struct sock *sk, struct ccc_table *table,
-			     struct ccc_flow *flow)
-{
-	flow->cwnd.sparing = 0;
-	ccc_report_wake(flow);
-	ccc_report_update(sk, table, flow, ca_state(sk));
-	take_window(sk, table, flow, true);
-}
-
 /* Not in line, as watched_ack(). */
 static __noinline void rated_send(struct sock *sk)
 {
@@ -279,8 +267,9 @@ static __noinline void rated_send(struct sock *sk)
 
 	if (!flow)
 		return;
-	if (flow->cwnd.sparing && ccc_report_wants(tcp_sk(sk)))
-		join_late(sk, table, flow);
+	/* Who has written a header writes its body, and joins with that. */
+	if (ccc_opening_grew(sk, flow))
+		take_window(sk, table, flow, true);
 	ccc_cwnd_before_send(sk, flow);
 }
 

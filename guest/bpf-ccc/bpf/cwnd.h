@@ -106,7 +106,7 @@ static inline bool ccc_cwnd_read_grant_of(struct sock *sk,
 static inline void note_rated(struct sock *sk, const struct ccc_flow *flow)
 {
 	ccc_sk(sk)->rated = flow->cwnd.paced || flow->cwnd.spread_rate ||
-			    flow->cwnd.sparing;
+			    flow->report.opening;
 }
 
 static inline bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_table *table,
@@ -167,6 +167,14 @@ static inline void set_rate(struct sock *sk, u64 rate)
 	sk->sk_pacing_rate = min_t(u64, rate, sk->sk_max_pacing_rate);
 }
 
+static inline void set_pace(struct sock *sk, const struct ccc_flow *flow)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 packets = ccc_opening_pace(flow->report.opening, tp->snd_cwnd);
+
+	set_rate(sk, ccc_pacing_rate(packets, tp->mss_cache, tp->srtt_us >> 3));
+}
+
 /* The window that is granted now, spread over a round trip. */
 static inline void follow_pace(struct sock *sk, struct ccc_flow *flow)
 {
@@ -176,7 +184,7 @@ static inline void follow_pace(struct sock *sk, struct ccc_flow *flow)
 	u32 granted = clamp_t(u32, flow->grant.cwnd, CCC_JOIN_PACKETS, most);
 
 	set_cwnd(tp, flow, granted);
-	set_rate(sk, ccc_pacing_rate(granted, tp->mss_cache, tp->srtt_us >> 3));
+	set_pace(sk, flow);
 }
 
 /*
@@ -305,11 +313,8 @@ static inline void ccc_cwnd_join(struct sock *sk, struct ccc_flow *flow)
 static inline void ccc_cwnd_before_send(struct sock *sk,
 					struct ccc_flow *flow)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-
 	if (flow->cwnd.paced)
-		set_rate(sk, ccc_pacing_rate(tp->snd_cwnd, tp->mss_cache,
-					     tp->srtt_us >> 3));
+		set_pace(sk, flow);
 	else if (flow->cwnd.spread_rate)
 		set_rate(sk, flow->cwnd.spread_rate);
 }

@@ -7,6 +7,7 @@
 #define CCC_BPF_REPORT_H
 
 #include "grant.h"
+#include "opening.h"
 
 /* So long after a flow's message the loader looks for others by itself (serve.rs). */
 #define CCC_POLLED_US		500000
@@ -75,7 +76,8 @@ static inline void write_hot(const struct ccc_flow *flow,
 
 	wire->state = report->now.state;
 	wire->flags = (report->now.active ? VIRTIO_CCC_R_ACTIVE : 0) |
-		      (report->cwnd_limited ? VIRTIO_CCC_R_CWND_LIMITED : 0);
+		      (report->cwnd_limited ? VIRTIO_CCC_R_CWND_LIMITED : 0) |
+		      (report->opening ? VIRTIO_CCC_R_OPENING : 0);
 	wire->priority = report->now.priority;
 	wire->acked_limited_bytes = report->acked_limited_bytes;
 	wire->delivered_bytes = report->delivered_bytes;
@@ -89,7 +91,8 @@ static inline void write_hot(const struct ccc_flow *flow,
 	wire->ssthresh_bytes = wire_ssthresh(tcp);
 	wire->srtt_us = report->srtt_us;
 	wire->min_rtt_us = min_rtt == ~0U ? 0 : min_rtt;
-	wire->inflight_bytes = ccc_bytes(tcp->in_flight, mss);
+	wire->inflight_bytes =
+		ccc_bytes(max_t(u32, tcp->in_flight, report->opening), mss);
 	wire->mss_bytes = min_t(u32, mss, U16_MAX);
 	wire->rtt_sample = report->rtt_us ? ccc_rtt_sample(report->rtt_us) : 0;
 }
@@ -302,20 +305,7 @@ static inline void ccc_report_update(const struct sock *sk,
 	ccc_report(table, flow, &tcp, 0);
 }
 
-/*
- * More than a segment is to be sent or acknowledged.  Who has less uses no window to
- * speak of: were it counted as one that wants all it can have until its first ACK, a
- * part of the rate would be nobody's whenever somebody opens short connections.
- */
-static inline bool ccc_report_wants(const struct tcp_sock *tp)
-{
-	return tp->write_seq - tp->snd_una > tp->mss_cache;
-}
-
-/*
- * It sends again.  If it was idle, and has more than a segment, it wants all it can
- * have, until its ACKs tell otherwise.
- */
+/* It sends again. */
 static inline void ccc_report_resume(const struct sock *sk,
 				     struct ccc_table *table,
 				     struct ccc_flow *flow)
@@ -323,25 +313,20 @@ static inline void ccc_report_resume(const struct sock *sk,
 	struct ccc_tcp tcp = {};
 
 	if (!flow->report.now.active)
-		flow->report.cwnd_limited = ccc_report_wants(tcp_sk(sk));
+		ccc_opening_begin(sk, flow);
 	ccc_look_as(sk, &tcp, ca_state(sk));
 	tcp.active = true;
 	ccc_report(table, flow, &tcp, 0);
-}
-
-/* It wants more than it did, of which the next report tells at once. */
-static inline void ccc_report_wake(struct ccc_flow *flow)
-{
-	flow->report.cwnd_limited = 1;
-	flow->report.at_once = 1;
 }
 
 /* A flow that has nothing to send does not use a larger window. */
 static inline void ccc_report_end_of_data(const struct sock *sk,
 					  struct ccc_flow *flow)
 {
-	if (!tcp_has_unsent(tcp_sk(sk)))
-		flow->report.cwnd_limited = 0;
+	if (tcp_has_unsent(tcp_sk(sk)))
+		return;
+	flow->report.cwnd_limited = 0;
+	flow->report.opening = 0;
 }
 
 /* An ACK, and the packets by which the inner algorithm grew; see shadow.h. */
@@ -353,6 +338,7 @@ static inline void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow
 
 	report->cwnd_limited = cwnd_limited;
 	ccc_report_end_of_data(sk, flow);
+	ccc_opening_acked(sk, flow);
 	report->cwnd_growth_bytes += growth * mss;
 	/* Counted after a timeout too, in case all flows have timed out. */
 	if (cwnd_limited)
@@ -360,8 +346,7 @@ static inline void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow
 }
 
 /*
- * A new flow's: it has data to send, and wants as much as one that comes back.  Nobody
- * reads the slot's cold half before the hot half says that it is in use.
+ * A new flow's: it has data to send.  Nobody reads the slot's cold half before the hot half says that it is in use.
  */
 static inline void ccc_report_first(const struct sock *sk,
 				    struct ccc_table *table,
@@ -374,7 +359,7 @@ static inline void ccc_report_first(const struct sock *sk,
 
 	ccc_look(sk, &tcp);
 	write_cold(sk, flow, &table->report[ccc_slot_of(flow)]);
-	flow->report.cwnd_limited = ccc_report_wants(tcp_sk(sk));
+	ccc_opening_begin(sk, flow);
 	flow->report.tcp_delivered = tcp.delivered;
 	flow->report.srtt_us = tcp.srtt_us;
 	ccc_report(table, flow, &tcp, VIRTIO_CCC_OP_REGISTER);

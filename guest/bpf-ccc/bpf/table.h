@@ -43,6 +43,7 @@ struct ccc_report {
 	u32 tcp_due;		/* quiet.h: tp->delivered when a message is due */
 	u32 rtt_us;		/* the least since the last message; 0: none */
 	u32 sk_priority;	/* quiet.h: of the socket, of which now.priority is */
+	u32 opening;		/* packets it had to send; 0: its ACKs tell */
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 cwnd_limited;	/* the window was the limit at the last ACK */
 	u8 at_once;		/* the device is to know of that */
@@ -59,7 +60,6 @@ struct ccc_cwnd {
 	u8 rest;		/* of a packet, so released or taken */
 	u8 paced;		/* by a rate of ours, until it has had its window */
 	u8 smooth;		/* at TCP's own rate, what is written at a time */
-	u8 sparing;		/* it began with a segment at the most, and no ACK since */
 };
 
 /* recovery.h */

@@ -255,11 +255,18 @@ static void what_follows_a_segment_joins_at_its_rate(void)
 	ops->min_tso_segs(sk);
 	expect("messages of more", messages - before, 1);
 	expect("wakes the loader", last_wakes(), true);
-	expect("the window is the limit", flow()->report.cwnd_limited, true);
+	expect("the window is the limit", flow()->report.cwnd_limited, false);
+	expect("told that it has to send", report()->inflight_bytes, 21 * MSS);
 	expect("paced", flow()->cwnd.paced, true);
-	expect("rate", sk->sk_pacing_rate, rate_of(WINDOW * MSS));
+	expect("rate", sk->sk_pacing_rate,
+	       rate_of(CCC_OPENING_SPEED * 21 * MSS));
 	ops->min_tso_segs(sk);
 	expect("messages once it is told", messages - before, 1);
+	tcp.write_seq += WINDOW * MSS;
+	ops->min_tso_segs(sk);
+	expect("messages of more than is granted", messages - before, 2);
+	expect("the window is the limit then", flow()->report.cwnd_limited, true);
+	expect("rate then", sk->sk_pacing_rate, rate_of(WINDOW * MSS));
 }
 
 /* Its ACKs tell from then on. */
