@@ -52,6 +52,24 @@ const FAR_FLOWS: f64 = 4.0;
 /// Round trips, queue and all, from one return to the next, and the part in which they are there.
 const RETURNS_ROUNDS: [f64; 2] = [20.0, 100.0];
 const THERE_PART: [f64; 2] = [0.3, 0.8];
+/// Percent in which a server answers far clients, each on a connection of its own.
+const ANSWERS_PERCENT: f64 = 5.0;
+const ANSWERS_RATE_MBIT: [f64; 2] = [5.0, 1_000.0];
+const ANSWERS_RTT_MS: [f64; 2] = [5.0, 200.0];
+const ANSWER_BYTES: [f64; 2] = [500.0, 200e3];
+/// What the clients are away, of what the bulk flows beside them are.
+const FARTHER: [f64; 2] = [1.0, 20.0];
+const FARTHEST_MS: f64 = 300.0;
+/// What they ask for, of the rate, and in how many connections at the most.
+const ANSWERS_PART: [f64; 2] = [0.002, 0.2];
+const MOST_ANSWERS: f64 = 300.0;
+/// Percent in which VMs write in bursts, as many and of what path and queue hold.
+const BURSTS_PERCENT: f64 = 5.0;
+const BURST_PART: [f64; 2] = [0.05, 1.0];
+/// Round trips, queue and all, from one burst to the next, and the part in which it is written.
+const BURSTS_ROUNDS: [f64; 2] = [1.5, 20.0];
+const BURST_WRITTEN: f64 = 0.2;
+const MOST_BESIDE: u64 = 3;
 /// Path and queue hold so many segments for each flow: with windows of a segment or two
 /// the model departs from the laboratory.
 const LEAST_SEGMENTS: u64 = 4;
@@ -85,6 +103,10 @@ fn kind(rng: &mut Rng) -> fn(&mut Rng) -> Option<Case> {
         beside
     } else if percent <= BESIDE_PERCENT + RETURNS_PERCENT {
         returns
+    } else if percent <= BESIDE_PERCENT + RETURNS_PERCENT + ANSWERS_PERCENT {
+        answers
+    } else if percent <= BESIDE_PERCENT + RETURNS_PERCENT + ANSWERS_PERCENT + BURSTS_PERCENT {
+        bursts
     } else {
         anything
     }
@@ -187,6 +209,123 @@ fn coming_back(rng: &mut Rng, period_s: f64, duration_s: f64) -> Vec<Value> {
     (0..=returns).map(flows).filter(|flows| flows["stop_s"].as_f64() < Some(duration_s)).collect()
 }
 
+/// A path of which bulk flows have the rest.
+struct Shared {
+    rate_mbit: f64,
+    rtt_ms: f64,
+    /// Segments that the path holds, and the queue.
+    product: f64,
+    queue: f64,
+    interval_s: f64,
+}
+
+impl Shared {
+    /// The longest distance is this many times that of the bulk flows.
+    fn draw(rng: &mut Rng, farther: f64) -> Shared {
+        let rate_mbit = rounded(log_uniform(rng, ANSWERS_RATE_MBIT), 3);
+        let rtt_ms = rounded(log_uniform(rng, ANSWERS_RTT_MS), 3);
+        let product = rate_mbit * rtt_ms * 1e3 / 8.0 / FRAME_BYTES as f64;
+        let queue = (product * log_uniform(rng, BESIDE_QUEUE_PRODUCTS)).max(LEAST_QUEUE).round();
+        let queue_ms = queue * FRAME_BYTES as f64 * 8.0 / rate_mbit / 1e3;
+        let round_s = ((rtt_ms * farther).min(FARTHEST_MS) + queue_ms) / 1e3;
+        let interval_s = (INTERVAL_ROUNDS * round_s).clamp(INTERVAL_S[0], INTERVAL_S[1]);
+        Shared { rate_mbit, rtt_ms, product, queue, interval_s: rounded(interval_s, 2) }
+    }
+
+    fn round_s(&self) -> f64 {
+        self.rtt_ms / 1e3 * (1.0 + self.queue / self.product)
+    }
+
+    fn duration_s(&self) -> f64 {
+        self.interval_s * INTERVALS
+    }
+
+    fn case(&self, rng: &mut Rng, vms: Vec<Value>) -> Option<Case> {
+        let mut scenario = json!({
+            "name": "drawn", "seed": rng.next_u64() >> 32, "duration_s": self.duration_s(), "coupled": true,
+            "daemon": "none", "vms": vms,
+            "bottleneck": {"rate_mbit": self.rate_mbit, "limit_packets": self.queue as u64, "delay_ms": self.rtt_ms},
+        });
+        if chance(rng, 25.0) {
+            scenario["doorbell_delay_ms"] = rounded(log_uniform(rng, DOORBELL_MS), 2).into();
+        }
+        let mut scenario = Scenario::parse(&scenario.to_string()).expect("a scenario that can be");
+        let setup = Setup::of(&scenario).expect("drawn of what is modelled");
+        let lasting = setup.flows.iter().filter(|flow| flow.segments.is_none()).count();
+        scenario.duration_s =
+            affordable_intervals(&setup, lasting, self.interval_s)? * self.interval_s;
+        leave_out_later(&mut scenario);
+        Some(Case { scenario, interval_ns: (self.interval_s * 1e9) as u64 })
+    }
+}
+
+/// What would happen after the end.
+fn leave_out_later(scenario: &mut Scenario) {
+    let end_s = scenario.duration_s;
+    for vm in &mut scenario.vms {
+        vm.flows.retain(|flows| flows.start_s < end_s);
+        vm.flows.iter_mut().for_each(|flows| flows.phases.retain(|phase| phase.at_s < end_s));
+    }
+    scenario.vms.retain(|vm| !vm.flows.is_empty());
+}
+
+fn bulk(rng: &mut Rng) -> Value {
+    json!({"count": log_uniform(rng, [1.0, FAR_FLOWS]).round() as u64})
+}
+
+/// A server beside bulk flows of other VMs, or of its own.
+fn answers(rng: &mut Rng) -> Option<Case> {
+    let farther = log_uniform(rng, FARTHER);
+    let path = Shared::draw(rng, farther);
+    let mean_bytes = log_uniform(rng, ANSWER_BYTES);
+    let rate_bytes = path.rate_mbit * 1e6 / 8.0 * log_uniform(rng, ANSWERS_PART);
+    let every_s = mean_bytes / rate_bytes;
+    if path.duration_s() / every_s > MOST_ANSWERS {
+        return None;
+    }
+    let mut flows = Vec::new();
+    let mut at_s = every_s * rng.uniform();
+    while at_s < path.duration_s() {
+        let bytes = (mean_bytes * 2.0 * rng.uniform()).max(1.0) as u64;
+        flows.push(json!({"start_s": rounded(at_s, 4), "bytes": bytes}));
+        at_s += every_s * 2.0 * rng.uniform();
+    }
+    let mut vms = Vec::new();
+    if chance(rng, 25.0) {
+        flows.push(bulk(rng));
+    } else {
+        vms.extend((0..=below(rng, MOST_BESIDE)).map(|_| json!({"flows": [bulk(rng)]})));
+    }
+    let far_ms = rounded((path.rtt_ms * farther).min(FARTHEST_MS), 3);
+    vms.push(json!({"flows": flows, "delay_ms": far_ms}));
+    path.case(rng, vms)
+}
+
+/// VMs that write a part of what path and queue hold, and pause, beside bulk flows.
+fn bursts(rng: &mut Rng) -> Option<Case> {
+    let path = Shared::draw(rng, 1.0);
+    let mut vms: Vec<Value> =
+        (0..=below(rng, MOST_BESIDE)).map(|_| json!({"flows": [bulk(rng)]})).collect();
+    for _ in 0..=below(rng, MOST_BESIDE) {
+        let period_s = path.round_s() * log_uniform(rng, BURSTS_ROUNDS);
+        let segments = (path.product + path.queue) * log_uniform(rng, BURST_PART);
+        let written_s = period_s * BURST_WRITTEN;
+        let kbit = rounded(segments * FRAME_BYTES as f64 * 8.0 / 1e3 / written_s, 3);
+        if kbit > MOST_LIMITED_KBIT {
+            return None;
+        }
+        let mut at_s = period_s * rng.uniform();
+        let mut phases = Vec::new();
+        while at_s + written_s < path.duration_s() {
+            phases.push(json!({"at_s": rounded(at_s, 5), "rate_kbit": kbit}));
+            phases.push(json!({"at_s": rounded(at_s + written_s, 5), "rate_kbit": 0}));
+            at_s += period_s;
+        }
+        vms.push(json!({"flows": [{"rate_kbit": 0, "phases": phases}]}));
+    }
+    path.case(rng, vms)
+}
+
 fn anything(rng: &mut Rng) -> Option<Case> {
     let rate_mbit = rounded(log_uniform(rng, RATE_MBIT), 3);
     let rtt_ms = rounded(log_uniform(rng, RTT_MS), 3);
@@ -219,19 +358,22 @@ fn anything(rng: &mut Rng) -> Option<Case> {
 /// Shorter, if so long a run would take too long; `None` if nothing of it is left.
 fn affordable(mut scenario: Scenario, interval_s: f64) -> Option<Case> {
     let setup = Setup::of(&scenario).expect("drawn of what is modelled");
-    if setup.path_segments() < LEAST_SEGMENTS * setup.flows.len() as u64 {
+    let whole = affordable_intervals(&setup, setup.flows.len(), interval_s)?;
+    let before_s = scenario.duration_s;
+    scenario.duration_s = whole * interval_s;
+    scale_times(&mut scenario, whole * interval_s / before_s);
+    Some(Case { scenario, interval_ns: (interval_s * 1e9) as u64 })
+}
+
+/// How many can be simulated in reasonable time, with so many flows at a time.
+fn affordable_intervals(setup: &Setup, flows: usize, interval_s: f64) -> Option<f64> {
+    if setup.path_segments() < LEAST_SEGMENTS * flows as u64 {
         return None;
     }
     let burst_bits = f64::from(setup.burst_segments) * FRAME_BYTES as f64 * 8.0;
     let longest_s = MOST_BURSTS * burst_bits / setup.rate_bit as f64;
     let whole = (longest_s / interval_s).floor().min(INTERVALS);
-    if whole < LEAST_INTERVALS {
-        return None;
-    }
-    let before_s = scenario.duration_s;
-    scenario.duration_s = whole * interval_s;
-    scale_times(&mut scenario, whole * interval_s / before_s);
-    Some(Case { scenario, interval_ns: (interval_s * 1e9) as u64 })
+    (whole >= LEAST_INTERVALS).then_some(whole)
 }
 
 /// What happens in a run of another length happens at other times.
