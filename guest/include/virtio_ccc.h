@@ -83,7 +83,7 @@ struct virtio_ccc_extent {
 /* virtio_ccc_report.flags */
 #define VIRTIO_CCC_R_ACTIVE		(1 << 0) /* has data outstanding or to send */
 #define VIRTIO_CCC_R_CWND_LIMITED	(1 << 1) /* limited by cwnd, else by the application */
-#define VIRTIO_CCC_R_OPENING		(1 << 2) /* inflight_bytes is all that it has to send */
+#define VIRTIO_CCC_R_OPENING		(1 << 2) /* begins, and inflight_bytes is all that it has to send */
 
 #define VIRTIO_CCC_SSTHRESH_UNSET	0xffffffffu
 #define VIRTIO_CCC_RTT_UNIT_US		32

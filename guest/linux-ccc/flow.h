@@ -254,6 +254,7 @@ void ccc_report_last(const struct sock *sk, struct ccc_flow *flow);
 void ccc_opening_begin(const struct sock *sk, struct ccc_flow *flow);
 void ccc_opening_look(const struct sock *sk, struct ccc_flow *flow);
 bool ccc_opening_grew(const struct sock *sk, const struct ccc_flow *flow);
+void ccc_opening_end(struct ccc_flow *flow);
 void ccc_opening_acked(const struct sock *sk, struct ccc_flow *flow);
 
 bool ccc_cwnd_read_grant(struct sock *sk, struct ccc_flow *flow);

@@ -24,6 +24,7 @@ static u32 opening(const struct tcp_sock *tp, const struct ccc_flow *flow)
 			   most(flow));
 }
 
+/* Its window is the limit of what it does not say that it has to send. */
 static void note(struct ccc_report *report, u32 packets)
 {
 	report->opening = packets;
@@ -38,7 +39,7 @@ void ccc_opening_begin(const struct sock *sk, struct ccc_flow *flow)
 	note(&flow->report, tp->packets_out ? 0 : opening(tp, flow));
 }
 
-/* More is known of what it is granted, or to send: others are told of news at once. */
+/* More is known of what it is granted, or has to send: others are told at once. */
 void ccc_opening_look(const struct sock *sk, struct ccc_flow *flow)
 {
 	u32 before = flow->report.opening;
@@ -47,7 +48,14 @@ void ccc_opening_look(const struct sock *sk, struct ccc_flow *flow)
 	flow->report.at_once |= flow->report.opening != before;
 }
 
-/* An application writes while the first packets leave: of that no ACK tells in time. */
+/* It has lost a packet: its window is the limit until recovery is over. */
+void ccc_opening_end(struct ccc_flow *flow)
+{
+	if (flow->report.opening)
+		note(&flow->report, 0);
+}
+
+/* An application writes while the first packets leave: no ACK tells of that in time. */
 bool ccc_opening_grew(const struct sock *sk, const struct ccc_flow *flow)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -58,7 +66,7 @@ bool ccc_opening_grew(const struct sock *sk, const struct ccc_flow *flow)
 
 /*
  * An ACK has come.  Where the device answers late, what the flow had to send waits
- * for a window that it has not been granted in time; that is no limit either.
+ * for a window that it was not granted in time; that is no limit either.
  */
 void ccc_opening_acked(const struct sock *sk, struct ccc_flow *flow)
 {

@@ -150,8 +150,10 @@ static void set_state(struct sock *sk, struct ccc_flow *flow, u8 state)
 	ccc_shadow_set_state(sk, flow, state);
 	if (recovery->local && state == TCP_CA_Recovery)
 		recovery->reduced_epoch = event_epoch(sk, flow);
-	if (state > TCP_CA_Disorder)
+	if (state > TCP_CA_Disorder) {
 		ccc_ack_clock_stop(flow);
+		ccc_opening_end(flow);
+	}
 	recovery->over = state <= TCP_CA_Disorder &&
 			 (old == TCP_CA_Recovery || old == TCP_CA_CWR);
 	event = count_event(tp, recovery, old, state);

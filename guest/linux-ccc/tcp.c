@@ -153,8 +153,11 @@ static void tx_start(struct sock *sk)
 	rcu_read_unlock();
 }
 
-/* TCP's timer holds back what would fill the window: no ACK need say so. */
-static noinline void wake_sender(struct sock *sk)
+/*
+ * TCP's timer holds back what would fill the window: no ACK need say so.  The flow, if
+ * it still has its slot.
+ */
+static noinline struct ccc_flow *wake_sender(struct sock *sk)
 {
 	struct ccc_flow *flow;
 
@@ -165,18 +168,34 @@ static noinline void wake_sender(struct sock *sk)
 		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
 	}
 	rcu_read_unlock();
+	return flow;
 }
 
-/* Who has written a header writes its body, and joins with that. */
-static noinline void join_sender(struct sock *sk)
+/*
+ * An application writes while the first packets leave.  Who has written a header
+ * joins with its body.
+ */
+static noinline struct ccc_flow *open_sender(struct sock *sk)
 {
 	struct ccc_flow *flow;
 
 	rcu_read_lock();
 	flow = ccc_flow_get(sk);
-	if (flow)
+	if (flow && flow->report.opening == 1) {
 		take_window(sk, flow, true);
+	} else if (flow) {
+		ccc_opening_look(sk, flow);
+		ccc_report_update(sk, flow, inet_csk(sk)->icsk_ca_state);
+	}
 	rcu_read_unlock();
+	return flow;
+}
+
+/* It has an application's pace, and may want more than it did. */
+static bool may_wake(const struct ccc_flow *flow)
+{
+	return flow->cwnd.smooth && !flow->cwnd.paced && flow->report.active &&
+	       !flow->report.cwnd_limited && !flow->report.opening;
 }
 
 /* TCP asks before it sends, with the socket locked. */
@@ -185,11 +204,10 @@ static u32 ccc_tcp_min_tso_segs(struct sock *sk)
 	const struct tcp_congestion_ops *inner = ccc_inner_of(sk);
 	struct ccc_flow *flow = ccc_flow_get(sk);
 
-	if (flow && flow->cwnd.smooth && !flow->cwnd.paced &&
-	    !flow->report.cwnd_limited)
-		wake_sender(sk);
+	if (flow && may_wake(flow))
+		flow = wake_sender(sk);
 	if (flow && ccc_opening_grew(sk, flow))
-		join_sender(sk);
+		flow = open_sender(sk);
 	if (flow && (flow->release.waits || flow->cwnd.paced ||
 		     flow->cwnd.spread)) {
 		ccc_quiet_end(sk, flow);

@@ -268,8 +268,7 @@ impl Guest {
         if self.granted.cwnd <= tcp.window.cwnd {
             self.joining = false;
         }
-        let waits = self.reporter.cwnd_limited || self.reporter.opening > 0;
-        if waits && (self.joining || self.granted.slow_start) {
+        if self.is_short() && (self.joining || self.granted.slow_start) {
             env.tenant.clock.wait(env.flow, &mut self.release, 0);
         } else {
             env.tenant.clock.stop(env.flow, &mut self.release);
@@ -369,7 +368,7 @@ impl Guest {
             self.shed = 0;
         }
         self.ramp = rules::ramp_on(before, granted, self.ramp);
-        let limited = self.reporter.cwnd_limited;
+        let limited = self.is_short();
         let rest = &mut self.rest;
         match self.shed {
             0 => {
@@ -442,15 +441,34 @@ impl Guest {
         }
     }
 
+    /// `open_sender()` of tcp.c.
+    fn write_more(&mut self, env: &mut Env, tcp: &mut Tcp) {
+        if self.reporter.opening == 1 {
+            self.take_window(env, tcp, true);
+            return;
+        }
+        self.reporter.open_again(tcp, self.most_at_once());
+        self.report_update(env, tcp, tcp.state);
+    }
+
+    /// Whether it has more to send than its window lets it, at present.
+    fn is_short(&self) -> bool {
+        self.reporter.cwnd_limited || self.reporter.opening > 0
+    }
+
     /// `ccc_cwnd_release()`.
     pub fn release(&mut self, env: &mut Env, tcp: &mut Tcp) {
         let paced = self.paced_until_us.is_some();
-        let may_wake = self.smooth && !paced && !self.reporter.cwnd_limited;
+        let may_wake = self.smooth
+            && !paced
+            && self.reporter.active
+            && !self.reporter.cwnd_limited
+            && self.reporter.opening == 0;
         if may_wake && self.is_held(tcp) && self.wake(env, tcp) {
             self.report_update(env, tcp, tcp.state);
         }
         if rules::opening_grows(self.reporter.opening, tcp.written_bytes(), MSS_BYTES) {
-            self.take_window(env, tcp, true);
+            self.write_more(env, tcp);
         }
         if self.paced_until_us.is_some() && tcp.state == State::Open && self.read_grant(env, tcp) {
             self.follow_pace(tcp);
@@ -631,6 +649,7 @@ impl Guest {
         self.shadow_set_state(state);
         if state != State::Open {
             env.tenant.clock.stop(env.flow, &mut self.release);
+            self.reporter.end_opening();
         }
         self.recovers = state == State::Open && matches!(tcp.state, State::Recovery | State::Cwr);
         let event = self.recovery.count(tcp.state, state);

@@ -141,9 +141,16 @@ impl Reporter {
         self.at_once |= self.opening != before;
     }
 
+    /// `ccc_opening_end()`.
+    pub fn end_opening(&mut self) {
+        self.cwnd_limited |= self.opening > 0;
+        self.opening = 0;
+    }
+
     /// `ccc_report_wake()`.
     pub fn wake(&mut self) {
         self.cwnd_limited = true;
+        self.opening = 0;
         self.at_once = true;
     }
 
