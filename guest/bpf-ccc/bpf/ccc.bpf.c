@@ -259,6 +259,21 @@ void BPF_PROG(ccc_cwnd_event_tx_start, struct sock *sk)
 	begin_or_resume(sk);
 }
 
+/*
+ * An application writes while the first packets leave.  Who has written a header
+ * joins with its body.
+ */
+static inline void write_more(struct sock *sk, struct ccc_table *table,
+			      struct ccc_flow *flow)
+{
+	if (flow->report.opening == 1) {
+		take_window(sk, table, flow, true);
+		return;
+	}
+	ccc_opening_look(sk, flow);
+	ccc_report_update(sk, table, flow, ca_state(sk));
+}
+
 /* Not in line, as watched_ack(). */
 static __noinline void rated_send(struct sock *sk)
 {
@@ -267,9 +282,8 @@ static __noinline void rated_send(struct sock *sk)
 
 	if (!flow)
 		return;
-	/* Who has written a header writes its body, and joins with that. */
 	if (ccc_opening_grew(sk, flow))
-		take_window(sk, table, flow, true);
+		write_more(sk, table, flow);
 	ccc_cwnd_before_send(sk, flow);
 }
 

@@ -22,26 +22,37 @@ static inline u32 ccc_opening_of(const struct tcp_sock *tp,
 	return ccc_opening(tp->write_seq - tp->snd_una, tp->mss_cache, most);
 }
 
+static inline void note_opening(struct ccc_flow *flow, u32 packets)
+{
+	flow->report.opening = packets;
+	flow->report.cwnd_limited = !packets;
+}
+
 /* Data is about to leave; one that takes a slot later than that has sent some. */
 static inline void ccc_opening_begin(const struct sock *sk, struct ccc_flow *flow)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	flow->report.opening = tp->packets_out ? 0 : ccc_opening_of(tp, flow);
-	flow->report.cwnd_limited = !flow->report.opening;
+	note_opening(flow, tp->packets_out ? 0 : ccc_opening_of(tp, flow));
 }
 
-/* More is known of what it is granted, or to send: others are told of news at once. */
+/* More is known of what it is granted, or has to send: others are told at once. */
 static inline void ccc_opening_look(const struct sock *sk, struct ccc_flow *flow)
 {
-	u32 opening = ccc_opening_of(tcp_sk(sk), flow);
+	u32 before = flow->report.opening;
 
-	flow->report.at_once |= opening != flow->report.opening;
-	flow->report.opening = opening;
-	flow->report.cwnd_limited = !opening;
+	note_opening(flow, ccc_opening_of(tcp_sk(sk), flow));
+	flow->report.at_once |= flow->report.opening != before;
 }
 
-/* An application writes while the first packets leave: of that no ACK tells in time. */
+/* It has lost a packet: its window is the limit until recovery is over. */
+static inline void ccc_opening_end(struct ccc_flow *flow)
+{
+	if (flow->report.opening)
+		note_opening(flow, 0);
+}
+
+/* An application writes while the first packets leave: no ACK tells of that in time. */
 static inline bool ccc_opening_grew(const struct sock *sk,
 				    const struct ccc_flow *flow)
 {
@@ -53,13 +64,17 @@ static inline bool ccc_opening_grew(const struct sock *sk,
 
 /*
  * An ACK has come.  Where the device answers late, what the flow had to send waits
- * for a window that it has not been granted in time; that is no limit either.
+ * for a window that it was not granted in time; that is no limit either.
  */
 static inline void ccc_opening_acked(const struct sock *sk, struct ccc_flow *flow)
 {
+	const struct tcp_sock *tp = tcp_sk(sk);
+
 	if (!flow->report.opening)
 		return;
-	flow->report.opening = ccc_opening_of(tcp_sk(sk), flow);
+	/* A part of a segment that Nagle holds back uses no larger window. */
+	flow->report.opening = tp->write_seq - tp->snd_nxt < tp->mss_cache ?
+				       0 : ccc_opening_of(tp, flow);
 	if (flow->report.opening)
 		flow->report.cwnd_limited = 0;
 }

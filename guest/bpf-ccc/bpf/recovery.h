@@ -162,6 +162,8 @@ static inline void ccc_recovery_set_state(struct sock *sk,
 	ccc_shadow_set_state(sk, flow, state);
 	if (recovery->local && state == TCP_CA_Recovery)
 		recovery->reduced_epoch = event_epoch(tp, flow);
+	if (state > TCP_CA_Disorder)
+		ccc_opening_end(flow);
 	event = count_event(tp, flow, old, state);
 	ccc_report_update(sk, table, flow, state);
 	/* The window after the reduction, if the device has answered by now. */

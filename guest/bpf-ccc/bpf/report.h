@@ -323,10 +323,8 @@ static inline void ccc_report_resume(const struct sock *sk,
 static inline void ccc_report_end_of_data(const struct sock *sk,
 					  struct ccc_flow *flow)
 {
-	if (tcp_has_unsent(tcp_sk(sk)))
-		return;
-	flow->report.cwnd_limited = 0;
-	flow->report.opening = 0;
+	if (!tcp_has_unsent(tcp_sk(sk)))
+		flow->report.cwnd_limited = 0;
 }
 
 /* An ACK, and the packets by which the inner algorithm grew; see shadow.h. */
@@ -346,7 +344,8 @@ static inline void ccc_report_acked(const struct sock *sk, struct ccc_flow *flow
 }
 
 /*
- * A new flow's: it has data to send.  Nobody reads the slot's cold half before the hot half says that it is in use.
+ * A new flow's: it has data to send.  Nobody reads the slot's cold half before the
+ * hot half says that it is in use.
  */
 static inline void ccc_report_first(const struct sock *sk,
 				    struct ccc_table *table,

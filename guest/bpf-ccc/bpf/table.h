@@ -46,7 +46,7 @@ struct ccc_report {
 	u32 opening;		/* packets it had to send; 0: its ACKs tell */
 	u8 srtt_rest;		/* of a microsecond that srtt_us is more */
 	u8 cwnd_limited;	/* the window was the limit at the last ACK */
-	u8 at_once;		/* the device is to know of that */
+	u8 at_once;		/* the device is to be told, whatever is due */
 	struct ccc_signals now;
 	struct ccc_signals notified;
 };
