@@ -3,6 +3,8 @@
 they run; a daemon that dies."""
 
 from dataclasses import replace
+from itertools import accumulate
+from random import Random
 from statistics import mean
 
 import pytest
@@ -75,3 +77,20 @@ def test_short_connections_take_no_more_than_they_use(run):
     without = bulk_mbit("without-short")
     beside = bulk_mbit("beside-short", vm_of("coupled", *short, delay_ms=200))
     assert beside > 0.9 * without, (beside, without)
+
+
+def test_answers_to_far_clients_beside_a_near_flow_lose_no_more(run):
+    """They told of no queue, in which the near flow was taken to lie: 7 times the packets were lost."""
+    random = Random(1)
+    starts = accumulate(random.expovariate(80) for _ in range(600))
+    answers = [Flows(bytes=4 * 1448, start_s=round(2 + at, 3), start_spread_ms=1) for at in starts if at < 6]
+    path = Bottleneck(rate_mbit=50, delay_ms=0, limit_packets=120)
+
+    def dropped(kind, seed):
+        vms = vm_of(kind, Flows(), delay_ms=1), vm_of(kind, *answers, delay_ms=30)
+        scenario = several_kernels(kind, seed, 9, *vms, bottleneck=path)
+        return run(replace(scenario, name=f"near-{kind}-{seed}")).dropped(4, 9)
+
+    seeds = (1, 2)
+    coupled, uncoupled = (sum(dropped(kind, seed) for seed in seeds) for kind in ("coupled", "uncoupled"))
+    assert coupled < 2 * uncoupled + 20, (coupled, uncoupled)

@@ -26,6 +26,11 @@ const DISTANCE_PART: u64 = 8;
 /// A round-trip time counts up to so many times what it was as the flow came, or is with what
 /// packets wait now.  An honest one is longer only after its path has become longer.
 const DRIFT: u64 = 2;
+/// By this part of its distance a flow's shortest round-trip time may be longer for other reasons
+/// than a queue that has stood since it began.  A half and more hid queues shorter than the
+/// distance: short flows to far clients told of none, and a near one whose RTT that queue is
+/// counted as too near, until it was alone and had three times the window that the path holds.
+const LATE_PART: u64 = 8;
 
 /// What says how far away a flow is, in what it counts for one of priority.
 pub(crate) struct Whereabouts<W: Fn() -> u64> {
@@ -140,10 +145,10 @@ impl Contribution {
         Contribution { distance, came, ..comes }
     }
 
-    /// Even its shortest round-trip time is much longer than it is away: it has never seen its
-    /// path without a queue.
+    /// Even its shortest round-trip time is longer than it is away: it has never seen its path
+    /// without a queue.
     pub(crate) fn is_late(&self, min_rtt_us: u32) -> bool {
-        self.rtt_known && u64::from(min_rtt_us) > DRIFT * self.distance
+        self.rtt_known && u64::from(min_rtt_us) > self.distance + self.distance / LATE_PART
     }
 
     /// It counts at the most [`DRIFT`] times this.
@@ -396,6 +401,14 @@ mod tests {
         assert_eq!(farther.distance, 250_000, "or longer");
         let anew = away(140_000, &Contribution::default(), 90_000, 100_000);
         assert_eq!(anew.distance, 50_000, "of one that comes nothing else is known");
+    }
+
+    #[test]
+    fn who_came_to_a_queue_shorter_than_its_distance_knows_no_path_without() {
+        let flow = away(52_000, &Contribution::default(), 22_000, 52_000);
+        assert_eq!(flow.distance, 30_000);
+        assert!(flow.is_late(52_000) && !flow.is_late(33_000), "an eighth may be anything");
+        assert!(!Contribution { rtt_known: false, ..flow }.is_late(52_000));
     }
 
     #[test]

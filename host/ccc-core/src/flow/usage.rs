@@ -248,13 +248,21 @@ mod tests {
         // A part is sent in its first window, and the rest is yet to be.
         usage = usage.with(100_001, &report(true, 75_000), 15_000);
         assert_eq!(demand(usage), 150_000);
+        // Not for longer than another that begins, whatever it says.
+        let mut ever = usage;
+        for round in 2..10 {
+            ever = ever.with(1 + round * 100_000, &report(true, 75_000), 15_000);
+        }
+        assert!(demand(ever) < 20_000, "{}", demand(ever));
         usage = usage.with(200_001, &report(false, 0), 75_000);
         assert!(demand(usage) < 60_000, "what was delivered: {}", demand(usage));
         // Of one that comes back.
         usage = usage.with(900_000, &report(true, 200_000), 0).back();
         assert_eq!(demand(usage), 200_000);
-        usage = usage.with(900_001, &report(true, 300_000), 0);
-        assert_eq!(demand(usage), 300_000, "it writes more");
+        usage = usage.with(900_001, &report(true, 100_000), 0);
+        assert_eq!(demand(usage), 200_000, "what it had before, until it says more");
+        usage = usage.with(900_002, &report(true, 300_000), 0);
+        assert_eq!(demand(usage), 300_000);
         usage = usage.with(1_000_001, &report(true, 250_000), 50_000);
         assert!(demand(usage) < 60_000, "its ACKs tell: {}", demand(usage));
     }
