@@ -5,13 +5,13 @@ Each answer is a connection of its own, of which nothing is known until its firs
 one of them waits for that, and has nothing more to send.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from ccc_experiments import completion, plots
-from ccc_experiments.figure import Data, Effort, Figure, Point, grid
+from ccc_experiments.figure import Data, Effort, Figure, Measure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Known, Score
@@ -120,8 +120,12 @@ def scores(data: Data) -> list[Score]:
     return result
 
 
+def of_case(case: Answers, measure: Callable[[Answers, Run], float]) -> Measure:
+    return lambda run: measure(case, run)
+
+
 def plot(data: Data, stem: Path) -> None:
-    panels = {
+    panels: dict[str, Callable[[Answers, Run], float]] = {
         "sum of goodput, of the rate": lambda case, run: sum_mbit(run) / case.rate_mbit,
         "median of completion, s": lambda _, run: median_s(run),
         "p95 of completion, s": lambda _, run: p95_s(run),
@@ -130,7 +134,7 @@ def plot(data: Data, stem: Path) -> None:
     figure, axes = plots.subplots(13, 1.2 + 0.45 * len(data.cases), 1, len(panels), sharey=True)
     for axis, (title, measure) in zip(axes, panels.items()):
         for below, kind in enumerate(data.kinds):
-            means = [data.mean(case, kind, lambda run, case=case: measure(case, run)) for case in data.cases]
+            means = [data.mean(case, kind, of_case(case, measure)) for case in data.cases]
             places = [place + BAR * (below - 0.5) for place in range(len(means))]
             halves = [mean.half or 0 for mean in means]
             color = plots.style(kind)["color"]

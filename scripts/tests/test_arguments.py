@@ -21,7 +21,7 @@ PROJECT = Path(__file__).resolve().parents[2]
         ("make figure FIG=", "figure: invalid FIG: expected the name of a figure, got none"),
         ("make figures SEEDS=x", "invalid SEEDS: expected how many (3) or which (101..110), got 'x'"),
         ("make dynamics SEEDS=9..3", "(101..110), 1 to 1000 of them, got '9..3'"),
-        ("make figure FIG=nope", "invalid figure: expected one of background, "),
+        ("make figure FIG=nope", "invalid figure: expected one of answers, "),
         ("make demo FLOWS=1:x", "demo: invalid FLOWS: expected whole numbers separated by ':', as in 1:4, got '1:x'"),
     ],
 )
