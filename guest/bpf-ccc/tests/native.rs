@@ -35,6 +35,11 @@ fn events_are_counted_told_and_answered() {
 }
 
 #[test]
+fn who_begins_says_what_it_has_to_send() {
+    holds("opening");
+}
+
+#[test]
 fn what_joins_is_paced() {
     holds("pacing");
 }

@@ -339,6 +339,18 @@ mod tests {
     }
 
     #[test]
+    fn each_flag_is_its_own() {
+        let told = |flags| {
+            let report = Report { flags, ..sound() }.check().expect("sound").report;
+            (report.active, report.cwnd_limited, report.opening)
+        };
+        assert_eq!(told(wire::R_ACTIVE), (true, false, false));
+        assert_eq!(told(wire::R_CWND_LIMITED), (false, true, false));
+        assert_eq!(told(wire::R_OPENING), (false, false, true));
+        assert_eq!(told(!7), (false, false, false), "bits that are nobody's yet");
+    }
+
+    #[test]
     fn f8_a_last_report_is_that_of_an_idle_flow() {
         let free = Report { state: wire::STATE_FREE, acked_limited_bytes: 9.into(), ..sound() };
         let last = free.check_last().expect("sound but for its state").report;
