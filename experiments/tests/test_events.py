@@ -123,7 +123,7 @@ def test_a_lost_tail_that_a_probe_repairs_is_an_event(simulate):
     vms = Vm((Flows(phases=phases),)), Vm((Flows(),))
     scenario = Scenario(
         "lost-tail", vms, 1, 28, coupled=True, sample_ms=20, actions=looks(24.5, 27.5, 0.02),
-        bottleneck=Bottleneck(limit_packets=200),
+        bottleneck=Bottleneck(limit_packets=300),
         faults=(Fault("vm1", 0, 24.9, packets=1),),
     )  # fmt: skip
     raw = simulate(scenario)

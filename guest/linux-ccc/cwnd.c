@@ -214,12 +214,6 @@ static void set_cwnd(struct tcp_sock *tp, const struct ccc_flow *flow, u32 cwnd)
 	WRITE_ONCE(tp->snd_ssthresh, phase_ssthresh(tp, flow));
 }
 
-/* It has more to send than its window lets it, at present. */
-static bool is_short(const struct ccc_flow *flow)
-{
-	return flow->report.cwnd_limited || flow->report.opening;
-}
-
 /*
  * A flow that joins, and all flows in slow start, are released by the ACKs of
  * others too.  A window that has grown because others left is approached by
@@ -231,7 +225,8 @@ static void follow_ack_clock(struct sock *sk, struct ccc_flow *flow)
 
 	if (flow->grant.cwnd <= tcp_snd_cwnd(tcp_sk(sk)))
 		cwnd->joining = false;
-	if (is_short(flow) && (cwnd->joining || in_slow_start(flow)))
+	if ((flow->report.cwnd_limited || flow->report.opening) &&
+	    (cwnd->joining || in_slow_start(flow)))
 		ccc_ack_clock_wait(sk, flow, 0);
 	else
 		ccc_ack_clock_stop(flow);
@@ -361,7 +356,8 @@ static u32 next_cwnd(const struct tcp_sock *tp, struct ccc_flow *flow,
 	if (cwnd->shed)
 		return ccc_shed_cwnd(min(before, in_flight + acked), granted,
 				     acked, cwnd->shed, &cwnd->rest);
-	in_flight = ccc_ramp_in_flight(before, in_flight, acked, is_short(flow));
+	in_flight = ccc_ramp_in_flight(before, in_flight, acked,
+				       flow->report.cwnd_limited);
 	return ccc_ramp_cwnd(before, granted, in_flight, acked, cwnd->ramp,
 			     &cwnd->rest);
 }

@@ -268,7 +268,8 @@ impl Guest {
         if self.granted.cwnd <= tcp.window.cwnd {
             self.joining = false;
         }
-        if self.is_short() && (self.joining || self.granted.slow_start) {
+        let waits = self.reporter.cwnd_limited || self.reporter.opening > 0;
+        if waits && (self.joining || self.granted.slow_start) {
             env.tenant.clock.wait(env.flow, &mut self.release, 0);
         } else {
             env.tenant.clock.stop(env.flow, &mut self.release);
@@ -368,7 +369,7 @@ impl Guest {
             self.shed = 0;
         }
         self.ramp = rules::ramp_on(before, granted, self.ramp);
-        let limited = self.is_short();
+        let limited = self.reporter.cwnd_limited;
         let rest = &mut self.rest;
         match self.shed {
             0 => {
@@ -449,11 +450,6 @@ impl Guest {
         }
         self.reporter.open_again(tcp, self.most_at_once());
         self.report_update(env, tcp, tcp.state);
-    }
-
-    /// Whether it has more to send than its window lets it, at present.
-    fn is_short(&self) -> bool {
-        self.reporter.cwnd_limited || self.reporter.opening > 0
     }
 
     /// `ccc_cwnd_release()`.

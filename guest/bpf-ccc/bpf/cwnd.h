@@ -227,8 +227,7 @@ __weak int ccc_next_cwnd(struct ccc_flow *flow, u32 before, u32 in_flight,
 		return ccc_shed_cwnd(min_t(u32, before, in_flight + acked),
 				     granted, acked, cwnd->shed, &cwnd->rest);
 	in_flight = ccc_ramp_in_flight(before, in_flight, acked,
-				       flow->report.cwnd_limited ||
-					       flow->report.opening);
+				       flow->report.cwnd_limited);
 	return ccc_ramp_cwnd(before, granted, in_flight, acked, cwnd->ramp,
 			     &cwnd->rest);
 }
