@@ -42,6 +42,10 @@ const RECENT_ROUNDS: Micros = 2;
 
 /// What others say to wait is an average, which may be so many times a round trip by now.
 const LONGEST_WAIT: Micros = 2;
+/// For so many round trips a flow that tells of no queue, so less than this part of its RTT, may
+/// have seen nothing but a full one.
+const NEW_ROUNDS: Micros = 8;
+const KNOWN_PART: Micros = 8;
 
 /// An idle path of its own is filled as by so many flows at the most.
 const MOST_GROWERS: u64 = 16;
@@ -113,6 +117,12 @@ pub(crate) struct Update<'a> {
     pub(crate) usage: Usage,
     /// So far apart the flow's reports are to be.
     pub(crate) interval_us: Micros,
+}
+
+/// Whether a flow has been there for so short a time that it cannot know what its path is without
+/// a queue, which stands for some round trips between two reductions.
+fn is_new(sample: &PathSample) -> bool {
+    sample.now.saturating_sub(sample.joined) < NEW_ROUNDS * Micros::from(sample.rtt_us)
 }
 
 impl Group {
@@ -312,11 +322,15 @@ impl Group {
     }
 
     /// How long a flow's packets waited.  Who came to a full queue has never seen it empty, and
-    /// takes it for most of its path: beyond its distance it waits as long as the others say.
+    /// takes it for a part of its path: beyond its distance it waits as long as the others say.
     fn waited_us(&self, update: &Update, sample: &PathSample) -> Option<Micros> {
         let waited_us = sample.waited_us()?;
-        if self.config.share == ShareOf::Window || !update.before.is_late(sample.min_rtt_us) {
+        if self.config.share == ShareOf::Window {
             return Some(waited_us);
+        }
+        if !update.before.is_late(sample.min_rtt_us) {
+            let knows = waited_us > Micros::from(sample.rtt_us) / KNOWN_PART || !is_new(sample);
+            return knows.then_some(waited_us);
         }
         let beyond_us = u64::from(sample.rtt_us).saturating_sub(update.before.distance);
         let others_us = self.waits.least_of_others_us(update.flow.member()).unwrap_or(0);
