@@ -10,12 +10,7 @@
 /* Packets above which its window is the limit. */
 static u32 most(const struct ccc_flow *flow)
 {
-	const struct ccc_grant *grant = &flow->grant;
-
-	if (!grant->coupled)
-		return CCC_OPENING_MAX;
-	/* What it will be granted is what its ACKs let the aggregate grow to. */
-	return grant->flags & VIRTIO_CCC_L_SLOW_START ? 1 : grant->cwnd;
+	return flow->grant.coupled ? flow->grant.cwnd : CCC_OPENING_MAX;
 }
 
 static u32 opening(const struct tcp_sock *tp, const struct ccc_flow *flow)

@@ -396,11 +396,7 @@ impl Guest {
 
     /// `most()` of opening.c.
     fn most_at_once(&self) -> u32 {
-        match self.granted {
-            Granted { coupled: false, .. } => rules::OPENING_MAX,
-            Granted { slow_start: true, .. } => 1,
-            Granted { cwnd, .. } => cwnd,
-        }
+        if self.granted.coupled { self.granted.cwnd } else { rules::OPENING_MAX }
     }
 
     /// The end of `begin_or_resume()`.

@@ -13,13 +13,9 @@
 static inline u32 ccc_opening_of(const struct tcp_sock *tp,
 				 const struct ccc_flow *flow)
 {
-	const struct ccc_grant *grant = &flow->grant;
-	u32 most = CCC_OPENING_MAX;
-
-	/* In slow start it is granted what its ACKs let the aggregate grow to. */
-	if (grant->coupled)
-		most = grant->flags & VIRTIO_CCC_L_SLOW_START ? 1 : grant->cwnd;
-	return ccc_opening(tp->write_seq - tp->snd_una, tp->mss_cache, most);
+	return ccc_opening(tp->write_seq - tp->snd_una, tp->mss_cache,
+			   flow->grant.coupled ? flow->grant.cwnd :
+						 CCC_OPENING_MAX);
 }
 
 static inline void note_opening(struct ccc_flow *flow, u32 packets)
