@@ -24,6 +24,9 @@ from .measure import Measured
 from .runs import Run
 from .setups import flow_count
 
+# How thick a bar is, of the distance between two cases.
+_BAR = 0.36
+
 # Safe for the colour-blind (Okabe and Ito).
 UNCOUPLED = "#D55E00"
 COUPLED = "#0072B2"
@@ -211,6 +214,25 @@ def bars(data: Data, case, panels: Sequence[Panel], stem: Path) -> None:
         axis.set_xlim(panel.limits.get("bottom"), panel.limits.get("top"))
     axes[0].set_yticks(range(len(data.kinds)), reversed(data.kinds))
     figure.supxlabel(_spread(data.seeds), fontsize=8)
+    save(figure, stem)
+
+
+def bars_by_case(data: Data, panels: Mapping[str, Measure], width: float, ylabel: str, stem: Path) -> None:
+    """A panel for each measure, and in it a bar of each kind beside each case."""
+    figure, axes = subplots(width, 1.2 + 0.45 * len(data.cases), 1, len(panels), sharey=True)
+    for axis, (title, measure) in zip(axes, panels.items()):
+        for below, kind in enumerate(data.kinds):
+            means = [data.mean(case, kind, measure) for case in data.cases]
+            places = [place + _BAR * (below - 0.5) for place in range(len(means))]
+            halves = [mean.half or 0 for mean in means]
+            color = style(kind)["color"]
+            axis.barh(places, [mean.mean for mean in means], _BAR, xerr=halves, color=color, label=kind)
+        axis.set_title(title)
+        axis.set_xlim(left=0)
+    axes[0].set_yticks(range(len(data.cases)), [str(case) for case in data.cases])
+    axes[0].set_ylabel(ylabel)
+    axes[0].invert_yaxis()
+    outside_legend(figure, axes[0], data.seeds)
     save(figure, stem)
 
 

@@ -5,13 +5,13 @@ Each answer is a connection of its own, of which nothing is known until its firs
 one of them waits for that, and has nothing more to send.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from ccc_experiments import completion, plots
-from ccc_experiments.figure import Data, Effort, Figure, Measure, Point, grid
+from ccc_experiments.figure import Data, Effort, Figure, Point, grid
 from ccc_experiments.runs import Run
 from ccc_experiments.scenario import Bottleneck, Flows, Scenario
 from ccc_experiments.scores import Known, Score
@@ -66,8 +66,6 @@ STRAYS = (
     "in the mean nothing is lost, but a bulk flow of its VM reduces as it does uncoupled, after which the path is not "
     "full for seconds: runs stray by a tenth"
 )
-# How thick a bar is, of the distance between two cases.
-BAR = 0.36
 
 
 def scenario(answers: Answers, kind: str, seed: int) -> Scenario:
@@ -120,32 +118,18 @@ def scores(data: Data) -> list[Score]:
     return result
 
 
-def of_case(case: Answers, measure: Callable[[Answers, Run], float]) -> Measure:
-    return lambda run: measure(case, run)
+def of_the_rate(run: Run) -> float:
+    return sum_mbit(run) / run.scenario.bottleneck.rate_mbit
 
 
 def plot(data: Data, stem: Path) -> None:
-    panels: dict[str, Callable[[Answers, Run], float]] = {
-        "sum of goodput, of the rate": lambda case, run: sum_mbit(run) / case.rate_mbit,
-        "median of completion, s": lambda _, run: median_s(run),
-        "p95 of completion, s": lambda _, run: p95_s(run),
-        "packets dropped": lambda _, run: MEASURES["dropped"](run),
+    panels = {
+        "sum of goodput, of the rate": of_the_rate,
+        "median of completion, s": median_s,
+        "p95 of completion, s": p95_s,
+        "packets dropped": MEASURES["dropped"],
     }
-    figure, axes = plots.subplots(13, 1.2 + 0.45 * len(data.cases), 1, len(panels), sharey=True)
-    for axis, (title, measure) in zip(axes, panels.items()):
-        for below, kind in enumerate(data.kinds):
-            means = [data.mean(case, kind, of_case(case, measure)) for case in data.cases]
-            places = [place + BAR * (below - 0.5) for place in range(len(means))]
-            halves = [mean.half or 0 for mean in means]
-            color = plots.style(kind)["color"]
-            axis.barh(places, [mean.mean for mean in means], BAR, xerr=halves, color=color, label=kind)
-        axis.set_title(title)
-        axis.set_xlim(left=0)
-    axes[0].set_yticks(range(len(data.cases)), [str(case) for case in data.cases])
-    axes[0].set_ylabel("answers, round-trip time, rate")
-    axes[0].invert_yaxis()
-    plots.outside_legend(figure, axes[0], data.seeds)
-    plots.save(figure, stem)
+    plots.bars_by_case(data, panels, 13, "answers, round-trip time, rate", stem)
 
 
 FIGURE = Figure(

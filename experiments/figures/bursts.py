@@ -66,8 +66,6 @@ CASES = (
     OFTEN,
     SEVERAL,
 )
-# How thick a bar is, of the distance between two cases.
-BAR = 0.36
 # Why bounds do not hold.
 CANNOT_TAKE = "in that time the others cannot take all"
 STRAYS = "in the mean nothing is lost, but runs stray by a tenth"
@@ -117,21 +115,7 @@ def plot(data: Data, stem: Path) -> None:
         "of the bulk flows, Mbit/s": bulk_mbit,
         "packets dropped": MEASURES["dropped"],
     }
-    figure, axes = plots.subplots(11, 1.2 + 0.45 * len(data.cases), 1, len(panels), sharey=True)
-    for axis, (title, measure) in zip(axes, panels.items()):
-        for below, kind in enumerate(data.kinds):
-            means = [data.mean(case, kind, measure) for case in data.cases]
-            places = [place + BAR * (below - 0.5) for place in range(len(means))]
-            halves = [mean.half or 0 for mean in means]
-            color = plots.style(kind)["color"]
-            axis.barh(places, [mean.mean for mean in means], BAR, xerr=halves, color=color, label=kind)
-        axis.set_title(title)
-        axis.set_xlim(left=0)
-    axes[0].set_yticks(range(len(data.cases)), [str(case) for case in data.cases])
-    axes[0].set_ylabel("bursts, round-trip time, queue")
-    axes[0].invert_yaxis()
-    plots.outside_legend(figure, axes[0], data.seeds)
-    plots.save(figure, stem)
+    plots.bars_by_case(data, panels, 11, "bursts, round-trip time, queue", stem)
 
 
 FIGURE = Figure(

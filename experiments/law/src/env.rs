@@ -106,7 +106,7 @@ impl Env<'_> {
         } else {
             self.guest(|guest, env| guest.resume(env, tcp));
         }
-        self.guest(|guest, env| guest.begin(env, tcp, joins));
+        self.guest(|guest, env| guest.take_window(env, tcp, joins));
     }
 
     /// `min_tso_segs()`, which TCP asks before it sends.

@@ -399,12 +399,8 @@ impl Guest {
         if self.granted.coupled { self.granted.cwnd } else { rules::OPENING_MAX }
     }
 
-    /// The end of `begin_or_resume()`.
-    pub fn begin(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
-        self.take_window(env, tcp, joins);
-    }
-
-    fn take_window(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
+    /// `take_window()` of tcp.c.
+    pub fn take_window(&mut self, env: &mut Env, tcp: &mut Tcp, joins: bool) {
         if tcp.state != State::Open {
             return;
         }
