@@ -33,10 +33,10 @@ const DRIFT: u64 = 2;
 const LATE_PART: u64 = 8;
 
 /// What says how far away a flow is, in what it counts for one of priority.
-pub(crate) struct Whereabouts<W: Fn() -> u64> {
+pub(crate) struct Whereabouts<M: Fn() -> u64, W: Fn() -> u64> {
     /// So much at the most are packets that wait in a queue,
-    pub(crate) most_waits: u64,
-    /// and so much it is more likely, which is asked where that is needed.
+    pub(crate) most_waits: M,
+    /// and so much it is more likely; both are asked where they are needed.
     pub(crate) waits: W,
     /// What it says that it would be on an empty path; 0: nothing.
     pub(crate) empty: u64,
@@ -120,16 +120,21 @@ impl Contribution {
     pub(crate) fn at_distance(
         self,
         before: &Contribution,
-        whereabouts: Whereabouts<impl Fn() -> u64>,
+        whereabouts: Whereabouts<impl Fn() -> u64, impl Fn() -> u64>,
     ) -> Contribution {
         if !self.counts() {
             return self;
         }
         let Whereabouts { most_waits, waits, empty } = whereabouts;
-        let near = before.came.max(before.distance.saturating_add(most_waits));
-        let is_longer = empty > DRIFT * before.came && self.each() > DRIFT * near;
-        if before.counts() && before.rtt_known == self.rtt_known && !is_longer {
-            let Contribution { distance, came, .. } = *before;
+        let goes_on = before.counts() && before.rtt_known == self.rtt_known;
+        let Contribution { distance, came, .. } = *before;
+        if goes_on && self.units <= self.priority * DRIFT * came {
+            return Contribution { distance, came, ..self };
+        }
+        let most_waits = most_waits();
+        let near = came.max(distance.saturating_add(most_waits));
+        let is_longer = empty > DRIFT * came && self.each() > DRIFT * near;
+        if goes_on && !is_longer {
             return Contribution { distance, came, ..self.up_to_drift(near) };
         }
         let most = empty.saturating_add(most_waits);
@@ -357,7 +362,7 @@ mod tests {
     fn away(rtt_us: u32, before: &Contribution, waits: u64, empty: u64) -> Contribution {
         let report = Report { active: true, priority: 256, srtt_us: rtt_us, ..Report::default() };
         Contribution::new(&report, ShareOf::Rate, &Usage::default(), before)
-            .at_distance(before, Whereabouts { most_waits: waits, waits: || waits, empty })
+            .at_distance(before, Whereabouts { most_waits: || waits, waits: || waits, empty })
     }
 
     #[test]

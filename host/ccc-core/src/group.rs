@@ -290,8 +290,10 @@ impl Group {
         let sample = self.path_sample(update, delta);
         match self.waited_us(update, &sample) {
             Some(waited_us) => self.waits.hear(member, self.members.weight_of(member), waited_us),
-            // What it said before is of another queue, too.
-            None if self.witnesses.is_apart(update.now, member) => self.waits.forget(member),
+            // What it said before is of another queue, too; no sample is taken of that.
+            None if sample.rtt_us == 0 && self.witnesses.is_apart(update.now, member) => {
+                self.waits.forget(member)
+            }
             None => {}
         }
         // Asked only where the first slow start is to end.
@@ -321,23 +323,29 @@ impl Group {
         }
     }
 
-    /// How long a flow's packets waited.  Who came to a full queue has never seen it empty, and
-    /// takes it for a part of its path: beyond its distance it waits as long as the others say.
+    /// How long a flow's packets waited.
     fn waited_us(&self, update: &Update, sample: &PathSample) -> Option<Micros> {
         let waited_us = sample.waited_us()?;
         if self.config.share == ShareOf::Window {
             return Some(waited_us);
         }
-        if !update.before.is_late(sample.min_rtt_us) {
-            let knows = waited_us > Micros::from(sample.rtt_us) / KNOWN_PART || !is_new(sample);
-            return knows.then_some(waited_us);
+        if update.before.is_late(sample.min_rtt_us) {
+            return Some(self.waited_beyond_us(update, sample, waited_us));
         }
+        let knows = waited_us > Micros::from(sample.rtt_us) / KNOWN_PART || !is_new(sample);
+        knows.then_some(waited_us)
+    }
+
+    /// Who came to a full queue has never seen it empty, and takes it for a part of its path:
+    /// beyond its distance it waits as long as the others say.
+    #[cold]
+    fn waited_beyond_us(&self, update: &Update, sample: &PathSample, waited_us: Micros) -> Micros {
         let beyond_us = u64::from(sample.rtt_us).saturating_sub(update.before.distance);
         let others_us = self.waits.least_of_others_us(update.flow.member()).unwrap_or(0);
         if others_us > LONGEST_WAIT * Micros::from(sample.rtt_us) {
-            return Some(waited_us);
+            return waited_us;
         }
-        Some(waited_us.max(beyond_us.min(others_us)))
+        waited_us.max(beyond_us.min(others_us))
     }
 
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
@@ -355,11 +363,15 @@ impl Group {
 
     /// How far away a flow of a VM with this report is, by what waits: no packets of a queue wait
     /// for much longer than others' whole round trip through it.
-    fn whereabouts(&self, member: usize, report: &Report) -> Whereabouts<impl Fn() -> u64> {
+    fn whereabouts(
+        &self,
+        member: usize,
+        report: &Report,
+    ) -> Whereabouts<impl Fn() -> u64, impl Fn() -> u64> {
         let longest = self.units_of(LONGEST_WAIT * Micros::from(report.srtt_us));
         let believed = move |waits: u64| if waits > longest { 0 } else { waits };
         Whereabouts {
-            most_waits: believed(self.most_waits_of(member)),
+            most_waits: move || believed(self.most_waits_of(member)),
             waits: move || believed(self.waits_of(member)),
             empty: self.units_of(report.min_rtt_us.into()),
         }

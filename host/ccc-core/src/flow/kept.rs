@@ -334,7 +334,7 @@ mod tests {
                 let new = |before| {
                     Contribution::new(&report, ShareOf::Rate, &usage, before).at_distance(
                         before,
-                        Whereabouts { most_waits: 9, waits: || 9, empty: u64::from(u32::MAX) },
+                        Whereabouts { most_waits: || 9, waits: || 9, empty: u64::from(u32::MAX) },
                     )
                 };
                 for contribution in [new(&nothing), new(&new(&nothing))] {

@@ -95,24 +95,34 @@ impl Usage {
     }
 
     fn outstanding(self, new: &Report, delivered_bytes: u64, is_new: bool) -> Outstanding {
-        // What is yet to be sent may be more than a window that is yet to be granted.
-        let most = if new.opening { u32::MAX } else { new.cwnd_bytes };
-        let now = if new.active { new.inflight_bytes.min(most) } else { 0 };
+        if new.opening && new.active {
+            return self.opening(new.inflight_bytes, delivered_bytes, is_new);
+        }
+        let now = if new.active { new.inflight_bytes.min(new.cwnd_bytes) } else { 0 };
         // Who has sent all it had, does not open: what is outstanding then is what is not
         // delivered of that.
         let goes_on = |before: u32| u64::from(now) + delivered_bytes > before.into();
         match self.outstanding.unpack() {
-            Outstanding::Opening(before)
-                if is_new && (new.opening || delivered_bytes == 0 || goes_on(before)) =>
-            {
+            Outstanding::Opening(before) if is_new && (delivered_bytes == 0 || goes_on(before)) => {
                 Outstanding::Opening(now)
-            }
-            Outstanding::Back(most) if new.opening && delivered_bytes == 0 => {
-                Outstanding::Back(most.max(now))
             }
             Outstanding::Back(_) if new.active => Outstanding::Sending(now),
             Outstanding::Opening(most) | Outstanding::Sending(most) | Outstanding::Back(most) => {
                 Outstanding::Sending(most.max(now))
+            }
+        }
+    }
+
+    /// Of one that says what it has to send: that may be more than a window that is yet to be
+    /// granted, and counts until its ACKs tell.
+    #[cold]
+    fn opening(self, to_send: u32, delivered_bytes: u64, is_new: bool) -> Outstanding {
+        match self.outstanding.unpack() {
+            Outstanding::Opening(_) if is_new => Outstanding::Opening(to_send),
+            Outstanding::Back(most) if delivered_bytes == 0 => Outstanding::Back(most.max(to_send)),
+            Outstanding::Back(_) => Outstanding::Sending(to_send),
+            Outstanding::Opening(most) | Outstanding::Sending(most) => {
+                Outstanding::Sending(most.max(to_send))
             }
         }
     }

@@ -89,7 +89,8 @@ impl Exit {
             return Pace::Full;
         }
         self.delivery.add(window_bytes, sample);
-        let full = self.delivery.exceeded_by(window_bytes) && waits(sample, others);
+        let full =
+            may_wait(&sample) && self.delivery.exceeded_by(window_bytes) && waits(sample, others);
         // The flow's own: while a far flow's five rounds last, near ones lose.
         let round = u64::from(sample.rtt_us.max(sample.min_rtt_us).min(RTT_MAX_US));
         let now = sample.now;
