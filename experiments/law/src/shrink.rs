@@ -16,24 +16,21 @@ pub fn shrink(case: Case, finding: Finding) -> (Case, Finding) {
     // Simpler, and still at least half as bad.
     let least = (finding.excess - 1.0) / 2.0;
     let mut simplest = (case, finding);
-    let mut tries = 0;
+    let mut left = MOST_TRIES;
     loop {
-        let mut simpler = candidates(&simplest.0.scenario).into_iter().filter(is_sound);
-        let better = simpler.find_map(|scenario| {
-            tries += 1;
+        let simpler = candidates(&simplest.0.scenario).into_iter().filter(is_sound);
+        let better = simpler.take(left).find_map(|scenario| {
+            left -= 1;
             let case = Case { scenario, ..simplest.0.clone() };
             let same = |found: &Finding| {
                 found.invariant == simplest.1.invariant && found.excess - 1.0 >= least
             };
             let found = judge(&case).into_iter().find(same)?;
-            (tries <= MOST_TRIES).then_some((case, found))
+            Some((case, found))
         });
         match better {
             Some(better) => simplest = better,
             None => return simplest,
-        }
-        if tries > MOST_TRIES {
-            return simplest;
         }
     }
 }
