@@ -288,17 +288,17 @@ impl Group {
     fn hear(&mut self, update: &Update, delta: &Delta) -> PathSample {
         let member = update.flow.member();
         let sample = self.path_sample(update, delta);
-        match self.waited_us(update, &sample) {
+        let told_us = self.waited_us(update, &sample);
+        match told_us {
             Some(waited_us) => self.waits.hear(member, self.members.weight_of(member), waited_us),
             // What it said before is of another queue, too; no sample is taken of that.
             None if sample.rtt_us == 0 && self.witnesses.is_apart(update.now, member) => {
                 self.waits.forget(member)
             }
-            None => {}
+            None => self.waits.pass(member),
         }
         // Asked only where the first slow start is to end.
-        let waited_us = sample.waited_us().filter(|_| self.aggregate.ssthresh.is_none());
-        if let Some(waited_us) = waited_us {
+        if let Some(waited_us) = told_us.filter(|_| self.aggregate.ssthresh.is_none()) {
             self.recent.hear(update.now, member, waited_us);
         }
         let (aggregate, members) = (&self.aggregate, &self.members);
@@ -329,11 +329,13 @@ impl Group {
         if self.config.share == ShareOf::Window {
             return Some(waited_us);
         }
-        if update.before.is_late(sample.min_rtt_us) {
-            return Some(self.waited_beyond_us(update, sample, waited_us));
+        if waited_us <= Micros::from(sample.rtt_us) / KNOWN_PART && is_new(sample) {
+            return None;
         }
-        let knows = waited_us > Micros::from(sample.rtt_us) / KNOWN_PART || !is_new(sample);
-        knows.then_some(waited_us)
+        match update.before.is_late(sample.min_rtt_us) {
+            true => Some(self.waited_beyond_us(update, sample, waited_us)),
+            false => Some(waited_us),
+        }
     }
 
     /// Who came to a full queue has never seen it empty, and takes it for a part of its path:
@@ -371,7 +373,7 @@ impl Group {
         let longest = self.units_of(LONGEST_WAIT * Micros::from(report.srtt_us));
         let believed = move |waits: u64| if waits > longest { 0 } else { waits };
         Whereabouts {
-            most_waits: move || believed(self.most_waits_of(member)),
+            most_waits: move || self.most_waits_of(member),
             waits: move || believed(self.waits_of(member)),
             empty: self.units_of(report.min_rtt_us.into()),
         }

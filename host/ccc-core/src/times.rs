@@ -12,6 +12,8 @@ use crate::{
 
 /// What a VM says is an average over about so many reports.
 const SMOOTHED: u64 = 8;
+/// After so many reports that do not tell, what a VM said before is of another time.
+const PASSED_MOST: u64 = 32;
 
 /// What one VM says.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +21,8 @@ struct Vm {
     /// Times [`SMOOTHED`].
     smoothed_us: u64,
     entry: Option<Entry>,
+    /// Reports since then that did not tell.
+    passed: u64,
     /// The median of the others, and of which version of the median that is, plus one.
     others: Cell<Option<Micros>>,
     version: Cell<u64>,
@@ -65,6 +69,15 @@ impl Times {
         let entry = Some(Entry::new(vm.smoothed_us / SMOOTHED, weight));
         self.median.moved(vm.entry, entry);
         vm.entry = entry;
+        vm.passed = 0;
+    }
+
+    /// A VM reports, and does not say.
+    pub(crate) fn pass(&mut self, member: usize) {
+        self.vms[member].passed += 1;
+        if self.vms[member].passed > PASSED_MOST {
+            self.forget(member);
+        }
     }
 
     /// What a VM has told, an average; 0 if nothing.
@@ -139,6 +152,18 @@ mod tests {
         assert!(near(Some(times.us()), 30_000), "an eighth of the way: {}", times.us());
         (0..16).for_each(|_| times.hear(0, Weight::ONE, 100_000));
         assert!(times.us() > 85_000, "seven eighths of it: {}", times.us());
+    }
+
+    #[test]
+    fn what_was_said_is_forgotten_when_many_reports_do_not_tell() {
+        let mut times = times(&[20_000, 50_000]);
+        let passes = |times: &mut Times, reports| (0..reports).for_each(|_| times.pass(1));
+        passes(&mut times, PASSED_MOST);
+        times.hear(1, Weight::ONE, 50_000);
+        passes(&mut times, PASSED_MOST);
+        assert!(near(times.of_others_us(0), 50_000), "not so many one after the other");
+        passes(&mut times, 1);
+        assert_eq!(times.of_others_us(0), None);
     }
 
     #[test]

@@ -517,3 +517,29 @@ proptest! {
         prop_assert!((after - before).abs() <= before / 500.0 + rounding, "{before} became {after}");
     }
 }
+
+/// What the others' packets waited may be of a fuller queue, and is then longer than a near
+/// flow's round trip now.
+#[test]
+fn a_near_flow_counts_its_round_trip_beside_others_that_waited_longer() {
+    let mut host = Host::with(GroupConfig::default());
+    host.now = 1;
+    let flow = |host: &mut Host, srtt_ms| {
+        let vm = host.vm(1.0);
+        host.flow_of(vm, &far(srtt_ms))
+    };
+    let mut flows = [1, 50, 50].map(|srtt_ms| flow(&mut host, srtt_ms));
+    // All the others say so of their own.
+    host.now += 1_000_000;
+    for (at, waits_us) in [(1, 20_000), (2, 20_000), (0, 4_000)] {
+        for _ in 0..100 {
+            let report = &mut flows[at].report;
+            report.rtt_us = report.min_rtt_us + waits_us;
+            report.srtt_us = report.rtt_us;
+            let flow = flows[at];
+            host.send(&flow);
+        }
+    }
+    let rates = flows.map(|flow| host.window_of(&flow) as f64 / f64::from(flow.report.srtt_us));
+    assert!(rates[0] > 0.95 * rates[1], "{rates:?}");
+}
