@@ -148,6 +148,61 @@ fn short_flows_whose_round_trip_times_rise_leave_the_aggregate_as_it_was() {
     }
 }
 
+/// A flow that has grown to 320 segments in its first slow start, and a VM beside it.
+fn cold() -> (Host, VmId) {
+    let mut host = Host::with(GroupConfig::default());
+    host.now = 1;
+    let vms = [1.0; 2].map(|weight| host.vm(weight));
+    let mut flow = host.flow_of(vms[0], &away(RTT_US));
+    // What leaves in bursts does not show how much the path holds.
+    for acks in [10, 20, 40, 80, 160] {
+        (0..acks).for_each(|_| host.ack(&mut flow));
+        host.now += u64::from(RTT_US);
+    }
+    assert_eq!(host.aggregate(), (320_000, None));
+    (host, vms[1])
+}
+
+/// One that sends nothing, so far away.
+fn limited(away_us: u32) -> Report {
+    Report { cwnd_limited: false, ..away(away_us) }
+}
+
+/// Of two that come, the first leaves first.
+#[test]
+fn who_comes_and_goes_leaves_a_cold_start_as_it_was() {
+    let away_us = [0, 1_000, RTT_US / 2, RTT_US, 2 * RTT_US, 10 * RTT_US];
+    for first in away_us {
+        for second in away_us {
+            let (mut host, vm) = cold();
+            for _ in 0..30 {
+                [first, second]
+                    .map(|us| host.flow_of(vm, &limited(us)))
+                    .map(|flow| host.leave(flow));
+            }
+            assert_eq!(host.aggregate(), (320_000, None), "{first} and {second} us away");
+        }
+    }
+}
+
+#[test]
+fn who_changes_what_it_says_leaves_a_cold_start_as_it_was() {
+    for (away_us, other_us) in
+        [(1_000, 10 * RTT_US), (10 * RTT_US, RTT_US), (0, 1_000), (0, 1 << 20)]
+    {
+        let (mut host, vm) = cold();
+        let mut flows = [away_us, other_us].map(|us| host.flow_of(vm, &limited(us)));
+        for priority in [u16::MAX, 1].into_iter().cycle().take(60) {
+            flows[0].report = Report { priority, ..limited(away_us) };
+            host.send(&flows[0]);
+            flows[0].report = Report { priority, ..limited(other_us) };
+            host.send(&flows[0]);
+        }
+        flows.map(|flow| host.leave(flow));
+        assert_eq!(host.aggregate(), (320_000, None), "{away_us} and {other_us} us away");
+    }
+}
+
 /// A queue that has come up since a far flow came is no distance of the near ones.
 #[test]
 fn a_far_flow_leaves_a_queue_that_has_come_since_to_the_others() {

@@ -54,7 +54,9 @@ impl Group {
         let share = self.members.rate_share(*member, old);
         let waits = self.waits_at_once(*member);
         let window = self.aggregate.window;
-        if let Some((before, after)) = self.edit(waits, |members| change.make(members)) {
+        let is_cold = self.policy.is_cold(&self.aggregate);
+        let means = self.edit(waits, |members| change.make(members));
+        if let Some((before, after)) = means.filter(|_| !is_cold) {
             self.carried.leave(window, before, after);
             self.scale(after.over(before), before, after, change.farthest());
         }
@@ -159,7 +161,8 @@ impl Group {
         self.members.mean_distance().map_or(0, MeanUnits::us)
     }
 
-    /// In a cold start nothing is known of the rate yet.  Else who counts from now on may find
+    /// In a cold start nothing is known of the rate yet, and whoever comes or goes leaves the window
+    /// as it is, or who does both again and again would move it.  Else who counts from now on may find
     /// less than all there is at its distance, but an initial window.
     fn count_at_the_same_rate(&mut self, change: &Change, initial: Window) {
         if self.policy.is_cold(&self.aggregate) {
