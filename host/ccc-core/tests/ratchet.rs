@@ -176,9 +176,8 @@ fn who_comes_and_goes_leaves_a_cold_start_as_it_was() {
         for second in away_us {
             let (mut host, vm) = cold();
             for _ in 0..30 {
-                [first, second]
-                    .map(|us| host.flow_of(vm, &limited(us)))
-                    .map(|flow| host.leave(flow));
+                let flows = [first, second].map(|us| host.flow_of(vm, &limited(us)));
+                flows.into_iter().for_each(|flow| host.leave(flow));
             }
             assert_eq!(host.aggregate(), (320_000, None), "{first} and {second} us away");
         }
@@ -193,12 +192,12 @@ fn who_changes_what_it_says_leaves_a_cold_start_as_it_was() {
         let (mut host, vm) = cold();
         let mut flows = [away_us, other_us].map(|us| host.flow_of(vm, &limited(us)));
         for priority in [u16::MAX, 1].into_iter().cycle().take(60) {
-            flows[0].report = Report { priority, ..limited(away_us) };
-            host.send(&flows[0]);
-            flows[0].report = Report { priority, ..limited(other_us) };
-            host.send(&flows[0]);
+            for us in [away_us, other_us] {
+                flows[0].report = Report { priority, ..limited(us) };
+                host.send(&flows[0]);
+            }
         }
-        flows.map(|flow| host.leave(flow));
+        flows.into_iter().for_each(|flow| host.leave(flow));
         assert_eq!(host.aggregate(), (320_000, None), "{away_us} and {other_us} us away");
     }
 }
