@@ -364,7 +364,8 @@ impl Group {
     }
 
     /// How far away a flow of a VM with this report is, by what waits: no packets of a queue wait
-    /// for much longer than others' whole round trip through it.
+    /// for much longer than others' whole round trip through it.  What bounds its round-trip time
+    /// may be longer, as of a fuller queue: nothing waits, by that, would be the narrowest bound.
     fn whereabouts(
         &self,
         member: usize,

@@ -161,8 +161,8 @@ impl Group {
         self.members.mean_distance().map_or(0, MeanUnits::us)
     }
 
-    /// In a cold start nothing is known of the rate yet, and whoever comes or goes leaves the window
-    /// as it is, or who does both again and again would move it.  Else who counts from now on may find
+    /// In a cold start nothing is known of the rate yet, and who comes or goes leaves the window as it
+    /// is: who does both again and again would else move it.  Later who counts from now on may find
     /// less than all there is at its distance, but an initial window.
     fn count_at_the_same_rate(&mut self, change: &Change, initial: Window) {
         if self.policy.is_cold(&self.aggregate) {
