@@ -288,8 +288,7 @@ impl Group {
     fn hear(&mut self, update: &Update, delta: &Delta) -> PathSample {
         let member = update.flow.member();
         let sample = self.path_sample(update, delta);
-        let told_us = self.waited_us(update, &sample);
-        match told_us {
+        match self.waited_us(update, &sample) {
             Some(waited_us) => self.waits.hear(member, self.members.weight_of(member), waited_us),
             // What it said before is of another queue, too; no sample is taken of that.
             None if sample.rtt_us == 0 && self.witnesses.is_apart(update.now, member) => {
@@ -297,8 +296,9 @@ impl Group {
             }
             None => self.waits.pass(member),
         }
-        // Asked only where the first slow start is to end.
-        if let Some(waited_us) = told_us.filter(|_| self.aggregate.ssthresh.is_none()) {
+        // Asked only where the first slow start is to end: not before a new flow says so, too.
+        let waited_us = sample.waited_us().filter(|_| self.aggregate.ssthresh.is_none());
+        if let Some(waited_us) = waited_us {
             self.recent.hear(update.now, member, waited_us);
         }
         let (aggregate, members) = (&self.aggregate, &self.members);
