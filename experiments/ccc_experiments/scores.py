@@ -42,8 +42,8 @@ class Score:
     half: float | None = None
     # Of how many runs it is the worst, in place of a mean.
     worst_of: int | None = None
-    # Of how many it is the median.
-    median_of: int | None = None
+    # Of how many it is the one whose path was fullest.
+    fullest_of: int | None = None
     # What uncoupled flows have, where that can be said.
     uncoupled: float | None = None
     # Whether uncoupled flows keep the bound, and are to.
@@ -117,7 +117,7 @@ class Score:
         """What there is to say of its value and its bound."""
         said = []
         if self.half is None:
-            several = {"worst": self.worst_of, "median": self.median_of}
+            several = {"worst": self.worst_of, "fullest": self.fullest_of}
             of = [f"{what} of {count} runs" for what, count in several.items() if (count or 1) > 1]
             said += of or ["one run: no interval"]
         if not self.tells:
@@ -132,7 +132,7 @@ class Score:
         optional = {
             "ci95": None if self.half is None else round(self.half, 5),
             "worst_of": self.worst_of,
-            "median_of": self.median_of,
+            "fullest_of": self.fullest_of,
             "uncoupled": None if self.uncoupled is None else round(self.uncoupled, 5),
             "guard": self.guard or None,
         }
