@@ -27,15 +27,20 @@ def test_a_case_whose_bound_holds_is_run_once():
     assert "fullest_of" not in score.document() and score.remarks == "; one run: no interval"
 
 
-def test_a_case_is_run_again_until_the_fullest_of_its_runs_holds():
-    runs, [score] = judged(EQUAL, SLOW, (4.0, 4.2))
-    assert len({run.raw for run in runs}) == 2
+def test_of_a_case_whose_bound_does_not_hold_the_fullest_of_three_runs_counts():
+    runs, [score] = judged(EQUAL, SLOW, FAIR, FAIR_BUT_SLOW)
+    assert len({run.raw for run in runs}) == 3
     assert score.holds and score.value > 0.99
-    assert score.document()["fullest_of"] == 2 and score.remarks == "; fullest of 2 runs"
+    assert score.document()["fullest_of"] == 3 and score.remarks == "; fullest of 3 runs"
+
+
+def test_a_run_that_holds_does_not_end_them():
+    runs, [score] = judged(EQUAL, UNFAIR, FAIR, (3.1, 6.5))
+    assert (len(runs), score.holds) == (3, False)
 
 
 def test_a_fair_run_of_a_slow_machine_excuses_no_fuller_one():
-    runs, [score] = judged(EQUAL, UNFAIR, *(FAIR_BUT_SLOW,) * 4)
+    runs, [score] = judged(EQUAL, UNFAIR, *(FAIR_BUT_SLOW,) * 2)
     assert (len(runs), score.holds) == (demo.RUNS, False)
 
 
