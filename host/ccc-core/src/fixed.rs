@@ -254,10 +254,9 @@ impl Window {
         self.0
     }
 
-    /// Whether the other is this one, but for a sixteenth: reports tell of an eighth of a window
-    /// at a time, and what is delivered of two whole ones is known to half of that.
+    /// Whether the other is this one, but for an eighth, of which a report tells at a time.
     pub(crate) fn is_about(self, other: Window) -> bool {
-        self.0.abs_diff(other.0) <= self.0 / 16
+        self.0.abs_diff(other.0) <= self.0 / 8
     }
 
     pub(crate) fn plus(self, other: Window) -> Window {

@@ -533,7 +533,7 @@ mod tests {
             path.event(4_000_000, MEAN);
             path.is_shared()
         };
-        assert_eq!([50, 53, 54].map(shared_after), [true, true, false]);
+        assert_eq!([50, 56, 57].map(shared_after), [true, true, false]);
     }
 
     #[test]
@@ -607,7 +607,7 @@ mod tests {
             }
             path.full(2_000_000, RTT_US.into(), 20_000).is_some()
         };
-        assert_eq!([92, 95, 100].map(full_at), [false, true, true]);
+        assert_eq!([86, 89, 100].map(full_at), [false, true, true]);
     }
 
     #[test]
