@@ -270,6 +270,7 @@ impl Group {
             ShareOf::Rate => self.members.mean_told_of(member),
             ShareOf::Window => self.limits.rtt_us(member),
         };
+        self.limits.hear_segment(member, weight, report.mss_bytes.into());
         let distance = self.limits.hear_rtt(member, weight, mean_us, report.srtt_us);
         // Shares of windows do not depend on it.
         let distance = match self.config.share {
@@ -353,7 +354,7 @@ impl Group {
     /// What packets of a VM wait, in what its flows count for one of priority.  The others
     /// say it, who are in the same queue, and itself only while there are none; of two who
     /// disagree the one who says less: one's own queue, or lie, scales no aggregate.
-    fn waits_of(&self, member: usize) -> u64 {
+    pub(super) fn waits_of(&self, member: usize) -> u64 {
         self.units_of(self.waits.least_of_others_us(member).unwrap_or_else(|| self.waits.us()))
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! What reports say of bytes, windows and round-trip times, as far as it can be.
-use super::{Conduct, Part, bucket::Bucket, held::Held};
+use super::{Conduct, Part, bucket::Bucket, held::Held, segments::Segments};
 use crate::{
     fixed::{Fraction, Micros, Share, Weight, Window, mul_div},
-    flow::{Delta, JUMBO_BYTES},
+    flow::Delta,
     times::Times,
 };
 
@@ -106,6 +106,7 @@ struct Vm {
 pub(crate) struct Limits {
     vms: Vec<Vm>,
     rtts: Times,
+    segments: Segments,
     /// Sum of the VMs'.
     excess_bytes: u64,
 }
@@ -130,6 +131,12 @@ impl Limits {
     /// A VM has no flows that say how far away it is.
     pub(crate) fn unheard(&mut self, member: usize) {
         self.rtts.forget(member);
+        self.segments.forget(member);
+    }
+
+    /// A VM of this weight sends segments so long.
+    pub(crate) fn hear_segment(&mut self, member: usize, weight: Weight, told_bytes: u64) {
+        self.segments.hear(member, weight, told_bytes);
     }
 
     /// A VM of this weight, whose flows are so far away in the mean as they say, has one
@@ -202,6 +209,8 @@ impl Limits {
 
     /// What was acknowledged, as far as it was granted.
     pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
+        let mss_bytes = self.segments.likely_bytes(member, has.mss_bytes);
+        let has = &Has { mss_bytes, ..*has };
         let bytes = has.part.bytes.max(INITIAL_BYTES);
         let windows = if has.in_slow_start { WINDOWS_IN_SLOW_START } else { WINDOWS };
         let acked = Part { bytes: windows.saturating_mul(bytes), ..has.part };
@@ -269,8 +278,7 @@ impl Vm {
         if told_bytes == 0 {
             return 0;
         }
-        let mss_bytes = has.mss_bytes.min(JUMBO_BYTES);
-        let part = Part { bytes: mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
+        let part = Part { bytes: has.mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
         let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
         let taken = self.grown.take(now, part, has.interval_us, of_all);
         mul_div(told_bytes, taken, of_all)

@@ -10,6 +10,7 @@ mod budget;
 mod events;
 mod held;
 mod limits;
+mod segments;
 
 pub(crate) use bucket::Part;
 pub(crate) use events::{Events, Reduces, Told};

@@ -67,10 +67,14 @@ impl Group {
         Part { bytes: self.most_bytes(member), rtt_us }
     }
 
-    /// Of that, what it may have acknowledged at once.
+    /// Of that, what it may have acknowledged at once: its packets wait as long as the others', but
+    /// for a lie not twice as long as they take.
     fn part_at_once(&self, member: usize, part: Part) -> Part {
         let rtt_us = match self.config.share {
-            ShareOf::Rate => self.members.mean_units_of(member).max(1),
+            ShareOf::Rate => {
+                let empty = self.members.mean_units_of(member).max(1);
+                empty + self.waits_of(member).min(empty)
+            }
             ShareOf::Window => part.rtt_us,
         };
         self.limits.at_once(member, Part { rtt_us, ..part })
