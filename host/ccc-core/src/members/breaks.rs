@@ -178,14 +178,15 @@ impl Breaks {
     }
 
     /// What all of this weight take at the level at which that is all there is, as a line
-    /// that does not bend from there to the next lower bend.
+    /// that does not bend from there to the next higher bend: who has its floor and no more wants
+    /// its part by weight, too.
     pub(super) fn line_at(&self, all: u128, weight: u64) -> Line {
         let all = signed(all);
         let mut line = self.begin.plus(Line { takes: 0, weight: weight.into() });
         let mut next = self.root;
         while let Some(node) = self.nodes.get(next) {
             let before = line.plus(self.sum(node.left));
-            if before.at(node.bend.at) < all {
+            if before.at(node.bend.at) <= all {
                 (line, next) = (before.plus(node.bend.line), node.right);
             } else {
                 next = node.left;
@@ -295,7 +296,8 @@ mod tests {
     fn who_is_beyond_a_bend_shares_no_more() {
         let there = breaks(&[wish(1, 0, 100), wish(1, 400, u128::MAX), None]);
         // The first has 100, the second 400, and what is left is the third's.
-        assert_eq!(there.line_at(900, 3), Line { takes: 500, weight: 1 });
+        assert_eq!(there.line_at(899, 3), Line { takes: 500, weight: 1 });
+        assert_eq!(there.line_at(900, 3), Line { takes: 100, weight: 2 }, "400 is its part, too");
         assert_eq!(there.line_at(2_000, 3), Line { takes: 100, weight: 2 });
         assert_eq!(there.line_at(450, 3), Line { takes: 400, weight: 2 });
     }

@@ -165,6 +165,15 @@ fn the_most_that_a_vm_has_is_what_it_may_be_granted() {
     assert_eq!(most(&floored, 0), 100_000);
 }
 
+/// Nobody's window grew while one had a floor of all there was, to the bit.
+#[test]
+fn who_has_its_floor_and_no_more_wants_more() {
+    let flows = [(0, tenth(flow(256)))];
+    let there = ranged(members(&[3.0 / 256.0], &flows), &[(0, 1_000.0, None)]);
+    let level = there.max_min_level(there.equal_level(Window::from_bytes(12_500_000)));
+    assert!(!level.is_enough());
+}
+
 /// Weight, floor, cap, and what it wants if that is not all, as thousandths of the whole.
 type One = (f64, u32, Option<u32>, Option<u32>);
 
