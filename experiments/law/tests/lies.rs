@@ -10,6 +10,10 @@ const BEGIN_S: usize = 5;
 
 /// A minute of so many honest VMs beside one of four flows that lies so.
 fn beside(vms: usize, lies: &str) -> Run {
+    beside_of(7, vms, lies)
+}
+
+fn beside_of(seed: u32, vms: usize, lies: &str) -> Run {
     let honest = json!({"flows": [{"count": 4}]});
     let mut last = honest.clone();
     if !lies.is_empty() {
@@ -18,7 +22,7 @@ fn beside(vms: usize, lies: &str) -> Run {
     }
     let mut vms: Vec<Value> = vec![honest; vms];
     vms.push(last);
-    let scenario = json!({"name": "lies", "seed": 7, "duration_s": 60, "coupled": true,
+    let scenario = json!({"name": "lies", "seed": seed, "duration_s": 60, "coupled": true,
         "daemon": "none", "hostile_module": "none", "vms": vms});
     let scenario = Scenario::parse(&scenario.to_string()).expect("sound");
     world::run(&Setup::of(&scenario).expect("modelled"), true, SECOND_NS)
@@ -44,6 +48,41 @@ fn kept(vms: usize, lies: &str) -> f64 {
 fn growth_of_a_gigabyte_from_a_second_away_loses_as_little_as_an_honest_vm() {
     let lies = "lie_rtt_us=1000000 lie_slots=1 lie_growth_bytes=1073741824";
     let [honest, attacked] = ["", lies].map(|lies| beside(3, lies).total_dropped());
+    assert!(attacked <= 2 * honest, "{attacked} of {honest} beside an honest VM");
+}
+
+/// Growth by segments of nine thousand bytes lost 1.9 times as much, and growth by twice what the
+/// path delivers while its queue fills 1.8 times.
+#[test]
+fn who_claims_much_growth_loses_little_more_than_an_honest_vm() {
+    let lost =
+        |lies: &str| (8121..8125).map(|seed| beside_of(seed, 3, lies).total_dropped()).sum::<u64>();
+    let honest = lost("");
+    for lies in ["lie_mss=65535", "lie_slots=1 lie_growth_bytes=1073741824 lie_priority=2560"] {
+        let attacked = lost(lies);
+        assert!(
+            attacked <= honest + honest / 2,
+            "{lies}: {attacked} of {honest} beside an honest VM"
+        );
+    }
+}
+
+/// It ended no slow start: three quarters of what is delivered looked like a path three times as long.
+#[test]
+fn a_shortest_time_that_is_longer_than_the_mean_keeps_no_slow_start_going() {
+    let lost = |lies: &str| {
+        let honest = json!({"flows": [{}], "delay_ms": 100});
+        let mut last = honest.clone();
+        last["hostile"] = true.into();
+        last["module_options"] = format!("slots=256 {lies}").into();
+        let scenario = json!({"name": "shortest", "seed": 8111, "duration_s": 8, "coupled": true,
+            "daemon": "none", "hostile_module": "none",
+            "bottleneck": {"rate_mbit": 200, "delay_ms": 100, "limit_packets": 800},
+            "vms": [honest, honest, honest, last]});
+        let scenario = Scenario::parse(&scenario.to_string()).expect("sound");
+        world::run(&Setup::of(&scenario).expect("modelled"), true, SECOND_NS).total_dropped()
+    };
+    let [honest, attacked] = ["", "lie_min_rtt_us=1000000"].map(lost);
     assert!(attacked <= 2 * honest, "{attacked} of {honest} beside an honest VM");
 }
 

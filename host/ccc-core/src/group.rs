@@ -318,7 +318,9 @@ impl Group {
             now,
             delivered_bytes: delta.delivered_bytes,
             rtt_us: seen(report.rtt_us),
-            min_rtt_us: seen(report.min_rtt_us),
+            // Who says that its shortest time is longer than its mean has slow start take the path
+            // for a long one.
+            min_rtt_us: seen(report.min_rtt_us.min(report.srtt_us)),
             joined: flow.joined,
             backlogged: update.before.active && update.before.demand_bytes.is_none(),
         }
@@ -446,6 +448,7 @@ impl Group {
             floor_bytes: self.floor_bytes(report, Cause::Recovery),
             share: self.growth_share(update, delta),
             path_is_idle: self.is_idle(update),
+            is_alone: !self.path.is_shared(),
             growers: if is_enough { 1 } else { self.growers() },
             sample,
             others: match self.aggregate.ssthresh {

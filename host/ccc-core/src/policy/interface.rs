@@ -154,6 +154,8 @@ pub(crate) struct Ack {
     pub(crate) share: Fraction,
     /// Hardly a packet of the group has waited for some round trips.
     pub(crate) path_is_idle: bool,
+    /// No others seem to use it.
+    pub(crate) is_alone: bool,
     /// As many flows would grow on an idle path: one if others may be on it.
     pub(crate) growers: u64,
     /// What was measured with these data.
@@ -296,6 +298,7 @@ pub(super) mod testing {
             floor_bytes: 2 * MSS,
             share: Fraction::ALL,
             path_is_idle: false,
+            is_alone: false,
             growers: 1,
             others: Others::default(),
             sample: PathSample {
