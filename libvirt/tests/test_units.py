@@ -168,6 +168,10 @@ def test_what_is_installed_is_whole(tmp_path):
         assert programs and all((tmp_path / program[1:]).is_file() for program in programs), unit
     for page in [*installed.glob("share/man/man1/*"), installed / "share/man/man8/ccc-vhost.8"]:
         assert HERE.run("man", "--warnings", "--encoding=utf8", "--local-file", page).strip()
-    assert (installed / "share/doc/ccc/docs/operator.md").is_file()
+    documents = installed / "share/doc/ccc"
+    assert (documents / "docs/operator.md").is_file()
+    for document in (documents / "README.md", documents / "docs/README.md", documents / "docs/operator.md"):
+        linked = re.findall(r"\]\(([\w./-]+\.md)[)#]", document.read_text())
+        assert linked and all((document.parent / link).is_file() for link in linked), document
     HERE.run("bash", "-n", installed / "share/bash-completion/completions/cccctl.bash")
     assert HERE.run(installed / "bin/cccctl", "--version").startswith("cccctl ")
