@@ -17,10 +17,10 @@ use ccc_proto::{
 };
 use serde_json::{Value, json};
 use support::{
-    daemon::{Daemon, text, until, until_within},
+    daemon::{Daemon, run, run_for, text, until, until_within},
     driver::{Driver, report},
     frontend::{FrontEnd, Mode},
-    operator::Operator,
+    operator::{self, Operator},
 };
 use vhost::vhost_user::{VhostUserFrontend, message::VhostUserConfigFlags};
 
@@ -455,14 +455,37 @@ fn a_state_that_cannot_be_kept_does_not_stop_the_daemon() {
     );
     fs::write(dir.path().join("ccc.toml"), own).unwrap();
     let control = dir.path().join("control");
+    let config = dir.path().join("ccc.toml");
+    let lost = "changes are in force, and lost at the next start";
+    let (_, _, checked) = run(&["--config", text(&config), "--check"]);
+    assert!(checked.contains(lost), "{checked}");
     let mut daemon = Daemon::spawn_by(dir, &[], &[]);
     daemon.says("its directory does not exist");
+    daemon.says(lost);
     let operator = Operator::at(&control);
     let told = operator.get("/v1/status")["not_kept"].to_string();
     assert!(told.contains("its directory does not exist"), "{told}");
     let (status, body) = operator.ask("PATCH", "/v1/vms/a", Some(&json!({"weight": 2})));
     assert_eq!(status, 500, "{body}");
     assert_eq!(operator.get("/v1/vms/a")["weight"], 2.0, "in force");
+}
+
+#[test]
+fn o2_a_state_file_that_could_not_be_locked_is_locked_as_soon_as_it_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let in_the_way = dir.path().join("state.lock");
+    fs::create_dir(&in_the_way).unwrap();
+    let (mut daemon, operator) = operator::start_in(dir, &TWO, "");
+    let kept = || operator.get("/metrics").as_str().unwrap().contains("{what=\"changes\"} 1");
+    let told = operator.get("/v1/status")["not_kept"].to_string();
+    assert!(told.contains("cannot lock") && !kept(), "{told}");
+    fs::remove_dir(&in_the_way).unwrap();
+    daemon.says("is locked: no other daemon takes it");
+    until("nothing to tell of", || operator.get("/v1/status")["not_kept"].is_null() && kept());
+    let config = daemon.socket("ccc.toml");
+    let other = daemon.socket("other");
+    let (served, _, told) = run_for(&["--config", text(&config), "--control", text(&other)], "60");
+    assert!(!served && told.contains("in use by process"), "{told}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::{
     logging::with_cause,
     settings::{
         DaemonSettings, Settings, Vm,
-        state::{self, State},
+        state::{self, State, StateError},
     },
     tap::kernel,
     vhost_user::listener::{self, ListenError},
@@ -58,10 +58,12 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut settings = settings.clone();
     if let Some(path) = settings.daemon.state.clone() {
         let (mut state, damage) = State::load_readable(&path);
-        let unwritable =
-            || Some(format!("cannot write {}: {}", path.display(), may_write(&path).err()?));
-        let told = damage.map(|error| with_cause(&error)).or_else(unwritable);
-        warnings.extend(told.map(going_on));
+        let unwritable = || {
+            let error = may_write(&path).err()?;
+            Some(unkept(&path, &format!("cannot write {}: {error}", path.display())))
+        };
+        let told = damage.map(|error| damaged(&path, &error)).or_else(unwritable);
+        warnings.extend(told);
         // What is left out is told in the log.
         state.apply(&mut settings);
     }
@@ -86,9 +88,26 @@ pub fn beside_control(daemon: &DaemonSettings, vm: &str, socket: &Path) -> Optio
     })
 }
 
-/// What is said of a state file that is not as it should be.
-pub fn going_on(why: String) -> String {
+/// What is said of a state file that cannot be read, or not all of it.
+pub fn going_on(why: &str) -> String {
     format!("{why}; the daemon goes on with what can be read of it")
+}
+
+/// What is said of one that is not ours, or cannot be written.
+pub fn unkept(path: &Path, why: &str) -> String {
+    let then = match may_write(path) {
+        Ok(()) => "a second daemon may take it meanwhile",
+        Err(_) => "until it can be written, changes are in force, and lost at the next start",
+    };
+    format!("{why}; {then}")
+}
+
+/// The same of all that may be wrong with one.
+fn damaged(path: &Path, error: &StateError) -> String {
+    match error {
+        StateError::NoDirectory { .. } => unkept(path, &error.to_string()),
+        _ => going_on(&with_cause(error)),
+    }
 }
 
 /// Nobody can listen where monitoring systems are to connect.

@@ -31,7 +31,7 @@ use crate::{
     settings::{
         Sandbox, Settings, config,
         lock::{Lock, LockError},
-        state::State,
+        state::{State, StateError},
         writer::{Found, StateWriter},
     },
     tap::{host::Host, kernel::Kernel, laboratory::Laboratory, thread::Thread},
@@ -108,16 +108,21 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
         Err(error) => (None, Some(with_cause(&error))),
     };
     let (state, damage) = State::load_readable(path);
+    // Nothing of it is left out, and its directory may come.
+    let damage = damage.filter(|error| !matches!(error, StateError::NoDirectory { .. }));
     let aside = damage.as_ref().filter(|_| path.is_file()).and_then(|_| put_aside(path));
-    let damage = damage.as_ref().map(|error| with_cause(error));
-    let mut trouble = damage.or(unlocked);
+    let mut trouble = damage.as_ref().map(|error| with_cause(error));
     if let (Some(why), Some(aside)) = (&mut trouble, &aside) {
         why.push_str(&format!("; the file as it was found is {}", aside.display()));
     }
     if let Some(why) = &trouble {
-        log::warn!("{}", check::going_on(why.clone()));
+        log::warn!("{}", check::going_on(why));
     }
-    Ok((path, Found { lock, state, behind: aside.is_some(), trouble, unused: Vec::new() }))
+    if let Some(why) = &unlocked {
+        log::warn!("{}", check::unkept(path, why));
+    }
+    let behind = aside.is_some();
+    Ok((path, Found { lock, unlocked, state, behind, trouble, unused: Vec::new() }))
 }
 
 /// The next change replaces the file, so one that could not be read is put beside it, which

@@ -17,6 +17,8 @@ use rustix::{
 };
 use thiserror::Error;
 
+use super::state::{State, StateError};
+
 /// Why the state file is not ours.
 #[derive(Debug, Error)]
 pub enum LockError {
@@ -31,6 +33,9 @@ pub enum LockError {
         /// Who has it.
         by: String,
     },
+    /// There is no place for either.
+    #[error(transparent)]
+    NoDirectory(#[from] StateError),
     /// It cannot be locked.
     #[error("cannot lock {0}")]
     Failed(PathBuf, #[source] io::Error),
@@ -45,6 +50,7 @@ pub struct Lock {
 impl Lock {
     /// Takes the right to write the state file at `path`.
     pub fn take(path: &Path) -> Result<Lock, LockError> {
+        State::check_directory(path)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".lock");
         let beside = path.with_file_name(name);
@@ -89,6 +95,7 @@ mod tests {
         assert!(told.contains(&format!("in use by process {}", std::process::id())), "{told}");
         drop(lock);
         Lock::take(&path).expect("free again");
-        assert!(matches!(Lock::take(&dir.path().join("no/state")), Err(LockError::Failed(..))));
+        let nowhere = Lock::take(&dir.path().join("no/state"));
+        assert!(matches!(nowhere, Err(LockError::NoDirectory(_))));
     }
 }

@@ -20,10 +20,11 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    lock::Lock,
+    lock::{Lock, LockError},
     state::{self, Change, State},
     unused::{Of, Unused},
 };
+use crate::logging::with_cause;
 
 /// Time until what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -77,11 +78,13 @@ pub struct StateWriter {
 pub struct Found {
     /// The right to write it, if that could be had.
     pub lock: Option<Lock>,
+    /// Why not, if so: it is tried again.
+    pub unlocked: Option<String>,
     /// What it holds.
     pub state: State,
     /// The file holds something else: it was put aside, or a part of it is forgotten.
     pub behind: bool,
-    /// Why it cannot be read or written, or not all of it.
+    /// Why it cannot be read, or not all of it.
     pub trouble: Option<String>,
     /// What of that is not in force.
     pub unused: Vec<Unused>,
@@ -90,15 +93,16 @@ pub struct Found {
 impl StateWriter {
     /// Keeps changes from what was `found` on in the file at `path`.
     pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
-        let Found { lock, state, behind, trouble, unused } = found;
+        let Found { lock, unlocked, state, behind, trouble, unused } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let mut store = Store::new(path, state);
-        store.behind = behind;
+        (store.lock, store.behind) = (lock, behind);
+        store.trouble.set(unlocked);
         let (found, trouble) = (trouble, store.trouble.clone());
         let run = move || {
             // Dropped when the last change is written.
-            let _end: (Sender<()>, Option<Lock>) = (end, lock);
+            let _end: Sender<()> = end;
             store.run(&taken);
         };
         std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
@@ -150,6 +154,8 @@ impl Drop for StateWriter {
 #[derive(Debug)]
 struct Store {
     path: PathBuf,
+    /// The right to write it: without that, where it cannot be had, it is written all the same.
+    lock: Option<Lock>,
     state: State,
     /// The file is not as the state is.
     behind: bool,
@@ -161,13 +167,13 @@ struct Store {
 impl Store {
     fn new(path: &Path, state: State) -> Store {
         let (path, trouble) = (path.to_owned(), Trouble::default());
-        Store { path, state, behind: false, failing: false, trouble }
+        Store { path, lock: None, state, behind: false, failing: false, trouble }
     }
 
     fn run(&mut self, orders: &Receiver<Order>) {
         drop(self.save());
         loop {
-            let next = if self.behind {
+            let next = if self.behind || self.lock.is_none() {
                 orders.recv_timeout(RETRY)
             } else {
                 orders.recv().map_err(RecvTimeoutError::from)
@@ -193,33 +199,54 @@ impl Store {
         drop(self.save());
     }
 
-    /// Writes the file if it has to be.
+    /// Has the file for itself, and writes it if it has to be.
     fn save(&mut self) -> Result<(), String> {
+        let unlocked = match self.lock() {
+            // It is that one's now, with what it has kept.
+            Err(used @ LockError::InUse { .. }) => return self.fail(used.to_string(), &used),
+            taken => taken.err().map(|error| with_cause(&error)),
+        };
+        self.write()?;
+        self.trouble.set(unlocked);
+        Ok(())
+    }
+
+    /// Takes the right to write the file, if it is not ours yet.
+    fn lock(&mut self) -> Result<(), LockError> {
+        if self.lock.is_none() {
+            self.lock = Some(Lock::take(&self.path)?);
+            log::info!("state file {} is locked: no other daemon takes it", self.path.display());
+        }
+        Ok(())
+    }
+
+    /// Writes the file if it has to be.
+    fn write(&mut self) -> Result<(), String> {
         if !self.behind {
             return Ok(());
         }
         let path = self.path.display();
-        match replace(&self.path, &format!("{:#}\n", self.state.json())) {
-            Ok(()) => {
-                if std::mem::take(&mut self.failing) {
-                    log::info!("state file {path} is written again: all changes are kept");
-                }
-                self.behind = false;
-                self.trouble.set(None);
-                Ok(())
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.failing, true) {
-                    log::warn!(
-                        "changes are in force, but not kept for the next start: cannot write \
-                         {path}: {error}; tried again every {} s",
-                        RETRY.as_secs()
-                    );
-                }
-                self.trouble.set(Some(format!("cannot write {path}: {error}")));
-                Err(error.to_string())
-            }
+        if let Err(error) = replace(&self.path, &format!("{:#}\n", self.state.json())) {
+            return self.fail(format!("cannot write {path}: {error}"), &error);
         }
+        if std::mem::take(&mut self.failing) {
+            log::info!("state file {path} is written again: all changes are kept");
+        }
+        self.behind = false;
+        Ok(())
+    }
+
+    /// Tells that changes are not kept, once.
+    fn fail(&mut self, told: String, why: &impl ToString) -> Result<(), String> {
+        if !std::mem::replace(&mut self.failing, true) {
+            log::warn!(
+                "changes are in force, but not kept for the next start: {told}; tried again every \
+                 {} s",
+                RETRY.as_secs()
+            );
+        }
+        self.trouble.set(Some(told));
+        Err(why.to_string())
     }
 }
 
@@ -265,7 +292,10 @@ mod tests {
         store.behind |= store.state.note(&change());
         store.save().expect("kept");
         assert_eq!(State::load(&path).expect("there"), store.state);
-        assert_eq!(fs::read_dir(dir.path()).expect("directory").count(), 1, "nothing beside it");
+        let names = fs::read_dir(dir.path()).expect("directory").flatten();
+        let mut names: Vec<_> = names.map(|there| there.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["state.json", "state.json.lock"], "nothing else beside it");
         fs::remove_file(&path).expect("removed");
         store.behind |= store.state.note(&change());
         store.save().expect("nothing to do");
@@ -310,6 +340,23 @@ mod tests {
             writer.keep(change, |kept| kept.expect("kept"));
             assert_eq!(writer.trouble().map_or(0, |told| told.lines().count()), left, "{what}");
         }
+    }
+
+    #[test]
+    fn o2_what_another_daemon_has_locked_meanwhile_is_not_written() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("state.json");
+        let other = Lock::take(&path).expect("free");
+        let mut store = store(&path);
+        store.behind |= store.state.note(&change());
+        let told = store.save().expect_err("it is the other's");
+        assert!(told.contains("in use by process"), "{told}");
+        assert_eq!((store.trouble.get(), path.exists()), (Some(told), false));
+        drop(other);
+        store.save().expect("ours now");
+        assert_eq!(store.trouble.get(), None);
+        assert!(matches!(Lock::take(&path), Err(LockError::InUse { .. })));
+        assert_eq!(State::load(&path).expect("there"), store.state);
     }
 
     #[test]
