@@ -111,10 +111,10 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
     // Nothing of it is left out, and its directory may come.
     let damage = damage.filter(|error| !matches!(error, StateError::NoDirectory { .. }));
     let aside = damage.as_ref().filter(|_| path.is_file()).and_then(|_| put_aside(path));
-    let mut trouble = damage.as_ref().map(|error| with_cause(error));
-    if let (Some(why), Some(aside)) = (&mut trouble, &aside) {
-        why.push_str(&format!("; the file as it was found is {}", aside.display()));
-    }
+    let trouble = damage.map(|error| match &aside {
+        Some(aside) => error.of_aside(path, aside),
+        None => with_cause(&error),
+    });
     if let Some(why) = &trouble {
         log::warn!("{}", check::going_on(why));
     }

@@ -19,6 +19,7 @@ use super::{
     MAX_RULES, Settings, SettingsError, Vm, prefix,
     unused::{Of, Unused},
 };
+use crate::logging::with_cause;
 
 const VERSION: u64 = 1;
 /// Settings of groups that were called otherwise when version 1 began.  Files with these
@@ -63,6 +64,24 @@ pub enum StateError {
         /// What is wrong.
         fault: Fault,
     },
+}
+
+impl StateError {
+    /// The same of a file that was put aside, and how to have what is in it.
+    pub fn of_aside(&self, path: &Path, aside: &Path) -> String {
+        let why = match self {
+            StateError::Content { path, fault } => {
+                format!("state file {}: {fault}", path.display())
+            }
+            _ => with_cause(self),
+        };
+        format!(
+            "{why}; what cannot be read of it is left out: to have it again, stop ccc-vhost, mend the \
+             file as it was found, move it to {}, and start ccc-vhost; the file as it was found is {}",
+            path.display(),
+            aside.display()
+        )
+    }
 }
 
 /// All changes.
