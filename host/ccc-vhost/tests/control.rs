@@ -612,6 +612,41 @@ fn vms_that_were_added_outlive_the_daemon() {
 }
 
 #[test]
+fn a_socket_that_was_removed_is_made_again_when_somebody_asks_for_vms() {
+    let dir = tempfile::tempdir().unwrap();
+    let below = dir.path().join("below");
+    fs::create_dir(&below).unwrap();
+    let socket = below.join("c");
+    let more = format!("sandbox = \"off\"\n[vm.c]\nsocket = \"{}\"\n", text(&socket));
+    let (mut daemon, operator) = operator::start_in(dir, &TWO, &more);
+    let connected = driver(&daemon, "a");
+    for vm in ["a", "b"] {
+        fs::remove_file(daemon.socket(vm)).unwrap();
+    }
+    let served = |vm: &str, is: u8| {
+        let metrics = operator.get("/metrics").as_str().unwrap().to_owned();
+        assert!(metrics.contains(&format!("ccc_vm_served{{vm=\"{vm}\"}} {is}.0\n")), "{metrics}");
+    };
+    served("b", 1);
+    daemon.says("VM b: its socket was removed, and is made again");
+    drop(driver(&daemon, "b"));
+    assert_eq!(operator.get("/v1/vms/a")["connected"], true, "who is there stays");
+    drop(connected);
+    until("gone", || operator.get("/v1/vms/a")["connected"] == false);
+    drop(driver(&daemon, "a"));
+    // Where it cannot be, that is told, and tried again without anybody who asks.
+    fs::remove_dir_all(&below).unwrap();
+    let told = operator.get("/v1/vms/c")["unserved"].to_string();
+    assert!(told.contains("there is no directory"), "{told}");
+    daemon.says("VM c: nobody can connect to its socket: cannot listen on");
+    served("c", 0);
+    fs::create_dir(&below).unwrap();
+    daemon.says("VM c: its front end can connect now");
+    served("c", 1);
+    drop(Driver::connect(&socket, Mode::InBand));
+}
+
+#[test]
 fn a_daemon_may_begin_without_any_vm() {
     let (mut daemon, operator) = start(&[], "");
     assert_eq!(operator.get("/v1/vms"), json!({"vms": []}));

@@ -107,7 +107,7 @@ fn advice(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub enum Endpoint {
     /// Front ends connect, one at a time, again and again.
-    Listening { listener: UnixListener, _bound: Option<Bound> },
+    Listening { listener: UnixListener, bound: Option<Bound> },
     /// There is one front end, and no other after it.
     Connected(Option<UnixStream>),
     /// Nobody can connect yet.
@@ -125,7 +125,7 @@ impl Endpoint {
     /// Listens on `path`, in place of a socket nobody listens on any more.
     pub fn bind(path: &Path) -> Result<Endpoint, ListenError> {
         let (listener, bound) = bind(path, VM)?;
-        Ok(Endpoint::Listening { listener, _bound: Some(bound) })
+        Ok(Endpoint::Listening { listener, bound: Some(bound) })
     }
 
     /// Takes over a socket the parent process opened.
@@ -146,7 +146,7 @@ impl Endpoint {
         }
         let listener = UnixListener::from(owned);
         listener.set_nonblocking(true).map_err(|error| ListenError::Descriptor(fd, error))?;
-        Ok(Endpoint::Listening { listener, _bound: None })
+        Ok(Endpoint::Listening { listener, bound: None })
     }
 
     /// What to wait for, if front ends are still to come.
@@ -163,6 +163,11 @@ impl Endpoint {
             Endpoint::Failed(error) => Some(with_cause(error)),
             _ => None,
         }
+    }
+
+    /// The socket's file is there no more, or is somebody else's, so nobody can come.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Endpoint::Listening { bound: Some(bound), .. } if !bound.is_there())
     }
 
     /// The next front end, if there is one.
@@ -236,9 +241,16 @@ fn give(path: &Path, group: Option<Gid>) -> bool {
     false
 }
 
+impl Bound {
+    /// The file is the one that was made.
+    fn is_there(&self) -> bool {
+        identity(&self.path).is_ok_and(|now| now == self.identity)
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
-        if !identity(&self.path).is_ok_and(|now| now == self.identity) {
+        if !self.is_there() {
             return;
         }
         if let Err(error) = std::fs::remove_file(&self.path) {

@@ -87,6 +87,11 @@ impl Server {
             return Ok(outcome);
         }
         match command {
+            Command::Vms | Command::Metrics => self.mend_sockets(None),
+            Command::Vm(name) => self.mend_sockets(Some(name)),
+            _ => {}
+        }
+        match command {
             Command::Change(Change::PutVm(name, spec))
                 if !self.coupling.settings().has_vm(name) =>
             {

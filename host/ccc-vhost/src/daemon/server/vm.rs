@@ -12,7 +12,7 @@ use crate::{
     event_loop::foreign::Stream,
     event_loop::poll::{Poller, Token, Watch},
     vhost_user::connection::{Connection, ConnectionError},
-    vhost_user::listener::Endpoint,
+    vhost_user::listener::{Endpoint, ListenError},
 };
 
 /// Lines at once about front ends that come and go.
@@ -46,6 +46,20 @@ impl Vm {
             watch,
             lines,
         })
+    }
+
+    /// Waits for front ends at another endpoint; one that is there stays.
+    pub fn reopen(&mut self, endpoint: Endpoint, poller: &Poller, vm: usize) -> io::Result<()> {
+        let listening = endpoint.listening();
+        self.watch = listening.map(|fd| poller.watch(fd, Token::Listener(vm))).transpose()?;
+        self.endpoint = endpoint;
+        Ok(())
+    }
+
+    /// Waits for front ends no more, for that reason; one that is there stays.
+    pub fn close(&mut self, why: ListenError) {
+        self.watch = None;
+        self.endpoint = Endpoint::Failed(why);
     }
 
     /// Says what its front ends do, but not as often as they like.
