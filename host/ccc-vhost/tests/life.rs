@@ -73,6 +73,14 @@ fn signals_end_it_and_leave_nothing() {
 }
 
 #[test]
+fn what_is_let_go_by_hand_is_told() {
+    let (done, _, said) = run(&["--config", "/nowhere/ccc.toml", "--release"]);
+    assert!(done, "{said}");
+    assert!(said.contains("no tap was held by a daemon of configuration /nowhere/"), "{said}");
+    assert!(said.contains("there is no /nowhere/ccc.toml; if that is mistyped"), "{said}");
+}
+
+#[test]
 fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");

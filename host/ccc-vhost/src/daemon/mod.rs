@@ -10,7 +10,7 @@ mod setup;
 mod signals;
 mod watchdog;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
     args::Args,
@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = setup::settings(args);
     if let (true, Some(configuration)) = (args.release, &args.config) {
         refuse_while_it_runs(settings.ok().and_then(|settings| settings.daemon.state))?;
-        return release(&mut Kernel::new(configuration)?);
+        return release(&mut Kernel::new(configuration)?, configuration);
     }
     let settings = settings?;
     if args.check {
@@ -47,10 +47,23 @@ fn refuse_while_it_runs(state: Option<PathBuf>) -> anyhow::Result<()> {
     }
 }
 
-/// Lets go what a daemon has left held that was killed, or keeps its holds.
-fn release(host: &mut dyn Host) -> anyhow::Result<()> {
+/// Lets go what a daemon of this configuration has left held that was killed, or keeps its holds.
+fn release(host: &mut dyn Host, configuration: &Path) -> anyhow::Result<()> {
     let mut faults = Vec::new();
-    for tap in host.left_over() {
+    let held = host.left_over();
+    if held.is_empty() {
+        let configuration = configuration.display();
+        log::info!("no tap was held by a daemon of configuration {configuration}");
+    }
+    // What is held is known by the file's name: of one that was removed it still can be.
+    if !configuration.exists() {
+        log::warn!(
+            "there is no {}; if that is mistyped, nothing was let go: name the file that the daemon \
+             was started with",
+            configuration.display()
+        );
+    }
+    for tap in held {
         match host.hold(&Hold { tap: tap.clone(), rate: None }) {
             Ok(()) => log::info!("tap {tap}: let go"),
             Err(error) => faults.push(error.to_string()),
