@@ -81,6 +81,20 @@ fn what_is_let_go_by_hand_is_told() {
 }
 
 #[test]
+fn a_hangup_reads_no_configuration_and_ends_nobody() {
+    let mut daemon = Daemon::start(&[("a", 1.0, "default")]);
+    let driver = Driver::connect(&daemon.socket("a"), Mode::Eventfd);
+    for times in 1..=2 {
+        daemon.signal("-HUP");
+        until("it is told each time", || daemon.lines("SIGHUP does nothing") == times);
+    }
+    daemon.says("systemctl restart ccc-vhost");
+    assert!(daemon.running() && daemon.socket("a").exists());
+    assert_eq!(daemon.lines("disconnected"), 0);
+    drop(driver);
+}
+
+#[test]
 fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");

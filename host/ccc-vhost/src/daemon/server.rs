@@ -6,7 +6,7 @@
 //! message is tens of nanoseconds of work; and with one thread the same
 //! messages in the same order give the same result, which is what makes runs in
 //! virtual time repeatable.
-use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use ccc_core::Micros;
 use thiserror::Error;
@@ -55,6 +55,11 @@ const KICK_AGAIN: Micros = 1000;
 
 /// Time after which the daemon may have stood still, microseconds.
 const AWAY: Micros = 100_000;
+
+/// What is said to who sends SIGHUP, for which other daemons read their configuration again.
+const NO_RELOAD: &str = "SIGHUP does nothing: the configuration is read at the start only; ccc-vhost \
+                         --check looks at it, and systemctl restart ccc-vhost reads it, which resets \
+                         no flow";
 
 /// Why the daemon cannot go on.
 #[derive(Debug, Error)]
@@ -124,7 +129,8 @@ impl Server {
         let signals = Signals::catch()?;
         fault::catch()?;
         let mut watches = vec![
-            poller.watch(signals.as_fd(), Token::Signal)?,
+            poller.watch(signals.ends(), Token::Signal)?,
+            poller.watch(signals.hangups(), Token::Hangup)?,
             poller.watch(clock.fd(), Token::Clock)?,
         ];
         if let Some(commands) = &commands {
@@ -194,7 +200,7 @@ impl Server {
             let idle = tokens.is_empty();
             for token in tokens {
                 if token == Token::Signal {
-                    log::debug!("asked to stop on {:?}", self.signals.as_fd());
+                    log::debug!("asked to stop on {:?}", self.signals.ends());
                     self.report();
                     return Ok(());
                 }
@@ -309,6 +315,11 @@ impl Server {
             Token::Signal | Token::Trial => Ok(()),
             Token::Watchdog => {
                 self.watchdog.iter().for_each(Watchdog::tell);
+                Ok(())
+            }
+            Token::Hangup => {
+                self.signals.take_hangups();
+                log::warn!("{NO_RELOAD}");
                 Ok(())
             }
             Token::Clock => self.tick(),

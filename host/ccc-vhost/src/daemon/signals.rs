@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! Signals that end the daemon, as events.
+//! Signals as events: those that end the daemon, and the one that is to do nothing.
 use std::{
-    io,
+    io::{self, Read},
     os::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream,
@@ -9,26 +9,42 @@ use std::{
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     low_level::pipe,
 };
 
-/// Readable once SIGTERM or SIGINT has come.
+/// What signals make readable.
 #[derive(Debug)]
-pub struct Signals(UnixStream);
+pub struct Signals {
+    ends: UnixStream,
+    hangups: UnixStream,
+}
 
 impl Signals {
     /// Catches the signals from now on.
     pub fn catch() -> io::Result<Signals> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (ends, theirs) = UnixStream::pair()?;
         pipe::register(SIGTERM, theirs.try_clone()?)?;
         pipe::register(SIGINT, theirs)?;
-        Ok(Signals(ours))
+        let (hangups, theirs) = UnixStream::pair()?;
+        pipe::register(SIGHUP, theirs)?;
+        hangups.set_nonblocking(true)?;
+        Ok(Signals { ends, hangups })
     }
-}
 
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// Readable once SIGTERM or SIGINT has come.
+    pub fn ends(&self) -> BorrowedFd<'_> {
+        self.ends.as_fd()
+    }
+
+    /// Readable when SIGHUP has come.
+    pub fn hangups(&self) -> BorrowedFd<'_> {
+        self.hangups.as_fd()
+    }
+
+    /// Takes those that have come.
+    pub fn take_hangups(&self) {
+        let mut some = [0; 64];
+        while (&self.hangups).read(&mut some).is_ok_and(|taken| taken == some.len()) {}
     }
 }

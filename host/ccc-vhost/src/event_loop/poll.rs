@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 /// Whom an event is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Token {
-    /// A signal has come.
+    /// A signal has come that ends the daemon.
     Signal,
     /// The clock has something to say.
     Clock,
@@ -36,6 +36,8 @@ pub enum Token {
     Taps,
     /// The trial of a group may be over.
     Trial,
+    /// SIGHUP has come.
+    Hangup,
 }
 
 impl Token {
@@ -50,6 +52,7 @@ impl Token {
             Token::Watchdog => (6, 0, 0),
             Token::Taps => (7, 0, 0),
             Token::Trial => (8, 0, 0),
+            Token::Hangup => (9, 0, 0),
         };
         kind << 56 | (vm as u64) << 8 | queue as u64
     }
@@ -65,6 +68,7 @@ impl Token {
             6 => Token::Watchdog,
             7 => Token::Taps,
             8 => Token::Trial,
+            9 => Token::Hangup,
             _ => Token::Control,
         }
     }

@@ -206,7 +206,7 @@ impl Daemon {
         assert!(Command::new("prlimit").args([process, limit]).status().unwrap().success());
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
