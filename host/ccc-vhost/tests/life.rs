@@ -95,6 +95,28 @@ fn a_hangup_reads_no_configuration_and_ends_nobody() {
 }
 
 #[test]
+fn how_it_begins_and_ends_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("control");
+    let mut daemon = Daemon::start_logging(
+        "info",
+        dir,
+        &[("a", 1.0, "default")],
+        "",
+        &["--control", text(&control)],
+    );
+    let begins = format!(
+        "ccc-vhost {}: configuration {}, control socket {}",
+        ccc_settings::VERSION,
+        daemon.socket("ccc.toml").display(),
+        control.display()
+    );
+    daemon.says(&begins);
+    daemon.terminate("-TERM");
+    daemon.says("ends, as a signal asks for");
+}
+
+#[test]
 fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");

@@ -200,7 +200,7 @@ impl Server {
             let idle = tokens.is_empty();
             for token in tokens {
                 if token == Token::Signal {
-                    log::debug!("asked to stop on {:?}", self.signals.ends());
+                    log::info!("ends, as a signal asks for (SIGTERM or SIGINT)");
                     self.report();
                     return Ok(());
                 }

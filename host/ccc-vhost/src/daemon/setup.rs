@@ -60,6 +60,7 @@ fn read(file: &Path) -> Result<Settings> {
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     open_files::raise_files();
+    log::info!("{}", begins(args, settings.daemon.control.as_deref()));
     for warning in check::warnings_of_settings(&settings) {
         log::warn!("{warning}");
     }
@@ -97,6 +98,18 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
         sandbox::confine_calls(sandbox);
     }
     Ok(server.run()?)
+}
+
+/// Which daemon of which configuration it is, and where operators find it.
+fn begins(args: &Args, control: Option<&Path>) -> String {
+    let told =
+        |path: Option<&Path>| path.map_or("none".to_owned(), |path| path.display().to_string());
+    format!(
+        "ccc-vhost {}: configuration {}, control socket {}",
+        ccc_settings::VERSION,
+        told(args.config.as_deref()),
+        told(control)
+    )
 }
 
 /// The state file, ours alone, and what is in it.  What is wrong with it stops nobody's flows:
