@@ -96,8 +96,9 @@ fn advice(error: &io::Error) -> &'static str {
              ReadWritePaths= (systemctl edit ccc-vhost), and restart it"
         }
         io::ErrorKind::PermissionDenied => {
-            "; let the daemon's user make files in the directory; where AppArmor is in force, name it \
-             in /etc/apparmor.d/local/ccc-vhost, too"
+            "; if the directory was made after the daemon had started: systemctl restart ccc-vhost; \
+             else let the daemon's user make files in the directory; where AppArmor is in force, name \
+             it in /etc/apparmor.d/local/ccc-vhost, too"
         }
         _ => "",
     }
@@ -343,7 +344,10 @@ mod tests {
         let told = of(libc::EROFS);
         assert!(told.starts_with("cannot listen on /srv/vms/s: Read-only"), "{told}");
         assert!(told.contains("ReadWritePaths= (systemctl edit ccc-vhost)"), "{told}");
-        assert!(of(libc::EACCES).contains("/etc/apparmor.d/local/ccc-vhost"));
+        let told = of(libc::EACCES);
+        let first = "Permission denied (os error 13); if the directory was made after the daemon had started:";
+        assert!(told.contains(first), "{told}");
+        assert!(told.contains("/etc/apparmor.d/local/ccc-vhost"), "{told}");
     }
 
     #[test]
