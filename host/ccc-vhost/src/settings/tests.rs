@@ -55,6 +55,14 @@ fn a_message_has_its_place_and_says_what_is_wrong_and_what_to_do() {
     let group = message("[group.uplink]\n[vm.a]\nsocket = \"/s\"\ngroup = \"uplnk\"\n");
     let expected = "expected the name of a group, or none, got \"uplnk\"; did you mean `uplink`?";
     assert_eq!(group, format!("ccc.toml:4:1: invalid vm.a.group: {expected}"));
+    let twice = message("[daemon]\n[vm.a]\nsocket = \"/s\"\n[daemon]\ncontrol = \"/c\"\n");
+    let told = "duplicate key; this table is there already: put the keys into the first one";
+    assert_eq!(twice, format!("ccc.toml:4:2: invalid syntax: expected TOML, got {told}"));
+    let twice = message("[vm.a]\nsocket = \"/s\"\nsocket = \"/t\"\n");
+    assert!(
+        twice.ends_with("duplicate key; this key is there already: keep one of them"),
+        "{twice}"
+    );
     let words = message("[group.g]\nshare = \"all\"\n[vm.a]\nsocket = \"/s\"\n");
     assert_eq!(words, "ccc.toml:2:1: invalid group.g.share: expected window or rate, got \"all\"");
     let key = message("[vm.a]\nsocket = \"/s\"\nwieght = 1\n");

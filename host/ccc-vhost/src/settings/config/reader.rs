@@ -34,8 +34,10 @@ pub(super) fn read(text: &str) -> Result<Settings, Vec<Located>> {
         Ok(root) => reader.root(root.get_ref()),
         Err(error) => {
             let said = error.message().lines().collect::<Vec<_>>().join(", ");
-            let fault = Fault::new("syntax", "TOML", &json!(null));
-            reader.fault(error.span().unwrap_or(0..0), Fault { got: said, ..fault });
+            let fault = Fault { got: said, ..Fault::new("syntax", "TOML", &json!(null)) };
+            let span = error.span().unwrap_or(0..0);
+            let fault = of_twice(text, span.start, fault);
+            reader.fault(span, fault);
             Settings::default()
         }
     };
@@ -43,6 +45,20 @@ pub(super) fn read(text: &str) -> Result<Settings, Vec<Located>> {
     let faults = reader.faults.into_iter().map(|(span, fault)| locate(text, span.start, fault));
     let faults: Vec<Located> = faults.collect();
     if faults.is_empty() { Ok(settings) } else { Err(faults) }
+}
+
+/// The same of a key that is there already, with what to do.
+fn of_twice(text: &str, offset: usize, fault: Fault) -> Fault {
+    if fault.got != "duplicate key" {
+        return fault;
+    }
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.rsplit_once('\n').map_or(before, |(_, begun)| begun);
+    if line.trim_start().starts_with('[') {
+        fault.remedy("this table is there already: put the keys into the first one")
+    } else {
+        fault.remedy("this key is there already: keep one of them")
+    }
 }
 
 fn locate(text: &str, offset: usize, fault: Fault) -> Located {
