@@ -239,8 +239,8 @@ fn refusal(status: u16, answer: &Value) -> String {
     let Some(told) = answer["error"].as_str() else {
         return format!("the daemon answers {status}");
     };
-    // What is not known here either is not sent.
-    match told.contains("an unknown key") {
+    // What is not known here either is not sent, or asked for.
+    match told.contains("an unknown key") || told.starts_with("nothing at `") {
         true => format!("{told}; the daemon is older than this program: upgrade ccc-vhost"),
         false => told.to_owned(),
     }
@@ -315,6 +315,8 @@ mod tests {
         let told = |words: &str| refusal(400, &serde_json::json!({"error": words}));
         let unknown = "invalid cap_mbit: expected weight or group, got an unknown key";
         assert!(told(unknown).starts_with(unknown) && told(unknown).ends_with("upgrade ccc-vhost"));
+        let nothing = "nothing at `/v1/flows`; docs/openapi.yaml lists what there is";
+        assert!(told(nothing).starts_with(nothing) && told(nothing).ends_with("upgrade ccc-vhost"));
         assert_eq!(told("no VM `wbe`"), "no VM `wbe`");
         assert_eq!(refusal(418, &Value::Null), "the daemon answers 418");
     }
