@@ -81,6 +81,17 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
     }
     let (name, group_name) = (word(&vm["name"]), word(&group["name"]));
     let vain = format!("enforce = \"{enforce}\" of {group_name} does nothing to it");
+    if is_cgroup(vm) {
+        return Some(Finding::new(
+            vm,
+            format!("it is a cgroup, which has no tap, so {vain}"),
+            format!(
+                "make it a tenant by its namespace (cccctl tenant remove {name}, then cccctl tenant \
+                 add {name} --netns NAME --tap INTERFACE), or put it in a group with enforce = \
+                 \"off\": cccctl set {name} --group GROUP"
+            ),
+        ));
+    }
     let Some(tap) = vm["tap"].as_str() else {
         return Some(Finding::new(
             vm,
@@ -109,6 +120,11 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
             ),
         )
     })
+}
+
+/// A part of the host that shares the host's interfaces with all others, and names none.
+fn is_cgroup(vm: &Value) -> bool {
+    vm["tap"].is_null() && vm["tenant"].as_str().is_some_and(|place| place.starts_with("cgroup:"))
 }
 
 /// Why a VM's tap is not looked at, and what to do: the daemon says so itself where virsh would name
@@ -204,6 +220,26 @@ mod tests {
         assert_eq!(words[0], "it is held at its tap, so its flows are not coupled");
         assert!(words[1].ends_with("unreported, and is held to 5.0 Mbit/s"), "{words:?}");
         assert_eq!(words.len(), 2, "{words:?}");
+    }
+
+    #[test]
+    fn a_cgroup_is_not_asked_for_a_tap() {
+        let of = |tenant: Value| {
+            let found = of_both(json!({"tenant": tenant}), json!({"enforce": "on"}));
+            let told = found.into_iter().find(|finding| finding.what.contains("has no tap"));
+            told.map(|Finding { what, remedy, .. }| (what, remedy)).expect("told")
+        };
+        let (what, remedy) = of(json!("cgroup:/batch"));
+        assert!(
+            what.starts_with("it is a cgroup, which has no tap, so enforce = \"on\""),
+            "{what}"
+        );
+        assert!(
+            remedy.contains("--netns NAME") && remedy.contains("enforce = \"off\""),
+            "{remedy}"
+        );
+        assert!(!remedy.contains("virsh"), "{remedy}");
+        assert!(of(json!("netns:a")).1.starts_with("cccctl set web --tap INTERFACE"));
     }
 
     #[test]
