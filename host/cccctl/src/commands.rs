@@ -215,6 +215,7 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         // Parts of the host are no domains.
         return Ok(plain(changed?, views::vm));
     }
+    let is_configured = changed.as_ref().is_ok_and(|vm| vm["added"] == false);
     match host.note(set) {
         Ok(false) => {}
         Ok(true) if domain::names_passing_tap(set) => journal::say(&format!(
@@ -231,9 +232,11 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         )),
         // It is a VM of somebody else's.
         Err(DomainError::Virsh(error)) if error.is_no_domain() => {}
-        // Few guests with an agent are libvirt's, and no VM is where there is none.
+        // Few guests with an agent are libvirt's, nor are VMs of the configuration as a rule, and no
+        // VM is where there is none.
         Err(DomainError::Virsh(error))
-            if error.is_no_libvirt() && (tenant.is_some() || !host.is_installed()) => {}
+            if error.is_no_libvirt()
+                && (tenant.is_some() || is_configured || !host.is_installed()) => {}
         Err(error) => journal::say(&format!(
             "in force; if {} is a libvirt domain, its metadata do not say so, and it does not last: \
              {error}",

@@ -164,13 +164,13 @@ fn rules_are_the_configuration_s_again_as_a_doctor_says() {
     assert_eq!(line(&daemon.prints(&["rules"]), "db"), ["db", "10.0.0.0/8", "none"]);
 }
 
-/// What `cccctl set web` says, where virsh is this script.
-fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
+/// What `cccctl set` of a VM says, where virsh is this script.
+fn set_beside(daemon: &Daemon, virsh: &str, vm: &str, changes: &[&str]) -> String {
     let path = daemon.dir.path().join("virsh");
     fs::write(&path, virsh).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let set = Command::new(env!("CARGO_BIN_EXE_cccctl"))
-        .args([&["set", "web"], changes].concat())
+        .args([&["set", vm], changes].concat())
         .env("CCC_CONTROL", daemon.control())
         .env("PATH", daemon.dir.path())
         .output()
@@ -184,10 +184,13 @@ fn set_beside(daemon: &Daemon, virsh: &str, changes: &[&str]) -> String {
 fn o9_what_is_set_lasts_unless_it_is_of_a_domain_that_is_not_told() {
     let daemon = Daemon::start();
     let virsh = "#!/bin/sh\necho 'error: failed to connect' >&2\nexit 1\n";
-    assert_eq!(set_beside(&daemon, virsh, &["--weight", "4"]), "", "there are no domains");
+    daemon.add("mail");
+    let set = |vm: &str| set_beside(&daemon, virsh, vm, &["--weight", "4"]);
+    assert_eq!(set("mail"), "", "there are no domains");
     fs::write(daemon.dir.path().join("libvirtd"), "").unwrap();
-    let told = set_beside(&daemon, virsh, &["--weight", "4"]);
-    assert!(told.contains("in force; if web is a libvirt domain, "), "{told}");
+    let told = set("mail");
+    assert!(told.contains("in force; if mail is a libvirt domain, "), "{told}");
+    assert_eq!(set("web"), "", "it lasts by the configuration and the state file");
     assert!(told.contains("failed to connect"), "{told}");
 }
 
@@ -212,7 +215,7 @@ fn what_is_set_of_a_domain_lasts_until_it_stops_and_that_is_said() {
     let daemon = Daemon::start();
     let set = |next: &str| {
         let changes = ["--weight", "4", "--cap", "10gbit"];
-        set_beside(&daemon, &VIRSH.replace("NEXT", next), &changes)
+        set_beside(&daemon, &VIRSH.replace("NEXT", next), "web", &changes)
     };
     let told = set("3");
     assert!(told.contains("in force until domain web stops"), "{told}");
@@ -224,7 +227,7 @@ fn what_is_set_of_a_domain_lasts_until_it_stops_and_that_is_said() {
 fn a_tap_that_is_set_of_a_domain_is_its_own_at_its_next_start_too() {
     let daemon = Daemon::start();
     let kept = || fs::read_to_string(daemon.dir.path().join("next")).unwrap_or_default();
-    let set = |changes: &[&str]| set_beside(&daemon, &VIRSH.replace("NEXT", "3"), changes);
+    let set = |changes: &[&str]| set_beside(&daemon, &VIRSH.replace("NEXT", "3"), "web", changes);
     assert_eq!(set(&["--tap", "web0"]), "", "there is nothing to say");
     assert!(kept().contains("tap=\"web0\" weight=\"3\""), "{}", kept());
     let told = set(&["--tap", "web1", "--weight", "4"]);

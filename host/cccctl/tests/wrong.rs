@@ -255,9 +255,10 @@ fn a_libvirtd_that_is_down() {
     }
     assert_eq!(settings(&daemon), before);
     // The daemon does it, whatever libvirt does.
-    let told = said(&["set", "web", "--weight", "5"], 0);
-    assert!(told.contains("in force; if web is a libvirt domain, ") && told.contains("not last"));
-    assert_eq!(daemon.json(&["show", "web"])["weight"], 5.0);
+    daemon.add("mail");
+    let told = said(&["set", "mail", "--weight", "5"], 0);
+    assert!(told.contains("in force; if mail is a libvirt domain, ") && told.contains("not last"));
+    assert_eq!(daemon.json(&["show", "mail"])["weight"], 5.0);
 }
 
 #[test]

@@ -3,14 +3,15 @@
 #![allow(clippy::unwrap_used, dead_code)]
 use std::{
     fs,
-    io::Write,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// What configures programs that are run with a control socket, beside it.
@@ -100,6 +101,21 @@ impl Daemon {
     /// The configuration of a hook that waits for it.
     pub fn patient(&self) -> PathBuf {
         self.dir.path().join(PATIENT)
+    }
+
+    /// Has a VM that is not in the configuration.
+    pub fn add(&self, vm: &str) {
+        let spec = json!({"socket": self.dir.path().join(vm)}).to_string();
+        let mut stream = UnixStream::connect(self.control()).unwrap();
+        let request = format!(
+            "PUT /v1/vms/{vm} HTTP/1.1\r\nHost: ccc\r\nConnection: close\r\nContent-Type: \
+             application/json\r\nContent-Length: {}\r\n\r\n{spec}",
+            spec.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     pub fn signal(&self, name: &str) {
