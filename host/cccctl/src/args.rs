@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
 //! Command line.
-use std::{path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use ccc_settings::{GroupSettings, LogSettings, SocketPath, VERSION, VmSettings};
-use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, value_parser};
+use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand};
 
 use crate::{
     changes::{OPTIONS, Options},
@@ -93,7 +93,7 @@ pub enum Command {
         vm: Option<String>,
         /// Most flows of all VMs
         #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "vm",
-            allow_negative_numbers = true, value_parser = value_parser!(u32).range(1..=1000))]
+            allow_negative_numbers = true, value_parser = most_flows)]
         limit: u32,
     },
     /// Change a VM, in force at once
@@ -237,7 +237,7 @@ pub struct Trial {
     pub off: Duration,
     /// How often it is coupled and not
     #[arg(long, value_name = "N", default_value_t = 3, allow_negative_numbers = true,
-        value_parser = value_parser!(u32).range(2..=100))]
+        value_parser = times)]
     pub times: u32,
     /// For how long after each change nothing counts
     #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true,
@@ -288,6 +288,19 @@ pub struct Group {
 
 fn socket(text: &str) -> Result<SocketPath, String> {
     SocketPath::try_from(text.to_owned()).map_err(|expected| format!("expected {expected}"))
+}
+
+fn times(text: &str) -> Result<u32, String> {
+    number(text, 2..=100)
+}
+
+fn most_flows(text: &str) -> Result<u32, String> {
+    number(text, 1..=1000)
+}
+
+fn number(text: &str, allowed: RangeInclusive<u32>) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.ok_or_else(|| format!("expected {} to {}", allowed.start(), allowed.end()))
 }
 
 fn phase(text: &str) -> Result<Duration, String> {

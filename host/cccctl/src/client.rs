@@ -83,8 +83,16 @@ pub enum ClientError {
     #[error("cannot start: {0}")]
     Runtime(io::Error),
     /// The conversation broke off.
-    #[error("the daemon broke off before it had answered ({0}); was it ended?")]
-    BrokenOff(hyper::Error),
+    #[error(
+        "the daemon broke off before it had answered ({source}); was it ended? or is {socket} no \
+         control socket, but a VM's?"
+    )]
+    BrokenOff {
+        /// The socket.
+        socket: PathBuf,
+        /// How.
+        source: hyper::Error,
+    },
     /// It answers something else.
     #[error("the daemon does not speak HTTP as expected: {0}")]
     Http(String),
@@ -227,7 +235,7 @@ fn worth_another(done: &Result<(u16, Value), ClientError>, may_come: bool) -> bo
         Err(ClientError::Missing(_) | ClientError::Refused(_)) => may_come,
         // It may have done it, and does no harm to do it again: requests say how something
         // is to be, and not how it is to change.
-        Err(ClientError::BrokenOff(_)) => may_come,
+        Err(ClientError::BrokenOff { .. }) => may_come,
         // Too many wait to be accepted.
         Err(ClientError::Connect { source, .. }) => source.kind() == io::ErrorKind::WouldBlock,
         Err(_) => false,
@@ -262,6 +270,7 @@ async fn exchange(
     body: Option<&Value>,
 ) -> Result<(u16, Value), ClientError> {
     let http = |error: &dyn std::fmt::Display| ClientError::Http(error.to_string());
+    let broken_off = |error| broken_off(socket, error);
     let stream = UnixStream::connect(socket).await.map_err(|error| refused(socket, error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(broken_off)?;
@@ -282,11 +291,11 @@ async fn exchange(
     Ok((status, value))
 }
 
-fn broken_off(error: hyper::Error) -> ClientError {
+fn broken_off(socket: &Path, error: hyper::Error) -> ClientError {
     if error.is_parse() {
         ClientError::Http(error.to_string())
     } else {
-        ClientError::BrokenOff(error)
+        ClientError::BrokenOff { socket: socket.to_owned(), source: error }
     }
 }
 

@@ -30,6 +30,14 @@ pub enum TenantError {
     /// It is something else.
     #[error("{0} is a VM with the device; cccctl remove {0}, or detach its domain")]
     Vm(String),
+    /// So is this one, which cannot be removed while the daemon runs.
+    #[error(
+        "{0} is a VM with the device, and in the configuration: take another name, or remove it there"
+    )]
+    Configured(String),
+    /// Nobody has the name.
+    #[error("no tenant `{0}`; cccctl tenant list says which there are")]
+    None(String),
     /// It is served elsewhere.
     #[error(
         "{name} is served on socket {socket}; cccctl tenant remove {name} first, or leave out \
@@ -86,12 +94,21 @@ pub fn run(client: &Client, what: &Tenant) -> Result<Value, TenantError> {
         }
         Tenant::Remove { name } => {
             let path = path("vms", name);
-            if client.get(&path)?["tenant"].is_null() {
-                return Err(TenantError::Vm(name.clone()));
+            match client.get(&path) {
+                Ok(there) if there["tenant"].is_null() => Err(is_vm(name, &there)),
+                Ok(_) => Ok(client.delete(&path)?),
+                Err(ClientError::Told { status: 404, .. }) => Err(TenantError::None(name.clone())),
+                Err(error) => Err(error.into()),
             }
-            Ok(client.delete(&path)?)
         }
     }
+}
+
+/// What has this name is no tenant.
+fn is_vm(name: &str, there: &Value) -> TenantError {
+    let is_configured = there["added"] == false;
+    let is_vm = if is_configured { TenantError::Configured } else { TenantError::Vm };
+    is_vm(name.to_owned())
 }
 
 /// Whether the tenant that has this name is the one that is to have it.
@@ -99,7 +116,7 @@ fn is_same(add: &AddTenant, there: &Value, place: &Value) -> Result<(), TenantEr
     let name = add.name.clone();
     let socket = add.vhost_socket.as_ref().map(|socket| json!(socket));
     match there["tenant"].as_str() {
-        None => Err(TenantError::Vm(name)),
+        None => Err(is_vm(&name, there)),
         Some(other) if !place.as_str().is_some_and(|place| is_same_place(other, place)) => {
             Err(TenantError::Taken { name, place: other.to_owned() })
         }
@@ -157,11 +174,14 @@ fn settings(add: &AddTenant) -> Result<Changes<VmSettings>, Fault> {
     cgroup.as_deref().map_or(Ok(()), |path| check_cgroup(path, root.as_deref()))?;
     let cgroup = cgroup.iter().map(|path| format!("cgroup:{}", below_the_root(path)));
     let netns = netns.iter().map(|name| format!("netns:{name}"));
-    let vsock = vsock.iter().map(|path| format!("vsock:{path}"));
-    let place = cgroup.chain(netns).chain(vsock);
     let mut settings = settings.0.clone();
-    for place in place {
+    for place in cgroup.chain(netns) {
         settings.set("tenant", json!(place))?;
+    }
+    if let Some(at) = vsock {
+        let set = settings.set("tenant", json!(format!("vsock:{at}")));
+        let expected = "a CID from 3 on, or the path of its VMM's socket";
+        set.map_err(|_| Fault::new("--vsock", expected, &json!(at)))?;
     }
     Ok(settings)
 }

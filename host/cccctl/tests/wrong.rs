@@ -77,10 +77,10 @@ fn a_weight_that_is_none() {
         ),
         (&["attach", "web", "--weight", "-0.5"], "'-0.5' for '--weight <weight>': expected"),
         (&["group", "uplink", "--target-delay-ms", "-5"], "expected a number from 0.1 to 1000"),
-        (&["flows", "--limit", "-1"], "-1 is not in 1..=1000"),
+        (&["flows", "--limit", "-1"], "expected 1 to 1000"),
         (&["top", "--count", "-1"], "invalid value '-1' for '--count <N>'"),
         (&["top", "--interval", "-1"], "expected 0.05 to 3600 seconds"),
-        (&["trial", "uplink", "--times", "-2"], "-2 is not in 2..=100"),
+        (&["trial", "uplink", "--times", "-2"], "expected 2 to 100"),
         (&["trial", "uplink", "--off", "-5s"], "expected 2s to 1day"),
         (&["trial", "uplink", "--settle", "-1s"], "expected a time such as 10s"),
     ] {
@@ -227,6 +227,32 @@ fn a_disk_that_is_full() {
     support::until("it is kept", || {
         fs::read_to_string(&state).is_ok_and(|text| text.contains("5.0"))
     });
+}
+
+#[test]
+fn a_socket_that_is_a_vms() {
+    let daemon = Daemon::start();
+    let socket = daemon.dir.path().join("web");
+    let socket = socket.to_str().unwrap();
+    let told = format!("is {socket} no control socket, but a VM's?");
+    refused(&daemon, &["--socket", socket, "status"], FAILED, &[&told]);
+}
+
+#[test]
+fn a_tenant_whose_name_or_place_is_wrong() {
+    let daemon = Daemon::start();
+    let add = ["tenant", "add", "web", "--vsock", "7"];
+    let told = "in the configuration: take another name, or remove it there";
+    refused(&daemon, &add, FAILED, &[told]);
+    refused(&daemon, &["tenant", "remove", "web"], FAILED, &[told]);
+    refused(&daemon, &["tenant", "remove", "nope"], FAILED, &["no tenant `nope`"]);
+    for cid in ["0", "2", "guest"] {
+        let add = ["tenant", "add", "guest", "--vsock", cid];
+        refused(&daemon, &add, FAILED, &["invalid --vsock: expected a CID from 3 on, or the path"]);
+    }
+    daemon.add("mail");
+    let add = ["tenant", "add", "mail", "--vsock", "7"];
+    refused(&daemon, &add, FAILED, &["cccctl remove mail, or detach its domain"]);
 }
 
 #[test]
