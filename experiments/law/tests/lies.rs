@@ -65,6 +65,10 @@ fn who_claims_much_growth_loses_little_more_than_an_honest_vm() {
             "{lies}: {attacked} of {honest} beside an honest VM"
         );
     }
+    // While all others recover it is the only one that grows, however small its share.  Ten times as
+    // much was lost.
+    let attacked = lost("lie_slots=1 lie_growth_bytes=1073741824");
+    assert!(attacked <= 4 * honest, "{attacked} of {honest} beside an honest VM");
 }
 
 /// It ended no slow start: three quarters of what is delivered looked like a path three times as long.

@@ -482,7 +482,7 @@ impl Group {
     }
 
     /// A flow's share of the growth of all, if it grows or shrinks: few reports tell of that.
-    fn growth_share(&self, update: &Update, delta: &Delta) -> Fraction {
+    pub(super) fn growth_share(&self, update: &Update, delta: &Delta) -> Fraction {
         match (delta.growth_bytes, delta.shrink_bytes) {
             (0, 0) => Fraction::NONE,
             _ => self.members.growth_share(update.flow.member(), update.before),

@@ -47,6 +47,8 @@ pub(crate) struct Has {
     pub(crate) window_bytes: u64,
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Share,
+    /// Of what all have that grow now, which may be it alone.
+    pub(crate) growth_share: Fraction,
     pub(crate) mss_bytes: u64,
     /// What the flow is granted, if it sends that as two segments and a pause.
     pub(crate) spread_bytes: Option<u64>,
@@ -279,7 +281,8 @@ impl Vm {
             return 0;
         }
         let part = Part { bytes: has.mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
-        let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
+        let told = Window::from_bytes(told_bytes);
+        let of_all = told.times(has.share).max(told.times(has.growth_share)).bytes();
         let taken = self.grown.take(now, part, has.interval_us, of_all);
         mul_div(told_bytes, taken, of_all)
     }

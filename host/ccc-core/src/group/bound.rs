@@ -40,6 +40,7 @@ impl Group {
             part: if in_slow_start { self.part_at_once(member, part) } else { part },
             window_bytes,
             share: self.members.share_of_vm(member, update.before),
+            growth_share: self.growth_share(update, &update.told),
             mss_bytes: report.mss_bytes.into(),
             spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
