@@ -401,6 +401,11 @@ impl Members {
         Fraction::new(own, (self.sums.growing + others).max(own))
     }
 
+    /// Whether those that grow have less than a quarter: each grows for many, then.
+    pub(crate) fn few_grow(&self) -> bool {
+        self.sums.growing < self.weights() / 4
+    }
+
     /// The weighted mean of what one share is counted in; of nobody's, none.
     pub(crate) fn mean_units(&self) -> Option<MeanUnits> {
         let Sums { effective, weight, .. } = self.sums;

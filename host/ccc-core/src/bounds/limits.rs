@@ -47,7 +47,7 @@ pub(crate) struct Has {
     pub(crate) window_bytes: u64,
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Share,
-    /// Of what all have that grow now, which may be it alone.
+    /// Of what all have that grow now, where these are few.
     pub(crate) growth_share: Fraction,
     pub(crate) mss_bytes: u64,
     /// What the flow is granted, if it sends that as two segments and a pause.
@@ -137,6 +137,8 @@ impl Limits {
     }
 
     /// A VM of this weight sends segments so long.
+    // In each report: a call would cost as much.
+    #[inline(always)]
     pub(crate) fn hear_segment(&mut self, member: usize, weight: Weight, told_bytes: u64) {
         self.segments.hear(member, weight, told_bytes);
     }
@@ -212,7 +214,6 @@ impl Limits {
     /// What was acknowledged, as far as it was granted.
     pub(crate) fn delta(&mut self, now: Micros, member: usize, has: &Has, told: Delta) -> Delta {
         let mss_bytes = self.segments.likely_bytes(member, has.mss_bytes);
-        let has = &Has { mss_bytes, ..*has };
         let bytes = has.part.bytes.max(INITIAL_BYTES);
         let windows = if has.in_slow_start { WINDOWS_IN_SLOW_START } else { WINDOWS };
         let acked = Part { bytes: windows.saturating_mul(bytes), ..has.part };
@@ -228,8 +229,8 @@ impl Limits {
         Delta {
             delivered_bytes,
             acked_limited_bytes,
-            growth_bytes: vm.grows(now, has, growth_bytes),
-            shrink_bytes: vm.shrinks(now, has, shrink_bytes),
+            growth_bytes: vm.grows(now, has, mss_bytes, growth_bytes),
+            shrink_bytes: vm.shrinks(now, has, mss_bytes, shrink_bytes),
             ..told
         }
     }
@@ -276,24 +277,28 @@ impl Limits {
 impl Vm {
     /// Of what a flow grows by, a segment for all of its VM in a round trip, as Reno does, or
     /// a part of its window: CUBIC is rarely as fast.
-    fn grows(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
+    fn grows(&mut self, now: Micros, has: &Has, mss_bytes: u64, told_bytes: u64) -> u64 {
         if told_bytes == 0 {
             return 0;
         }
-        let part = Part { bytes: has.mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
+        let part = Part { bytes: mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
         let told = Window::from_bytes(told_bytes);
-        let of_all = told.times(has.share).max(told.times(has.growth_share)).bytes();
+        let alone = match has.growth_share {
+            Fraction::NONE => Window::default(),
+            share => told.times(share),
+        };
+        let of_all = told.times(has.share).max(alone).bytes();
         let taken = self.grown.take(now, part, has.interval_us, of_all);
         mul_div(told_bytes, taken, of_all)
     }
 
     /// Of what a flow closes its window by, a segment for all of its VM in a round trip: no
     /// TCP closes it by more without an event.
-    fn shrinks(&mut self, now: Micros, has: &Has, told_bytes: u64) -> u64 {
+    fn shrinks(&mut self, now: Micros, has: &Has, mss_bytes: u64, told_bytes: u64) -> u64 {
         if told_bytes == 0 {
             return 0;
         }
-        let part = Part { bytes: has.mss_bytes, ..has.part };
+        let part = Part { bytes: mss_bytes, ..has.part };
         let of_all = Window::from_bytes(told_bytes).times(has.share).bytes();
         let taken = self.shrunk.take(now, part, has.interval_us, of_all);
         mul_div(told_bytes, taken, of_all)

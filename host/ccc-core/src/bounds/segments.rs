@@ -13,10 +13,18 @@ use crate::{
 /// Whatever others say: an Ethernet frame.
 const FRAME_BYTES: u64 = 1_500;
 
+/// What one VM says, and how it counts for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    bytes: u64,
+    weight: Weight,
+    entry: Entry,
+}
+
 /// What the VMs of a group say.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
-    vms: Vec<Option<Entry>>,
+    vms: Vec<Option<Told>>,
     median: Median,
 }
 
@@ -26,14 +34,29 @@ impl Segments {
         if member >= self.vms.len() {
             self.vms.resize(member + 1, None);
         }
-        self.median.moved(self.vms[member].take(), None);
+        self.median.moved(self.entry(member), None);
+        self.vms[member] = None;
     }
 
-    /// A VM of this weight says that.
+    /// A VM of this weight says that, as it mostly did before.
+    // In each report: a call would cost as much.
+    #[inline(always)]
     pub(super) fn hear(&mut self, member: usize, weight: Weight, told_bytes: u64) {
-        let entry = Some(Entry::new(told_bytes.min(JUMBO_BYTES), weight));
-        self.median.moved(self.vms[member], entry);
-        self.vms[member] = entry;
+        let is_known = |told: Told| (told.bytes, told.weight) == (told_bytes, weight);
+        if !self.vms[member].is_some_and(is_known) {
+            self.hear_another(member, weight, told_bytes);
+        }
+    }
+
+    #[cold]
+    fn hear_another(&mut self, member: usize, weight: Weight, bytes: u64) {
+        let entry = Entry::new(bytes.min(JUMBO_BYTES), weight);
+        self.median.moved(self.entry(member), Some(entry));
+        self.vms[member] = Some(Told { bytes, weight, entry });
+    }
+
+    fn entry(&self, member: usize) -> Option<Entry> {
+        self.vms[member].map(|told| told.entry)
     }
 
     /// How long a VM's segments are, as far as the others make it likely.
@@ -43,7 +66,7 @@ impl Segments {
         }
         // Of two others who disagree the one who sends longer ones: nobody grows slower by one's
         // saying that he sends short ones.
-        let others = self.median.us_without(self.vms[member], OfTwo::Upper);
+        let others = self.median.us_without(self.entry(member), OfTwo::Upper);
         told_bytes.min(others.unwrap_or(JUMBO_BYTES).clamp(FRAME_BYTES, JUMBO_BYTES))
     }
 }

@@ -4,7 +4,7 @@ use super::{Group, SPREAD_FROM_US, Update};
 use crate::{
     bounds::{Has, Part, Reduces, Told},
     config::ShareOf,
-    fixed::Window,
+    fixed::{Fraction, Window},
     flow::Delta,
     policy::{Cause, CongestionEvent},
     report::Report,
@@ -40,7 +40,10 @@ impl Group {
             part: if in_slow_start { self.part_at_once(member, part) } else { part },
             window_bytes,
             share: self.members.share_of_vm(member, update.before),
-            growth_share: self.growth_share(update, &update.told),
+            growth_share: match self.members.few_grow() {
+                true => self.growth_share(update, &update.told),
+                false => Fraction::NONE,
+            },
             mss_bytes: report.mss_bytes.into(),
             spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
