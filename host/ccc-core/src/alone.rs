@@ -92,6 +92,11 @@ impl Alone {
         self.foretells = false;
     }
 
+    /// Whether the queue was full at the latest event, by all that was on the path.
+    pub(crate) fn was_full(&self) -> bool {
+        self.foretells
+    }
+
     fn known(&self) -> Option<Full> {
         self.full.filter(|_| self.foretells)
     }

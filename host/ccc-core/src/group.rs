@@ -530,6 +530,7 @@ impl Group {
             let is_lone = self.members.active_flows() == 1 && self.aggregate.ssthresh.is_some();
             let holds = self.path.event(event.now, self.mean_rtt_us());
             event.holds = holds.filter(|_| !is_lone);
+            event.is_full = self.path.was_full();
         }
         self.policy.congestion(&mut self.aggregate, &event);
     }
@@ -549,6 +550,7 @@ impl Group {
             flow: key,
             beta: Beta::clamped(report.beta),
             holds: None,
+            is_full: false,
             epoch: report.congestion_epoch,
             mss_bytes: report.mss_bytes.into(),
             share: self.members.share(flow.member(), update.before),

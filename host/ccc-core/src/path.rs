@@ -281,6 +281,11 @@ impl Path {
         Some(Beta::of(base_us.into(), (base_us + queue_us).into()))
     }
 
+    /// Whether the latest event was that of a full queue.
+    pub(crate) fn was_full(&self) -> bool {
+        self.alone.was_full()
+    }
+
     /// The queue of the latest whole rounds, the larger one, since bursts leave gaps; none
     /// if it has just come up, or much was lost, so that what is on the path is not a window
     /// for it.

@@ -185,7 +185,7 @@ impl CtrlTcp {
     }
 
     /// After the first slow start an idle path of its own holds more than that found out: it goes
-    /// on, slowly, until the next event.  Near flows that fill a path alone have a quarter of it as
+    /// on, slowly, until the next event, unless the queue has been full.  Near flows that fill a path alone have a quarter of it as
     /// soon as one of seven times their distance has its share; by a segment a round trip 300 Mbit/s
     /// took half a minute then.
     fn catch_up(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
@@ -315,7 +315,7 @@ impl Policy for CtrlTcp {
         self.undo = Some(Undo { flow: event.flow, until, window, ssthresh, growth: self.growth });
         self.recovery = Recovery { from: event.now, lasts_us: event.srtt_us };
         self.on_idle_path = None;
-        if self.filled == Filled::NotYet {
+        if event.is_full || self.filled == Filled::NotYet {
             self.filled = Filled::Yes;
         }
         let beta = self.factor(event);
@@ -624,6 +624,10 @@ mod tests {
         assert_eq!(idle_round(&mut group, true), 90);
         group.lose(0);
         assert_eq!(idle_round(&mut group, true), 45, "now it is known what the path holds");
+        let mut group = begun(320, 1.0);
+        let full = CongestionEvent { is_full: true, ..group.event(0) };
+        group.policy.congestion(&mut group.aggregate, &full);
+        assert_eq!(idle_round(&mut group, true), 160, "it was so before, as the queue was full");
     }
 
     #[test]

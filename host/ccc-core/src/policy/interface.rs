@@ -199,6 +199,8 @@ pub(crate) struct CongestionEvent {
     /// The part of the aggregate that the path holds without a queue; `None` if
     /// it is not known.
     pub(crate) holds: Option<Beta>,
+    /// It was of a full queue.
+    pub(crate) is_full: bool,
     /// Epoch under which the lost segment was sent.
     pub(crate) epoch: u32,
     pub(crate) mss_bytes: u64,
@@ -320,6 +322,7 @@ pub(super) mod testing {
             flow,
             beta: Beta::HALF,
             holds: None,
+            is_full: false,
             epoch,
             mss_bytes: MSS,
             share: half(),
