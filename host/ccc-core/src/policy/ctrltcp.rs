@@ -184,10 +184,10 @@ impl CtrlTcp {
         aggregate.window = aggregate.window.max(least);
     }
 
-    /// After the first slow start an idle path of its own holds more than that found out: it goes
-    /// on, slowly, until the next event, unless the queue has been full.  Near flows that fill a path alone have a quarter of it as
-    /// soon as one of seven times their distance has its share; by a segment a round trip 300 Mbit/s
-    /// took half a minute then.
+    /// After the first slow start an idle path of its own holds more than that found out, unless the
+    /// queue has been full: it goes on, slowly, until the next event.  Near flows that fill a path
+    /// alone have a quarter of it as soon as one of seven times their distance has its share; by a
+    /// segment a round trip 300 Mbit/s took half a minute then.
     fn catch_up(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
         if self.filled == Filled::Yes || !ack.path_is_idle || !ack.is_alone {
             return;
