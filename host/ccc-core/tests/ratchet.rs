@@ -185,6 +185,20 @@ fn who_comes_and_goes_leaves_a_cold_start_as_it_was() {
 }
 
 #[test]
+fn a_far_flow_finds_as_much_of_a_cold_starts_rate_as_is_delivered() {
+    for (away_us, found) in [(RTT_US, 320_000), (10 * RTT_US, 599_000)] {
+        let (mut host, vm) = cold();
+        let far = host.flow_of(vm, &away(away_us));
+        // 239 segments in two round trips, twice; who is ten times as far is believed four.
+        let (window, ssthresh) = host.aggregate();
+        assert!(window.abs_diff(found) <= found / 100, "{away_us} us away: {window}");
+        assert_eq!(ssthresh, None);
+        host.leave(far);
+        assert_eq!(host.aggregate(), (320_000, None), "{away_us} us away");
+    }
+}
+
+#[test]
 fn who_changes_what_it_says_leaves_a_cold_start_as_it_was() {
     for (away_us, other_us) in
         [(1_000, 10 * RTT_US), (10 * RTT_US, RTT_US), (0, 1_000), (0, 1 << 20)]

@@ -7,7 +7,7 @@
 //! has been delivered of late (RFC 7661, section 4.3), or what there was when it left lately, and
 //! slow start tells the rest.
 use crate::{
-    fixed::{Fraction, Micros, Window},
+    fixed::{Fraction, Micros, Share, Window, mul_div},
     mean::MeanUnits,
 };
 
@@ -48,6 +48,12 @@ impl Mean {
     pub(super) fn is_much_more_than(self, other: Mean) -> bool {
         self.empty.us() >= other.empty.us().saturating_mul(MUCH)
     }
+}
+
+/// Twice so many bytes a second, on their way at such a round-trip time.
+fn twice(rate: u64, mean: Mean) -> Window {
+    let rate = Window::from_bytes(rate);
+    rate.plus(rate).times(Fraction::new(mean.us().into(), 1_000_000))
 }
 
 /// What has been delivered, in the host's clock.
@@ -95,18 +101,19 @@ impl Delivered {
     /// The rate, and before there was a whole one that up to now.
     fn rate(&self, now: Micros) -> u64 {
         match self.most.max(self.before) {
-            0 => {
-                let elapsed_us = now.saturating_sub(self.since).max(LEAST_ROUNDS * self.round_us);
-                self.bytes.saturating_mul(1_000_000) / elapsed_us.max(1)
-            }
+            0 => self.rate_up_to(now),
             most => most,
         }
     }
 
-    /// Twice that, on its way at such a round-trip time.
-    fn twice_at(&self, mean: Mean, now: Micros) -> Window {
-        let rate = Window::from_bytes(self.rate(now));
-        rate.plus(rate).times(Fraction::new(mean.us().into(), 1_000_000))
+    fn rate_up_to(&self, now: Micros) -> u64 {
+        let elapsed_us = now.saturating_sub(self.since).max(LEAST_ROUNDS * self.round_us);
+        self.bytes.saturating_mul(1_000_000) / elapsed_us.max(1)
+    }
+
+    /// The rate of slow start, which has grown since the last whole one.
+    fn cold_rate(&self, now: Micros) -> u64 {
+        self.rate(now).max(self.rate_up_to(now))
     }
 }
 
@@ -120,15 +127,64 @@ struct Left {
     is_back: bool,
 }
 
+/// So many times what flows brought and had acknowledged is the window, of others' distances.
+#[derive(Debug)]
+struct Stretch(u64);
+
+impl Stretch {
+    const ONE: u64 = 1 << 32;
+
+    fn follow(&mut self, before: Window, after: Window) {
+        self.0 = mul_div(self.0, after.raw(), before.raw()).max(Stretch::ONE);
+    }
+
+    /// What who comes and goes has not changed.
+    fn out_of(&self, window: Window) -> Window {
+        window.times(Share { part: Stretch::ONE, whole: self.0 })
+    }
+}
+
+impl Default for Stretch {
+    fn default() -> Stretch {
+        Stretch(Stretch::ONE)
+    }
+}
+
 /// What is known of the sum of rates.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     now: Micros,
     delivered: Delivered,
     left: Option<Left>,
+    stretch: Stretch,
 }
 
 impl Carried {
+    /// Flows that count so in the mean begin where nothing is known.
+    pub(super) fn begin(&mut self, now: Micros, mean: Micros) {
+        self.now = now;
+        self.delivered = Delivered::of(mean, now);
+        self.stretch = Stretch::default();
+    }
+
+    /// The window has followed who counts.
+    pub(super) fn follow(&mut self, before: Window, after: Window) {
+        self.stretch.follow(before, after);
+    }
+
+    /// What the window becomes in a cold start.  Who comes from afar finds the sum of rates, as far
+    /// as twice what has been delivered; who goes takes what others than it were given for it.  So who
+    /// does both leaves the window as it was.
+    pub(super) fn cold(&mut self, window: Window, before: Mean, after: Mean) -> Window {
+        let all = window.times(after.over(before));
+        if all <= window {
+            return all.max(self.stretch.out_of(window)).min(window);
+        }
+        let is_known = self.come(before, after).is_some();
+        let most = twice(self.delivered.cold_rate(self.now), after);
+        if is_known { all.min(most).max(window) } else { window }
+    }
+
     /// So much has been delivered.
     pub(super) fn count_delivered(&mut self, now: Micros, bytes: u64) {
         self.now = now;
@@ -162,7 +218,7 @@ impl Carried {
         let known = self.lately_left().map(|left| left.window.times(after.over(left.mean)));
         Some(Most {
             known: known.unwrap_or_default(),
-            used: self.delivered.twice_at(after, self.now),
+            used: twice(self.delivered.rate(self.now), after),
         })
     }
 }
@@ -250,6 +306,24 @@ mod tests {
         assert!(carried.come(mean(1_000, 0), mean(50_000, 0)).is_none(), "within two round trips");
         carried.count_delivered(left + 2_000, 2_000);
         assert_eq!(found(&mut carried), [50_000, 200_000], "4,000 in 2 ms, twice, in 50 ms");
+    }
+
+    #[test]
+    fn what_a_cold_start_is_given_for_who_comes_goes_with_it() {
+        let mut carried = Carried::default();
+        let (near, far) = (mean(1_000, 0), mean(50_000, 0));
+        carried.begin(SECOND, near.us());
+        carried.count_delivered(SECOND + 10_000, 10_000);
+        let scale = |carried: &mut Carried, window: u64, before, after| {
+            let window = Window::from_bytes(window);
+            let found = carried.cold(window, before, after);
+            carried.follow(window, found);
+            found.bytes()
+        };
+        let bytes = scale(&mut carried, 10_000, near, far);
+        assert_eq!(bytes, 100_000, "10,000 in 10 ms, twice, in 50 ms, and not 500,000");
+        assert_eq!(scale(&mut carried, 2 * bytes, far, near), 20_000, "a fiftieth would be less");
+        assert_eq!(scale(&mut carried, 20_000, far, near), 20_000, "nothing more was given");
     }
 
     #[test]

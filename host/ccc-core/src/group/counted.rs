@@ -56,9 +56,13 @@ impl Group {
         let window = self.aggregate.window;
         let is_cold = self.policy.is_cold(&self.aggregate);
         let means = self.edit(waits, |members| change.make(members));
-        if let Some((before, after)) = means.filter(|_| !is_cold) {
-            self.carried.leave(window, before, after);
-            self.scale(after.over(before), before, after, change.farthest());
+        match means {
+            Some((before, after)) if is_cold => self.scale_cold(before, after, change.farthest()),
+            Some((before, after)) => {
+                self.carried.leave(window, before, after);
+                self.scale(after.over(before), before, after, change.farthest());
+            }
+            None => {}
         }
         self.forget_told(*member);
         if self.members.vms() == 1 {
@@ -84,6 +88,9 @@ impl Group {
             self.count_at_the_same_rate(change, flow::initial(report));
             self.events.begin();
             self.policy.begin(&mut self.aggregate, now, flow::initial(report));
+            if self.policy.is_cold(&self.aggregate) {
+                self.carried.begin(now, self.mean_us());
+            }
         } else if !old.counts() {
             self.join(now, change, report);
         } else {
@@ -114,6 +121,7 @@ impl Group {
         if self.begins_anew(now, change, initial) {
             change.make(&mut self.members);
             self.policy.begin(&mut self.aggregate, now, initial);
+            self.carried.begin(now, self.mean_us());
             return;
         }
         self.count_at_the_same_rate(change, initial);
@@ -161,18 +169,18 @@ impl Group {
         self.members.mean_distance().map_or(0, MeanUnits::us)
     }
 
-    /// In a cold start nothing is known of the rate yet, and who comes or goes leaves the window as it
-    /// is: who does both again and again would else move it.  Later who counts from now on may find
-    /// less than all there is at its distance, but an initial window.
+    /// Who counts from now on may find less than all there is at its distance, but an initial
+    /// window.
     fn count_at_the_same_rate(&mut self, change: &Change, initial: Window) {
-        if self.policy.is_cold(&self.aggregate) {
-            change.make(&mut self.members);
-            return;
-        }
+        let is_cold = self.policy.is_cold(&self.aggregate);
         let waits = self.waits_at_once(change.member);
         let Some((before, after)) = self.edit(waits, |members| change.make(members)) else {
             return;
         };
+        if is_cold {
+            self.scale_cold(before, after, change.farthest());
+            return;
+        }
         let window = self.aggregate.window;
         let all = window.times(after.over(before));
         match self.carried.come(before, after) {
@@ -197,9 +205,21 @@ impl Group {
         }
     }
 
+    /// The same where nothing is known of the rate yet: who comes and goes again and again moves
+    /// nothing.
+    fn scale_cold(&mut self, before: Mean, after: Mean, farthest: Micros) {
+        let window = self.aggregate.window;
+        let found = self.carried.cold(window, before, after);
+        if found != window {
+            self.scale(window.to(found), before, after, farthest);
+        }
+    }
+
     /// Who comes or goes is so far away: the path is told, and whether all are others by that.
     fn scale(&mut self, factor: Fraction, before: Mean, after: Mean, farthest: Micros) {
+        let window = self.aggregate.window;
         self.policy.scale(&mut self.aggregate, factor);
+        self.carried.follow(window, self.aggregate.window);
         self.path.changed(after.us(), farthest);
         if after.is_much_more_than(before) || before.is_much_more_than(after) {
             self.path.are_others();
