@@ -50,6 +50,11 @@ bool law_wakes(u32 in_flight, u32 granted, u32 unsent_bytes, u32 mss)
 	return ccc_wakes(in_flight, granted, unsent_bytes, mss);
 }
 
+bool law_leaps(u32 used, u32 granted)
+{
+	return ccc_leaps(used, granted);
+}
+
 u16 law_ramp(u32 cwnd, u32 granted)
 {
 	return ccc_ramp(cwnd, granted);

@@ -440,6 +440,16 @@ static void settle(struct sock *sk, struct ccc_flow *flow)
 	WRITE_ONCE(tp->snd_ssthresh, min(grant->ssthresh, grant->cwnd));
 }
 
+/* Its ACKs would be too slow, and release bursts. */
+static bool leaps(const struct sock *sk, const struct ccc_flow *flow, u32 acked)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 used = min(tcp_snd_cwnd(tp), tcp_packets_in_flight(tp) + acked);
+
+	return acked && in_slow_start(flow) && flow->report.cwnd_limited &&
+	       is_open(sk) && ccc_leaps(used, flow->grant.cwnd);
+}
+
 /* So many packets of the flow have been acknowledged. */
 void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 {
@@ -456,6 +466,8 @@ void ccc_cwnd_update(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	if (!follow_grant(sk, flow, was_coupled, epoch))
 		return;
 	ccc_shadow_follow_phase(flow);
+	if (leaps(sk, flow, acked))
+		start_pacing(sk, flow);
 	if (is_paced(sk, flow, acked)) {
 		follow_pace(sk, flow);
 	} else {

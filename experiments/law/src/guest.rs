@@ -276,12 +276,24 @@ impl Guest {
         }
     }
 
+    fn leaps(&self, tcp: &Tcp, acked: u32) -> bool {
+        let used = tcp.window.cwnd.min(tcp.in_flight + acked);
+        acked > 0
+            && self.granted.slow_start
+            && self.reporter.cwnd_limited
+            && tcp.state == State::Open
+            && rules::leaps(used, self.granted.cwnd)
+    }
+
     /// `ccc_cwnd_update()`.
     fn update_cwnd(&mut self, env: &mut Env, tcp: &mut Tcp, acked: u32) {
         if !self.read_grant(env, tcp) {
             return;
         }
         self.follow_phase(env);
+        if self.leaps(tcp, acked) {
+            self.start_pacing(env, tcp);
+        }
         if self.is_paced(env, tcp, acked) {
             self.follow_pace(tcp);
         } else {

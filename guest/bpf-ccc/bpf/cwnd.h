@@ -263,12 +263,25 @@ static inline void follow_timing(struct sock *sk, struct ccc_flow *flow)
 	stop_timer(sk, flow);
 }
 
+/* Its ACKs would be too slow, and release bursts. */
+static inline bool leaps(const struct sock *sk, const struct ccc_flow *flow,
+			 u32 acked)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 used = min_t(u32, tp->snd_cwnd, tcp_packets_in_flight(tp) + acked);
+
+	return acked && in_slow_start(flow) && flow->report.cwnd_limited &&
+	       is_open(sk) && ccc_leaps(used, flow->grant.cwnd);
+}
+
 static inline void follow_grant(struct sock *sk, const struct ccc_table *table,
 				struct ccc_flow *flow, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	ccc_shadow_follow_phase(sk, table, flow);
+	if (leaps(sk, flow, acked))
+		start_pacing(sk, flow);
 	if (is_paced(sk, flow, acked)) {
 		follow_pace(sk, flow);
 		return;
