@@ -285,7 +285,8 @@ fn answers(rng: &mut Rng) -> Option<Case> {
     }
     let mut flows = Vec::new();
     let mut at_s = every_s * rng.uniform();
-    while at_s < path.duration_s() {
+    // Of a time that is rounded up there may be nothing left.
+    while rounded(at_s, 4) < path.duration_s() {
         let bytes = (mean_bytes * 2.0 * rng.uniform()).max(1.0) as u64;
         flows.push(json!({"start_s": rounded(at_s, 4), "bytes": bytes}));
         at_s += every_s * 2.0 * rng.uniform();
