@@ -172,3 +172,57 @@ fn a_time_that_one_says_to_wait_ends_nobodys_slow_start() {
     let [beside, without] = [liar, honest].map(|fourth| early_bytes(200, &fourth)[0]);
     assert!(beside >= without / 10 * 9, "{beside} bytes beside {lies}, {without} without");
 }
+
+/// A VM of three honest ones and a last one, which lies so, on a path so fast and far away.
+fn last_lies(rate_mbit: u64, away_ms: u64, queue: u64, flows: [&Value; 2], lies: &str) -> Setup {
+    let [honest, last] = flows.map(|flows| json!({"flows": [flows]}));
+    let mut last = last;
+    if !lies.is_empty() {
+        last["hostile"] = true.into();
+        last["module_options"] = format!("slots=256 {lies}").into();
+    }
+    let scenario = json!({"name": "last", "seed": 8121, "duration_s": 30, "coupled": true,
+        "daemon": "none", "hostile_module": "none",
+        "bottleneck": {"rate_mbit": rate_mbit, "delay_ms": away_ms, "limit_packets": queue},
+        "vms": [honest, honest, honest, last]});
+    Setup::of(&Scenario::parse(&scenario.to_string()).expect("sound")).expect("modelled")
+}
+
+/// What three honest VMs had.
+fn honest_bytes(run: &Run) -> u64 {
+    run.vm_bytes[..3].iter().flatten().sum()
+}
+
+/// They had a fifth to two thirds: what it said to wait made reductions deep, and the path busy.
+#[test]
+fn who_says_that_its_packets_wait_where_others_do_not_takes_little() {
+    let greedy = json!({"count": 4});
+    for lies in
+        ["lie_rtt_us=250000 lie_slots=1 lie_loss=1 lie_ms=3000 lie_beta=0", "lie_rtt_us=250000"]
+    {
+        let bytes = |lies| {
+            let setup = last_lies(1_000, 20, 800, [&greedy, &greedy], lies);
+            honest_bytes(&world::run(&setup, true, SECOND_NS))
+        };
+        let kept = bytes(lies) as f64 / bytes("") as f64;
+        assert!(kept >= 0.9, "{lies}: {kept:.3} kept");
+    }
+}
+
+/// It had the aggregate for itself while the others paused, and they lost 15,000 to 58,000 packets
+/// as they went on: what a slot that is near adds to it was not bounded.
+#[test]
+fn who_grows_while_others_pause_has_them_lose_little() {
+    let phases = json!([{"at_s": 20, "rate_kbit": 100}, {"at_s": 20.5, "rate_kbit": null}]);
+    let pauses = json!({"count": 4, "phases": phases});
+    let limited = json!({"count": 4, "rate_kbit": 100});
+    let run = |lies| {
+        let setup = last_lies(10, 100, 83, [&pauses, &limited], lies);
+        world::run(&setup, true, SECOND_NS)
+    };
+    let honest = run("");
+    let attacked = run("lie_slots=1 lie_ms=10 lie_growth_bytes=1073741824");
+    let kept = honest_bytes(&attacked) as f64 / honest_bytes(&honest) as f64;
+    let lost = attacked.total_dropped();
+    assert!(lost <= 2 * honest.total_dropped() && kept >= 0.95, "{lost} lost, {kept:.3} kept");
+}

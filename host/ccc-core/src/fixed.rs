@@ -180,6 +180,11 @@ impl Fraction {
         Fraction { part, whole }
     }
 
+    /// All, or what is more.
+    pub(crate) fn at_least_all(self) -> Fraction {
+        if self.part > self.whole { self } else { Fraction::ALL }
+    }
+
     /// That part of an amount of less than 2^40, at most all of it.
     pub(crate) fn of(self, amount: u64) -> u64 {
         Window::from_bytes(amount).times(self).bytes().min(amount)

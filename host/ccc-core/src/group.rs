@@ -42,6 +42,8 @@ const RECENT_ROUNDS: Micros = 2;
 
 /// What others say to wait is an average, which may be so many times a round trip by now.
 const LONGEST_WAIT: Micros = 2;
+/// Less than this part of the others' round trip is no queue.
+const NO_QUEUE: Micros = 32;
 /// For so many round trips a flow that tells of no queue, so less than this part of its RTT, may
 /// have seen nothing but a full one.
 const NEW_ROUNDS: Micros = 8;
@@ -297,9 +299,7 @@ impl Group {
             }
             None => self.waits.pass(member),
         }
-        // Asked only where the first slow start is to end: not before a new flow says so, too.
-        let waited_us = sample.waited_us().filter(|_| self.aggregate.ssthresh.is_none());
-        if let Some(waited_us) = waited_us {
+        if let Some(waited_us) = sample.waited_us() {
             self.recent.hear(update.now, member, waited_us);
         }
         let (aggregate, members) = (&self.aggregate, &self.members);
@@ -314,16 +314,34 @@ impl Group {
         let Update { now, flow, report, .. } = *update;
         let is_apart = self.witnesses.is_apart(now, flow.member());
         let seen = |us| if is_apart { 0 } else { us };
+        // Who says that its shortest time is longer than its mean has slow start take the path
+        // for a long one.
+        let min_rtt_us = report.min_rtt_us.min(report.srtt_us);
+        let most_us = min_rtt_us.saturating_add(self.most_wait_us(update, min_rtt_us));
         PathSample {
             now,
             delivered_bytes: delta.delivered_bytes,
-            rtt_us: seen(report.rtt_us),
-            // Who says that its shortest time is longer than its mean has slow start take the path
-            // for a long one.
-            min_rtt_us: seen(report.min_rtt_us.min(report.srtt_us)),
+            rtt_us: seen(report.rtt_us.min(most_us)),
+            min_rtt_us: seen(min_rtt_us),
             joined: flow.joined,
             backlogged: update.before.active && update.before.demand_bytes.is_none(),
         }
+    }
+
+    /// All wait in one queue: what a VM says to wait counts up to twice as much as two others say,
+    /// who have spoken of late, but for what is no queue.
+    fn most_wait_us(&self, update: &Update, min_rtt_us: u32) -> u32 {
+        let Update { now, flow, report, .. } = *update;
+        let round_us = self.limits.others_round_us(flow.member());
+        let nothing_us = round_us / NO_QUEUE;
+        if Micros::from(report.rtt_us.saturating_sub(min_rtt_us)) <= nothing_us {
+            return u32::MAX;
+        }
+        let since = now.saturating_sub(RECENT_ROUNDS * round_us);
+        let Some(others_us) = self.recent.of_two_others_since(flow.member(), since) else {
+            return u32::MAX;
+        };
+        u32::try_from(2 * others_us + nothing_us).unwrap_or(u32::MAX)
     }
 
     /// How long a flow's packets waited.
@@ -437,6 +455,10 @@ impl Group {
             _ => Window::from_bytes(bytes).times(mean).bytes(),
         };
         let acked = if self.has_room(update) { 0 } else { of_all(delta.acked_limited_bytes) };
+        let acked = match mean.at_least_all() {
+            Fraction::ALL => acked,
+            _ => self.acked_of_all(update, acked),
+        };
         let is_enough = self.is_enough();
         let ack = Ack {
             flow: key,

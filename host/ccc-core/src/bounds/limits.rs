@@ -47,8 +47,10 @@ pub(crate) struct Has {
     pub(crate) window_bytes: u64,
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Share,
-    /// Of what all have that grow now, where these are few.
+    /// Of what all have that grow now, where these are few; and what that is of the aggregate, where
+    /// backlogged flows are nearer than all in the mean.
     pub(crate) growth_share: Fraction,
+    pub(crate) over_mean: Fraction,
     pub(crate) mss_bytes: u64,
     /// What the flow is granted, if it sends that as two segments and a pause.
     pub(crate) spread_bytes: Option<u64>,
@@ -92,6 +94,8 @@ impl Distance {
 struct Vm {
     held: Held,
     acked: Bucket,
+    /// The same as it counts in the aggregate.
+    acked_of_all: Bucket,
     grown: Bucket,
     shrunk: Bucket,
     brought: Bucket,
@@ -235,6 +239,19 @@ impl Limits {
         }
     }
 
+    /// Of what a VM has acknowledged, as its backlogged flows' rate makes it a part of the aggregate,
+    /// no more than of its own: flows that are nearer than it is in the mean are no reason.
+    pub(crate) fn acked_of_all(
+        &mut self,
+        now: Micros,
+        member: usize,
+        part: Part,
+        told: u64,
+    ) -> u64 {
+        let bytes = WINDOWS * part.bytes.max(INITIAL_BYTES);
+        self.vms[member].acked_of_all.take(now, Part { bytes, ..part }, 0, told)
+    }
+
     /// What a flow brings that was on the path before: its VM brings its part, once.
     pub(crate) fn brings(&mut self, now: Micros, member: usize, part: Part, told: u64) -> u64 {
         let part = Part { bytes: part.bytes.max(INITIAL_BYTES), rtt_us: BRINGS_US };
@@ -285,7 +302,7 @@ impl Vm {
         let told = Window::from_bytes(told_bytes);
         let alone = match has.growth_share {
             Fraction::NONE => Window::default(),
-            share => told.times(share),
+            share => told.times(share).times(has.over_mean),
         };
         let of_all = told.times(has.share).max(alone).bytes();
         let taken = self.grown.take(now, part, has.interval_us, of_all);

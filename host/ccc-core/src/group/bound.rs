@@ -44,6 +44,7 @@ impl Group {
                 true => self.growth_share(update, &update.told),
                 false => Fraction::NONE,
             },
+            over_mean: self.members.mean_over_backlogged().at_least_all(),
             mss_bytes: report.mss_bytes.into(),
             spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
@@ -82,6 +83,13 @@ impl Group {
             ShareOf::Window => part.rtt_us,
         };
         self.limits.at_once(member, Part { rtt_us, ..part })
+    }
+
+    /// What a VM had acknowledged, as a part of the aggregate.
+    pub(super) fn acked_of_all(&mut self, update: &Update, acked: u64) -> u64 {
+        let member = update.flow.member();
+        let part = self.part(member, update.report);
+        self.limits.acked_of_all(update.now, member, part, acked)
     }
 
     /// What a VM has of the aggregate at the most.
