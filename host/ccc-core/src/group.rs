@@ -6,6 +6,7 @@ mod carried;
 mod counted;
 mod granted;
 mod recent;
+mod used;
 
 use crate::{
     alone::Windows,
@@ -15,7 +16,7 @@ use crate::{
     flow::{self, Contribution, Delta, Flow, Usage, Whereabouts},
     mean::MeanUnits,
     members::Members,
-    path::{Path, PathState},
+    path::{Ended, Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Others, PathSample, Policy, QueueMode},
     range::RateRange,
     report::Report,
@@ -26,6 +27,7 @@ use carried::{Carried, Mean};
 use counted::Change;
 use granted::Granted;
 use recent::Recent;
+use used::Used;
 
 /// Guests of a daemon that has begun anew come back within this time.
 const ADOPTION_US: Micros = 2_000_000;
@@ -78,6 +80,7 @@ pub(crate) struct Group {
     /// What they counted when the last one left: what the aggregate was shared by.
     left: Option<Mean>,
     carried: Carried,
+    used: Used,
     path: Path,
     aggregate: Aggregate,
     policy: Box<dyn Policy>,
@@ -133,6 +136,7 @@ impl Group {
             members: Members::default(),
             left: None,
             carried: Carried::default(),
+            used: Used::default(),
             path: Path::default(),
             aggregate: Aggregate::default(),
             policy: policy::build(&config),
@@ -303,9 +307,24 @@ impl Group {
             self.recent.hear(update.now, member, waited_us);
         }
         let (aggregate, members) = (&self.aggregate, &self.members);
-        self.path.add(sample, || windows(aggregate, members));
+        let ended = self.path.add(sample, || windows(aggregate, members));
+        self.leave_unused(update, &sample, ended);
         self.carried.count_delivered(update.now, delta.delivered_bytes);
         sample
+    }
+
+    /// What hardly anybody uses of the aggregate is given up.
+    fn leave_unused(&mut self, update: &Update, sample: &PathSample, ended: Option<Ended>) {
+        if sample.backlogged && !self.used.is_proven() {
+            let Update { flow, report, before, usage, .. } = *update;
+            let used_bytes = usage.demand_bytes(report.rtt_us, report.srtt_us);
+            let granted = self.grant(flow.member());
+            self.used.prove(used_bytes, granted.cwnd_bytes(before.claimed));
+        }
+        let Some(Ended { length_us, outstanding }) = ended else { return };
+        if let Some(used) = self.used.round(update.now, length_us, outstanding) {
+            self.policy.leave_unused(&mut self.aggregate, used.max(flow::initial(update.report)));
+        }
     }
 
     /// What a report says of the path: no round-trip times, if the VM does not see the

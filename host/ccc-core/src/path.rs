@@ -128,6 +128,21 @@ impl Round {
     fn queue_us(&self) -> Micros {
         self.mean_us(self.present - self.base)
     }
+
+    /// By Little's law, of all who have delivered.
+    fn ended(&self) -> Ended {
+        let bytes = self.on_path.bytes.saturating_mul(self.rtt_us().into());
+        let bytes = bytes / u128::from(self.length_us.max(1));
+        let outstanding = Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX));
+        Ended { length_us: self.length_us, outstanding }
+    }
+}
+
+/// A round that is over: how long it was, and what was outstanding in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) length_us: Micros,
+    pub(crate) outstanding: Window,
 }
 
 /// What was on the path of a window: all that is delivered, at the mean round-trip time of the
@@ -168,20 +183,26 @@ impl OnPath {
 
 impl Path {
     /// A sample while the group has these windows, which are asked for as a round begins; none
-    /// in slow start.
-    pub(crate) fn add(&mut self, sample: PathSample, windows: impl FnOnce() -> Option<Windows>) {
+    /// in slow start.  The round that has ended with it, if one has.
+    pub(crate) fn add(
+        &mut self,
+        sample: PathSample,
+        windows: impl FnOnce() -> Option<Windows>,
+    ) -> Option<Ended> {
         // Not every report has a sample: FreeBSD measures one segment in a round trip.
         self.round.on_path.bytes += u128::from(sample.delivered_bytes);
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
-            return;
+            return None;
         }
-        if self.round.lasts_no_longer_than(sample.now.saturating_sub(self.since)) {
+        let ends = self.round.lasts_no_longer_than(sample.now.saturating_sub(self.since));
+        if ends {
             self.next_round(sample.now, windows());
         }
         self.round.add(sample);
         let part = (sample.now - self.since) * PARTS / self.before_us.max(1);
         let queue_us = sample.rtt_us.saturating_sub(sample.min_rtt_us).min(RTT_MAX_US);
         self.round.waits.add(part, queue_us.into());
+        ends.then(|| self.before.ended())
     }
 
     fn next_round(&mut self, now: Micros, windows: Option<Windows>) {

@@ -4,10 +4,12 @@
 mod common;
 
 use ccc_core::{GroupConfig, Report, VmId};
-use common::{Flow, Host, report};
+use common::{Flow, Host, MSS, report};
 use proptest::{prelude::*, sample::select};
 
 const RTT_US: u32 = 100_000;
+/// All have what their windows make of that acknowledged at once.
+const STEP_US: u64 = 1_000;
 
 /// A report of a flow so far away, without a queue.
 fn away(srtt_us: u32) -> Report {
@@ -23,10 +25,17 @@ fn steady(segments: u64, away_us: &[u32]) -> (Host, Vec<Flow>) {
         host.flow_of(vm, &away(*us))
     };
     let mut flows: Vec<Flow> = away_us.iter().map(flow).collect();
+    let mut acked = vec![0; flows.len()];
     while host.segments() < 2 * segments {
-        host.now += u64::from(away_us[0]);
-        host.ack(&mut flows[0]);
+        host.now += STEP_US;
+        for ((flow, us), acked) in flows.iter_mut().zip(away_us).zip(&mut acked) {
+            *acked += host.window_of(flow) * STEP_US / u64::from(*us);
+            (0..*acked / u64::from(MSS)).for_each(|_| host.ack(flow));
+            *acked %= u64::from(MSS);
+        }
     }
+    // Nobody is new to its path any more.
+    host.now += 10 * away_us.iter().copied().map(u64::from).max().unwrap_or(0);
     flows.iter().for_each(|flow| host.send(flow));
     let epoch = host.epoch();
     host.lose(&mut flows[0], epoch);

@@ -129,7 +129,7 @@ impl Usage {
 
     /// In a round-trip time as it is now: one of a full queue would be a part that nobody
     /// uses once a reduction has emptied it.
-    pub(super) fn demand_bytes(&self, rtt_us: u32, srtt_us: u32) -> u64 {
+    pub(crate) fn demand_bytes(&self, rtt_us: u32, srtt_us: u32) -> u64 {
         let rtt_us: Micros = if rtt_us > 0 { rtt_us } else { srtt_us }.into();
         let used = mul_div(self.bytes, rtt_us, Micros::from(self.span_us).max(rtt_us).max(1));
         match self.outstanding.unpack() {

@@ -206,6 +206,7 @@ impl CtrlTcp {
         match self.exit.pace(aggregate.window.bytes(), ack.sample, ack.others) {
             Pace::Full => aggregate.slow_start(acked),
             Pace::Slower(shift) => aggregate.slow_start(acked.halved(shift)),
+            Pace::Hold => {}
             Pace::Over => aggregate.ssthresh = Some(aggregate.window),
         }
     }
@@ -290,6 +291,20 @@ impl Policy for CtrlTcp {
         }
         self.keep_up_on_idle_path(aggregate, ack);
         self.catch_up(aggregate, ack);
+    }
+
+    /// As TCP does whose application leaves its window unused (RFC 2861, section 3.2), but down to
+    /// twice what is used: limited flows are left as much.  Slow start leads back to most of it.
+    fn leave_unused(&mut self, aggregate: &mut Aggregate, used: Window) {
+        let before = aggregate.window;
+        let least = used.plus(used);
+        if before <= least {
+            return;
+        }
+        let most = before.times(Fraction::new(3, 4));
+        aggregate.ssthresh = aggregate.ssthresh.map(|ssthresh| ssthresh.max(most));
+        aggregate.window = before.plus(used).halved(1).max(least);
+        self.on_idle_path = None;
     }
 
     /// Once for each event on the path, when recovery is *entered* (B8, B17):

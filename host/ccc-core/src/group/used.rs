@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
+//! How much of the aggregate is used.
+//!
+//! One TCP whose application does not use its window gives up half of what it did not use
+//! in each retransmission timeout (RFC 2861, section 3): of that the path was not shown to
+//! hold it.  Where all flows of a group are limited by their applications, nobody would find
+//! out otherwise what grew too large, until somebody takes all of it at once.
+use crate::fixed::{Micros, Window};
+
+/// Twice the smallest retransmission timeout of common stacks, and so many round trips.
+const PERIOD_US: Micros = 400_000;
+const PERIOD_ROUNDS: Micros = 8;
+
+/// A period, and the most that has been used in a round trip of it.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    since: Micros,
+    most: Window,
+    /// Somebody who takes all it is given has done so.
+    is_proven: bool,
+}
+
+impl Used {
+    /// Whether somebody takes all it is given, and has done so in this period.
+    pub(super) fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
+    /// A backlogged flow uses so much of what it is granted.  Most of a part of the window is proof
+    /// of all of it: who uses no more than its part would lose it for others who use none of theirs.
+    pub(super) fn prove(&mut self, used_bytes: u64, granted_bytes: u64) {
+        self.is_proven |= used_bytes >= granted_bytes / 2;
+    }
+
+    /// So much was used in a round trip that has lasted so long; at the end of a period that
+    /// proves nothing the most of it.
+    pub(super) fn round(&mut self, now: Micros, lasted_us: Micros, used: Window) -> Option<Window> {
+        let most = self.most.max(used);
+        let period_us = PERIOD_US.max(PERIOD_ROUNDS * lasted_us);
+        let passed_us = now.saturating_sub(self.since);
+        if passed_us < period_us {
+            self.most = most;
+            return None;
+        }
+        // Of a pause nothing is known.
+        let is_unused = !self.is_proven && passed_us < 2 * period_us;
+        *self = Used { since: now, ..Used::default() };
+        is_unused.then_some(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_US: Micros = 20_000;
+
+    /// What is found in two seconds in which so much is used in each round.
+    fn found(used: &mut Used, from: Micros, bytes: u64, proof: Option<u64>) -> Vec<u64> {
+        let rounds = (1..=100).map(|i| from + i * ROUND_US);
+        rounds
+            .filter_map(|now| {
+                proof.into_iter().for_each(|own| used.prove(own, 100));
+                used.round(now, ROUND_US, Window::from_bytes(bytes))
+            })
+            .map(Window::bytes)
+            .collect()
+    }
+
+    #[test]
+    fn the_most_of_a_period_is_what_is_used() {
+        let mut used = Used::default();
+        assert_eq!(found(&mut used, 1_000_000, 50, None), [50; 4], "not of the pause before");
+        used.round(3_010_000, 10_000, Window::from_bytes(70));
+        assert_eq!(found(&mut used, 3_010_000, 50, None)[..2], [70, 50]);
+    }
+
+    #[test]
+    fn who_uses_what_it_is_granted_proves_the_window() {
+        assert_eq!(found(&mut Used::default(), 1_000_000, 50, Some(50)), [0; 0]);
+        assert_eq!(found(&mut Used::default(), 1_000_000, 50, Some(49)), [50; 4]);
+    }
+
+    #[test]
+    fn far_flows_have_eight_round_trips() {
+        let mut used = Used::default();
+        used.round(1_000_000, 1, Window::default());
+        assert_eq!(used.round(2_600_000 - 1, 200_000, Window::default()), None);
+        assert!(used.round(2_600_000, 200_000, Window::default()).is_some());
+    }
+}
