@@ -189,7 +189,8 @@ impl CtrlTcp {
     /// alone have a quarter of it as soon as one of seven times their distance has its share; by a
     /// segment a round trip 300 Mbit/s took half a minute then.
     fn catch_up(&mut self, aggregate: &mut Aggregate, ack: &Ack) {
-        if self.filled == Filled::Yes || !ack.path_is_idle || !ack.is_alone {
+        // A lone flow is one TCP as it is.
+        if self.filled == Filled::Yes || !ack.path_is_idle || !ack.is_alone || ack.growers < 2 {
             return;
         }
         self.filled = Filled::NotYet;
@@ -621,8 +622,13 @@ mod tests {
 
     /// A round trip in which all of the window is acknowledged, on an idle path.
     fn idle_round(group: &mut Begun, is_alone: bool) -> u64 {
+        idle_round_of(group, 2, is_alone)
+    }
+
+    /// The same of so many flows.
+    fn idle_round_of(group: &mut Begun, growers: u64, is_alone: bool) -> u64 {
         let acked_limited_bytes = group.aggregate.window.bytes();
-        let idle = Ack { path_is_idle: true, growers: 1, is_alone, ..ack(0, 0) };
+        let idle = Ack { path_is_idle: true, growers, is_alone, ..ack(0, 0) };
         group.ack(Ack { acked_limited_bytes, ..idle });
         group.segments()
     }
@@ -633,6 +639,7 @@ mod tests {
         group.lose(0);
         group.lose(0);
         assert_eq!(idle_round(&mut group, false), 80, "others may use the path");
+        assert_eq!(idle_round_of(&mut group, 1, true), 80, "one flow is one TCP");
         assert_eq!(idle_round(&mut group, true), 85);
         group.ack(ack(0, 0));
         assert_eq!(group.segments(), 85, "packets wait");
