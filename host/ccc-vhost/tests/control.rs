@@ -492,6 +492,37 @@ fn o2_a_state_file_that_could_not_be_locked_is_locked_as_soon_as_it_can_be() {
 }
 
 #[test]
+fn a_state_file_whose_directory_comes_late_is_put_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let [control, state, a] = ["control", "var/state", "a"].map(at);
+    let own = format!(
+        "[daemon]\ncontrol = \"{control}\"\nstate = \"{state}\"\nsandbox = \"off\"\n[vm.a]\nsocket = \"{a}\"\n"
+    );
+    fs::write(at("ccc.toml"), own).unwrap();
+    let (var, away) = (dir.path().join("var"), dir.path().join("away"));
+    fs::create_dir(&var).unwrap();
+    let daemon = Daemon::spawn_by(dir, &[], &[]);
+    let operator = Operator::at(&daemon.socket("control"));
+    operator.patch("/v1/vms/a", &json!({"weight": 7}));
+    let kept = fs::read_to_string(&state).unwrap();
+    let mut daemon = daemon.restart_while(|| fs::rename(&var, &away).unwrap());
+    fs::rename(&away, &var).unwrap();
+    daemon.says("is locked: no other daemon takes it");
+    let told = || operator.get("/v1/status")["not_kept"].as_str().unwrap_or_default().to_owned();
+    until("it is told", || told().starts_with("state file") && told().lines().count() == 1);
+    let beside = told().rsplit_once("as it was found is ").unwrap().1.to_owned();
+    operator.patch("/v1/vms/a", &json!({"group": null}));
+    assert_eq!(fs::read_to_string(&beside).unwrap(), kept, "no change takes its place");
+    assert!(told().contains("move the file as it was found to"), "{}", told());
+    assert!(
+        operator.get("/metrics").as_str().unwrap().contains("ccc_state_kept{what=\"changes\"} 0")
+    );
+    let _daemon = daemon.restart_while(|| fs::rename(&beside, &state).unwrap());
+    assert_eq!((operator.get("/v1/vms/a")["weight"].clone(), told()), (json!(7.0), String::new()));
+}
+
+#[test]
 fn the_command_line_names_a_control_socket_too() {
     let dir = tempfile::tempdir().unwrap();
     let control = dir.path().join("control");

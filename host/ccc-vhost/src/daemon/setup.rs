@@ -5,7 +5,6 @@ use std::{
     fs,
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result};
@@ -29,7 +28,9 @@ use crate::{
     event_loop::timetravel,
     logging::with_cause,
     settings::{
-        Sandbox, Settings, config,
+        Sandbox, Settings,
+        aside::put_aside,
+        config,
         lock::{Lock, LockError},
         state::{State, StateError},
         writer::{Found, StateWriter},
@@ -69,9 +70,8 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     refuse(&check::faults(&settings, activated.has(CONTROL)))?;
     let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     if let Some((_, found)) = &mut kept {
-        let before = found.state.clone();
         found.unused = found.state.apply(&mut settings);
-        found.behind |= found.state != before;
+        found.behind |= found.state != found.there;
         for line in settings.overridden() {
             log::warn!("{line}");
         }
@@ -121,9 +121,9 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
         Err(error) => (None, Some(with_cause(&error))),
     };
     let (state, damage) = State::load_readable(path);
-    // Nothing of it is left out, and its directory may come.
+    // Nothing of it is left out; its directory may come, with a file that is put aside then.
     let damage = damage.filter(|error| !matches!(error, StateError::NoDirectory { .. }));
-    let aside = damage.as_ref().filter(|_| path.is_file()).and_then(|_| put_aside(path));
+    let aside = damage.as_ref().filter(|_| path.is_file()).and_then(|_| damaged_aside(path));
     let trouble = damage.map(|error| match &aside {
         Some(aside) => error.of_aside(path, aside),
         None => with_cause(&error),
@@ -135,24 +135,14 @@ fn kept(path: &Path) -> Result<(&Path, Found)> {
         log::warn!("{}", check::unkept(path, why));
     }
     let behind = aside.is_some();
-    Ok((path, Found { lock, unlocked, state, behind, trouble, unused: Vec::new() }))
+    let there = if behind { State::default() } else { state.clone() };
+    Ok((path, Found { lock, unlocked, state, there, behind, trouble, unused: Vec::new() }))
 }
 
-/// The next change replaces the file, so one that could not be read is put beside it, which
-/// takes neither room nor the right to read it.
-fn put_aside(path: &Path) -> Option<PathBuf> {
-    #[expect(clippy::disallowed_methods, reason = "people read it")]
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".damaged-{}", since.as_secs()));
-    let beside = path.with_file_name(name);
-    match fs::rename(path, &beside) {
-        Ok(()) => Some(beside),
-        Err(error) => {
-            log::warn!("cannot put {} aside: {error}", path.display());
-            None
-        }
-    }
+/// Puts the file aside, which the next change would replace; where it is, if that can be.
+fn damaged_aside(path: &Path) -> Option<PathBuf> {
+    let aside = put_aside(path, "damaged");
+    aside.inspect_err(|error| log::warn!("cannot put {} aside: {error}", path.display())).ok()
 }
 
 /// One endpoint for each VM.  Where one cannot be listened on that is told and tried again, for

@@ -8,6 +8,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Seek, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -44,7 +45,8 @@ pub enum LockError {
 /// The right to write a state file, for as long as this lives.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+    beside: PathBuf,
 }
 
 impl Lock {
@@ -70,7 +72,17 @@ impl Lock {
         if let Err(error) = told.and_then(|()| writeln!(file, "{}", std::process::id())) {
             log::debug!("cannot write to {}: {error}", beside.display());
         }
-        Ok(Lock { _file: file })
+        Ok(Lock { file, beside })
+    }
+
+    /// Whoever wants to write the state file finds it locked: not so once its directory is another
+    /// one, of a disk that came over it say.
+    pub fn holds(&self) -> bool {
+        let ours = self.file.metadata().map(|ours| (ours.dev(), ours.ino()));
+        match self.beside.symlink_metadata() {
+            Ok(there) => ours.is_ok_and(|ours| ours == (there.dev(), there.ino())),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 }
 
@@ -93,7 +105,12 @@ mod tests {
         let lock = Lock::take(&path).expect("free");
         let told = Lock::take(&path).expect_err("taken").to_string();
         assert!(told.contains(&format!("in use by process {}", std::process::id())), "{told}");
-        drop(lock);
+        assert!(lock.holds());
+        std::fs::rename(dir.path().join("state.json.lock"), dir.path().join("old")).expect("moved");
+        assert!(!lock.holds(), "nobody finds it");
+        let another = Lock::take(&path).expect("another one");
+        assert!(another.holds() && !lock.holds());
+        drop((lock, another));
         Lock::take(&path).expect("free again");
         let nowhere = Lock::take(&dir.path().join("no/state"));
         assert!(matches!(nowhere, Err(LockError::NoDirectory(_))));

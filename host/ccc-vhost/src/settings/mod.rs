@@ -2,6 +2,7 @@
 //! What the operator decides: groups, VMs, and which flow is coupled where.
 //!
 //! The configuration is the base; what was changed goes over it, until it is taken back.
+pub mod aside;
 pub mod config;
 mod daemon;
 mod error;

@@ -11,15 +11,17 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     time::Duration,
 };
 
+use serde_json::Value;
 use thiserror::Error;
 
 use super::{
+    aside::put_strange_aside,
     lock::{Lock, LockError},
     state::{self, Change, State},
     unused::{Of, Unused},
@@ -48,17 +50,28 @@ struct Order {
     done: Done,
 }
 
-/// Why changes are not kept, or not all of them, if so.
+/// What is wrong with the file.
+#[derive(Debug, Default)]
+struct Told {
+    /// Why changes are not kept, if so.
+    unkept: Option<String>,
+    /// What was found in its place and is not in force, which no change mends.
+    found: Vec<String>,
+}
+
+/// The same, for both threads.
 #[derive(Clone, Debug, Default)]
-struct Trouble(Arc<Mutex<Option<String>>>);
+struct Trouble(Arc<Mutex<Told>>);
 
 impl Trouble {
-    fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, why: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    /// A line each.
+    fn lines(&self) -> Vec<String> {
+        let told = self.told();
+        told.unkept.iter().chain(&told.found).cloned().collect()
     }
 }
 
@@ -68,8 +81,6 @@ pub struct StateWriter {
     orders: Option<Sender<Order>>,
     ended: Receiver<()>,
     trouble: Trouble,
-    /// Of the file as it was found: no change mends that.
-    found: Option<String>,
     unused: Vec<Unused>,
 }
 
@@ -80,8 +91,10 @@ pub struct Found {
     pub lock: Option<Lock>,
     /// Why not, if so: it is tried again.
     pub unlocked: Option<String>,
-    /// What it holds.
+    /// What of it is in force.
     pub state: State,
+    /// What is known to be in it.
+    pub there: State,
     /// The file holds something else: it was put aside, or a part of it is forgotten.
     pub behind: bool,
     /// Why it cannot be read, or not all of it.
@@ -93,28 +106,27 @@ pub struct Found {
 impl StateWriter {
     /// Keeps changes from what was `found` on in the file at `path`.
     pub fn start(path: &Path, found: Found) -> io::Result<StateWriter> {
-        let Found { lock, unlocked, state, behind, trouble, unused } = found;
+        let Found { lock, unlocked, state, there, behind, trouble: found, unused } = found;
         let (orders, taken) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let mut store = Store::new(path, state);
-        (store.lock, store.behind) = (lock, behind);
-        store.trouble.set(unlocked);
-        let (found, trouble) = (trouble, store.trouble.clone());
+        (store.lock, store.known, store.behind) = (lock, there.json(), behind);
+        *store.trouble.told() = Told { unkept: unlocked, found: found.into_iter().collect() };
+        let trouble = store.trouble.clone();
         let run = move || {
             // Dropped when the last change is written.
             let _end: Sender<()> = end;
             store.run(&taken);
         };
         std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(StateWriter { orders: Some(orders), ended, trouble, found, unused })
+        Ok(StateWriter { orders: Some(orders), ended, trouble, unused })
     }
 
     /// Why changes are not kept, or those of before not used, if so; the latter until the
     /// daemon starts again, or somebody has settled that: a line each.
     pub fn trouble(&self) -> Option<String> {
-        let file = self.trouble.get().or_else(|| self.found.clone());
-        let unused = self.unused.iter().map(Unused::to_string);
-        let lines: Vec<String> = file.into_iter().chain(unused).collect();
+        let mut lines = self.trouble.lines();
+        lines.extend(self.unused.iter().map(Unused::to_string));
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
@@ -157,6 +169,8 @@ struct Store {
     /// The right to write it: without that, where it cannot be had, it is written all the same.
     lock: Option<Lock>,
     state: State,
+    /// What is in the file, as it was read or written last.
+    known: Value,
     /// The file is not as the state is.
     behind: bool,
     /// It could not be written last time.
@@ -166,8 +180,8 @@ struct Store {
 
 impl Store {
     fn new(path: &Path, state: State) -> Store {
-        let (path, trouble) = (path.to_owned(), Trouble::default());
-        Store { path, lock: None, state, behind: false, failing: false, trouble }
+        let (path, known, trouble) = (path.to_owned(), state.json(), Trouble::default());
+        Store { path, lock: None, state, known, behind: false, failing: false, trouble }
     }
 
     fn run(&mut self, orders: &Receiver<Order>) {
@@ -201,21 +215,54 @@ impl Store {
 
     /// Has the file for itself, and writes it if it has to be.
     fn save(&mut self) -> Result<(), String> {
-        let unlocked = match self.lock() {
-            // It is that one's now, with what it has kept.
-            Err(used @ LockError::InUse { .. }) => return self.fail(used.to_string(), &used),
-            taken => taken.err().map(|error| with_cause(&error)),
-        };
+        let unlocked = self.lock()?;
         self.write()?;
-        self.trouble.set(unlocked);
+        self.trouble.told().unkept = unlocked;
         Ok(())
     }
 
-    /// Takes the right to write the file, if it is not ours yet.
-    fn lock(&mut self) -> Result<(), LockError> {
-        if self.lock.is_none() {
-            self.lock = Some(Lock::take(&self.path)?);
-            log::info!("state file {} is locked: no other daemon takes it", self.path.display());
+    /// Takes the right to write the file, if it is not ours yet, or no more; why it cannot be had,
+    /// where no other daemon has it.
+    fn lock(&mut self) -> Result<Option<String>, String> {
+        if self.lock.as_ref().is_some_and(|lock| !self.behind || lock.holds()) {
+            return Ok(None);
+        }
+        self.lock = None;
+        match Lock::take(&self.path) {
+            Ok(lock) => {
+                self.look_again()?;
+                log::info!(
+                    "state file {} is locked: no other daemon takes it",
+                    self.path.display()
+                );
+                self.lock = Some(lock);
+                Ok(None)
+            }
+            // It is that one's now, with what it has kept.
+            Err(used @ LockError::InUse { .. }) => Err(self.fail(used.to_string(), &used)),
+            Err(error) => {
+                if self.behind {
+                    self.look_again()?;
+                }
+                Ok(Some(with_cause(&error)))
+            }
+        }
+    }
+
+    /// Leaves whole what others may have put into the file's place while it was not ours: it is
+    /// not replaced, but put aside, and told until the next start.
+    fn look_again(&mut self) -> Result<(), String> {
+        let path = self.path.display();
+        match put_strange_aside(&self.path, &self.known) {
+            Ok(None) => {}
+            Ok(Some(told)) => {
+                log::warn!("{told}");
+                self.trouble.told().found.push(told);
+                self.behind = true;
+            }
+            Err(error) => {
+                return Err(self.fail(format!("cannot put {path} aside: {error}"), &error));
+            }
         }
         Ok(())
     }
@@ -225,19 +272,19 @@ impl Store {
         if !self.behind {
             return Ok(());
         }
-        let path = self.path.display();
-        if let Err(error) = replace(&self.path, &format!("{:#}\n", self.state.json())) {
-            return self.fail(format!("cannot write {path}: {error}"), &error);
+        let (path, content) = (self.path.display(), self.state.json());
+        if let Err(error) = replace(&self.path, &format!("{content:#}\n")) {
+            return Err(self.fail(format!("cannot write {path}: {error}"), &error));
         }
         if std::mem::take(&mut self.failing) {
             log::info!("state file {path} is written again: all changes are kept");
         }
-        self.behind = false;
+        (self.known, self.behind) = (content, false);
         Ok(())
     }
 
     /// Tells that changes are not kept, once.
-    fn fail(&mut self, told: String, why: &impl ToString) -> Result<(), String> {
+    fn fail(&mut self, told: String, why: &impl ToString) -> String {
         if !std::mem::replace(&mut self.failing, true) {
             log::warn!(
                 "changes are in force, but not kept for the next start: {told}; tried again every \
@@ -245,8 +292,8 @@ impl Store {
                 RETRY.as_secs()
             );
         }
-        self.trouble.set(Some(told));
-        Err(why.to_string())
+        self.trouble.told().unkept = Some(told);
+        why.to_string()
     }
 }
 
@@ -351,10 +398,10 @@ mod tests {
         store.behind |= store.state.note(&change());
         let told = store.save().expect_err("it is the other's");
         assert!(told.contains("in use by process"), "{told}");
-        assert_eq!((store.trouble.get(), path.exists()), (Some(told), false));
+        assert_eq!((store.trouble.lines(), path.exists()), (vec![told], false));
         drop(other);
         store.save().expect("ours now");
-        assert_eq!(store.trouble.get(), None);
+        assert_eq!(store.trouble.lines(), [""; 0]);
         assert!(matches!(Lock::take(&path), Err(LockError::InUse { .. })));
         assert_eq!(State::load(&path).expect("there"), store.state);
     }
@@ -366,10 +413,76 @@ mod tests {
         let mut store = store(&path);
         store.behind |= store.state.note(&change());
         store.save().expect_err("no directory");
-        assert!(store.trouble.get().is_some_and(|why| why.contains("cannot write")));
+        assert!(store.trouble.lines()[0].contains("cannot write"));
         fs::create_dir(dir.path().join("later")).expect("made");
         store.save().expect("kept now");
-        assert_eq!(store.trouble.get(), None);
+        assert_eq!(store.trouble.lines(), [""; 0]);
         assert_eq!(State::load(&path).expect("there"), store.state);
+    }
+
+    /// What another daemon has kept there, which has ended since.
+    fn of_another(path: &Path) -> State {
+        let mut state = State::default();
+        let cap = ccc_settings::Changes::read(json!({"cap_mbit": 7})).expect("right");
+        assert!(state.note(&Change::UpdateVm("b".to_owned(), cap)));
+        replace(path, &state.json().to_string()).expect("written");
+        state
+    }
+
+    /// The one that was put aside, as it is told.
+    fn aside(store: &Store) -> State {
+        let told = store.trouble.lines().concat();
+        assert!(told.contains("another one came into its place"), "{told}");
+        let beside = told.rsplit_once("the file as it was found is ").expect("told").1;
+        State::load(Path::new(beside)).expect("whole")
+    }
+
+    #[test]
+    fn o2_what_another_daemon_has_kept_meanwhile_is_put_aside() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut store = store(&dir.path().join("state.json"));
+        let other = Lock::take(&store.path).expect("free");
+        store.save().expect_err("it is the other's");
+        let kept = of_another(&store.path);
+        drop(other);
+        store.save().expect("ours now");
+        assert_eq!(aside(&store), kept);
+        assert_eq!(State::load(&store.path).expect("there"), store.state, "what is in force");
+        store.behind |= store.state.note(&change());
+        store.save().expect("kept");
+        assert_eq!(aside(&store), kept, "no change mends that");
+    }
+
+    #[test]
+    fn what_cannot_be_locked_takes_no_other_files_place_either() {
+        let dir = tempfile::tempdir().expect("directory");
+        fs::create_dir(dir.path().join("state.json.lock")).expect("in the way");
+        let mut store = store(&dir.path().join("state.json"));
+        let kept = of_another(&store.path);
+        store.save().expect("nothing to do");
+        assert_eq!(State::load(&store.path).expect("there"), kept);
+        store.behind |= store.state.note(&change());
+        store.save().expect("kept");
+        assert_eq!(store.trouble.told().found.len(), 1);
+        store.behind = true;
+        store.save().expect("kept again");
+        assert_eq!(store.trouble.told().found.len(), 1, "it was our own");
+    }
+
+    #[test]
+    fn a_disk_that_comes_over_the_directory_keeps_what_is_on_it() {
+        let dir = tempfile::tempdir().expect("directory");
+        let (var, disk) = (dir.path().join("var"), dir.path().join("disk"));
+        fs::create_dir(&var).and_then(|()| fs::create_dir(&disk)).expect("made");
+        let kept = of_another(&disk.join("state.json"));
+        let mut store = store(&var.join("state.json"));
+        store.save().expect("nothing to do");
+        fs::rename(&var, dir.path().join("below")).expect("hidden");
+        fs::rename(&disk, &var).expect("in its place");
+        store.behind |= store.state.note(&change());
+        store.save().expect("kept");
+        assert_eq!(aside(&store), kept);
+        assert_eq!(State::load(&store.path).expect("there"), store.state);
+        assert!(matches!(Lock::take(&store.path), Err(LockError::InUse { .. })));
     }
 }
