@@ -678,6 +678,20 @@ fn a_socket_that_was_removed_is_made_again_when_somebody_asks_for_vms() {
 }
 
 #[test]
+fn a_socket_that_was_removed_is_made_again_for_who_describes_its_vm() {
+    let (daemon, operator) = start(&TWO, "");
+    let (a, b) = (daemon.socket("a"), daemon.socket("b"));
+    for (method, body) in [("PUT", json!({"socket": text(&a)})), ("PATCH", json!({"weight": 2}))] {
+        fs::remove_file(&a).unwrap();
+        fs::remove_file(&b).unwrap();
+        assert_eq!(operator.ask(method, "/v1/vms/a", Some(&body)).0, 200);
+        assert!(a.exists() && !b.exists(), "{method}");
+        drop(driver(&daemon, "a"));
+        operator.get("/v1/vms");
+    }
+}
+
+#[test]
 fn a_daemon_may_begin_without_any_vm() {
     let (mut daemon, operator) = start(&[], "");
     assert_eq!(operator.get("/v1/vms"), json!({"vms": []}));

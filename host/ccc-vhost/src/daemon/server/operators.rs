@@ -88,7 +88,11 @@ impl Server {
         }
         match command {
             Command::Vms | Command::Metrics => self.mend_sockets(None),
-            Command::Vm(name) => self.mend_sockets(Some(name)),
+            // Who describes a VM, as libvirt's hook does, may be about to start it.
+            Command::Vm(name)
+            | Command::Change(Change::PutVm(name, _) | Change::UpdateVm(name, _)) => {
+                self.mend_sockets(Some(name));
+            }
             _ => {}
         }
         match command {
