@@ -168,7 +168,7 @@ impl Endpoint {
 
     /// The socket's file is there no more, or is somebody else's, so nobody can come.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Endpoint::Listening { bound: Some(bound), .. } if !bound.is_there())
+        matches!(self, Endpoint::Listening { bound: Some(bound), .. } if bound.is_gone())
     }
 
     /// The next front end, if there is one.
@@ -246,6 +246,16 @@ impl Bound {
     /// The file is the one that was made.
     fn is_there(&self) -> bool {
         identity(&self.path).is_ok_and(|now| now == self.identity)
+    }
+
+    /// It is not: of a file that cannot be looked at that is not known.
+    fn is_gone(&self) -> bool {
+        match identity(&self.path) {
+            Ok(now) => now != self.identity,
+            Err(error) => {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+        }
     }
 }
 
@@ -333,6 +343,24 @@ mod tests {
         fs::write(&path, "").expect("written");
         drop(endpoint);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_looked_at_is_not_gone() {
+        let dir = tempfile::tempdir().expect("directory");
+        let (vms, away) = (dir.path().join("vms"), dir.path().join("away"));
+        fs::create_dir(&vms).expect("made");
+        let endpoint = Endpoint::bind(&vms.join("s")).expect("bound");
+        assert!(!endpoint.is_gone());
+        fs::rename(&vms, &away).expect("moved");
+        assert!(endpoint.is_gone(), "nothing is there");
+        fs::write(&vms, "").expect("written");
+        assert!(endpoint.is_gone(), "no directory is");
+        fs::remove_file(&vms).expect("removed");
+        std::os::unix::fs::symlink(&vms, &vms).expect("a way that does not end");
+        assert!(!endpoint.is_gone(), "for all one knows");
+        fs::remove_file(&vms).and_then(|()| fs::rename(&away, &vms)).expect("there again");
+        assert!(!endpoint.is_gone());
     }
 
     #[test]
