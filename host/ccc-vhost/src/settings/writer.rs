@@ -173,15 +173,15 @@ struct Store {
     known: Value,
     /// The file is not as the state is.
     behind: bool,
-    /// It could not be written last time.
-    failing: bool,
+    /// What was said of that last time, if it could not be kept.
+    said: Option<String>,
     trouble: Trouble,
 }
 
 impl Store {
     fn new(path: &Path, state: State) -> Store {
         let (path, known, trouble) = (path.to_owned(), state.json(), Trouble::default());
-        Store { path, lock: None, state, known, behind: false, failing: false, trouble }
+        Store { path, lock: None, state, known, behind: false, said: None, trouble }
     }
 
     fn run(&mut self, orders: &Receiver<Order>) {
@@ -217,6 +217,7 @@ impl Store {
     fn save(&mut self) -> Result<(), String> {
         let unlocked = self.lock()?;
         self.write()?;
+        self.said = None;
         self.trouble.told().unkept = unlocked;
         Ok(())
     }
@@ -276,21 +277,23 @@ impl Store {
         if let Err(error) = replace(&self.path, &format!("{content:#}\n")) {
             return Err(self.fail(format!("cannot write {path}: {error}"), &error));
         }
-        if std::mem::take(&mut self.failing) {
+        if self.said.is_some() {
             log::info!("state file {path} is written again: all changes are kept");
         }
         (self.known, self.behind) = (content, false);
         Ok(())
     }
 
-    /// Tells that changes are not kept, once.
+    /// Tells that changes are not kept, or would not be, once for each reason.
     fn fail(&mut self, told: String, why: &impl ToString) -> String {
-        if !std::mem::replace(&mut self.failing, true) {
-            log::warn!(
-                "changes are in force, but not kept for the next start: {told}; tried again every \
-                 {} s",
-                RETRY.as_secs()
-            );
+        let what = if self.behind { "are in force, but" } else { "that come are in force, but" };
+        let line = format!(
+            "changes {what} not kept for the next start: {told}; tried again every {} s",
+            RETRY.as_secs()
+        );
+        if self.said.as_ref() != Some(&line) {
+            log::warn!("{line}");
+            self.said = Some(line);
         }
         self.trouble.told().unkept = Some(told);
         why.to_string()
@@ -404,6 +407,27 @@ mod tests {
         assert_eq!(store.trouble.lines(), [""; 0]);
         assert!(matches!(Lock::take(&path), Err(LockError::InUse { .. })));
         assert_eq!(State::load(&path).expect("there"), store.state);
+    }
+
+    #[test]
+    fn why_changes_are_not_kept_is_said_of_those_that_there_are() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut store = store(&dir.path().join("state.json"));
+        let said = |store: &Store| store.said.clone().unwrap_or_default();
+        let other = Lock::take(&store.path).expect("free");
+        store.save().expect_err("it is the other's");
+        assert!(said(&store).starts_with("changes that come are in force, but not kept"));
+        store.behind |= store.state.note(&change());
+        store.save().expect_err("it still is");
+        assert!(said(&store).starts_with("changes are in force, but not kept"), "{}", said(&store));
+        store.behind = false;
+        drop(other);
+        store.save().expect("ours now");
+        assert_eq!(said(&store), "", "the next reason is said again");
+        fs::create_dir(&store.path).expect("in the way");
+        store.behind = true;
+        store.save().expect_err("a directory");
+        assert!(said(&store).contains("cannot write"), "{}", said(&store));
     }
 
     #[test]
