@@ -435,8 +435,11 @@ fn a_damaged_state_is_used_as_far_as_it_can_be_read() {
     assert!(told.contains("invalid vms.b"), "{told}");
     let beside = told.split("as it was found is ").nth(1).unwrap().trim_end_matches('"');
     assert_eq!(fs::read_to_string(beside).unwrap(), damaged);
-    let remedy =
-        format!("stop ccc-vhost, mend the file as it was found, move it to {}", text(&file));
+    let remedy = format!(
+        ": to have it again, stop ccc-vhost, mend the file as it was found, move it to {}, and start \
+         ccc-vhost, which loses the changes made since;",
+        text(&file)
+    );
     assert!(told.contains(&remedy) && !told.contains("correct it"), "{told}");
     operator.patch("/v1/vms/b", &json!({"weight": 2}));
     let after = operator.get("/v1/status")["not_kept"].to_string();

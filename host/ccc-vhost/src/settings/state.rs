@@ -77,7 +77,8 @@ impl StateError {
         };
         format!(
             "{why}; what cannot be read of it is left out: to have it again, stop ccc-vhost, mend the \
-             file as it was found, move it to {}, and start ccc-vhost; the file as it was found is {}",
+             file as it was found, move it to {}, and start ccc-vhost, which loses the changes made since; \
+             the file as it was found is {}",
             path.display(),
             aside.display()
         )

@@ -8,6 +8,8 @@ use super::Finding;
 
 /// What the daemon says of a state file that it could not read, and has put beside its place.
 const PUT_ASIDE: &str = "the file as it was found is";
+/// And what to do with that.  An older one does not say.
+const TO_HAVE_IT: &str = ": to have it again, ";
 
 /// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
 pub fn not_kept(control: &Path, status: &Value) -> impl Iterator<Item = Finding> {
@@ -36,6 +38,20 @@ fn one_not_kept(control: &Path, why: &str) -> Finding {
         );
         return told("rules", remedy);
     }
+    let (why, remedy) = of_file(why);
+    Finding {
+        of: "the daemon".to_owned(),
+        what: format!("its state file is not as it should be: {why}"),
+        remedy,
+    }
+}
+
+/// What is wrong with the state file, and what to do about it.
+fn of_file(why: &str) -> (&str, String) {
+    if let Some((why, remedy)) = why.split_once(TO_HAVE_IT) {
+        let told = "this is told until the daemon starts again";
+        return (why, format!("to have it again, {remedy}; {told}"));
+    }
     let remedy = if why.contains(PUT_ASIDE) {
         "see cccctl list, groups and rules for what is in force, and set again what is missing; this \
          is told until the daemon starts again (systemctl restart ccc-vhost)"
@@ -44,11 +60,7 @@ fn one_not_kept(control: &Path, why: &str) -> Finding {
          and made again, the daemon may not write there until systemctl restart ccc-vhost: note what \
          cccctl list, groups and rules have, and set again after that what is missing"
     };
-    Finding {
-        of: "the daemon".to_owned(),
-        what: format!("its state file is not as it should be: {why}"),
-        remedy: remedy.to_owned(),
-    }
+    (why, remedy.to_owned())
 }
 
 /// What to do about a group's changes that are not in force.
@@ -131,6 +143,18 @@ mod tests {
         assert!(!found[7].remedy.contains("make room"), "it was put aside: {:?}", found[7]);
         assert!(found[6].what.ends_with("No space left on device"), "{found:?}");
         assert_eq!(not_kept(&json!({"not_kept": null})), []);
+    }
+
+    #[test]
+    fn a_state_file_that_was_put_aside_has_one_remedy() {
+        let why = "state file /s: wrong; what cannot be read of it is left out: to have it again, stop \
+                   ccc-vhost; the file as it was found is /s.damaged-1";
+        let found = not_kept(Path::new("/c"), &json!({"not_kept": why})).collect::<Vec<_>>();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.ends_with("what cannot be read of it is left out"), "{found:?}");
+        let remedy = "to have it again, stop ccc-vhost; the file as it was found is /s.damaged-1; this is \
+                      told until the daemon starts again";
+        assert_eq!(found[0].remedy, remedy);
     }
 
     #[test]
