@@ -38,7 +38,7 @@ pub fn gone(vm: &Value) -> Option<Finding> {
 }
 
 /// It is of the daemon's configuration, and cannot be removed.  An older daemon does not say.
-fn is_configured(vm: &Value) -> bool {
+pub fn is_configured(vm: &Value) -> bool {
     vm["added"] == false
 }
 

@@ -2,7 +2,7 @@
 //! What VMs' taps show, and whether what is to be held there can be.
 use serde_json::Value;
 
-use super::{Finding, has_no_device, member};
+use super::{Finding, has_no_device, member, place::is_configured};
 use crate::views::word;
 
 /// A VM that is held loses in a queue of its own.
@@ -86,9 +86,9 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
             vm,
             format!("it is a cgroup, which has no tap, so {vain}"),
             format!(
-                "make it a tenant by its namespace (cccctl tenant remove {name}, then cccctl tenant \
-                 add {name} --netns NAME --tap INTERFACE), or put it in a group with enforce = \
-                 \"off\": cccctl set {name} --group GROUP"
+                "make it a tenant by its namespace ({}), or put it in a group with enforce = \"off\": \
+                 cccctl set {name} --group GROUP",
+                by_namespace(vm)
             ),
         ));
     }
@@ -125,6 +125,20 @@ pub fn not_seen(vm: &Value, group: &Value) -> Option<Finding> {
 /// A part of the host that shares the host's interfaces with all others, and names none.
 fn is_cgroup(vm: &Value) -> bool {
     vm["tap"].is_null() && vm["tenant"].as_str().is_some_and(|place| place.starts_with("cgroup:"))
+}
+
+/// How a cgroup is made a tenant that has a tap.
+fn by_namespace(vm: &Value) -> String {
+    let name = word(&vm["name"]);
+    if is_configured(vm) {
+        return format!(
+            "tenant = \"netns:NAME\" and tap = \"INTERFACE\" in [vm.{name}] of the configuration, then \
+             restart ccc-vhost"
+        );
+    }
+    format!(
+        "cccctl tenant remove {name}, then cccctl tenant add {name} --netns NAME --tap INTERFACE"
+    )
 }
 
 /// Why a VM's tap is not looked at, and what to do: the daemon says so itself where virsh would name
@@ -224,12 +238,12 @@ mod tests {
 
     #[test]
     fn a_cgroup_is_not_asked_for_a_tap() {
-        let of = |tenant: Value| {
-            let found = of_both(json!({"tenant": tenant}), json!({"enforce": "on"}));
+        let of = |changes: Value| {
+            let found = of_both(changes, json!({"enforce": "on"}));
             let told = found.into_iter().find(|finding| finding.what.contains("has no tap"));
             told.map(|Finding { what, remedy, .. }| (what, remedy)).expect("told")
         };
-        let (what, remedy) = of(json!("cgroup:/batch"));
+        let (what, remedy) = of(json!({"tenant": "cgroup:/batch"}));
         assert!(
             what.starts_with("it is a cgroup, which has no tap, so enforce = \"on\""),
             "{what}"
@@ -239,7 +253,10 @@ mod tests {
             "{remedy}"
         );
         assert!(!remedy.contains("virsh"), "{remedy}");
-        assert!(of(json!("netns:a")).1.starts_with("cccctl set web --tap INTERFACE"));
+        let (_, remedy) = of(json!({"tenant": "cgroup:/batch", "added": false}));
+        assert!(remedy.contains("in [vm.web] of the configuration"), "{remedy}");
+        assert!(!remedy.contains("cccctl tenant"), "it is refused: {remedy}");
+        assert!(of(json!({"tenant": "netns:a"})).1.starts_with("cccctl set web --tap INTERFACE"));
     }
 
     #[test]
