@@ -10,6 +10,10 @@ use super::Finding;
 const PUT_ASIDE: &str = "the file as it was found is";
 /// And what to do with that.  An older one does not say.
 const TO_HAVE_IT: &str = ": to have it again, ";
+/// What it says after whose the state file is,
+const IN_USE: &str = "; stop that ccc-vhost";
+/// and before the file beside it that cannot be locked.
+const UNLOCKED: &str = "cannot lock ";
 
 /// Changes are in force, and are lost with the daemon; or earlier ones are not in force.
 pub fn not_kept(control: &Path, status: &Value) -> impl Iterator<Item = Finding> {
@@ -51,6 +55,19 @@ fn of_file(why: &str) -> (&str, String) {
     if let Some((why, remedy)) = why.split_once(TO_HAVE_IT) {
         let told = "this is told until the daemon starts again";
         return (why, format!("to have it again, {remedy}; {told}"));
+    }
+    if let Some((why, _)) = why.split_once(IN_USE) {
+        let remedy = "stop that ccc-vhost: this one takes the file within seconds, and puts aside what \
+                      the other kept in it; or name another `state` in [daemon], and restart this one";
+        return (why, remedy.to_owned());
+    }
+    if let Some((file, _)) = why.strip_prefix(UNLOCKED).and_then(|rest| rest.split_once(": ")) {
+        let remedy = format!(
+            "make it writable: it is tried again by itself; if root or another user has left {file}: \
+             chown it to the daemon's user, or remove it; if its directory came after the daemon had \
+             begun, it may not write there until systemctl restart ccc-vhost"
+        );
+        return (why, remedy);
     }
     let remedy = if why.contains(PUT_ASIDE) {
         "see cccctl list, groups and rules for what is in force, and set again what is missing; this \
@@ -155,6 +172,19 @@ mod tests {
         let remedy = "to have it again, stop ccc-vhost; the file as it was found is /s.damaged-1; this is \
                       told until the daemon starts again";
         assert_eq!(found[0].remedy, remedy);
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_a_lock_is_told_with_what_helps() {
+        let of = |why: &str| one_not_kept(Path::new("/c"), why);
+        let found =
+            of("state file /s is in use by process 7; stop that ccc-vhost, or name another");
+        assert!(found.what.ends_with("state file /s is in use by process 7"), "{found:?}");
+        assert!(found.remedy.starts_with("stop that ccc-vhost: this one takes"), "{found:?}");
+        let found = of("cannot lock /s.lock: Permission denied (os error 13)");
+        assert!(found.what.ends_with("denied (os error 13)"), "{found:?}");
+        assert!(found.remedy.contains("has left /s.lock: chown it"), "{found:?}");
+        assert!(found.remedy.contains("or remove it; if its directory came after"), "{found:?}");
     }
 
     #[test]
