@@ -5,7 +5,11 @@ mod support;
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt, net::UnixListener, net::UnixStream},
+    io::Write,
+    os::unix::{
+        fs::{OpenOptionsExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
     path::Path,
     process::Command,
 };
@@ -88,10 +92,42 @@ fn a_hangup_reads_no_configuration_and_ends_nobody() {
         daemon.signal("-HUP");
         until("it is told each time", || daemon.lines("SIGHUP does nothing") == times);
     }
-    daemon.says("systemctl restart ccc-vhost");
+    daemon.says("ccc-vhost --config FILE --check looks at it, and systemctl restart ccc-vhost");
     assert!(daemon.running() && daemon.socket("a").exists());
     assert_eq!(daemon.lines("disconnected"), 0);
     drop(driver);
+}
+
+#[test]
+fn a_hangup_at_the_start_ends_nobody_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (config, state, log) = (at("ccc.toml"), at("state"), at("log"));
+    let own = format!(
+        "[daemon]\nstate = \"{}\"\n[vm.a]\nsocket = \"{}\"\n",
+        text(&state),
+        text(&at("a"))
+    );
+    fs::write(&config, own).unwrap();
+    // It waits for what is in it.
+    assert!(Command::new("mkfifo").arg(&state).status().unwrap().success());
+    let mut command = Command::new(PROGRAM);
+    command.args(["--config", text(&config)]).stderr(fs::File::create(&log).unwrap());
+    let mut daemon = Program(command.spawn().unwrap());
+    let says = |words: &str| fs::read_to_string(&log).unwrap().contains(words);
+    until("it begins", || says("configuration"));
+    let pid = daemon.0.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    let mut open = fs::OpenOptions::new();
+    open.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let mut content = Err(std::io::ErrorKind::NotFound.into());
+    until("it reads", || {
+        assert!(daemon.0.try_wait().unwrap().is_none(), "it has ended");
+        content = open.open(&state);
+        content.is_ok()
+    });
+    content.unwrap().write_all(b"{\"version\": 1}").unwrap();
+    until("it serves, and has seen it", || says("serving 1 VMs") && says("SIGHUP does nothing"));
 }
 
 #[test]

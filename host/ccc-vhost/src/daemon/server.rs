@@ -15,7 +15,7 @@ use crate::{
     admin::channel::CommandReceiver,
     by_number::ByNumber,
     coupling::Coupling,
-    daemon::signals::Signals,
+    daemon::signals::{Hangups, Signals},
     daemon::watchdog::Watchdog,
     device::budget::Budget,
     device::counters::Counters,
@@ -58,8 +58,8 @@ const AWAY: Micros = 100_000;
 
 /// What is said to who sends SIGHUP, for which other daemons read their configuration again.
 const NO_RELOAD: &str = "SIGHUP does nothing: the configuration is read at the start only; ccc-vhost \
-                         --check looks at it, and systemctl restart ccc-vhost reads it, which resets \
-                         no flow";
+                         --config FILE --check looks at it, and systemctl restart ccc-vhost reads it, \
+                         which resets no flow";
 
 /// Why the daemon cannot go on.
 #[derive(Debug, Error)]
@@ -86,6 +86,8 @@ pub struct Parts {
     pub state_writer: Option<StateWriter>,
     /// What looks at taps.
     pub taps: Taps,
+    /// What is caught from the start on, so that it ends nobody.
+    pub hangups: Hangups,
 }
 
 /// The daemon.
@@ -116,7 +118,8 @@ pub struct Server {
     /// VMs that are to be looked at and cannot be, with the tap that is not there, if one is
     /// named; each was told.
     unseen: BTreeMap<usize, Option<Unseen>>,
-    signals: Signals,
+    _signals: Signals,
+    hangups: Hangups,
     watchdog: Option<Watchdog>,
     _watches: Vec<Watch>,
 }
@@ -124,13 +127,13 @@ pub struct Server {
 impl Server {
     /// A daemon that serves its VMs at their endpoints.
     pub fn new(parts: Parts) -> Result<Server, ServerError> {
-        let Parts { coupling, endpoints, clock, commands, state_writer, taps } = parts;
+        let Parts { coupling, endpoints, clock, commands, state_writer, taps, hangups } = parts;
         let poller = Poller::new()?;
         let signals = Signals::catch()?;
         fault::catch()?;
         let mut watches = vec![
-            poller.watch(signals.ends(), Token::Signal)?,
-            poller.watch(signals.hangups(), Token::Hangup)?,
+            poller.watch(signals.fd(), Token::Signal)?,
+            poller.watch(hangups.fd(), Token::Hangup)?,
             poller.watch(clock.fd(), Token::Clock)?,
         ];
         if let Some(commands) = &commands {
@@ -165,7 +168,8 @@ impl Server {
             taps_rest: false,
             taps_due: None,
             unseen: BTreeMap::new(),
-            signals,
+            _signals: signals,
+            hangups,
             watchdog,
             _watches: watches,
         };
@@ -318,7 +322,7 @@ impl Server {
                 Ok(())
             }
             Token::Hangup => {
-                self.signals.take_hangups();
+                self.hangups.take();
                 log::warn!("{NO_RELOAD}");
                 Ok(())
             }

@@ -22,6 +22,7 @@ use crate::{
     daemon::refuse,
     daemon::sandbox,
     daemon::server::{Parts, Server, Taps},
+    daemon::signals::Hangups,
     event_loop::clock::{self, Clock},
     event_loop::foreign,
     event_loop::open_files,
@@ -60,6 +61,8 @@ fn read(file: &Path) -> Result<Settings> {
 
 /// Serves until the daemon is told to end.
 pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
+    // Whoever sends it at the start, for a configuration that has just been written, ends nobody.
+    let hangups = Hangups::catch()?;
     open_files::raise_files();
     log::info!("{}", begins(args, settings.daemon.control.as_deref()));
     for warning in check::warnings_of_settings(&settings) {
@@ -93,7 +96,8 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     let control = listener.map(|listener| (listener, authorization));
     let commands = commands(http::Listeners { control, metrics: daemon.metrics })?;
     let taps = taps(args, &mut coupling)?;
-    let server = Server::new(Parts { coupling, endpoints, clock, commands, state_writer, taps })?;
+    let parts = Parts { coupling, endpoints, clock, commands, state_writer, taps, hangups };
+    let server = Server::new(parts)?;
     if args.time_travel.is_none() {
         sandbox::confine_calls(sandbox);
     }

@@ -13,38 +13,46 @@ use signal_hook::{
     low_level::pipe,
 };
 
-/// What signals make readable.
+/// What signals that end the daemon make readable.
 #[derive(Debug)]
-pub struct Signals {
-    ends: UnixStream,
-    hangups: UnixStream,
-}
+pub struct Signals(UnixStream);
 
 impl Signals {
-    /// Catches the signals from now on.
+    /// Catches them from now on.
     pub fn catch() -> io::Result<Signals> {
         let (ends, theirs) = UnixStream::pair()?;
         pipe::register(SIGTERM, theirs.try_clone()?)?;
         pipe::register(SIGINT, theirs)?;
-        let (hangups, theirs) = UnixStream::pair()?;
-        pipe::register(SIGHUP, theirs)?;
-        hangups.set_nonblocking(true)?;
-        Ok(Signals { ends, hangups })
+        Ok(Signals(ends))
     }
 
     /// Readable once SIGTERM or SIGINT has come.
-    pub fn ends(&self) -> BorrowedFd<'_> {
-        self.ends.as_fd()
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What SIGHUP makes readable.
+#[derive(Debug)]
+pub struct Hangups(UnixStream);
+
+impl Hangups {
+    /// Catches it from now on.
+    pub fn catch() -> io::Result<Hangups> {
+        let (hangups, theirs) = UnixStream::pair()?;
+        pipe::register(SIGHUP, theirs)?;
+        hangups.set_nonblocking(true)?;
+        Ok(Hangups(hangups))
     }
 
-    /// Readable when SIGHUP has come.
-    pub fn hangups(&self) -> BorrowedFd<'_> {
-        self.hangups.as_fd()
+    /// Readable when it has come.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Takes those that have come.
-    pub fn take_hangups(&self) {
+    pub fn take(&self) {
         let mut some = [0; 64];
-        while (&self.hangups).read(&mut some).is_ok_and(|taken| taken == some.len()) {}
+        while (&self.0).read(&mut some).is_ok_and(|taken| taken == some.len()) {}
     }
 }
