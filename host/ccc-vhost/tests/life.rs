@@ -193,10 +193,15 @@ fn inherited_sockets_are_served() {
 
     let (ours, theirs) = UnixStream::pair().unwrap();
     let number = inheritable(&theirs).to_string();
-    let mut daemon = Program::start(&["--fd", &number]);
+    let log = dir.path().join("log");
+    let mut command = Command::new(PROGRAM);
+    command.args(["--fd", &number]).stderr(fs::File::create(&log).unwrap());
+    let mut daemon = Program(command.spawn().unwrap());
     drop(theirs);
     drop(ours);
     until("ended with its only front end", || daemon.0.try_wait().unwrap().is_some());
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("ends, as nobody can come any more"), "{said}");
 
     let (done, _, said) = run(&["--fd", "77"]);
     assert!(!done && said.contains("file descriptor 77"), "{said}");

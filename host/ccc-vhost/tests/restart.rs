@@ -132,6 +132,7 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
     assert_eq!(&said[..length], b"READY=1\n");
     assert!(!elsewhere.exists() && !configured.exists(), "sockets are the service manager's");
     let told = fs::read_to_string(&log).unwrap();
+    assert!(told.contains("control socket passed by the service manager"), "{told}");
     let (theirs, ours) = (at("control"), configured.display());
     assert!(told.contains(&format!("[daemon] control to {}", theirs.display())), "{told}");
     assert!(told.contains(&format!("ListenStream= of the socket's unit to {ours}")), "{told}");

@@ -204,8 +204,7 @@ impl Server {
             let idle = tokens.is_empty();
             for token in tokens {
                 if token == Token::Signal {
-                    log::info!("ends, as a signal asks for (SIGTERM or SIGINT)");
-                    self.report();
+                    self.report("a signal asks for (SIGTERM or SIGINT)");
                     return Ok(());
                 }
                 self.see_ends()?;
@@ -220,7 +219,7 @@ impl Server {
             }
             self.poll()?;
         }
-        self.report();
+        self.report("nobody can come any more");
         Ok(())
     }
 
@@ -480,7 +479,9 @@ impl Server {
         self.publish_soon(false)
     }
 
-    fn report(&self) {
+    /// Says why it ends, and what it did.
+    fn report(&self, why: &str) {
+        log::info!("ends, as {why}");
         for vm in self.vms.values() {
             if let Some(connection) = &vm.connection {
                 log::info!(VM = vm.name.as_str(); "VM {}: {}", vm.name, connection.backend().device().counters());

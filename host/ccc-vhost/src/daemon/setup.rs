@@ -64,12 +64,12 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
     // Whoever sends it at the start, for a configuration that has just been written, ends nobody.
     let hangups = Hangups::catch()?;
     open_files::raise_files();
-    log::info!("{}", begins(args, settings.daemon.control.as_deref()));
+    let mut activated = Activated::take()?;
+    log::info!("{}", begins(args, settings.daemon.control.as_deref(), &activated));
     for warning in check::warnings_of_settings(&settings) {
         log::warn!("{warning}");
     }
     let daemon = settings.daemon.clone();
-    let mut activated = Activated::take()?;
     refuse(&check::faults(&settings, activated.has(CONTROL)))?;
     let mut kept = daemon.state.as_deref().map(kept).transpose()?;
     if let Some((_, found)) = &mut kept {
@@ -105,14 +105,17 @@ pub fn serve(args: &Args, mut settings: Settings) -> Result<()> {
 }
 
 /// Which daemon of which configuration it is, and where operators find it.
-fn begins(args: &Args, control: Option<&Path>) -> String {
+fn begins(args: &Args, control: Option<&Path>, activated: &Activated) -> String {
     let told =
         |path: Option<&Path>| path.map_or("none".to_owned(), |path| path.display().to_string());
+    let control = match activated.has(CONTROL) {
+        true => "passed by the service manager".to_owned(),
+        false => told(control),
+    };
     format!(
-        "ccc-vhost {}: configuration {}, control socket {}",
+        "ccc-vhost {}: configuration {}, control socket {control}",
         ccc_settings::VERSION,
-        told(args.config.as_deref()),
-        told(control)
+        told(args.config.as_deref())
     )
 }
 
