@@ -145,6 +145,13 @@ fn a_service_manager_passes_sockets_and_is_told_of_readiness() {
     let operator = Operator::at(&at("control"));
     operator.patch("/v1/vms/web", &json!({"weight": 2}));
     assert_eq!(operator.get("/v1/status")["flows"], 1);
+    let unserved = || operator.get("/v1/vms/web")["unserved"].clone();
+    assert_eq!(unserved(), json!(null));
+    fs::remove_file(at("vm")).unwrap();
+    let removed =
+        format!("its socket {} was removed, which the service manager passed", text(&at("vm")));
+    assert!(unserved().as_str().is_some_and(|told| told.starts_with(&removed)), "{}", unserved());
+    assert!(!at("vm").exists(), "it is not the daemon's to make");
     drop(daemon);
 
     let wrong = script.replace("web:control", "wbe:control");

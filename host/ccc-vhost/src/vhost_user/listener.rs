@@ -62,6 +62,11 @@ pub enum ListenError {
     Files { path: PathBuf, limit: u64 },
     #[error("file descriptor {0} is no Unix socket; pass a listening or connected one")]
     Descriptor(RawFd, #[source] io::Error),
+    #[error(
+        "its socket {0} was removed, which the service manager passed: systemctl stop ccc-vhost, \
+         restart the socket's unit, and start ccc-vhost"
+    )]
+    PassedGone(PathBuf),
     #[error("file descriptor {0} is a connected socket; pass a listening one")]
     NotListening(RawFd),
 }
@@ -166,6 +171,16 @@ impl Endpoint {
         }
     }
 
+    /// The same, also of a socket that was passed: whoever has made it is to make it again.
+    pub fn unserved(&self) -> Option<String> {
+        match self {
+            Endpoint::Listening { listener, bound: None } => {
+                Some(ListenError::PassedGone(passed_gone(listener)?).to_string())
+            }
+            _ => self.trouble(),
+        }
+    }
+
     /// The socket's file is there no more, or is somebody else's, so nobody can come.
     pub fn is_gone(&self) -> bool {
         matches!(self, Endpoint::Listening { bound: Some(bound), .. } if bound.is_gone())
@@ -252,9 +267,7 @@ impl Bound {
     fn is_gone(&self) -> bool {
         match identity(&self.path) {
             Ok(now) => now != self.identity,
-            Err(error) => {
-                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-            }
+            Err(error) => is_none(&error),
         }
     }
 }
@@ -268,6 +281,18 @@ impl Drop for Bound {
             log::warn!("cannot remove {}: {error}", self.path.display());
         }
     }
+}
+
+/// Where a socket was made that is there no more.  Which file it is cannot be told from it.
+fn passed_gone(listener: &UnixListener) -> Option<PathBuf> {
+    let address = listener.local_addr().ok()?;
+    let path = address.as_pathname()?;
+    path.symlink_metadata().is_err_and(|error| is_none(&error)).then(|| path.to_owned())
+}
+
+/// There is no such file.
+fn is_none(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

@@ -116,15 +116,17 @@ pub fn no_metrics(status: &Value) -> Option<Finding> {
     Some(Finding { of: "the daemon".to_owned(), what, remedy: remedy.to_owned() })
 }
 
+/// What the daemon says of a socket that it was passed and that is no more, before what helps.
+const PASSED: &str = ", which the service manager passed: ";
+
 /// Nobody can connect to its socket.  An older daemon does not say.
 pub fn unserved(vm: &Value) -> Option<Finding> {
     let why = vm["unserved"].as_str()?;
-    let what = format!("nobody can speak for it: {why}");
-    Some(Finding::new(
-        vm,
-        what,
+    let (why, remedy) = why.split_once(PASSED).unwrap_or((
+        why,
         "mend that: it is tried again; if that does not help, restart the daemon",
-    ))
+    ));
+    Some(Finding::new(vm, format!("nobody can speak for it: {why}"), remedy))
 }
 
 #[cfg(test)]
@@ -201,6 +203,12 @@ mod tests {
             (found.of.as_str(), found.what.as_str()),
             ("web", "nobody can speak for it: no directory")
         );
+        assert!(found.remedy.starts_with("mend that"), "{found:?}");
+        let why =
+            "its socket /s was removed, which the service manager passed: systemctl stop ccc-vhost";
+        let found = unserved(&json!({"name": "web", "unserved": why})).expect("told");
+        assert!(found.what.ends_with("its socket /s was removed"), "{found:?}");
+        assert_eq!(found.remedy, "systemctl stop ccc-vhost", "the daemon does not make it");
         assert_eq!(unserved(&json!({"name": "web", "unserved": null})), None);
     }
 }

@@ -19,7 +19,8 @@ pub fn socket_gone(vm: &Value) -> Option<Finding> {
             vm,
             format!("nobody can connect to it: its socket {socket} was removed"),
             "systemctl restart ccc-vhost, which makes it again, and ends no flow; if its directory is \
-             gone, too: systemd-tmpfiles --create before that",
+             gone, too: systemd-tmpfiles --create before that; if a .socket unit makes it: restart that \
+             while ccc-vhost is stopped",
         )
     })
 }
@@ -129,6 +130,9 @@ mod tests {
     fn a_socket_that_was_removed_is_told() {
         let told = words(json!({"state": "absent", "socket": "/dev/nothing.sock"}));
         assert!(told.contains("/dev/nothing.sock was removed -> systemctl restart"), "{told}");
+        assert!(
+            told.ends_with("if a .socket unit makes it: restart that while ccc-vhost is stopped")
+        );
         assert_eq!(of(json!({"state": "idle", "socket": "/dev/nothing.sock"})), [], "it has one");
     }
 

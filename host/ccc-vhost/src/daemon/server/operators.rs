@@ -21,7 +21,7 @@ use crate::{
 impl Guests for ByNumber<Vm> {
     fn guest(&self, vm: usize) -> Option<Guest<'_>> {
         let vm = self.get(&vm)?;
-        let unserved = vm.endpoint.trouble();
+        let unserved = vm.endpoint.unserved();
         Some(Guest { connection: vm.connection.as_ref(), counters: &vm.counters, unserved })
     }
 }
