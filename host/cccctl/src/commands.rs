@@ -206,16 +206,19 @@ fn watch(args: &Args) -> Result<(), Error> {
 
 /// Changes a VM; of a domain of ours its metadata, which are the truth, change too.
 fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), Error> {
-    let changed = match client.patch(&path("vms", &set.vm), &json!(set.changes.0)) {
+    let path = path("vms", &set.vm);
+    let changed = match client.patch(&path, &json!(set.changes.0)) {
         Err(error) if !error.is_in_force() => return Err(error.into()),
         changed => changed,
     };
-    let tenant = changed.as_ref().ok().and_then(|vm| vm["tenant"].as_str());
+    // What is in force and not kept is told without the VM.
+    let vm = changed.as_ref().map_or_else(|_| client.get(&path).unwrap_or_default(), Value::clone);
+    let tenant = vm["tenant"].as_str();
     if tenant.is_some_and(|place| !place.starts_with("vsock:")) {
         // Parts of the host are no domains.
         return Ok(plain(changed?, views::vm));
     }
-    let is_configured = changed.as_ref().is_ok_and(|vm| vm["added"] == false);
+    let is_no_domain = vm["added"] == false && !host.may_run(&set.vm);
     match host.note(set) {
         Ok(false) => {}
         Ok(true) if domain::names_passing_tap(set) => journal::say(&format!(
@@ -236,7 +239,7 @@ fn set(client: &Client, host: &Host<'_>, set: &Set) -> Result<(Value, String), E
         // VM is where there is none.
         Err(DomainError::Virsh(error))
             if error.is_no_libvirt()
-                && (tenant.is_some() || is_configured || !host.is_installed()) => {}
+                && (tenant.is_some() || is_no_domain || !host.is_installed()) => {}
         Err(error) => journal::say(&format!(
             "in force; if {} is a libvirt domain, its metadata do not say so, and it does not last: \
              {error}",

@@ -277,6 +277,11 @@ impl<'a> Host<'a> {
         self.virsh.is_installed()
     }
 
+    /// A domain of this name may run, whether libvirt answers or not.
+    pub fn may_run(&self, name: &str) -> bool {
+        self.virsh.may_run(name)
+    }
+
     /// There is a domain of this name that runs and is one of ours.
     pub fn is_told_of(&self, name: &str) -> bool {
         self.find(name).is_ok_and(|(_, domain)| {

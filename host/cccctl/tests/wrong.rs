@@ -207,6 +207,18 @@ fn an_address_of_metrics_that_is_taken() {
     daemon.prints(&["list"]);
 }
 
+/// What a command comes to where libvirt is installed, and does not answer.
+fn libvirtd_down(daemon: &Daemon, arguments: &[&str]) -> Output {
+    let virsh = daemon.dir.path().join("virsh");
+    let says = "#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\nexit 1\n";
+    fs::write(&virsh, says).unwrap();
+    fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(daemon.dir.path().join("libvirtd"), "").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cccctl"));
+    command.args(arguments).env("CCC_CONTROL", daemon.control()).env("PATH", daemon.dir.path());
+    command.output().unwrap()
+}
+
 #[test]
 fn a_disk_that_is_full() {
     let daemon = Daemon::start_with("state = \"STATE\"\n");
@@ -214,9 +226,10 @@ fn a_disk_that_is_full() {
     let state = daemon.dir.path().join("state");
     let in_the_way = daemon.dir.path().join("state.new");
     fs::create_dir(&in_the_way).unwrap();
-    let output = cccctl(&daemon, &["set", "web", "--weight", "5"]);
+    let output = libvirtd_down(&daemon, &["set", "web", "--weight", "5"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "{said}");
+    assert!(!said.contains("libvirt"), "it is the configuration's: {said}");
     let path = state.display().to_string();
     assert!(said.contains("in force, but not kept") && said.contains(&path), "{said}");
     assert_eq!(daemon.json(&["show", "web"])["weight"], 5.0);
@@ -258,18 +271,8 @@ fn a_tenant_whose_name_or_place_is_wrong() {
 #[test]
 fn a_libvirtd_that_is_down() {
     let daemon = Daemon::start();
-    let virsh = daemon.dir.path().join("virsh");
-    let says = "#!/bin/sh\necho 'error: failed to connect to the hypervisor' >&2\nexit 1\n";
-    fs::write(&virsh, says).unwrap();
-    fs::set_permissions(&virsh, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(daemon.dir.path().join("libvirtd"), "").unwrap();
     let said = |words: &[&str], status: i32| {
-        let output = Command::new(env!("CARGO_BIN_EXE_cccctl"))
-            .args(words)
-            .env("CCC_CONTROL", daemon.control())
-            .env("PATH", daemon.dir.path())
-            .output()
-            .unwrap();
+        let output = libvirtd_down(&daemon, words);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
         assert!(said.contains("libvirt: ") && said.contains("failed to connect"), "{said}");

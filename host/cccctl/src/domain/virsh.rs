@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Its daemons for QEMU.
 const LIBVIRTDS: [&str; 2] = ["libvirtd", "virtqemud"];
 
+/// Where they have a file for each domain that runs.
+const RUNNING: &str = "/run/libvirt/qemu";
+
 /// Why libvirt did not do it.
 #[derive(Debug, Error)]
 pub enum VirshError {
@@ -105,6 +108,11 @@ impl Virsh {
     pub fn is_installed(&self) -> bool {
         let path = env::var_os("PATH").unwrap_or_default();
         !self.is_local() || env::split_paths(&path).any(|directory| has_libvirtd(&directory))
+    }
+
+    /// A domain of this name may run: of those here libvirt has that in a file, which outlives it.
+    pub fn may_run(&self, name: &str) -> bool {
+        !self.is_local() || may_run_by(Path::new(RUNNING), name)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -252,6 +260,11 @@ fn has_libvirtd(directory: &Path) -> bool {
     places.iter().any(|place| LIBVIRTDS.iter().any(|name| place.join(name).is_file()))
 }
 
+/// Whatever cannot be looked at may be there.
+fn may_run_by(directory: &Path, name: &str) -> bool {
+    !matches!(directory.join(format!("{name}.xml")).try_exists(), Ok(false))
+}
+
 fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
@@ -338,6 +351,15 @@ mod tests {
         std::fs::write(sbin.join("virtqemud"), "").expect("written");
         assert!(has_libvirtd(&bin) && has_libvirtd(&sbin));
         assert!(Virsh::at("qemu+ssh://elsewhere/system").is_installed(), "for all one knows");
+    }
+
+    #[test]
+    fn a_domain_that_runs_is_seen_while_libvirt_is_down() {
+        let dir = tempfile::tempdir().expect("directory");
+        std::fs::write(dir.path().join("web.xml"), "").expect("written");
+        assert!(may_run_by(dir.path(), "web") && !may_run_by(dir.path(), "we"));
+        assert!(!may_run_by(&dir.path().join("none"), "web"));
+        assert!(Virsh::at("qemu+ssh://elsewhere/system").may_run("web"), "for all one knows");
     }
 
     #[test]
