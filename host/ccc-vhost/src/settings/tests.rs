@@ -58,6 +58,14 @@ fn a_message_has_its_place_and_says_what_is_wrong_and_what_to_do() {
     let twice = message("[daemon]\n[vm.a]\nsocket = \"/s\"\n[daemon]\ncontrol = \"/c\"\n");
     let told = "duplicate key; this table is there already: put the keys into the first one";
     assert_eq!(twice, format!("ccc.toml:4:2: invalid syntax: expected TOML, got {told}"));
+    for other in ["[ vm.'a' ]", "  [vm.a] # again"] {
+        let twice = message(&format!("[vm.a]\nsocket = \"/s\"\n{other}\nweight = 1\n"));
+        assert!(twice.ends_with(told), "{other}: {twice}");
+    }
+    let other = message("[vm.a]\nsocket = \"/s\"\n[vm.a.socket]\npath = \"/t\"\n");
+    let told =
+        "duplicate key; a key of this name is there already, and no such table: keep one of them";
+    assert!(other.ends_with(told), "{other}");
     let twice = message("[vm.a]\nsocket = \"/s\"\nsocket = \"/t\"\n");
     assert!(
         twice.ends_with("duplicate key; this key is there already: keep one of them"),

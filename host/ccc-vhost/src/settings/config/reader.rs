@@ -52,13 +52,21 @@ fn of_twice(text: &str, offset: usize, fault: Fault) -> Fault {
     if fault.got != "duplicate key" {
         return fault;
     }
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.rsplit_once('\n').map_or(before, |(_, begun)| begun);
-    if line.trim_start().starts_with('[') {
-        fault.remedy("this table is there already: put the keys into the first one")
-    } else {
-        fault.remedy("this key is there already: keep one of them")
-    }
+    let begins = text.get(..offset).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
+    let (before, from) = text.split_at(begins);
+    fault.remedy(match table_named(from.lines().next().unwrap_or_default()) {
+        None => "this key is there already: keep one of them",
+        twice if before.lines().any(|line| table_named(line) == twice) => {
+            "this table is there already: put the keys into the first one"
+        }
+        Some(_) => "a key of this name is there already, and no such table: keep one of them",
+    })
+}
+
+/// The table that a line begins, however that is written.
+fn table_named(line: &str) -> Option<String> {
+    let (name, _) = line.trim_start().strip_prefix('[')?.split_once(']')?;
+    Some(name.chars().filter(|letter| !" \t\"'".contains(*letter)).collect())
 }
 
 fn locate(text: &str, offset: usize, fault: Fault) -> Located {
