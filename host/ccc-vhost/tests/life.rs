@@ -80,7 +80,12 @@ fn signals_end_it_and_leave_nothing() {
 fn what_is_let_go_by_hand_is_told() {
     let (done, _, said) = run(&["--config", "/nowhere/ccc.toml", "--release"]);
     assert!(done, "{said}");
-    assert!(said.contains("no tap was held by a daemon of configuration /nowhere/"), "{said}");
+    assert!(
+        said.contains(
+            "no tap was held, and no uplink had queues, by a daemon of configuration /nowhere/"
+        ),
+        "{said}"
+    );
     assert!(said.contains("there is no /nowhere/ccc.toml; if that is mistyped"), "{said}");
 }
 

@@ -466,8 +466,15 @@ fn queues_that_are_to_be_kept_are_until_they_are_released() {
     let (done, said) =
         run(&format!("ip netns exec {space} setpriv --bounding-set -net_admin {release}"));
     assert!(!done && said.contains("CAP_NET_ADMIN") && net.is_queued(), "{said}");
-    must(&format!("ip netns exec {space} {release}"));
-    assert!(net.has_nothing(), "{}", net.qdiscs());
+    let (done, said) = run(&format!("ip netns exec {space} {release}"));
+    assert!(done && net.has_nothing(), "{said} {}", net.qdiscs());
+    assert!(
+        said.contains("queues that an earlier daemon has left at an uplink are gone"),
+        "{said}"
+    );
+    assert!(!said.contains("no tap was held"), "{said}");
+    let (done, said) = run(&format!("ip netns exec {space} {release}"));
+    assert!(done && said.contains("no tap was held, and no uplink had queues"), "{said}");
 }
 
 #[test]

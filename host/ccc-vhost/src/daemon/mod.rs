@@ -49,11 +49,16 @@ fn refuse_while_it_runs(state: Option<PathBuf>) -> anyhow::Result<()> {
 
 /// Lets go what a daemon of this configuration has left held that was killed, or keeps its holds.
 fn release(host: &mut dyn Host, configuration: &Path) -> anyhow::Result<()> {
-    let mut faults = Vec::new();
-    let held = host.left_over();
-    if held.is_empty() {
-        let configuration = configuration.display();
-        log::info!("no tap was held by a daemon of configuration {configuration}");
+    let mut done: Vec<Result<(), String>> = match host.left_over() {
+        Ok(held) => held.into_iter().map(|tap| let_go(host, tap)).collect(),
+        Err(error) => vec![Err(format!("cannot look for taps that are held: {error}"))],
+    };
+    done.extend(host.unqueue().into_iter().map(|done| done.map_err(|error| error.to_string())));
+    if done.is_empty() {
+        log::info!(
+            "no tap was held, and no uplink had queues, by a daemon of configuration {}",
+            configuration.display()
+        );
     }
     // What is held is known by the file's name: of one that was removed it still can be.
     if !configuration.exists() {
@@ -63,14 +68,15 @@ fn release(host: &mut dyn Host, configuration: &Path) -> anyhow::Result<()> {
             configuration.display()
         );
     }
-    for tap in held {
-        match host.hold(&Hold { tap: tap.clone(), rate: None }) {
-            Ok(()) => log::info!("tap {tap}: let go"),
-            Err(error) => faults.push(error.to_string()),
-        }
-    }
-    faults.extend(host.unqueue().iter().map(ToString::to_string));
+    let faults: Vec<String> = done.into_iter().filter_map(Result::err).collect();
     refuse(&faults)
+}
+
+fn let_go(host: &mut dyn Host, tap: String) -> Result<(), String> {
+    let hold = Hold { tap, rate: None };
+    host.hold(&hold).map_err(|error| error.to_string())?;
+    log::info!("tap {}: let go", hold.tap);
+    Ok(())
 }
 
 /// Tells all that is wrong, so that it can be mended at once.
@@ -89,7 +95,52 @@ fn refuse(faults: &[String]) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+    use crate::tap::{
+        host::{Counter, HoldError, QueueError, Queued, Unseen},
+        uplink::Uplink,
+    };
+
+    /// A kernel that answers nothing but that there were queues.
+    struct Deaf;
+
+    impl Host for Deaf {
+        fn received(&mut self, tap: &str) -> Result<Counter, Unseen> {
+            Err(Unseen::Missing { tap: tap.to_owned() })
+        }
+
+        fn index_of(&mut self, _: &str) -> Option<u32> {
+            None
+        }
+
+        fn hold(&mut self, _: &Hold) -> Result<(), HoldError> {
+            Ok(())
+        }
+
+        fn lost(&mut self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn queue(&mut self, _: &[Uplink]) -> Vec<Queued> {
+            Vec::new()
+        }
+
+        fn unqueue(&mut self) -> Vec<Result<(), QueueError>> {
+            vec![Ok(())]
+        }
+
+        fn left_over(&mut self) -> io::Result<Vec<String>> {
+            Err(io::ErrorKind::OutOfMemory.into())
+        }
+    }
+
+    #[test]
+    fn taps_that_cannot_be_looked_for_are_not_told_to_be_free() {
+        let told = release(&mut Deaf, Path::new("/nowhere")).expect_err("not known").to_string();
+        assert_eq!(told, "cannot look for taps that are held: out of memory");
+    }
 
     #[test]
     fn a_daemon_that_runs_keeps_its_holds() {

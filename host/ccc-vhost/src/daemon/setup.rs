@@ -233,7 +233,10 @@ fn taps(args: &Args, coupling: &mut Coupling) -> Result<Taps> {
     let configuration = args.config.as_deref().or(args.socket_path.as_deref());
     let mut kernel = Kernel::new(configuration.unwrap_or(Path::new("")))
         .context("cannot ask the kernel for interfaces")?;
-    let left_over = kernel.left_over();
+    let left_over = kernel.left_over().unwrap_or_else(|error| {
+        log::warn!("cannot look for taps that an earlier daemon holds: {error}");
+        Vec::new()
+    });
     if !left_over.is_empty() {
         log::info!("taps that an earlier daemon holds: {}", left_over.join(", "));
     }

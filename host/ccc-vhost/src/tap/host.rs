@@ -254,9 +254,9 @@ pub trait Host {
     /// also those that an earlier daemon has left.
     fn queue(&mut self, uplinks: &[Uplink]) -> Vec<Queued>;
 
-    /// Takes away all queues of ours, also an earlier daemon's; what of that failed.
-    fn unqueue(&mut self) -> Vec<QueueError>;
+    /// Takes away all queues of ours, also an earlier daemon's; what came of each.
+    fn unqueue(&mut self) -> Vec<Result<(), QueueError>>;
 
     /// Taps that an earlier daemon has held, and that still are.
-    fn left_over(&mut self) -> Vec<String>;
+    fn left_over(&mut self) -> io::Result<Vec<String>>;
 }

@@ -498,13 +498,12 @@ impl Host for Kernel {
         self.queues.set(uplinks, &indices)
     }
 
-    fn unqueue(&mut self) -> Vec<QueueError> {
+    fn unqueue(&mut self) -> Vec<Result<(), QueueError>> {
         self.queues.clear()
     }
 
-    fn left_over(&mut self) -> Vec<String> {
-        let ours = self.devices().unwrap_or_default();
-        ours.into_iter().map(|device| device.tap).collect()
+    fn left_over(&mut self) -> io::Result<Vec<String>> {
+        Ok(self.devices()?.into_iter().map(|device| device.tap).collect())
     }
 }
 

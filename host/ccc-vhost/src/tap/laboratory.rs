@@ -63,11 +63,11 @@ impl Host for Laboratory {
         Vec::new()
     }
 
-    fn unqueue(&mut self) -> Vec<QueueError> {
+    fn unqueue(&mut self) -> Vec<Result<(), QueueError>> {
         Vec::new()
     }
 
-    fn left_over(&mut self) -> Vec<String> {
-        Vec::new()
+    fn left_over(&mut self) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
     }
 }

@@ -127,7 +127,7 @@ impl Queues {
     /// Makes the queues of these uplinks as they are to be, and takes away all others; `taps` are
     /// the indices of those that are there.
     pub fn set(&mut self, wanted: &[Uplink], taps: &BTreeMap<String, u32>) -> Vec<Queued> {
-        for fault in self.sweep() {
+        for fault in self.sweep().into_iter().filter_map(Result::err) {
             log::warn!("{fault}");
         }
         let is_wanted = |name: &String| wanted.iter().any(|uplink| uplink.interface == *name);
@@ -145,8 +145,8 @@ impl Queues {
         wanted.iter().map(follow).collect()
     }
 
-    /// Takes away all of ours, wherever it is; what of that failed.
-    pub fn clear(&mut self) -> Vec<QueueError> {
+    /// Takes away all of ours, wherever it is; what came of each that was there.
+    pub fn clear(&mut self) -> Vec<Result<(), QueueError>> {
         for tree in std::mem::take(&mut self.there).into_values() {
             // What is left is found below.
             drop(self.delete_root(tree.index));
@@ -155,15 +155,17 @@ impl Queues {
         self.sweep()
     }
 
-    /// Takes away what an earlier daemon has left; what of that failed.
-    fn sweep(&mut self) -> Vec<QueueError> {
+    /// Takes away what an earlier daemon has left; what came of each.
+    fn sweep(&mut self) -> Vec<Result<(), QueueError>> {
         if self.is_swept {
             return Vec::new();
         }
-        let left = |what, why| QueueError::Left { what, why };
         let all = match self.socket.ask(kind::GET_QDISC, flag::DUMP, &tc(0, 0, 0, 0)) {
             Ok(all) => all,
-            Err(why) => return vec![left("look for queues at uplinks".to_owned(), why)],
+            Err(why) => {
+                let what = "look for queues at uplinks".to_owned();
+                return vec![Err(QueueError::Left { what, why })];
+            }
         };
         self.is_swept = true;
         let (handle, tag) = (self.handle, self.tag);
@@ -171,19 +173,17 @@ impl Queues {
             u32_at(body, 8) == Some(handle) && is_root_htb(body) && tag_of(body) == Some(tag)
         };
         let ours = all.iter().filter(is_ours).filter_map(|body| u32_at(body, 4));
-        let mut faults = Vec::new();
-        for index in ours {
-            match self.delete_root(index) {
-                Ok(()) => {
-                    log::info!("queues that an earlier daemon has left at an uplink are gone")
-                }
-                Err(why) => {
-                    let what = format!("remove the queues that are left at interface {index}");
-                    faults.push(left(what, why));
-                }
-            }
-        }
-        faults
+        let indices: Vec<u32> = ours.collect();
+        indices.into_iter().map(|index| self.sweep_one(index)).collect()
+    }
+
+    fn sweep_one(&mut self, index: u32) -> Result<(), QueueError> {
+        self.delete_root(index).map_err(|why| {
+            let what = format!("remove the queues that are left at interface {index}");
+            QueueError::Left { what, why }
+        })?;
+        log::info!("queues that an earlier daemon has left at an uplink are gone");
+        Ok(())
     }
 
     fn follow(

@@ -216,12 +216,16 @@ impl Drop for Thread {
 }
 
 fn release_all(host: &mut dyn Host) {
-    for tap in host.left_over() {
+    let held = host.left_over().unwrap_or_else(|error| {
+        log::warn!("cannot look for taps that are held: {error}");
+        Vec::new()
+    });
+    for tap in held {
         if let Err(error) = host.hold(&Hold { tap, rate: None }) {
             log::warn!("{error}");
         }
     }
-    for fault in host.unqueue() {
+    for fault in host.unqueue().into_iter().filter_map(Result::err) {
         log::warn!("{fault}");
     }
 }
@@ -295,12 +299,12 @@ mod interleavings {
             Vec::new()
         }
 
-        fn unqueue(&mut self) -> Vec<QueueError> {
+        fn unqueue(&mut self) -> Vec<Result<(), QueueError>> {
             Vec::new()
         }
 
-        fn left_over(&mut self) -> Vec<String> {
-            vec!["tap".to_owned()]
+        fn left_over(&mut self) -> io::Result<Vec<String>> {
+            Ok(vec!["tap".to_owned()])
         }
     }
 
