@@ -500,7 +500,8 @@ fn a_state_file_whose_directory_comes_late_is_put_aside() {
     let at = |name: &str| dir.path().join(name).display().to_string();
     let [control, state, a] = ["control", "var/state", "a"].map(at);
     let own = format!(
-        "[daemon]\ncontrol = \"{control}\"\nstate = \"{state}\"\nsandbox = \"off\"\n[vm.a]\nsocket = \"{a}\"\n"
+        "[daemon]\ncontrol = \"{control}\"\nstate = \"{state}\"\nsandbox = \"off\"\n\
+         [vm.a]\nsocket = \"{a}\"\n"
     );
     fs::write(at("ccc.toml"), own).unwrap();
     let (var, away) = (dir.path().join("var"), dir.path().join("away"));

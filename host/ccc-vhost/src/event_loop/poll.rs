@@ -207,6 +207,8 @@ mod tests {
             Token::Control,
             Token::Watchdog,
             Token::Taps,
+            Token::Trial,
+            Token::Hangup,
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause
-//! VMs whose sockets cannot be listened on, or were removed: that is told and tried again, and all others are
-//! served meanwhile.
+//! VMs whose sockets cannot be listened on, or were removed: that is told and tried again, and all
+//! others are served meanwhile.
 use ccc_core::Micros;
 
 use super::{Server, ServerError, Vm};
