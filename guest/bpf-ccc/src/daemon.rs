@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use serde_json::Value;
 
 /// How long it may take to answer.
@@ -16,19 +16,43 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// No answer is longer.
 const ANSWER_MAX: u64 = 64 << 20;
 
-/// It is away, or hangs: there is no use in asking it something else now.
+/// There is no use in asking it something else now.
 #[derive(Debug)]
-pub struct Silent;
+pub enum Silent {
+    /// Nobody listens.
+    Away,
+    /// It hangs, or may not be asked.
+    Mute,
+}
+
+impl Silent {
+    fn of(error: &io::Error) -> Silent {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Silent::Away,
+            _ => Silent::Mute,
+        }
+    }
+}
 
 impl fmt::Display for Silent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the daemon does not answer")
+        f.write_str(match self {
+            Silent::Away => {
+                "the daemon does not run (start it: systemctl start ccc-vhost), or is asked elsewhere \
+                 (--control)"
+            }
+            Silent::Mute => "the daemon does not answer",
+        })
     }
 }
 
 /// What it answers to a `GET`.
 pub fn get(control: &Path, path: &str) -> Result<Value> {
-    read(&ask(control, path).context(Silent)?)
+    let answer = ask(control, path).map_err(|error| {
+        let silent = Silent::of(&error);
+        Error::new(error).context(silent)
+    });
+    read(&answer?)
 }
 
 fn ask(control: &Path, path: &str) -> io::Result<String> {
@@ -52,6 +76,18 @@ fn read(answer: &str) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_run_is_to_be_started() {
+        let told = |kind: io::ErrorKind| Silent::of(&kind.into()).to_string();
+        let remedy = "start it: systemctl start ccc-vhost";
+        for away in [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused] {
+            assert!(told(away).contains(remedy), "{away}");
+        }
+        assert_eq!(told(io::ErrorKind::WouldBlock), "the daemon does not answer");
+        let error = get(Path::new("/nowhere/control"), "/v1/vms").expect_err("nobody is there");
+        assert!(error.is::<Silent>() && format!("{error:#}").contains(remedy), "{error:#}");
+    }
 
     #[test]
     fn what_is_no_answer_is_told() {

@@ -511,6 +511,16 @@ fn each_vm_that_is_named_has_an_account_or_a_fault() {
 }
 
 #[test]
+fn a_daemon_that_does_not_run_is_to_be_started() {
+    let mut command = Command::new(PROGRAM);
+    let said = command.args(["taps", "--control", "/nowhere/control"]).output().expect("run");
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot ask /nowhere/control: the daemon does not run"), "{text}");
+    assert!(text.contains("start it: systemctl start ccc-vhost"), "{text}");
+}
+
+#[test]
 fn who_may_not_count_is_told_what_is_missing() {
     if !alone() {
         return;

@@ -40,7 +40,8 @@ impl Fault {
 
     /// That of a VM which the daemon was not asked for, since it fell silent before.
     fn not_asked(vm: &str) -> Fault {
-        Fault { vm: vm.to_owned(), why: format!("{Silent}; it is asked again at the next look") }
+        let why = format!("{}; it is asked again at the next look", Silent::Mute);
+        Fault { vm: vm.to_owned(), why }
     }
 }
 
