@@ -446,8 +446,8 @@ static bool leaps(const struct sock *sk, const struct ccc_flow *flow, u32 acked)
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 used = min(tcp_snd_cwnd(tp), tcp_packets_in_flight(tp) + acked);
 
-	return acked && in_slow_start(flow) && flow->report.cwnd_limited &&
-	       is_open(sk) && ccc_leaps(used, flow->grant.cwnd);
+	return acked && flow->report.cwnd_limited && is_open(sk) &&
+	       ccc_leaps(used, flow->grant.cwnd);
 }
 
 /* So many packets of the flow have been acknowledged. */

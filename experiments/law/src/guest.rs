@@ -279,7 +279,6 @@ impl Guest {
     fn leaps(&self, tcp: &Tcp, acked: u32) -> bool {
         let used = tcp.window.cwnd.min(tcp.in_flight + acked);
         acked > 0
-            && self.granted.slow_start
             && self.reporter.cwnd_limited
             && tcp.state == State::Open
             && rules::leaps(used, self.granted.cwnd)

@@ -58,7 +58,7 @@ rules! {
     fn opening_pace = law_opening_pace(opening: u32, granted: u32) -> u32;
     /// Whether a flow that comes to be limited by its window is to be paced to its part.
     fn wakes = law_wakes(in_flight: u32, granted: u32, unsent_bytes: u32, mss: u32) -> bool;
-    /// Whether a flow in slow start is to be paced to its part, of which it has used so much.
+    /// Whether a flow is to be paced to its part, of which it has used so much.
     fn leaps = law_leaps(used: u32, granted: u32) -> bool;
     /// What an acknowledged packet releases on the way up, in 256ths of one.
     fn ramp = law_ramp(cwnd: u32, granted: u32) -> u16;

@@ -270,8 +270,8 @@ static inline bool leaps(const struct sock *sk, const struct ccc_flow *flow,
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 used = min_t(u32, tp->snd_cwnd, tcp_packets_in_flight(tp) + acked);
 
-	return acked && in_slow_start(flow) && flow->report.cwnd_limited &&
-	       is_open(sk) && ccc_leaps(used, flow->grant.cwnd);
+	return acked && flow->report.cwnd_limited && is_open(sk) &&
+	       ccc_leaps(used, flow->grant.cwnd);
 }
 
 static inline void follow_grant(struct sock *sk, const struct ccc_table *table,

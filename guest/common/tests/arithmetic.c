@@ -237,7 +237,7 @@ static void who_wakes_up_is_paced(struct kunit *test)
 	EXPECT(!ccc_wakes(0, U32_MAX, U32_MAX, U32_MAX));
 }
 
-static void who_leaps_in_slow_start_is_paced(struct kunit *test)
+static void who_leaps_is_paced(struct kunit *test)
 {
 	EXPECT(!ccc_leaps(10, 87));
 	EXPECT(ccc_leaps(10, 88));
@@ -529,7 +529,7 @@ static struct kunit_case ccc_cases[] = {
 	KUNIT_CASE(windows_are_given_up_at_the_pace_of_acks),
 	KUNIT_CASE(writes_of_an_application_are_paced),
 	KUNIT_CASE(who_wakes_up_is_paced),
-	KUNIT_CASE(who_leaps_in_slow_start_is_paced),
+	KUNIT_CASE(who_leaps_is_paced),
 	KUNIT_CASE(who_begins_says_what_it_has_to_send),
 	KUNIT_CASE(windows_rise_by_acks),
 	KUNIT_CASE(pacing_spreads_a_window_over_a_round_trip),
