@@ -180,9 +180,9 @@ impl Fraction {
         Fraction { part, whole }
     }
 
-    /// All, or what is more.
-    pub(crate) fn at_least_all(self) -> Fraction {
-        if self.part > self.whole { self } else { Fraction::ALL }
+    /// Whether it is twice all, or more.
+    pub(crate) fn is_twice(self) -> bool {
+        self.part / 2 >= self.whole
     }
 
     /// That part of an amount of less than 2^40, at most all of it.

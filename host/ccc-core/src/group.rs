@@ -44,7 +44,7 @@ const RECENT_ROUNDS: Micros = 2;
 
 /// What others say to wait is an average, which may be so many times a round trip by now.
 const LONGEST_WAIT: Micros = 2;
-/// Less than this part of the others' round trip is no queue.
+/// Less than this part of a round trip is no queue.
 const NO_QUEUE: Micros = 32;
 /// For so many round trips a flow that tells of no queue, so less than this part of its RTT, may
 /// have seen nothing but a full one.
@@ -315,14 +315,15 @@ impl Group {
 
     /// What hardly anybody uses of the aggregate is given up.
     fn leave_unused(&mut self, update: &Update, sample: &PathSample, ended: Option<Ended>) {
-        if sample.backlogged && !self.used.is_proven() {
+        if sample.backlogged && self.used.needs_proof() {
             let Update { flow, report, before, usage, .. } = *update;
             let used_bytes = usage.demand_bytes(report.rtt_us, report.srtt_us);
             let granted = self.grant(flow.member());
             self.used.prove(used_bytes, granted.cwnd_bytes(before.claimed));
         }
         let Some(Ended { length_us, outstanding }) = ended else { return };
-        if let Some(used) = self.used.round(update.now, length_us, outstanding) {
+        let window = self.aggregate.window;
+        if let Some(used) = self.used.round(update.now, length_us, outstanding, window) {
             self.policy.leave_unused(&mut self.aggregate, used.max(flow::initial(update.report)));
         }
     }
@@ -351,9 +352,11 @@ impl Group {
     /// who have spoken of late, but for what is no queue.
     fn most_wait_us(&self, update: &Update, min_rtt_us: u32) -> u32 {
         let Update { now, flow, report, .. } = *update;
-        let round_us = self.limits.others_round_us(flow.member());
+        let round_us = self.path.round_us();
         let nothing_us = round_us / NO_QUEUE;
-        if Micros::from(report.rtt_us.saturating_sub(min_rtt_us)) <= nothing_us {
+        let waits_us = Micros::from(report.rtt_us.saturating_sub(min_rtt_us));
+        // Before a round is known none is too long.
+        if round_us == 0 || waits_us <= nothing_us {
             return u32::MAX;
         }
         let since = now.saturating_sub(RECENT_ROUNDS * round_us);
@@ -474,10 +477,7 @@ impl Group {
             _ => Window::from_bytes(bytes).times(mean).bytes(),
         };
         let acked = if self.has_room(update) { 0 } else { of_all(delta.acked_limited_bytes) };
-        let acked = match mean.at_least_all() {
-            Fraction::ALL => acked,
-            _ => self.acked_of_all(update, acked),
-        };
+        let acked = if mean.is_twice() { self.acked_of_all(update, acked) } else { acked };
         let is_enough = self.is_enough();
         let ack = Ack {
             flow: key,

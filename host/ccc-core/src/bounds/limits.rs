@@ -47,10 +47,9 @@ pub(crate) struct Has {
     pub(crate) window_bytes: u64,
     /// The share of the flow that reports in its VM, and its segments.
     pub(crate) share: Share,
-    /// Of what all have that grow now, where these are few; and what that is of the aggregate, where
-    /// backlogged flows are nearer than all in the mean.
-    pub(crate) growth_share: Fraction,
-    pub(crate) over_mean: Fraction,
+    /// Its share of what all have that grow now, where these are few, and how much more of the
+    /// aggregate that is, where backlogged flows are nearer than all in the mean.
+    pub(crate) alone: [Fraction; 2],
     pub(crate) mss_bytes: u64,
     /// What the flow is granted, if it sends that as two segments and a pause.
     pub(crate) spread_bytes: Option<u64>,
@@ -300,9 +299,10 @@ impl Vm {
         }
         let part = Part { bytes: mss_bytes.max(has.part.bytes / GROWS_BY), ..has.part };
         let told = Window::from_bytes(told_bytes);
-        let alone = match has.growth_share {
+        let [share, over] = has.alone;
+        let alone = match share {
             Fraction::NONE => Window::default(),
-            share => told.times(share).times(has.over_mean),
+            share => told.times(share).times(over),
         };
         let of_all = told.times(has.share).max(alone).bytes();
         let taken = self.grown.take(now, part, has.interval_us, of_all);

@@ -40,16 +40,23 @@ impl Group {
             part: if in_slow_start { self.part_at_once(member, part) } else { part },
             window_bytes,
             share: self.members.share_of_vm(member, update.before),
-            growth_share: match self.members.few_grow() {
-                true => self.growth_share(update, &update.told),
-                false => Fraction::NONE,
-            },
-            over_mean: self.members.mean_over_backlogged().at_least_all(),
+            alone: self.growth_alone(update),
             mss_bytes: report.mss_bytes.into(),
             spread_bytes: self.spread_bytes(update),
             interval_us: update.interval_us,
             in_slow_start,
         }
+    }
+
+    /// What a flow's growth is of the aggregate's where few grow, and backlogged flows may be nearer
+    /// than all in the mean.
+    fn growth_alone(&self, update: &Update) -> [Fraction; 2] {
+        if !self.members.few_grow() {
+            return [Fraction::NONE, Fraction::ALL];
+        }
+        let mean = self.members.mean_over_backlogged();
+        let over = if mean.is_twice() { mean } else { Fraction::ALL };
+        [self.growth_share(update, &update.told), over]
     }
 
     /// What a flow that grows and may pause between pairs of segments is granted.

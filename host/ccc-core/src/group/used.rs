@@ -16,14 +16,16 @@ const PERIOD_ROUNDS: Micros = 8;
 pub(super) struct Used {
     since: Micros,
     most: Window,
+    /// Less than half of the window was used in the latest round trip.
+    is_doubtful: bool,
     /// Somebody who takes all it is given has done so.
     is_proven: bool,
 }
 
 impl Used {
-    /// Whether somebody takes all it is given, and has done so in this period.
-    pub(super) fn is_proven(&self) -> bool {
-        self.is_proven
+    /// Whether somebody who takes all it is given is asked for, and none has been found.
+    pub(super) fn needs_proof(&self) -> bool {
+        self.is_doubtful && !self.is_proven
     }
 
     /// A backlogged flow uses so much of what it is granted.  Most of a part of the window is proof
@@ -32,10 +34,17 @@ impl Used {
         self.is_proven |= used_bytes >= granted_bytes / 2;
     }
 
-    /// So much was used in a round trip that has lasted so long; at the end of a period that
-    /// proves nothing the most of it.
-    pub(super) fn round(&mut self, now: Micros, lasted_us: Micros, used: Window) -> Option<Window> {
+    /// So much of a window was used in a round trip that has lasted so long; at the end of a period
+    /// that proves nothing the most of it.
+    pub(super) fn round(
+        &mut self,
+        now: Micros,
+        lasted_us: Micros,
+        used: Window,
+        window: Window,
+    ) -> Option<Window> {
         let most = self.most.max(used);
+        self.is_doubtful = used.plus(used) < window;
         let period_us = PERIOD_US.max(PERIOD_ROUNDS * lasted_us);
         let passed_us = now.saturating_sub(self.since);
         if passed_us < period_us {
@@ -44,7 +53,7 @@ impl Used {
         }
         // Of a pause nothing is known.
         let is_unused = !self.is_proven && passed_us < 2 * period_us;
-        *self = Used { since: now, ..Used::default() };
+        *self = Used { since: now, is_doubtful: self.is_doubtful, ..Used::default() };
         is_unused.then_some(most)
     }
 }
@@ -54,6 +63,7 @@ mod tests {
     use super::*;
 
     const ROUND_US: Micros = 20_000;
+    const WINDOW: Window = Window::MAX;
 
     /// What is found in two seconds in which so much is used in each round.
     fn found(used: &mut Used, from: Micros, bytes: u64, proof: Option<u64>) -> Vec<u64> {
@@ -61,7 +71,7 @@ mod tests {
         rounds
             .filter_map(|now| {
                 proof.into_iter().for_each(|own| used.prove(own, 100));
-                used.round(now, ROUND_US, Window::from_bytes(bytes))
+                used.round(now, ROUND_US, Window::from_bytes(bytes), WINDOW)
             })
             .map(Window::bytes)
             .collect()
@@ -71,7 +81,7 @@ mod tests {
     fn the_most_of_a_period_is_what_is_used() {
         let mut used = Used::default();
         assert_eq!(found(&mut used, 1_000_000, 50, None), [50; 4], "not of the pause before");
-        used.round(3_010_000, 10_000, Window::from_bytes(70));
+        used.round(3_010_000, 10_000, Window::from_bytes(70), WINDOW);
         assert_eq!(found(&mut used, 3_010_000, 50, None)[..2], [70, 50]);
     }
 
@@ -82,10 +92,20 @@ mod tests {
     }
 
     #[test]
+    fn no_proof_is_asked_for_where_most_is_used() {
+        let mut used = Used::default();
+        let window = Window::from_bytes(100);
+        for (bytes, asks) in [(49, true), (50, false)] {
+            used.round(1_000_000, ROUND_US, Window::from_bytes(bytes), window);
+            assert_eq!(used.needs_proof(), asks, "{bytes} of 100");
+        }
+    }
+
+    #[test]
     fn far_flows_have_eight_round_trips() {
         let mut used = Used::default();
-        used.round(1_000_000, 1, Window::default());
-        assert_eq!(used.round(2_600_000 - 1, 200_000, Window::default()), None);
-        assert!(used.round(2_600_000, 200_000, Window::default()).is_some());
+        used.round(1_000_000, 1, Window::default(), WINDOW);
+        assert_eq!(used.round(2_600_000 - 1, 200_000, Window::default(), WINDOW), None);
+        assert!(used.round(2_600_000, 200_000, Window::default(), WINDOW).is_some());
     }
 }
