@@ -282,6 +282,13 @@ static u32 unsent_bytes(const struct tcp_sock *tp)
 	return after(end, tp->snd_nxt) ? end - tp->snd_nxt : 0;
 }
 
+/* What waits would fill the window. */
+static bool fills(const struct tcp_sock *tp)
+{
+	return ccc_fills(tcp_snd_cwnd(tp), tcp_packets_in_flight(tp),
+			 unsent_bytes(tp), tp->mss_cache);
+}
+
 /*
  * Once its window is in flight, or has had the time to be, its own ACKs pace
  * it.  What is not in flight then is released by these.
@@ -303,6 +310,12 @@ static bool is_paced(struct sock *sk, struct ccc_flow *flow, u32 acked)
 	 */
 	flow->cwnd.hindered = acked && used < flow->grant.cwnd &&
 			      unsent_bytes(tp);
+	/*
+	 * Its application has no more to send: a window that was cut to what it uses
+	 * would be its limit, and it would be paced and take all it is granted again.
+	 */
+	if (acked && !fills(tp))
+		return false;
 	/* Who had little to send keeps what TCP leaves to one that was idle. */
 	used = max_t(u32, used, TCP_INIT_CWND);
 	tcp_snd_cwnd_set(tp, min(used, tcp_snd_cwnd(tp)));
@@ -319,9 +332,7 @@ bool ccc_cwnd_is_held(const struct sock *sk, struct ccc_flow *flow)
 
 	flow->cwnd.hindered &= unsent_bytes(tp) > 0;
 	return flow->cwnd.paced ||
-	       (flow->cwnd.smooth && !flow->cwnd.hindered &&
-		ccc_fills(tcp_snd_cwnd(tp), tcp_packets_in_flight(tp),
-			  unsent_bytes(tp), tp->mss_cache));
+	       (flow->cwnd.smooth && !flow->cwnd.hindered && fills(tp));
 }
 
 /*

@@ -348,15 +348,20 @@ impl Guest {
         self.paced_until_us = None;
         self.hindered = acked > 0 && used < self.granted.cwnd && tcp.unsent_bytes() > 0;
         tcp.paced_ns = None;
-        tcp.window.cwnd = tcp.window.cwnd.min(used.max(INITIAL_SEGMENTS));
+        if acked == 0 || Guest::fills(tcp) {
+            tcp.window.cwnd = tcp.window.cwnd.min(used.max(INITIAL_SEGMENTS));
+        }
         false
     }
 
     /// `ccc_cwnd_is_held()`.
     fn is_held(&mut self, tcp: &Tcp) -> bool {
         self.hindered &= tcp.unsent_bytes() > 0;
-        let fills = || rules::fills(tcp.window.cwnd, tcp.in_flight, tcp.unsent_bytes(), MSS_BYTES);
-        self.paced_until_us.is_some() || self.smooth && !self.hindered && fills()
+        self.paced_until_us.is_some() || self.smooth && !self.hindered && Guest::fills(tcp)
+    }
+
+    fn fills(tcp: &Tcp) -> bool {
+        rules::fills(tcp.window.cwnd, tcp.in_flight, tcp.unsent_bytes(), MSS_BYTES)
     }
 
     /// `ccc_cwnd_wake()`, and what the report is told of it.

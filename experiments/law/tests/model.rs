@@ -254,6 +254,27 @@ fn near_and_far_flows_that_begin_together_fill_the_path_within_seconds() {
     assert!(mean > 0.9, "{mean} of uncoupled");
 }
 
+/// What an application writes each 10 ms is more than ten packets, and once it had been paced its
+/// window was cut to what it used, which then was its limit: it was paced again, counted as backlogged
+/// for ever, and took all of its part, of which it used a half.  They had 0.72 to 0.84.
+#[test]
+fn a_bulk_flow_has_what_a_steady_writer_leaves() {
+    for (rate_mbit, delay_ms, queue, weight) in
+        [(50, 40, 83, 10.0), (100, 40, 330, 10.0), (100, 100, 412, 1.0), (100, 40, 83, 4.0)]
+    {
+        let steady = json!({"flows": [{"rate_kbit": 300 * rate_mbit}], "weight": weight});
+        let setup = setup(json!({"name": "steady", "seed": 8131, "duration_s": 20,
+            "bottleneck": {"rate_mbit": rate_mbit, "delay_ms": delay_ms, "limit_packets": queue},
+            "vms": [{"flows": [{}]}, steady]}));
+        let bytes = |coupled| {
+            let run = world::run(&setup, coupled, SECOND_NS);
+            run.vm_bytes.iter().flatten().sum::<u64>() as f64
+        };
+        let part = bytes(true) / bytes(false);
+        assert!(part >= 0.95, "{rate_mbit} Mbit/s, {delay_ms} ms, {queue}, {weight}: {part:.3}");
+    }
+}
+
 /// 64 flows of less than a segment each, beside an outside flow: who pauses for two round trips
 /// of three is not to grow in one of three.  They had 0.5 of what the outside flow has.
 #[test]
