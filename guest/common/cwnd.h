@@ -74,8 +74,9 @@ static inline bool ccc_wakes(u32 in_flight, u32 granted, u32 unsent_bytes, u32 m
 
 /*
  * Whether a flow is to be paced to what is granted, as one that joins: if a round trip
- * of its ACKs would not release that, of which @used packets are in flight or were.  Flows that are nearer may have found out what the path holds before
- * the first ACK of a far one, and each ACK of that one would release a burst.
+ * of ACKs of the @used packets that are in flight, or were, would not release that.
+ * Nearer flows may have found out what the path holds before the first ACK of a far one,
+ * and each ACK of that one would release a burst.
  */
 static inline bool ccc_leaps(u32 used, u32 granted)
 {

@@ -205,8 +205,21 @@ static void less_than_two_segments_are_spread(void)
 	expect_between("rate", sk->sk_pacing_rate, rate_of(MSS / 2) - 10,
 		       rate_of(MSS / 2) + 10);
 	grant(WINDOW, COUPLED, EPOCH + 2);
+	tcp.packets_out = WINDOW;
 	acks(WINDOW);
 	expect("TCP's timer with more", sk->sk_pacing_status, WAITS_NOT);
+}
+
+static void who_leaps_is_paced(void)
+{
+	couple();
+	tcp.snd_cwnd = tcp.packets_out = WINDOW / CCC_RAMP_MAX;
+	ack(1);
+	expect("TCP's timer of a part that ACKs release", sk->sk_pacing_status,
+	       WAITS_NOT);
+	tcp.snd_cwnd = tcp.packets_out = WINDOW / CCC_RAMP_MAX - 1;
+	ack(1);
+	expect("TCP's timer of more", sk->sk_pacing_status, WAITS);
 }
 
 static void what_an_application_writes_at_a_time_is_paced(void)
@@ -322,6 +335,7 @@ static const struct check checks[] = {
 	CHECK(who_has_set_a_rate_is_not_paced),
 	CHECK(a_queue_that_waits_is_given_the_rate),
 	CHECK(less_than_two_segments_are_spread),
+	CHECK(who_leaps_is_paced),
 	CHECK(what_an_application_writes_at_a_time_is_paced),
 	CHECK(a_segment_is_not_limited_by_the_window),
 	CHECK(what_follows_a_segment_joins_at_its_rate),
