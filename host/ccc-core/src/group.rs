@@ -321,9 +321,9 @@ impl Group {
             let granted = self.grant(flow.member());
             self.used.prove(used_bytes, granted.cwnd_bytes(before.claimed));
         }
-        let Some(Ended { length_us, outstanding }) = ended else { return };
-        let window = self.aggregate.window;
-        if let Some(used) = self.used.round(update.now, length_us, outstanding, window) {
+        let Some(ended) = ended else { return };
+        let (window, used) = (self.aggregate.window, ended.outstanding(self.mean_us()));
+        if let Some(used) = self.used.round(update.now, ended.length_us, used, window) {
             self.policy.leave_unused(&mut self.aggregate, used.max(flow::initial(update.report)));
         }
     }
@@ -349,7 +349,7 @@ impl Group {
     }
 
     /// All wait in one queue: what a VM says to wait counts up to twice as much as two others say,
-    /// who have spoken of late, but for what is no queue.
+    /// who have spoken of late, or all others in the middle, but for what is no queue.
     fn most_wait_us(&self, update: &Update, min_rtt_us: u32) -> u32 {
         let Update { now, flow, report, .. } = *update;
         let round_us = self.path.round_us();
@@ -360,10 +360,16 @@ impl Group {
             return u32::MAX;
         }
         let since = now.saturating_sub(RECENT_ROUNDS * round_us);
-        let Some(others_us) = self.recent.of_two_others_since(flow.member(), since) else {
+        let Some(recent_us) = self.recent.of_two_others_since(flow.member(), since) else {
             return u32::MAX;
         };
-        u32::try_from(2 * others_us + nothing_us).unwrap_or(u32::MAX)
+        let most_us = |others_us: Micros| 2 * others_us + nothing_us;
+        // These two may be new to the queue, or lie together.
+        let most_us = match waits_us <= most_us(recent_us) {
+            true => most_us(recent_us),
+            false => most_us(recent_us.max(self.waits.of_others_us(flow.member()).unwrap_or(0))),
+        };
+        u32::try_from(most_us).unwrap_or(u32::MAX)
     }
 
     /// How long a flow's packets waited.

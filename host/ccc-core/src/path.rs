@@ -129,20 +129,28 @@ impl Round {
         self.mean_us(self.present - self.base)
     }
 
-    /// By Little's law, of all who have delivered.
     fn ended(&self) -> Ended {
-        let bytes = self.on_path.bytes.saturating_mul(self.rtt_us().into());
-        let bytes = bytes / u128::from(self.length_us.max(1));
-        let outstanding = Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX));
-        Ended { length_us: self.length_us, outstanding }
+        Ended { length_us: self.length_us, rtt_us: self.rtt_us(), bytes: self.on_path.bytes }
     }
 }
 
-/// A round that is over: how long it was, and what was outstanding in it.
+/// A round that is over: how long it was, and what was delivered in it at which mean round-trip
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) length_us: Micros,
-    pub(crate) outstanding: Window,
+    rtt_us: Micros,
+    bytes: u128,
+}
+
+impl Ended {
+    /// What was outstanding, by Little's law, as a window of flows that are no nearer than that in
+    /// the mean.
+    pub(crate) fn outstanding(&self, mean_us: Micros) -> Window {
+        let bytes = self.bytes.saturating_mul(self.rtt_us.max(mean_us).into());
+        let bytes = bytes / u128::from(self.length_us.max(1));
+        Window::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
 }
 
 /// What was on the path of a window: all that is delivered, at the mean round-trip time of the

@@ -85,10 +85,11 @@ impl Group {
         } else if !new.active {
             self.rest(now, change, flow::initial(report));
         } else if self.members.active_flows() == 0 {
+            let is_first = self.members.vms() == 0;
             self.count_at_the_same_rate(change, flow::initial(report));
             self.events.begin();
             self.policy.begin(&mut self.aggregate, now, flow::initial(report));
-            if self.policy.is_cold(&self.aggregate) {
+            if is_first && self.policy.is_cold(&self.aggregate) {
                 self.carried.begin(now, self.mean_us());
             }
         } else if !old.counts() {
@@ -165,7 +166,8 @@ impl Group {
         told_us.map_or(waits, |us| waits.min(self.units_of(us)))
     }
 
-    fn mean_us(&self) -> Micros {
+    /// How far away the flows are in the mean; nothing where shares are windows.
+    pub(super) fn mean_us(&self) -> Micros {
         self.members.mean_distance().map_or(0, MeanUnits::us)
     }
 

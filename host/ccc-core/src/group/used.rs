@@ -45,6 +45,7 @@ impl Used {
     ) -> Option<Window> {
         let most = self.most.max(used);
         self.is_doubtful = used.plus(used) < window;
+        self.is_proven |= !self.is_doubtful;
         let period_us = PERIOD_US.max(PERIOD_ROUNDS * lasted_us);
         let passed_us = now.saturating_sub(self.since);
         if passed_us < period_us {

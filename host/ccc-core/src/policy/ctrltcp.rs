@@ -207,7 +207,6 @@ impl CtrlTcp {
         match self.exit.pace(aggregate.window.bytes(), ack.sample, ack.others) {
             Pace::Full => aggregate.slow_start(acked),
             Pace::Slower(shift) => aggregate.slow_start(acked.halved(shift)),
-            Pace::Hold => {}
             Pace::Over => aggregate.ssthresh = Some(aggregate.window),
         }
     }
@@ -295,17 +294,15 @@ impl Policy for CtrlTcp {
     }
 
     /// As TCP does whose application leaves its window unused (RFC 2861, section 3.2), but down to
-    /// twice what is used: limited flows are left as much.  Slow start leads back to most of it.
+    /// twice what is used: limited flows are left as much.  Only in the first slow start, for else
+    /// slow start would have to lead back, in which nothing that they write is paced.
     fn leave_unused(&mut self, aggregate: &mut Aggregate, used: Window) {
         let before = aggregate.window;
         let least = used.plus(used);
-        if before <= least {
+        if aggregate.ssthresh.is_some() || before <= least {
             return;
         }
-        let most = before.times(Fraction::new(3, 4));
-        aggregate.ssthresh = aggregate.ssthresh.map(|ssthresh| ssthresh.max(most));
         aggregate.window = before.plus(used).halved(1).max(least);
-        self.on_idle_path = None;
     }
 
     /// Once for each event on the path, when recovery is *entered* (B8, B17):

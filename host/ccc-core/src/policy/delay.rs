@@ -93,7 +93,6 @@ impl Delay {
         match self.exit.pace(aggregate.window.bytes(), ack.sample, ack.others) {
             Pace::Full => aggregate.slow_start(acked),
             Pace::Slower(1) => aggregate.slow_start(acked.halved(1)),
-            Pace::Hold => {}
             Pace::Slower(_) | Pace::Over => aggregate.ssthresh = Some(aggregate.window),
         }
     }

@@ -39,7 +39,8 @@ const CSS_ROUNDS: u64 = 5;
 const AHEAD_SHIFT: u32 = 1;
 /// In quarters.
 const AHEAD: u64 = 5;
-/// What is acknowledged was sent by a window half as large, so no window is larger by more.
+/// What is acknowledged was sent by a window half as large: one that is larger by more has not been
+/// used, and grows at an eighth.
 const DOUBLED: u64 = 2;
 /// The delivery rate is measured over two of so many intervals of a round: short
 /// enough to see the rate of a burst, which is the path's.
@@ -55,8 +56,6 @@ pub(crate) enum Pace {
     Full,
     /// Grow by the bytes shifted right by this.
     Slower(u32),
-    /// Do not grow: nobody has used so much.
-    Hold,
     /// The path is full: leave slow start.
     Over,
 }
@@ -104,7 +103,7 @@ impl Exit {
             unchanged => unchanged,
         };
         match self.css {
-            None if self.delivery.exceeded_by(window_bytes / DOUBLED) => Pace::Hold,
+            None if self.delivery.exceeded_by(window_bytes / DOUBLED) => Pace::Slower(CSS_SHIFT),
             None if self.delivery.exceeded_by(window_bytes / AHEAD * 4) => {
                 Pace::Slower(AHEAD_SHIFT)
             }
