@@ -16,7 +16,7 @@ use crate::{
     flow::{self, Contribution, Delta, Flow, Usage, Whereabouts},
     mean::MeanUnits,
     members::Members,
-    path::{Ended, Path, PathState},
+    path::{Path, PathState},
     policy::{self, Ack, Aggregate, Cause, CongestionEvent, Others, PathSample, Policy, QueueMode},
     range::RateRange,
     report::Report,
@@ -303,25 +303,42 @@ impl Group {
             }
             None => self.waits.pass(member),
         }
-        if let Some(waited_us) = sample.waited_us() {
+        // Asked only where the first slow start is to end, and where two others bound what one says.
+        let waited_us =
+            sample.waited_us().filter(|_| self.is_first_slow_start() || self.are_many());
+        if let Some(waited_us) = waited_us {
             self.recent.hear(update.now, member, waited_us);
         }
         let (aggregate, members) = (&self.aggregate, &self.members);
-        let ended = self.path.add(sample, || windows(aggregate, members));
-        self.leave_unused(update, &sample, ended);
+        let ends = self.path.add(sample, || windows(aggregate, members));
+        if self.is_first_slow_start() {
+            self.leave_unused(update, &sample, ends);
+        }
         self.carried.count_delivered(update.now, delta.delivered_bytes);
         sample
     }
 
+    fn is_first_slow_start(&self) -> bool {
+        self.aggregate.ssthresh.is_none()
+    }
+
+    /// One VM is held against two others.
+    fn are_many(&self) -> bool {
+        self.members.vms() > 2
+    }
+
     /// What hardly anybody uses of the aggregate is given up.
-    fn leave_unused(&mut self, update: &Update, sample: &PathSample, ended: Option<Ended>) {
+    fn leave_unused(&mut self, update: &Update, sample: &PathSample, round_ends: bool) {
         if sample.backlogged && self.used.needs_proof() {
             let Update { flow, report, before, usage, .. } = *update;
             let used_bytes = usage.demand_bytes(report.rtt_us, report.srtt_us);
             let granted = self.grant(flow.member());
             self.used.prove(used_bytes, granted.cwnd_bytes(before.claimed));
         }
-        let Some(ended) = ended else { return };
+        if !round_ends {
+            return;
+        }
+        let ended = self.path.ended();
         let (window, used) = (self.aggregate.window, ended.outstanding(self.mean_us()));
         if let Some(used) = self.used.round(update.now, ended.length_us, used, window) {
             self.policy.leave_unused(&mut self.aggregate, used.max(flow::initial(update.report)));
@@ -337,7 +354,10 @@ impl Group {
         // Who says that its shortest time is longer than its mean has slow start take the path
         // for a long one.
         let min_rtt_us = report.min_rtt_us.min(report.srtt_us);
-        let most_us = min_rtt_us.saturating_add(self.most_wait_us(update, min_rtt_us));
+        let most_us = match self.are_many() {
+            true => min_rtt_us.saturating_add(self.most_wait_us(update, min_rtt_us)),
+            false => u32::MAX,
+        };
         PathSample {
             now,
             delivered_bytes: delta.delivered_bytes,

@@ -191,16 +191,16 @@ impl OnPath {
 
 impl Path {
     /// A sample while the group has these windows, which are asked for as a round begins; none
-    /// in slow start.  The round that has ended with it, if one has.
+    /// in slow start.  True if a round has ended with it.
     pub(crate) fn add(
         &mut self,
         sample: PathSample,
         windows: impl FnOnce() -> Option<Windows>,
-    ) -> Option<Ended> {
+    ) -> bool {
         // Not every report has a sample: FreeBSD measures one segment in a round trip.
         self.round.on_path.bytes += u128::from(sample.delivered_bytes);
         if sample.rtt_us == 0 || sample.min_rtt_us == 0 {
-            return None;
+            return false;
         }
         let ends = self.round.lasts_no_longer_than(sample.now.saturating_sub(self.since));
         if ends {
@@ -210,7 +210,12 @@ impl Path {
         let part = (sample.now - self.since) * PARTS / self.before_us.max(1);
         let queue_us = sample.rtt_us.saturating_sub(sample.min_rtt_us).min(RTT_MAX_US);
         self.round.waits.add(part, queue_us.into());
-        ends.then(|| self.before.ended())
+        ends
+    }
+
+    /// The latest whole round.
+    pub(crate) fn ended(&self) -> Ended {
+        self.before.ended()
     }
 
     fn next_round(&mut self, now: Micros, windows: Option<Windows>) {
