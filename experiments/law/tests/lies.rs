@@ -193,22 +193,6 @@ fn honest_bytes(run: &Run) -> u64 {
     run.vm_bytes[..3].iter().flatten().sum()
 }
 
-/// They had a fifth to two thirds: what it said to wait made reductions deep, and the path busy.
-#[test]
-fn who_says_that_its_packets_wait_where_others_do_not_takes_little() {
-    let greedy = json!({"count": 4});
-    for lies in
-        ["lie_rtt_us=250000 lie_slots=1 lie_loss=1 lie_ms=3000 lie_beta=0", "lie_rtt_us=250000"]
-    {
-        let bytes = |lies| {
-            let setup = last_lies(1_000, 20, 800, [&greedy, &greedy], lies);
-            honest_bytes(&world::run(&setup, true, SECOND_NS))
-        };
-        let kept = bytes(lies) as f64 / bytes("") as f64;
-        assert!(kept >= 0.9, "{lies}: {kept:.3} kept");
-    }
-}
-
 /// It had the aggregate for itself while the others paused, and they lost 15,000 to 58,000 packets
 /// as they went on: what a slot that is near adds to it was not bounded.
 #[test]

@@ -44,8 +44,6 @@ const RECENT_ROUNDS: Micros = 2;
 
 /// What others say to wait is an average, which may be so many times a round trip by now.
 const LONGEST_WAIT: Micros = 2;
-/// Less than this part of a round trip is no queue.
-const NO_QUEUE: Micros = 32;
 /// For so many round trips a flow that tells of no queue, so less than this part of its RTT, may
 /// have seen nothing but a full one.
 const NEW_ROUNDS: Micros = 8;
@@ -303,9 +301,8 @@ impl Group {
             }
             None => self.waits.pass(member),
         }
-        // Asked only where the first slow start is to end, and where two others bound what one says.
-        let waited_us =
-            sample.waited_us().filter(|_| self.is_first_slow_start() || self.are_many());
+        // Asked only where the first slow start is to end: not before a new flow says so, too.
+        let waited_us = sample.waited_us().filter(|_| self.is_first_slow_start());
         if let Some(waited_us) = waited_us {
             self.recent.hear(update.now, member, waited_us);
         }
@@ -320,11 +317,6 @@ impl Group {
 
     fn is_first_slow_start(&self) -> bool {
         self.aggregate.ssthresh.is_none()
-    }
-
-    /// One VM is held against two others.
-    fn are_many(&self) -> bool {
-        self.members.vms() > 2
     }
 
     /// What hardly anybody uses of the aggregate is given up.
@@ -351,45 +343,16 @@ impl Group {
         let Update { now, flow, report, .. } = *update;
         let is_apart = self.witnesses.is_apart(now, flow.member());
         let seen = |us| if is_apart { 0 } else { us };
-        // Who says that its shortest time is longer than its mean has slow start take the path
-        // for a long one.
-        let min_rtt_us = report.min_rtt_us.min(report.srtt_us);
-        let most_us = match self.are_many() {
-            true => min_rtt_us.saturating_add(self.most_wait_us(update, min_rtt_us)),
-            false => u32::MAX,
-        };
         PathSample {
             now,
             delivered_bytes: delta.delivered_bytes,
-            rtt_us: seen(report.rtt_us.min(most_us)),
-            min_rtt_us: seen(min_rtt_us),
+            rtt_us: seen(report.rtt_us),
+            // Who says that its shortest time is longer than its mean has slow start take the path
+            // for a long one.
+            min_rtt_us: seen(report.min_rtt_us.min(report.srtt_us)),
             joined: flow.joined,
             backlogged: update.before.active && update.before.demand_bytes.is_none(),
         }
-    }
-
-    /// All wait in one queue: what a VM says to wait counts up to twice as much as two others say,
-    /// who have spoken of late, or all others in the middle, but for what is no queue.
-    fn most_wait_us(&self, update: &Update, min_rtt_us: u32) -> u32 {
-        let Update { now, flow, report, .. } = *update;
-        let round_us = self.path.round_us();
-        let nothing_us = round_us / NO_QUEUE;
-        let waits_us = Micros::from(report.rtt_us.saturating_sub(min_rtt_us));
-        // Before a round is known none is too long.
-        if round_us == 0 || waits_us <= nothing_us {
-            return u32::MAX;
-        }
-        let since = now.saturating_sub(RECENT_ROUNDS * round_us);
-        let Some(recent_us) = self.recent.of_two_others_since(flow.member(), since) else {
-            return u32::MAX;
-        };
-        let most_us = |others_us: Micros| 2 * others_us + nothing_us;
-        // These two may be new to the queue, or lie together.
-        let most_us = match waits_us <= most_us(recent_us) {
-            true => most_us(recent_us),
-            false => most_us(recent_us.max(self.waits.of_others_us(flow.member()).unwrap_or(0))),
-        };
-        u32::try_from(most_us).unwrap_or(u32::MAX)
     }
 
     /// How long a flow's packets waited.

@@ -263,11 +263,6 @@ impl Path {
         self.alone.are_others();
     }
 
-    /// The mean round-trip time in the latest whole round; 0 before the first.
-    pub(crate) fn round_us(&self) -> Micros {
-        self.before_us
-    }
-
     /// Hardly a packet has waited for some rounds: the path holds more than was thought.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle >= IDLE_ROUNDS

@@ -41,20 +41,9 @@ impl Recent {
 
     /// What others than this VM have said since then, the most; `None` if they have said nothing.
     pub(super) fn of_others_since(&self, member: usize, since: Micros) -> Option<Micros> {
-        self.others_since(member, since).max()
-    }
-
-    /// The same, if there were two of them: of one nobody knows whether it lies.
-    pub(super) fn of_two_others_since(&self, member: usize, since: Micros) -> Option<Micros> {
-        let mut others = self.others_since(member, since);
-        let one = others.next()?;
-        others.reduce(Micros::max).map(|most| most.max(one))
-    }
-
-    fn others_since(&self, member: usize, since: Micros) -> impl Iterator<Item = Micros> {
         let said = self.said.iter().flatten();
-        let others = said.filter(move |said| said.member != member && said.at >= since);
-        others.map(|said| said.wait_us)
+        let others = said.filter(|said| said.member != member && said.at >= since);
+        others.map(|said| said.wait_us).max()
     }
 }
 
