@@ -308,6 +308,7 @@ impl Group {
         }
         let (aggregate, members) = (&self.aggregate, &self.members);
         let ends = self.path.add(sample, || windows(aggregate, members));
+        // Later slow start would have to lead back, in which nothing that limited flows write is paced.
         if self.is_first_slow_start() {
             self.leave_unused(update, &sample, ends);
         }

@@ -294,12 +294,11 @@ impl Policy for CtrlTcp {
     }
 
     /// As TCP does whose application leaves its window unused (RFC 2861, section 3.2), but down to
-    /// twice what is used: limited flows are left as much.  Only in the first slow start, for else
-    /// slow start would have to lead back, in which nothing that they write is paced.
+    /// twice what is used: limited flows are left as much.
     fn leave_unused(&mut self, aggregate: &mut Aggregate, used: Window) {
         let before = aggregate.window;
         let least = used.plus(used);
-        if aggregate.ssthresh.is_some() || before <= least {
+        if before <= least {
             return;
         }
         aggregate.window = before.plus(used).halved(1).max(least);

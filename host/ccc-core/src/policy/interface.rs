@@ -246,7 +246,7 @@ pub(crate) trait Policy: Debug + Send {
     fn end(&mut self, _now: Micros) {}
     /// Data of a flow was acknowledged.
     fn ack(&mut self, _aggregate: &mut Aggregate, _ack: &Ack) {}
-    /// For some time no more than this was used.
+    /// For some time of the first slow start no more than this was used.
     fn leave_unused(&mut self, _aggregate: &mut Aggregate, _used: Window) {}
     /// A flow entered recovery or a timeout episode.
     fn congestion(&mut self, _aggregate: &mut Aggregate, _event: &CongestionEvent) {}
